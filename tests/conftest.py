@@ -16,6 +16,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+import scipy.linalg  # noqa: F401  (loads its own BLAS, which the limit below must find)
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
