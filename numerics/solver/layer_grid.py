@@ -289,7 +289,7 @@ class _Grid(_Sizes):
             rows, cols = (ends[y] if y in ends else self.extent(y) for y in (a, b))
             yield np.eye(rows, cols), [a, b]
         if p not in self.numbers:
-            names = [y for y in (s, *(z.index for z in p.spans)) if p.number.has(y)]
+            names = [y for y in dict.fromkeys((s, *(z.index for z in p.spans))) if p.number.has(y)]
             function = lambdify([t, *names], p.number.subs(self.constants), "numpy")
             grids = np.ix_(*(np.arange(float(ends[y])) for y in names))
             yield np.broadcast_to(function(float(now), *grids), [ends[y] for y in names]), names

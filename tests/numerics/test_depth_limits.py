@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from numerics import solve
 from numerics.analysis.limits import depth_limits
 from numerics.cli import run
 from numerics.experiment import Experiment
@@ -93,3 +94,22 @@ def test_a_rate_that_diverges_says_so(tmp_path: Path, capsys: pytest.CaptureFixt
     text = RESIDUAL.replace("0.03", "8.0").replace("steps = 1", "steps = 12")
     assert run(["limits", "depth", written(tmp_path, text)]) == 3
     assert "training.learning_rate" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_noise_has_its_correction_in_the_inverse_depth() -> None:
+    """The limit and its coefficient from networks of 32 and 64 layers, extrapolated, with temperature."""
+
+    def noisy(depth: int | str) -> Experiment:
+        branch = 0.5 if isinstance(depth, str) else 0.5 / depth**0.5
+        return Experiment.from_dict(
+            {
+                "network": {"depth": depth, "gamma0": 0.5, "branch": branch},
+                "data": {"kind": "isotropic", "noise": 0.3},
+                "training": {"learning_rate": 0.05, "steps": 3, "temperature": 0.2},
+            }
+        )
+
+    found = depth_limits(noisy("L"))
+    few, many = (n * (solve(noisy(n))[found.name].to_numpy() - found.limit) for n in (32, 64))
+    assert 2 * many - few == pytest.approx(found.first, rel=1e-3)

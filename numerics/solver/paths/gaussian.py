@@ -166,7 +166,7 @@ class Growing:
         samples, v = 2 * half, v[:, :half] + self.mirror * v[:, half:]
         if self.ridge:
             root = self.damped[:entries, :entries]
-            whitened = _triangular(root, x @ v.T / samples)
+            whitened = _triangular(root, (v @ x.T).T / samples)
             return _triangular(root, whitened, transposed=True).T
         found = np.zeros((len(v), entries))
         k = int(np.searchsorted(self.pivots[: self.rank] // self.size, entries // self.size))
