@@ -22,7 +22,7 @@ ISO: dict[str, Any] = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.2}
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] = {
     "biases, decay, temperature": (
-        {"bias": True},
+        {"depth": 1, "bias": True},
         GD | {"weight_decay": 0.1, "temperature": 0.1},
         None,
     ),
@@ -32,6 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] =
         None,
     ),
     "branch": ({"branch": 0.5}, GD, None),
+    "deep biases": ({"bias": True}, GD | {"weight_decay": 0.1, "temperature": 0.1}, None),
     "outputs": ({"outputs": 2}, GD, None),
     "decaying flow": ({}, FLOW | {"weight_decay": 0.1}, None),
     "isotropic": ({}, GD, ISO),
@@ -60,6 +61,7 @@ def missed(one: Experiment, series: xr.Dataset) -> dict[str, float]:
     """What the series misses at the experiment's gamma0, relative to the largest entry."""
     full, summed = solve(one), partial_sum(series, float(one.network.gamma0))
     names = [str(x) for x in summed.data_vars if x in full and not str(x).startswith("R_")]
+    names = [x for x in names if np.nanmax(np.abs(full[x])) > 0]  # one layer has no responses
     return {x: float(np.nanmax(np.abs(summed[x] - full[x])) / np.nanmax(np.abs(full[x]))) for x in names}
 
 
