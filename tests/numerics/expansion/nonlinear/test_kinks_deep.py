@@ -14,6 +14,7 @@ import numerics.expansion.kink_layers as kink_layers
 from numerics.expansion import expand
 from numerics.expansion.kink_layers import Units
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem as Posed
 from numerics.verification.series import _runs
 from tests.numerics.expansion.nonlinear.networks import Problem
 
@@ -282,7 +283,7 @@ def fitted(strengths: Sequence[float], powers: Sequence[int], moved: Sequence[np
 def test_the_full_theory(depth: int) -> None:
     """Particles with common random numbers: all times, layers and samples."""
     strengths = (0.04, 0.08)
-    lazy, *found = [_runs(Problem.of(experiment(depth)), g, 16384, 16, 7) for g in (1e-6, *strengths)]
+    lazy, *found = [_runs(Posed.of(experiment(depth)), g, 16384, 16, 7) for g in (1e-6, *strengths)]
     for name in MEASURED[depth]:
         order = 2 if name == "Phi" else 1
         moved = [x[name] - lazy[name] for x in found]
