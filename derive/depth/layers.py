@@ -20,6 +20,8 @@ from typing import Any
 
 from sympy import (
     Add,
+    Derivative,
+    DiracDelta,
     Dummy,
     Expr,
     Function,
@@ -225,8 +227,10 @@ class Reader(SeriesRing[Expr]):
     def _composed(self, e: Expr) -> Series:
         """A known function of a series, as ``exp(f)``: its derivatives at order 0, and powers of the rest."""
         scalar, x = self.series(e.args[0]), Dummy("x", real=True)
-        slopes = [e.func(x).diff(x, j).xreplace({x: scalar[0]}) / factorial(j) for j in range(self.order + 1)]
-        return self._taylor(slopes, scalar)
+        slopes = [e.func(x).diff(x, j) / factorial(j) for j in range(self.order + 1)]
+        if any(y.has(DiracDelta, Derivative) for y in slopes):
+            raise NotApplicable(f"{e} jumps: it has no expansion in the inverse depth")
+        return self._taylor([y.xreplace({x: scalar[0]}) for y in slopes], scalar)
 
     def _taylor(self, slopes: Sequence[Expr], scalar: Series) -> Series:
         """``sum_j slopes_j (scalar - scalar_0)^j``."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sympy import Add, Derivative, DiracDelta, Dummy, Expr, Heaviside, S, factorial
+from sympy import Add, Derivative, DiracDelta, Dummy, Expr, Heaviside, S, Sum, factorial
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
@@ -46,7 +46,7 @@ class ErrorLaw:
             raise NotApplicable("the theory has no error and output by which it is trained")
         output, body = found[OUTPUT].lhs, found[ERROR].rhs
         others = {x for x in body.atoms(AppliedUndef) if str(x.func) in found} - {output}
-        if others or body.has(Derivative):
+        if others or body.has(Derivative, Sum):
             raise NotApplicable(f"the error {body} is no function of {output} alone")
         return cls(body, output)
 
@@ -57,12 +57,15 @@ class ErrorLaw:
         return not self.body.xreplace({self.output: x}).diff(x).has(x)
 
     def slope(self, k: int) -> Expr:
-        """``e^(k)/k!`` at the output.  Raises :class:`~derive.errors.NotApplicable` where the error jumps."""
+        """``e^(k)/k!`` at the output.
+
+        Raises :class:`~derive.errors.NotApplicable` where the error or a slope of it jumps.
+        """
         x = Dummy("x", real=True)
         found = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body
         if k and found.has(DiracDelta, Heaviside, Derivative):
             raise NotApplicable(
-                f"the error {self.body} jumps in the output: beyond order 0 there is no series"
+                f"the error {self.body}, or its slope, jumps in the output: beyond order 0 there is no series"
             )
         return found.xreplace({x: self.output})
 

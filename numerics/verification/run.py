@@ -134,7 +134,7 @@ CHECKS: tuple[tuple[Callable[[Case], bool], Callable[[Case], list[Check]]], ...]
         lambda c: sampled.lazy(c.problem),
     ),
     # a flow
-    (lambda c: c.flow, lambda c: identities.settled(c.problem, c.solution)),
+    (lambda c: c.flow and c.linear, lambda c: identities.settled(c.problem, c.solution)),
     (lambda c: c.flow, lambda c: identities.small_steps(c.problem, c.solution)),
 )
 """Every check of a theory and its solution: when there is one, and what it does."""
