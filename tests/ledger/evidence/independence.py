@@ -8,13 +8,13 @@ output moves at 2 K^x, whatever the depth, instead of (L + 1) K^x.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
 
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import solved, steps_of
-
-Array = NDArray[np.float64]
+from tests.ledger.evidence.lab import Weights, gradients, held, moved
 
 RNG, NETWORKS, WIDTH = 511, 40, 400
 RATE, GAMMA, TARGET = 0.1, 0.2, 1.0
@@ -32,22 +32,18 @@ def first_step(depth: int, tied: bool, rng: np.random.Generator) -> float:
     first = rng.standard_normal(n)  # W^0 x / sqrt(D) for an input of unit norm
     hidden = [rng.standard_normal((n, n)) for _ in range(depth - 1)]
     back = hidden if tied else [rng.standard_normal((n, n)) for _ in range(depth - 1)]
-    readout = rng.standard_normal(n)
+    weights = (first, *hidden, rng.standard_normal(n))
 
-    def forward(first: Array, hidden: list[Array], readout: Array) -> tuple[list[Array], float]:
-        h = [first]
-        for w in hidden:
-            h.append(w @ h[-1] / np.sqrt(n))
-        return h, float(readout @ h[-1] / (n * GAMMA))
+    def output(w: Weights) -> Any:
+        h = w[0]
+        for forward, backward in zip(w[1:-1], back, strict=True):
+            # The value is W h, the gradient in W that of W h, and in h that of V h.
+            h = (backward @ h + (forward - backward) @ held(h)) / np.sqrt(n)
+        return w[-1] @ h / (n * GAMMA)
 
-    h, f = forward(first, hidden, readout)
-    g = [readout]
-    for v in reversed(back):
-        g.insert(0, v.T @ g[0] / np.sqrt(n))
-    push = RATE * GAMMA * (TARGET - f)
-    moved = [w + push / np.sqrt(n) * np.outer(g[k + 1], h[k]) for k, w in enumerate(hidden)]
-    _, after = forward(first + push * g[0], moved, readout + push * h[-1])
-    return (after - f) / (RATE * (TARGET - f))
+    error = TARGET - output(weights)
+    after = moved(weights, gradients(output, weights), n * GAMMA**2 * RATE * error)
+    return float((output(after) - output(weights)) / (RATE * error))
 
 
 def output_with_independent_backward() -> Evidence:

@@ -8,13 +8,14 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, eigsh
 from sympy import sympify
 
 from derive.calculus.symbols import L
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025.scaling import beta as BETA
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
-from tests.ledger.evidence.lab import Weights, gradients
+from tests.ledger.evidence.lab import Weights, along, gradients
 
 Array = NDArray[np.float64]
 
@@ -37,7 +38,9 @@ class Descent:
     gamma: float
 
     @classmethod
-    def drawn(cls, depth: int, width: int, target: Array, eigen: Array, gamma: float, seed: int) -> Descent:
+    def drawn(
+        cls, depth: int, width: int, target: Array, eigen: Array, gamma: float, seed: int | list[int]
+    ) -> Descent:
         """Standard normal weights."""
         rng = np.random.default_rng(seed)
         shapes = [(width, len(eigen)), *[(width, width)] * (depth - 1)]
@@ -84,16 +87,15 @@ class Descent:
 
     def sharpness(self) -> float:
         """The largest eigenvalue of the map from the error to how fast it decays."""
-        x = self.target / np.linalg.norm(self.target)
-        value, tiny = 0.0, 1e-6
-        for _ in range(30):
-            before = self.learnt()
-            other = Descent([W.copy() for W in self.W], self.w.copy(), self.target, self.eigen, self.gamma)
-            other.move(x, tiny)
-            y = (other.learnt() - before) / tiny
-            value = float(np.linalg.norm(y))
-            x = y / value
-        return value
+
+        def decay(x: Array) -> Array:
+            inner, readout = self.slopes(x / root)
+            return root * along(lambda w: [self._of(w)], self.weights, (*inner, readout))[0]
+
+        root = np.sqrt(self.eigen)  # with it on both sides the map is symmetric
+        modes = len(root)
+        operator = LinearOperator((modes, modes), matvec=decay, dtype=float)
+        return float(eigsh(operator, k=1, v0=np.ones(modes), return_eigenvectors=False)[0])
 
 
 def _final_sharpness(depth: int, width: int, gamma: float, features: int = 12) -> float:

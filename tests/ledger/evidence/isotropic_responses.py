@@ -1,9 +1,9 @@
 """Responses of linear2025 measured in finite networks: a source is added to one field at one time.
 
-Networks are written out by hand, without the engine.  R(t, t') is what a push of size ``PUSH`` times a vector
-of random signs, given to a product with a matrix at t', adds along these signs to the answering field at t.
-W0 has entries of variance ``unit``, inputs have variances ``eigen``; ``unit = eigen = 1/D`` is (1), and
-``unit = 1`` is (106).
+Networks are written out, without the engine, and a library finds their gradients.  R(t, t') is what a push of
+size ``PUSH`` times a vector of random signs, given to a product with a matrix at t', adds along these signs
+to the answering field at t.  W0 has entries of variance ``unit``, inputs have variances ``eigen``;
+``unit = eigen = 1/D`` is (1), and ``unit = 1`` is (106).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
 from sympy import sympify
@@ -21,6 +23,7 @@ from tests.ledger.claims import claimed
 from tests.ledger.evidence import structured
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.isotropic_theory import CLOSE, VALUES, derived, solved, value
+from tests.ledger.evidence.lab import Weights, gradients
 
 Array = NDArray[np.float64]
 Signs = tuple[str, int, Array]
@@ -108,38 +111,51 @@ def structured_setting() -> Setting:
 def trained(of: Setting, seed: int, push: Signs | None = None) -> dict[str, list[Array]]:
     """The fields at times 0..TIMES-1 of the network that ``seed`` draws, with one source pushed."""
     rng = np.random.default_rng(seed)
-    width = of.width
-    W0 = np.sqrt(of.unit) * rng.normal(size=(width, len(of.eigen)))
-    W = rng.normal(size=(width, width)) / np.sqrt(width)
-    w = rng.normal(size=width)
-    target = rng.normal(size=len(of.eigen)) if of.target is None else of.target
+    width, modes = of.width, len(of.eigen)
+    weights: Weights = (
+        np.sqrt(of.unit) * rng.normal(size=(width, modes)),
+        rng.normal(size=(width, width)) / np.sqrt(width),
+        rng.normal(size=width),
+    )
+    rates = of.eta * of.gamma * np.array([of.unit, 1 / width, 1.0])
+    target = rng.normal(size=modes) if of.target is None else of.target
     X, eps = _draw(of, rng)
     start: Array | None = None
     found: dict[str, list[Array]] = {x: [] for x in ("v", "Delta", "h0", "h1", "g1", "g2")}
-
-    def pushed(name: str, x: Array, now: int) -> Array:
-        if push is None or push[:2] != (name, now):
-            return x
-        return x + PUSH * push[2]
-
     for now in range(TIMES):
-        g2 = w
-        g1 = pushed("r1", W.T @ g2, now)
-        learnt = pushed("r0", W0.T @ g1 / (width * of.gamma * of.unit), now)
+        pushes = {push[0]: PUSH * push[2]} if push is not None and push[1] == now else {}
+        fed, g1 = _backward(weights, pushes)
+        learnt = fed / (width * of.gamma * of.unit) + pushes.get("r0", 0.0)
         start = learnt if start is None and of.center else start
         v = target - learnt + (0.0 if start is None else start)
-        Delta = pushed("u_Delta", X @ v, now) + of.sigma * eps
-        h0 = pushed("u0", of.gain * X.T @ Delta, now)
-        h1 = pushed("u1", W0 @ h0, now)
-        h2 = pushed("u2", W @ h1, now)
-        for name, x in zip(found, (v, Delta, h0, h1, g1, g2), strict=True):
+        Delta = X @ v + pushes.get("u_Delta", 0.0) + of.sigma * eps
+        h0 = of.gain * X.T @ Delta + pushes.get("u0", 0.0)
+        h1 = weights[0] @ h0 + pushes.get("u1", 0.0)
+        for name, x in zip(found, (v, Delta, h0, h1, g1, weights[2]), strict=True):
             found[name].append(x)
-        W0 = W0 + of.eta * of.gamma * of.unit * np.outer(g1, h0)
-        W = W + of.eta * of.gamma / width * np.outer(g2, h1)
-        w = w + of.eta * of.gamma * h2
+        updates = _updates(weights, h0, pushes)
+        weights = tuple(w + rate * x for w, rate, x in zip(weights, rates, updates, strict=True))
         if of.fresh:
             X, eps = _draw(of, rng)
     return found
+
+
+def _passed(w: Any, h0: Any, u1: Any, pushes: Mapping[str, Array]) -> Any:
+    """``g2 . h2 + r1 . h1``, whose gradients are the updates, the backward fields, and what reaches h0."""
+    h1 = w[0] @ h0 + u1 + pushes.get("u1", 0.0)
+    h2 = w[1] @ h1 + pushes.get("u2", 0.0)
+    return w[2] @ h2 + anp.sum(pushes.get("r1", 0.0) * h1)
+
+
+def _backward(weights: Weights, pushes: Mapping[str, Array]) -> Weights:
+    """``W0^T g1`` and ``g1``; the network is linear, so that they are the same at every h0."""
+    nothing = (np.zeros(weights[0].shape[1]), np.zeros(len(weights[0])))
+    return gradients(lambda x: _passed(weights, x[0], x[1], pushes), nothing)
+
+
+def _updates(weights: Weights, h0: Array, pushes: Mapping[str, Array]) -> Weights:
+    """``g1 h0^T``, ``g2 h1^T`` and h2."""
+    return gradients(lambda w: _passed(w, h0, 0.0, pushes), weights)
 
 
 def _draw(of: Setting, rng: np.random.Generator) -> tuple[Array, Array]:

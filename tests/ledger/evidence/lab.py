@@ -16,6 +16,7 @@ from typing import Any
 import autograd
 import autograd.numpy as anp
 import numpy as np
+from autograd.tracer import getval
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -48,6 +49,15 @@ def gradients(value: Callable[[Weights], Any], weights: Weights) -> Weights:
     (array([3.]), array([2.]))
     """
     return tuple(autograd.grad(value)(tuple(weights)))
+
+
+def held(value: Any) -> Any:
+    """A value in a forward pass that gradients take for a constant.
+
+    >>> gradients(lambda w: w[0] * held(w[0]), (np.array(3.0),))
+    (array(3.),)
+    """
+    return getval(value)
 
 
 def slopes(outputs: Callable[[Weights], Any], weights: Weights) -> Weights:

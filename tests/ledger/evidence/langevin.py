@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Function, Rational, S, Symbol, lambdify, sympify, tanh
@@ -20,6 +22,7 @@ from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023 import langevin as claims
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right
+from tests.ledger.evidence.lab import Weights, gradients, moved, slope
 
 Array = NDArray[np.float64]
 
@@ -30,26 +33,41 @@ GAMMA, EXACT, SLOPE, CURVATURE = 1.3, 1e-10, 1e-6, 1e-4
 # -- the change of the output --------------------------------------------------------------------------------
 
 
-def _weights(rng: np.random.Generator, n: int = 24) -> list[Array]:
+def _weights(rng: np.random.Generator, n: int = 24) -> Weights:
     """A network with two hidden layers whose output is far from zero, as after training; one input, 1.
 
     Entries of the inner matrix are 1 or -1: then sums of their squares are as in the limit of large width.
     """
     w0, w1 = rng.standard_normal(n), rng.choice([-1.0, 1.0], (n, n))
     h2 = w1 @ np.tanh(w0) / np.sqrt(n)
-    return [w0, w1, rng.standard_normal(n) + 1.5 * np.tanh(h2) + 0.7 * h2**2]
+    return w0, w1, rng.standard_normal(n) + 1.5 * np.tanh(h2) + 0.7 * h2**2
 
 
-def _output(w: list[Array]) -> float:
-    n = len(w[0])
-    return float(w[2] @ np.tanh(w[1] @ np.tanh(w[0]) / np.sqrt(n)) / (n * GAMMA))
+def _output(w: Weights) -> float:
+    return float(_forward(w)[1] / (len(w[0]) * GAMMA))
+
+
+def _forward(w: Any, added: Any = None) -> tuple[list[Any], Any]:
+    """The fields h^1.. and N gamma0 f for the input 1, with ``added`` to the features of each layer."""
+    h, last = [w[0]], len(w) - 2
+    for k in range(last + 1):
+        features = anp.tanh(h[k]) + (0.0 if added is None else added[k])
+        if k < last:
+            h.append(w[k + 1] @ features / np.sqrt(len(w[0])))
+    return h, w[-1] @ features
+
+
+def _fields(w: Weights) -> tuple[list[Array], Weights]:
+    """h^l, and z^l, the gradient of N gamma0 f in the features of layer l."""
+    h = _forward(w)[0]
+    return h, gradients(lambda x: _forward(w, x)[1], tuple(np.zeros_like(a) for a in h))
 
 
 def output_by_ito() -> Evidence:
     """K.3: both contractions over the weights, by differences, and by averages over the units."""
     w = _weights(np.random.default_rng(31))
     step = 1e-3
-    scaled = [_output([(1 + k * step) * x for x in w]) for k in (1, -1)]
+    scaled = [_output(moved(w, w, k * step)) for k in (1, -1)]
     contracted, trace = (scaled[0] - scaled[1]) / (2 * step), _hessian_trace(w, 3e-3)
     lam, heat, beta = (Symbol(x, positive=True) for x in ("lam", "heat", "beta"))
     rate = output_rate(mean_field(mlp(2, "tanh", "flow", weight_decay=lam, temperature=heat)))
@@ -72,28 +90,26 @@ def output_by_ito() -> Evidence:
     )
 
 
-def _hessian_trace(w: list[Array], step: float) -> float:
+def _hessian_trace(w: Weights, step: float) -> float:
     """The sum of second differences of the output, weight by weight."""
     base, total = _output(w), 0.0
     for k, x in enumerate(w):
         for index in np.ndindex(x.shape):
             for sign in (1, -1):
-                moved = [y.copy() for y in w]
-                moved[k][index] += sign * step
-                total += (_output(moved) - base) / step**2
+                near = [y.copy() for y in w]
+                near[k][index] += sign * step
+                total += (_output(tuple(near)) - base) / step**2
     return total
 
 
-def _averaged(e: Expr, w: list[Array], slopes: Mapping[int, Expr]) -> float:
+def _averaged(e: Expr, w: Weights, slopes: Mapping[int, Expr]) -> float:
     """An expression of single-site averages, by averages over the units of one network.
 
     ``slopes`` are the answers dg/dh of the layers.  In print, ``<z phi>`` and ``<phi^2>`` of layer 0 are
     those of the input: ``<g h>`` of layer 1, and 1.
     """
-    n = len(w[0])
-    h = [w[0], w[1] @ np.tanh(w[0]) / np.sqrt(n)]
-    z = [w[1].T @ ((1 - np.tanh(h[1]) ** 2) * w[2]) / np.sqrt(n), w[2]]
-    units = {"h": h, "z": z, "g": [(1 - np.tanh(a) ** 2) * b for a, b in zip(h, z, strict=True)]}
+    h, z = _fields(w)
+    units = {"h": h, "z": z, "g": [slope(a) * b for a, b in zip(h, z, strict=True)]}
 
     def mean(body: Expr) -> float:
         body = body.replace(Function("phi"), tanh)
@@ -135,29 +151,17 @@ def _averaged(e: Expr, w: list[Array], slopes: Mapping[int, Expr]) -> float:
 def layer_labels() -> Evidence:
     """K.4, K.5: the two terms of W(t) applied to one network's features: of which layer are the results?"""
     rng, n, rate, decay, heat, steps = np.random.default_rng(7), 40, 0.05, 0.4, 0.3, 6
-    start = [rng.standard_normal(n), *(rng.standard_normal((n, n)) for _ in range(2)), rng.standard_normal(n)]
-    w = [x.copy() for x in start]
-    noise = [np.zeros_like(x) for x in w]
-    learned = [np.zeros_like(x) for x in w]
-    h, z = _passes(w)
+    start: Weights = tuple(rng.standard_normal(shape) for shape in ((n,), (n, n), (n, n), (n,)))
+    w, noise, learned = start, *(tuple(np.zeros_like(x) for x in start) for _ in range(2))
     for _ in range(steps):
-        g = [(1 - np.tanh(a) ** 2) * b for a, b in zip(h, z, strict=True)]
-        features = [np.tanh(a) for a in h]
-        error = 1.0 - w[3] @ features[2] / (n * GAMMA)
-        push = rate * GAMMA * error
-        updates = [
-            push * g[0],
-            *(push / np.sqrt(n) * np.outer(g[k + 1], features[k]) for k in range(2)),
-            push * features[2],
-        ]
-        for k, u in enumerate(updates):
-            kick = np.sqrt(2 * heat * rate) * rng.standard_normal(w[k].shape)
-            w[k] = (1 - rate * decay) * w[k] + u + kick
-            learned[k] = (1 - rate * decay) * learned[k] + u
-            noise[k] = (1 - rate * decay) * noise[k] + kick
-        h, z = _passes(w)
+        push, updates = rate * GAMMA * (1 - _output(w)), gradients(lambda x: _forward(x)[1], w)
+        kicks = tuple(np.sqrt(2 * heat * rate) * rng.standard_normal(x.shape) for x in w)
+        w = moved(moved(kicks, updates, push), w, 1 - rate * decay)
+        learned = moved(tuple(push * x for x in updates), learned, 1 - rate * decay)
+        noise = moved(kicks, noise, 1 - rate * decay)
+    h, z = _fields(w)
+    g = [slope(a) * b for a, b in zip(h, z, strict=True)]
     kept = (1 - rate * decay) ** steps
-    g = [(1 - np.tanh(a) ** 2) * b for a, b in zip(h, z, strict=True)]
     whole = (kept * start[1] + learned[1] + noise[1]) / np.sqrt(n)  # layer l = 1
     forward, backward, brownian = whole @ np.tanh(h[0]), whole.T @ g[1], noise[1] @ np.tanh(h[0]) / np.sqrt(n)
     rest = (kept * start[1] + learned[1]) / np.sqrt(n) @ np.tanh(h[0])
@@ -171,18 +175,6 @@ def layer_labels() -> Evidence:
         agrees("(K.5) minus the noise in h^{l+1}", _far(brownian, h[1] - rest), EXACT),
         contradicts("(K.5) minus the noise in h^l, as printed", _far(brownian, noise[0]), EXACT),
     )
-
-
-def _passes(w: list[Array]) -> tuple[list[Array], list[Array]]:
-    """Forward and backward fields of layers 1..3, for the input 1."""
-    n = len(w[0])
-    h = [w[0]]
-    for k in (1, 2):
-        h.append(np.asarray(w[k] @ np.tanh(h[-1]) / np.sqrt(n)))
-    z = [w[3]]
-    for k in (2, 1):
-        z.insert(0, np.asarray(w[k].T @ ((1 - np.tanh(h[k]) ** 2) * z[0]) / np.sqrt(n)))
-    return h, z
 
 
 def _far(a: Array, b: Array) -> float:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 
@@ -258,17 +257,5 @@ def _bisected(stable: Callable[[float], bool], near: float) -> float:
 
 def _sharpness(depth: int, ratio: float, seed: int, features: int = 200) -> float:
     """The largest eigenvalue of the tangent kernel of one network at its start, without its theory."""
-    rng = np.random.default_rng([70, seed])
-    width, found, product = round(ratio * features), np.eye(features), np.eye(features)
-    sizes = [features, *[width] * depth]
-    weights = [rng.normal(size=(b, a)) for a, b in pairwise(sizes)]
-    readout = rng.normal(size=width)
-    backward = [readout]
-    for W in weights[:0:-1]:
-        backward.insert(0, W.T @ backward[0] / np.sqrt(width))
-    found *= backward[0] @ backward[0] / width
-    for i, W in enumerate(weights):
-        product = W @ product / (1.0 if i == 0 else np.sqrt(width))
-        after = backward[i + 1] if i + 1 < depth else None
-        found += product.T @ product / width * (1.0 if after is None else after @ after / width)
-    return float(np.linalg.eigvalsh(found)[-1])
+    nothing, ones = np.zeros(features), np.ones(features)
+    return Descent.drawn(depth, round(ratio * features), nothing, ones, 1.0, [70, seed]).sharpness()
