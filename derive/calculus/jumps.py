@@ -45,6 +45,8 @@ from sympy import (
 from sympy.core.relational import GreaterThan, LessThan, StrictGreaterThan, StrictLessThan
 from sympy.matrices import MatrixBase
 
+from derive.calculus.sums import gathered
+
 Monomial = tuple[int, int, int]
 """``x**n * sign(x)**s``, or, if ``m`` is not -1, that times the ``m``-th derivative of ``delta(x)``."""
 Jumps = dict[Monomial, Expr]
@@ -101,18 +103,15 @@ def lowest(e: Mapping[Monomial, Expr]) -> Jumps:
 
     Raises Ambiguous.
     """
-    found: Jumps = {}
+    found: list[tuple[Monomial, Expr]] = []
     for (n, s, m), c in e.items():
-        if m >= 0:
-            if n > m or c == 0:
-                continue
+        if m < 0:
+            found.append(((n, s % 2, -1), c))
+        elif n <= m and c != 0:
             if s:
                 raise Ambiguous("sign(x) times DiracDelta(x) depends on how the jump is rounded")
-            key, c = (0, 0, m - n), c * (-1) ** n * factorial(m) / factorial(m - n)
-        else:
-            key = n, s % 2, -1
-        found[key] = found.get(key, S.Zero) + c
-    return {k: c for k, c in found.items() if c != 0}
+            found.append(((0, 0, m - n), c * (-1) ** n * factorial(m) / factorial(m - n)))
+    return gathered(found)
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -122,11 +121,7 @@ def _read(e: Expr, x: Symbol) -> Jumps:
     if e.is_polynomial(x):
         return {(n, 0, -1): c for (n,), c in Poly(e, x).terms() if c != 0}
     if isinstance(e, Add):
-        found: Jumps = {}
-        for a in e.args:
-            for k, c in _read(a, x).items():
-                found[k] = found.get(k, S.Zero) + c
-        return found
+        return gathered(part for a in e.args for part in _read(a, x).items())
     if isinstance(e, Mul):
         return reduce(_times, [_read(a, x) for a in e.args], ONE)
     if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
@@ -147,14 +142,11 @@ def _slope_of(line: Expr, x: Symbol) -> Expr:
 
 def _times(a: Mapping[Monomial, Expr], b: Mapping[Monomial, Expr]) -> Jumps:
     """Signs are counted, not cancelled: next to a point mass a square is as ambiguous as a sign."""
-    found: Jumps = {}
-    for (n, s, m), c in a.items():
-        for (p, q, r), d in b.items():
-            if m >= 0 and r >= 0 and c != 0 and d != 0:
-                raise Ambiguous("DiracDelta(x) times DiracDelta(x) has no meaning")
-            key = n + p, s + q, max(m, r)
-            found[key] = found.get(key, S.Zero) + c * d
-    return found
+    if any(m >= 0 and r >= 0 for *_, m in a for *_, r in b):
+        raise Ambiguous("DiracDelta(x) times DiracDelta(x) has no meaning")
+    return gathered(
+        ((n + p, s + q, max(m, r)), c * d) for (n, s, m), c in a.items() for (p, q, r), d in b.items()
+    )
 
 
 # -- functions in terms of signs, error functions and exponentials -------------------------------------------

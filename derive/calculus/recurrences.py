@@ -17,6 +17,7 @@ from typing import Any
 from sympy import QQ, Add, Dummy, Expr, Matrix, Poly, Pow, S, Symbol, cancel, factor_terms, solve, sqrt
 from sympy.polys.rings import PolyElement, PolyRing
 
+from derive.calculus.sums import gathered
 from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
 
@@ -51,10 +52,7 @@ class Layered:
 
     def element(self, terms: Iterable[tuple[tuple[int, ...], Any]]) -> PolyElement:
         """A sum of terms, each by its powers."""
-        found: dict[tuple[int, ...], Any] = {}
-        for k, c in terms:
-            found[k] = found[k] + c if k in found else c
-        return self.ring.from_dict({k: c for k, c in found.items() if c})
+        return self.ring.from_dict(gathered(terms))
 
     def power(self, exponents: Sequence[int], times: int = 1) -> Any:
         """``(r^i ...)^times``."""

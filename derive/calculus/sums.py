@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import count, permutations, product
-from typing import Any
+from typing import Any, TypeVar
 
 from sympy import Add, DiracDelta, Expr, Integral, KroneckerDelta, Mul, Pow, S, Sum, Symbol, srepr
 from sympy.core.function import AppliedUndef
@@ -21,6 +21,7 @@ from derive.calculus.symbols import IndexRange, ell, s, t
 Limit = tuple[Any, ...]
 """``(variable, lower, upper)``."""
 Binding = dict[Symbol, Expr]
+Key = TypeVar("Key")
 
 # -- bound variables -----------------------------------------------------------------------------------------
 
@@ -211,6 +212,18 @@ def factors(e: Expr) -> list[Expr]:
         power = isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0
         found += [x.base] * int(x.exp) if power else [x]
     return found
+
+
+def gathered(parts: Iterable[tuple[Key, Any]]) -> dict[Key, Any]:
+    """The coefficients of equal keys added up; what cancels is gone.
+
+    >>> gathered([("a", ell), ("b", s), ("a", -ell)])
+    {'b': s}
+    """
+    found: dict[Key, Any] = {}
+    for key, c in parts:
+        found[key] = found[key] + c if key in found else c
+    return {key: c for key, c in found.items() if c}
 
 
 # -- linearity -----------------------------------------------------------------------------------------------

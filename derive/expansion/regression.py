@@ -40,6 +40,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.series import PowerSeries
+from derive.calculus.sums import gathered
 from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
 from derive.expansion.orders import expand_sizes, named
@@ -205,10 +206,7 @@ def _fields(row: Row) -> set[Expr]:
 
 def _added(form: Form, other: Form, factor_: Any) -> Form:
     """``form + factor_ * other``."""
-    found = dict(form)
-    for x, c in other.items():
-        found[x] = found[x] + factor_ * c if x in found else factor_ * c
-    return {x: c for x, c in found.items() if c}
+    return gathered((*form.items(), *((x, factor_ * c) for x, c in other.items())))
 
 
 def _inverted(e: Expr) -> Expr:

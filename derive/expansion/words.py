@@ -21,6 +21,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement
 
 from derive.calculus.recurrences import Layered
+from derive.calculus.sums import gathered
 from derive.calculus.symbols import L, ell, gamma0, mu
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure
@@ -410,11 +411,7 @@ class _WordAlgebra:
         return {tuple(letters(x)): self.numbers.one}
 
     def sum(self, parts: Sequence[Words]) -> Words | None:
-        found: Words = {}
-        for x in parts:
-            for w, c in x.items():
-                found[w] = found[w] + c if w in found else c
-        return {w: c for w, c in found.items() if c} or None
+        return gathered(pair for x in parts for pair in x.items()) or None
 
     def times(self, a: Words, b: Words) -> Words | None:
         return self.sum([{v + w: c * d for w, d in b.items()} for v, c in a.items()])

@@ -43,7 +43,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import factors, over, pinned, put, rewritten
+from derive.calculus.sums import factors, gathered, over, pinned, put, rewritten
 from derive.calculus.symbols import P, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.program.networks.options import has_sample_weights
@@ -152,11 +152,9 @@ class _Whitened:
         samples = [r for r in x.over if r.upper == P]
         body = over(x.coefficient * x.kernel * x.field, samples)
         others = tuple(r for r in x.over if r not in samples)
-        found: dict[Expr, Expr] = {}
-        for part in Add.make_args(self.contracted(body, dict.fromkeys(free, direction))):
-            field = Mul(*[y for y in Mul.make_args(part) if str(y.func) in self.moving])
-            found[field] = found.get(field, S.Zero) + part / field
-        for field, kernel in ((x, y) for x, y in found.items() if y != 0):
+        parts = Add.make_args(self.contracted(body, dict.fromkeys(free, direction)))
+        moving = (Mul(*[y for y in Mul.make_args(part) if str(y.func) in self.moving]) for part in parts)
+        for field, kernel in gathered((y, p / y) for y, p in zip(moving, parts, strict=True)).items():
             parts = {"kernel": kernel, "field": field} if field != 1 else {"kernel": S.One, "field": kernel}
             yield replace(x, coefficient=S.One, over=others, **parts)
 

@@ -52,6 +52,7 @@ from sympy import (
 )
 from sympy.logic.boolalg import Boolean
 
+from derive.calculus.sums import gathered
 from derive.errors import NotApplicable
 from derive.show.latex import latex
 
@@ -212,7 +213,7 @@ def mode_sum_of(
     The poles are those of zeta, at ``(a - 1)/b``, and of the transform, one for each power of the tail.
     """
     own = simplify((a - 1) / b)
-    tails = _gathered(tail)
+    tails = gathered(tail)
     conditions: list[Boolean] = []
     out: list[Power] = []
     meets = next((m for m in tails if simplify(m + own) == 0), None)
@@ -378,17 +379,9 @@ def _part(term: Expr, y: Symbol) -> _Part:
     return _Part(c, m, q, p)
 
 
-def _gathered(terms: Iterable[tuple[Expr, Expr]]) -> dict[Expr, Expr]:
-    """The coefficient of every power."""
-    found: dict[Expr, Expr] = {}
-    for power, c in terms:
-        found[power] = found.get(power, S.Zero) + c
-    return found
-
-
 def _rise(parts: list[_Part]) -> Expr:
     """The first power of F at small y."""
-    found = _gathered(x for p in parts for x in p.start())
+    found = gathered(x for p in parts for x in p.start())
     alive = [m for m, c in found.items() if simplify(c) != 0]
     low = [m for m in alive if all((n - m).is_nonnegative for n in alive)]
     if len(low) != 1:

@@ -14,7 +14,7 @@ what that leaves of the targets.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement, PolyRing
 
 from derive.calculus.recurrences import particular
+from derive.calculus.sums import gathered
 from derive.calculus.symbols import ell
 from derive.errors import NotApplicable
 from derive.expansion.words import LinearSeries, Memory, Recursion, letters, terms
@@ -115,12 +116,8 @@ class Exponentials:
 
     def at_start(self, f: PolyElement) -> PolyElement:
         """The value at t = 0."""
-        out: dict[Powers, Any] = {}
-        for m, c in f.iterterms():
-            if m[0] == 0:
-                key = (*self.idle, *m[self.width :])
-                out[key] = out[key] + c if key in out else c
-        return self._element(out)
+        kept = (((*self.idle, *m[self.width :]), c) for m, c in f.iterterms() if m[0] == 0)
+        return self.ring.from_dict(gathered(kept))
 
     def parts(self, f: PolyElement) -> dict[Powers, PolyElement]:
         """The coefficient, free of t, of every ``t^a E^n`` in f."""
@@ -133,18 +130,11 @@ class Exponentials:
         self, name: str, key: Powers, f: PolyElement, image: Callable[[Powers, Powers], Image]
     ) -> PolyElement:
         known = self._maps.setdefault((name, key), {})
-        out: dict[Powers, Any] = {}
-        for m, c in f.iterterms():
-            time, rest = m[: self.width], m[self.width :]
-            if time not in known:
-                known[time] = image(time, key)
-            for p, d in known[time].items():
-                k = (*p, *rest)
-                out[k] = out[k] + c * d if k in out else c * d
-        return self._element(out)
-
-    def _element(self, found: Mapping[Powers, Any]) -> PolyElement:
-        return self.ring.from_dict({m: c for m, c in found.items() if c})
+        parts = [(m[: self.width], m[self.width :], c) for m, c in f.iterterms()]
+        for time in {time for time, *_ in parts} - set(known):
+            known[time] = image(time, key)
+        moved = (((*p, *rest), c * d) for time, rest, c in parts for p, d in known[time].items())
+        return self.ring.from_dict(gathered(moved))
 
     # -- one term --------------------------------------------------------------------------------------
 
@@ -283,21 +273,23 @@ class Modes:
         """Rows and columns, and the two times, exchanged."""
         if x.causal:
             return replace(x, flipped=not x.flipped)
-        out: dict[Any, PolyElement] = {}
-        for (i, j, m), f in x.entries.items():
-            for last, c in self.functions.parts(f).items():
-                _put(out, (j, i, last), c * self.functions.term(m))
-        return replace(x, entries=_nonzero(out))
+        turned = (
+            ((j, i, last), c * self.functions.term(m))
+            for (i, j, m), f in x.entries.items()
+            for last, c in self.functions.parts(f).items()
+        )
+        return replace(x, entries=gathered(turned))
 
     def entrywise(self, a: Value, b: Value) -> Operator:
         """Entry by entry; a has no sample indices."""
         assert isinstance(a, Operator)
         assert isinstance(b, Operator)
-        out: dict[Any, PolyElement] = {}
-        for (_, _, m), f in a.entries.items():
-            for (i, j, n), g in b.entries.items():
-                _put(out, (i, j, _times(m, n)), f * g)
-        return Operator(_nonzero(out), a.unit + b.unit, a.damping + b.damping, False)
+        both = (
+            ((i, j, _times(m, n)), f * g)
+            for (_, _, m), f in a.entries.items()
+            for (i, j, n), g in b.entries.items()
+        )
+        return Operator(gathered(both), a.unit + b.unit, a.damping + b.damping, False)
 
     def orders(self, n: int) -> Iterable[int]:
         return range(min(n + 1, len(self.errors)))
@@ -309,14 +301,15 @@ class Modes:
         """
         assert isinstance(body, Operator)
         rows, error = self.rows[kernel], self.errors[order]
-        out: dict[Any, PolyElement] = {}
-        for (i, j, m), f in body.entries.items():
-            for k, e in error.entries.items():
-                if rows and k != j:
-                    continue
-                for p, c in self.functions.parts(e).items():
-                    _put(out, (i if rows else 0, 0 if rows else k, _times(m, p)), f * c)
-        return Operator(_nonzero(out), body.unit + error.unit + 1, body.damping + error.damping + 1)
+        parts = {k: self.functions.parts(e) for k, e in error.entries.items()}
+        kept = (
+            ((i if rows else 0, 0 if rows else k, _times(m, p)), f * c)
+            for (i, j, m), f in body.entries.items()
+            for k, of in parts.items()
+            if not rows or k == j
+            for p, c in of.items()
+        )
+        return Operator(gathered(kept), body.unit + error.unit + 1, body.damping + error.damping + 1)
 
     # -- sums and products -----------------------------------------------------------------------------
 
@@ -330,17 +323,12 @@ class Modes:
         if len(kinds := {x.kind for x in live}) > 1:
             raise NotApplicable(f"a sum of different kinds (unit, causal, flipped): {sorted(kinds)}")
         top = max(x.damping for x in live)
-        out: dict[Any, PolyElement] = {}
-        for damping in sorted({x.damping for x in live}):
-            alike: dict[Any, PolyElement] = {}
-            for x in live:
-                if x.damping == damping:
-                    for key, f in x.entries.items():
-                        _put(alike, key, f)
+        out: list[tuple[Any, PolyElement]] = []
+        for damping in {x.damping for x in live}:
+            alike = gathered(pair for x in live if x.damping == damping for pair in x.entries.items())
             lift = self.feedback ** (top - damping)
-            for key, f in alike.items():
-                _put(out, key, f if damping == top else f * lift)
-        return replace(live[0], entries=_nonzero(out), damping=top)
+            out += [(key, f if damping == top else f * lift) for key, f in alike.items()]
+        return replace(live[0], entries=gathered(out), damping=top)
 
     def product(self, a: Operator, b: Operator) -> Operator:
         """``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, from s on if b is causal; a must be.
@@ -352,25 +340,24 @@ class Modes:
         if not a.causal or a.flipped:
             raise NotApplicable("nothing bounds the time between two operators")
         x = self.functions
-        out: dict[Any, PolyElement] = {}
-        for (i, k, m), left in a.entries.items():
-            for (k_, j, last), right in b.entries.items():
-                if k != k_:
-                    continue
-                inner = x.term(m) * right
-                whole = x.integral(inner)
-                _put(out, (i, j, last), left * whole)
-                if b.causal:  # in steps the sum starts after s
-                    for p, c in x.parts(whole + inner if x.discrete else whole).items():
-                        _put(out, (i, j, _times(p, last)), -(left * c))
-        return Operator(_nonzero(out), a.unit + b.unit, a.damping + b.damping, b.causal)
+
+        def parts() -> Iterator[tuple[Any, PolyElement]]:
+            for (i, k, m), left in a.entries.items():
+                for (k_, j, last), right in b.entries.items():
+                    if k == k_:
+                        inner = x.term(m) * right
+                        whole = x.integral(inner)
+                        yield (i, j, last), left * whole
+                        if b.causal:  # in steps the sum starts after s
+                            early = x.parts(whole + inner if x.discrete else whole).items()
+                            yield from (((i, j, _times(p, last)), -(left * c)) for p, c in early)
+
+        return Operator(gathered(parts()), a.unit + b.unit, a.damping + b.damping, b.causal)
 
     def equal_times(self, x: Operator) -> Vector:
         """The entries at s = t, one for each row."""
-        out: dict[Any, PolyElement] = {}
-        for (i, _, m), f in x.entries.items():
-            _put(out, i, f * self.functions.term(m))
-        return Vector(_nonzero(out), x.unit, x.damping)
+        now = ((i, f * self.functions.term(m)) for (i, _, m), f in x.entries.items())
+        return Vector(gathered(now), x.unit, x.damping)
 
     def reduced(self, v: Vector) -> Vector:
         """The same vector with common factors of feedback divided out."""
@@ -383,16 +370,8 @@ class Modes:
         return Vector(entries, v.unit, damping)
 
 
-def _put(into: dict[Any, PolyElement], key: Any, f: PolyElement) -> None:
-    into[key] = into[key] + f if key in into else f
-
-
 def _times(a: Powers, b: Powers) -> Powers:
     return tuple(x + y for x, y in zip(a, b, strict=True))
-
-
-def _nonzero(entries: dict[Any, PolyElement]) -> dict[Any, PolyElement]:
-    return {key: f for key, f in entries.items() if f}
 
 
 # -- values, and the error ---------------------------------------------------------------------------------
@@ -430,8 +409,8 @@ class Values(ABC):
                 if drive:
                     raise NotApplicable("the output without errors must be zero at order 0")
                 drive = {k: y for k, y in enumerate(targets) if y}
-            found = {k: f.volterra(g, a.rates[k], powers[k]) for k, g in drive.items()}
-            a.errors.append(a.reduced(Vector(_nonzero(found), rest.unit, rest.damping)))
+            found = ((k, f.volterra(g, a.rates[k], powers[k])) for k, g in drive.items())
+            a.errors.append(a.reduced(Vector(gathered(found), rest.unit, rest.damping)))
             self.forget(n)
             self.check(targets, n)
 

@@ -25,6 +25,7 @@ from sympy.polys.rings import PolyElement
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.recurrences import Layered
+from derive.calculus.sums import gathered
 from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.site import Site
@@ -98,11 +99,7 @@ def _at_layer(terms: Terms, moved: int = 0) -> Law:
 
 
 def _collected(parts: Iterable[tuple[list[tuple[Tensor, int]], list[tuple[Orders, int]], Any]]) -> Law:
-    found: Law = {}
-    for tensors, averages, c in parts:
-        key = tuple(sorted(tensors)), tuple(sorted(averages))
-        found[key] = found.get(key, 0) + c
-    return {k: c for k, c in found.items() if c != 0}
+    return gathered(((tuple(sorted(tensors)), tuple(sorted(averages))), c) for tensors, averages, c in parts)
 
 
 def _put_in(law: Law, rules: Mapping[Tensor, Law]) -> Law:
@@ -317,11 +314,7 @@ UNIT = Leading({(S.Zero, S.Zero): S.One})
 
 
 def _added(*parts: Powers) -> Powers:
-    out: Powers = {}
-    for part in parts:
-        for k, c in part.items():
-            out[k] = out.get(k, S.Zero) + c
-    return {k: c for k, c in out.items() if c != 0}
+    return gathered(pair for part in parts for pair in part.items())
 
 
 class AtCriticality:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from sympy import Rational, S
 
+from derive.calculus.sums import gathered
 from derive.calculus.symbols import L
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.site import Edge, Neighbour, Site
@@ -206,11 +207,7 @@ def standard(p: Piece) -> Piece:
 
 def collected(parts: Iterable[tuple[Rational, Piece]]) -> Terms:
     """Equal products together."""
-    found: Terms = {}
-    for c, p in parts:
-        p = standard(p)
-        found[p] = found.get(p, S.Zero) + c
-    return {p: c for p, c in found.items() if c}
+    return gathered((standard(p), c) for c, p in parts)
 
 
 def added(*xs: Terms) -> Terms:
