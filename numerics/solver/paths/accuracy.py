@@ -240,7 +240,9 @@ def kept(count: int, stride: int) -> NDArray[np.intp]:
 
 def settle_paths(
     times: Array,
-    attempt: Callable[[Grid], Level[C]],
+    attempt: Callable[[Grid], Attempt[C]],
+    collect: Callable[[], C],
+    samples: int,
     *,
     rtol: float,
     accuracy: float | None,
@@ -249,56 +251,77 @@ def settle_paths(
 ) -> Settled[C]:
     """Refine until a grid misses a share of the standard error, or ``rtol`` if that is more.
 
-    ``attempt`` solves PILOTS replicas: what a grid misses shows in few, as all grids are solved from the same
-    seeds.  The standard error of REPLICAS is taken to be smaller by the root of the number of replicas.  Two
-    grids whose steps have the ratio r are apart by ``d = e (r**p - 1)``, where the finer one misses e and the
-    coarser one ``r**p e``; p is one of POWERS, or 1 with noise.  The coarser one is taken if it will do.
+    ``attempt`` solves replicas on a grid, PILOTS of them: what a grid misses shows in few, as all grids are
+    solved from the same seeds.  The standard error of REPLICAS is taken to be smaller by the root of the
+    number of replicas.  Two grids whose steps have the ratio r are apart by ``d = e (r**p - 1)``, where the
+    finer one misses e and the coarser one ``r**p e``; p is one of POWERS, or 1 with noise.  The coarser one
+    is taken if it will do.
+
+    Two grids are further apart than the coarser one was found to miss where they tell directions of the
+    sources apart in another order: then they take other random numbers for them, and what they are apart is
+    noise, of which two pilots say little.  All REPLICAS are pilots from there on, and as noise does not fall
+    with the step, a grid is taken to miss at most ``e' / r``, where the coarser one was found to miss e'.
 
     Differences and errors are root mean squares over times and samples; differences count as far as they
     exceed their own noise.  With an ``accuracy`` the standard error counts as no larger than that.  Raises
     :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
     order = SMOOTH if smooth else ROUGH
-    before: tuple[Grid, Level[C]] | None = None
-    estimate, lost = np.inf, False
+    before: tuple[Grid, Attempt[C], Level[C]] | None = None
+    unknown = np.array([np.inf, np.inf])  # beyond the noise of what was found, and with it
+    missed, pilots, lost = unknown, PILOTS, False
     for grid in grids(times, order):
         if len(grid.nodes) > MAX_NODES:
             break
         if before is not None and _step(grid) > 0.9 * _step(before[0]):
             continue
+        solve, found = attempt(grid), Level(samples, collect())
         try:
-            found = attempt(grid)
+            _extend(solve, found, pilots)
         except Diverged:
-            before = None  # an explicit integrator diverges when its step is too long
+            before, missed = None, unknown  # an explicit integrator diverges when its step is too long
             continue
         except NotConverged:  # what nearly diverges loses its accuracy
             if lost:
                 raise
-            before, lost = None, True
+            before, missed, lost = None, unknown, True
             continue
         if before is not None:
-            coarse, other = before
-            here = np.searchsorted(grid.nodes[grid.outputs], coarse.nodes[coarse.outputs])
-            apart_by = apart([{k: x[here] for k, x in y.items()} for y in found.watched], other.watched)
+            coarse, again, other = before
+            at = np.searchsorted(grid.nodes[grid.outputs], coarse.nodes[coarse.outputs])
+            gaps = _apart(found, other, at)
+            if pilots < REPLICAS and gaps[0] > missed[0]:
+                pilots, missed = REPLICAS, unknown
+                _extend(again, other, pilots)
+                _extend(solve, found, pilots)
+                gaps = _apart(found, other, at)
             spread = spread_of(found.watched)
             error = max(rms(e) / scale_of(spread.mean()[k]) for k, e in spread.stderr().items())
-            error *= float(np.sqrt(PILOTS / REPLICAS))
+            error *= float(np.sqrt(pilots / REPLICAS))
             allowed = max(rtol, SHARE * (error if accuracy is None else min(error, accuracy)))
-            gain = (_step(coarse) / _step(grid)) ** (1 if noisy else POWERS[order])
-            for tried, begun, misses in ((coarse, other, gain / (gain - 1)), (grid, found, 1 / (gain - 1))):
-                estimate, bound = (x * misses for x in apart_by)
+            ratio = _step(coarse) / _step(grid)
+            gain = ratio ** (1 if noisy else POWERS[order])
+            most = missed if pilots == REPLICAS else unknown
+            missed = np.minimum(gaps / (gain - 1), most / ratio)
+            misses = np.minimum(gaps * gain / (gain - 1), most), missed
+            for tried, begun, (estimate, bound) in zip((coarse, grid), (other, found), misses, strict=True):
                 if estimate <= allowed and len(tried.outputs) == len(times):
                     notes = {
-                        "grid_error": bound,
+                        "grid_error": float(bound),
                         "time_nodes": len(tried.nodes),
                         "integrator": f"Adams-Bashforth, order {order}",
                     }
                     return Settled(tried, begun, notes)
-        before = grid, found
+        before = grid, solve, found
     raise NotConverged(
-        f"the flow needs more than {MAX_NODES} time nodes: the grid still misses {estimate:.1e} of the "
+        f"the flow needs more than {MAX_NODES} time nodes: the grid still misses {missed[0]:.1e} of the "
         f"largest error where solver.rtol = {rtol:.1e}; a larger rtol or a shorter training.time would do"
     )
+
+
+def _apart(fine: Level[C], coarse: Level[C], at: NDArray[np.intp]) -> Array:
+    """How far grids are apart at the outputs of the coarser one, as :func:`apart` says."""
+    return np.array(apart([{k: x[at] for k, x in y.items()} for y in fine.watched], coarse.watched))
 
 
 def _step(grid: Grid) -> float:

@@ -21,7 +21,6 @@ from numerics.solver.grid import Grid, is_noisy, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
     MOST_SAMPLES,
-    PILOTS,
     REPLICAS,
     Level,
     Settled,
@@ -268,14 +267,19 @@ def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | 
     noisy = is_noisy(problem.program.rule)
     smooth = prepared_for(problem).smooth and not noisy
 
-    def attempt(grid: Grid) -> Level[Spread]:
+    def attempt(grid: Grid) -> _Attempt:
         prepared = prepared_for(problem, grid)
         _refuse_too_large(problem, prepared, samples)
-        solve = _Attempt(problem, prepared, kernels, grid, progress)
-        pilots = Spread()
-        return Level(samples, pilots, list(solve(samples, range(PILOTS), pilots)))
+        return _Attempt(problem, prepared, kernels, grid, progress)
 
     accuracy = None if solver.samples is not None and solver.accuracy is None else solver.accuracy or ACCURACY
     return settle_paths(
-        problem.times, attempt, rtol=solver.rtol, accuracy=accuracy, smooth=smooth, noisy=noisy
+        problem.times,
+        attempt,
+        Spread,
+        samples,
+        rtol=solver.rtol,
+        accuracy=accuracy,
+        smooth=smooth,
+        noisy=noisy,
     )

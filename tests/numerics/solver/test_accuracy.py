@@ -11,8 +11,10 @@ from scipy.stats import chi2
 
 from derive.program import P, eta, gamma0
 from numerics.errors import NotConverged
+from numerics.solver.grid import Grid
 from numerics.solver.paths import solve_to_accuracy
-from numerics.solver.paths.accuracy import REPLICAS, apart, reach
+from numerics.solver.paths.accuracy import PILOTS, REPLICAS, apart, reach, settle_paths
+from numerics.solver.paths.accuracy import Attempt as Solving
 from numerics.stats import Spread
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
@@ -93,6 +95,33 @@ def test_out_of_reach() -> None:
         reach(Attempt(bias=8.0, noise=0.1), Spread, 1e-3, first=64, most=128)
     with pytest.raises(NotConverged, match=r"with 64 samples, .* a bias of .* \(solver.samples\) would do"):
         reach(Attempt(bias=8.0, noise=0.1), Spread, 1e-2, 64, 64)
+
+
+@pytest.mark.parametrize("noise", [0.0, 3e-3])
+def test_noise_between_grids_does_not_refine_without_end(noise: float) -> None:
+    """Every other grid takes other random numbers, and the first two replicas happen to agree about them."""
+    solved: list[int] = []
+
+    def on(grid: Grid) -> Solving[Spread]:
+        step = float(np.max(np.diff(grid.nodes)))
+        other = len(solved) % 2  # this grid's numbers
+
+        def attempt(_: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, np.ndarray]]:
+            solved.append(len(grid.nodes))
+            for n in numbers:
+                sign = 1 if n < PILOTS else np.random.default_rng(n).normal()
+                found = {"x": np.full(3, 1 + 0.1 * step**2 + noise * sign * other + 1e-3 * n)}
+                into.add(found)
+                yield found
+
+        return attempt
+
+    given: dict[str, Any] = {"rtol": 1e-3, "accuracy": None, "smooth": True, "noisy": False}
+    settled = settle_paths(np.array([0.0, 1.0, 2.0]), on, Spread, 64, **given)
+    assert max(solved) < 100
+    assert len(settled.begun.watched) == (REPLICAS if noise else PILOTS)
+    missed = 0.1 * float(np.max(np.diff(settled.grid.nodes))) ** 2
+    assert missed < 1e-3 + 3 * noise / np.sqrt(REPLICAS)  # of what noise hides, three standard errors
 
 
 def test_a_theory_to_an_accuracy() -> None:
