@@ -1,21 +1,25 @@
 """Errors of the kind a theorist fears, planted one at a time: does the default suite see them?
 
 ``python tests/planted.py`` copies the checkout to a temporary folder.  For each error of ``planted.toml`` it
-puts the new text where the old one stands, runs the unmarked tests, those that import or are named like the
-file first, then those of its room and all others, and says which of them saw it after how many seconds of
-processor time, or that none did::
+puts the new text where the old one stands, runs the unmarked tests up to the first failure, and says which
+of them saw it after how many seconds of processor time, or that none did.  First comes the test that saw the
+error last time (``seen``), then those that import or are named like the file, its room's and all others::
 
-    python tests/planted.py                              # all of them, about an hour on one core
+    python tests/planted.py                              # all of them, some ten minutes on one core
     python tests/planted.py --room derive/theory         # those planted in one room
     python tests/planted.py --only "transposed kernel"   # those whose name contains this
-    python tests/planted.py --own                        # without the third of these
+    python tests/planted.py --own                        # without the tests of other rooms
+    python tests/planted.py --record                     # and write into the list which test saw each
 
-What fails for its time alone is not seen: in the copy no test has a limit of time.
+Each run of tests is a fork of this process, which has imported the libraries and nothing of the project.
+What a test costs is not judged.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import json
 import os
 import re
 import resource
@@ -27,23 +31,42 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_suffix(".toml")
 OF_THE_LIST = "tests/test_project.py::test_planted_errors_stand_once_in_their_files"
 """The test that holds the list against the files, which an error that is planted fails."""
+LIBRARIES = (
+    "hypothesis",
+    "matplotlib.pyplot",
+    "pytest",
+    "scipy.integrate",
+    "scipy.optimize",
+    "sympy",
+    "xarray",
+)
+"""What nearly all tests import: once, before any of them runs."""
+
+MOMENT = count(1)
+"""When a file was written, as whole seconds that differ: compiled modules are known by them."""
 
 
 @dataclass(frozen=True)
 class Planted:
-    """In ``file`` the text ``old``, which stands there once, becomes ``new``; what that ``breaks``."""
+    """In ``file`` the text ``old``, which stands there once, becomes ``new``; what that ``breaks``.
+
+    ``seen`` is the test that saw it in the last run.
+    """
 
     name: str
     file: str
     old: str
     new: str
     breaks: str
+    seen: str = ""
 
     @property
     def room(self) -> str:
@@ -64,8 +87,8 @@ def planted() -> tuple[Planted, ...]:
     return tuple(Planted(**x) for x in tomllib.loads(LIST.read_text(encoding="utf-8"))["error"])
 
 
-def copied(folder: Path) -> Path:
-    """A copy of the checkout, without what git ignores, whose tests have no limit of time."""
+def copied(folder: Path) -> None:
+    """A copy of the checkout, without what git ignores."""
     said = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -77,16 +100,13 @@ def copied(folder: Path) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
-    conftest = folder / "tests/conftest.py"
-    text = conftest.read_text(encoding="utf-8")
-    conftest.write_text(re.sub(r"^LIMIT, SHARED = .*$", "LIMIT = SHARED = 1e9", text, flags=re.M), "utf-8")
-    return folder
 
 
-def stages(error: Planted) -> tuple[list[str], list[str], list[str]]:
-    """All files of tests: those that import the error's module or are named like it, its room's, all others.
+def stages(error: Planted) -> list[list[str]]:
+    """The tests in the order in which they are tried, by runs.
 
-    Of the others those of the same package come first.
+    The one that saw the error last time; files that import its module or are named like it; its room's; all
+    others, of which those of the same package come first.
     """
     every = sorted(str(x.relative_to(ROOT)) for x in (ROOT / "tests").rglob("test_*.py"))
     every = [x for x in every if not x.startswith("tests/benchmarks/")]
@@ -100,7 +120,12 @@ def stages(error: Planted) -> tuple[list[str], list[str], list[str]]:
     named += [x for x in every if x not in named and module.search((ROOT / x).read_text(encoding="utf-8"))]
     package = f"tests/{error.file.split('/')[0]}/"
     others = sorted((x for x in every if x not in own), key=lambda x: not x.startswith(package))
-    return named, [x for x in own if x not in named], [x for x in others if x not in named]
+    return [
+        [error.seen] if error.seen else [],
+        named,
+        [x for x in own if x not in named],
+        [x for x in others if x not in named],
+    ]
 
 
 def module_of(file: str) -> str:
@@ -108,43 +133,73 @@ def module_of(file: str) -> str:
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def run(folder: Path, tests: list[str], seconds: float) -> tuple[str | None, float]:
-    """Runs ``tests`` up to the first failure: which it is, None if there is none, and the time spent."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, f"--deselect={OF_THE_LIST}", *tests],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"},
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5)),
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    if done.returncode in (0, 5):  # 5: there is no test
-        return None, spent
-    failed = re.search(r"^(FAILED|ERROR) (.*)$", done.stdout, flags=re.M)
-    if failed is None:
-        return f"no end within {seconds:g} s of processor time", spent
-    return failed[2] if failed[1] == "FAILED" else f"at collection or in a fixture: {failed[2]}", spent
+class FirstFailure:
+    """A plugin of pytest that keeps the name of the first test, fixture or module that fails."""
+
+    name: str | None = None
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and self.name is None:
+            self.name = report.nodeid
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
-def judged(error: Planted, folder: Path, own: bool, seconds: float) -> tuple[str | None, float]:
-    """The test that sees ``error``, None if none does, and the processor time that it took."""
-    where = folder / error.file
+def run(tests: list[str], seconds: float) -> tuple[str | None, float]:
+    """Runs ``tests`` in a fork up to the first failure: its name or None, and the processor time."""
+    end, start = os.pipe()
+    if (process := os.fork()) == 0:
+        os.close(end)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        first = FirstFailure()
+        options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "--untimed", f"--deselect={OF_THE_LIST}"]
+        importlib.import_module("pytest").main([*options, *tests], plugins=[first])
+        os.write(start, json.dumps(first.name).encode())
+        os._exit(0)
+    os.close(start)
+    with open(end, encoding="utf-8") as pipe:
+        said = pipe.read()
+    _, _, used = os.wait4(process, 0)
+    name = json.loads(said) if said else f"no end within {seconds:g} s of processor time"
+    return name, used.ru_utime + used.ru_stime
+
+
+def written(where: Path, text: str) -> None:
+    """Writes a module so that no compiled one of another text is taken for it."""
+    where.write_text(text, encoding="utf-8")
+    moment = next(MOMENT)
+    os.utime(where, (moment, moment))
+
+
+def judged(error: Planted, own: bool, seconds: float) -> tuple[str | None, float]:
+    """The test that sees ``error`` in the working folder, or None, and the processor time."""
+    where = Path(error.file)
     honest = where.read_text(encoding="utf-8")
-    where.write_text(error.put(folder), encoding="utf-8")
+    written(where, error.put(Path()))
     try:
         total = 0.0
-        for tests in filter(None, stages(error)[: 2 if own else 3]):
-            seen, spent = run(folder, tests, seconds)
+        for tests in filter(None, stages(error)[: 3 if own else 4]):
+            seen, spent = run(tests, seconds)
             total += spent
             if seen is not None:
                 return seen, total
         return None, total
     finally:
-        where.write_text(honest, encoding="utf-8")
+        written(where, honest)
+
+
+def recorded(error: Planted, seen: str) -> None:
+    """Writes into the list that ``seen`` saw the error."""
+    first, *entries = LIST.read_text(encoding="utf-8").split("[[error]]\n")
+    for k, entry in enumerate(entries):
+        if entry.startswith(f"name = {json.dumps(error.name)}\n"):
+            bare = re.sub(r"^seen = .*\n", "", entry, flags=re.M)
+            before, breaks, rest = re.split(r"^(breaks = .*\n)", bare, flags=re.M)
+            entries[k] = f"{before}{breaks}seen = {json.dumps(seen)}\n{rest}"
+    LIST.write_text("[[error]]\n".join([first, *entries]), encoding="utf-8")
 
 
 def table(found: list[tuple[Planted, bool]]) -> Iterator[str]:
@@ -162,22 +217,26 @@ def main() -> int:
         "--room", default="", metavar="ROOM", help="errors in one room, such as derive/theory"
     )
     options.add_argument("--own", action="store_true", help="leave out the tests of other rooms")
-    options.add_argument(
-        "--seconds", type=float, default=1500, help="processor time for each of the two runs"
-    )
+    options.add_argument("--record", action="store_true", help="write into the list which test saw each")
+    options.add_argument("--seconds", type=float, default=1500, help="processor time for each run of tests")
     asked = options.parse_args()
     chosen = [x for x in planted() if asked.only in x.name and x.file.startswith(asked.room)]
     found: list[tuple[Planted, bool]] = []
     with tempfile.TemporaryDirectory() as folder:
-        copy = copied(Path(folder))
+        copied(Path(folder))
+        os.chdir(folder)
+        sys.path[0] = folder
+        os.environ.update(PYTHONPATH=folder, OMP_NUM_THREADS="1", MPLBACKEND="agg")
+        for name in LIBRARIES:
+            importlib.import_module(name)
         for x in chosen:
-            seen, spent = judged(x, copy, asked.own, asked.seconds)
+            seen, spent = judged(x, asked.own, asked.seconds)
             found.append((x, seen is not None))
-            print(
-                f"{'SURVIVED' if seen is None else 'caught'} {spent:6.1f} s  {x.room}: {x.name}", flush=True
-            )
+            print(f"{'caught' if seen else 'SURVIVED'} {spent:6.1f} s  {x.room}: {x.name}", flush=True)
             if seen is not None:
                 print(f"                   by {seen}", flush=True)
+                if asked.record and not seen.startswith("no end"):
+                    recorded(x, seen)
     print("", *table(found), sep="\n")
     return int(not all(seen for _, seen in found))
 
