@@ -5,7 +5,8 @@ report.passed, report.checks, print(report.table())
 """
 
 from numerics.verification.networks import compare
+from numerics.verification.openings import Effort
 from numerics.verification.report import Check, Report
 from numerics.verification.run import equations, verify
 
-__all__ = ["Check", "Report", "compare", "equations", "verify"]
+__all__ = ["Check", "Effort", "Report", "compare", "equations", "verify"]

@@ -31,6 +31,7 @@ from numerics.simulation import simulate
 from numerics.simulation.experiment import reference_size
 from numerics.solver import solve
 from numerics.stats import Line, bound, check_same_axes
+from numerics.verification.openings import FULL, Effort
 from numerics.verification.report import LEVEL, Check, Report
 
 Array = NDArray[np.float64]
@@ -38,17 +39,8 @@ Array = NDArray[np.float64]
 FLOOR = 1e-3
 """Down to which fraction of its start the loss is compared."""
 
-BUDGET = 3e10
-"""Work spent on networks, in units that take about a nanosecond on one core of a laptop."""
-
-SMALLEST = (128, 64, 32, 16)
-"""Neurons, features or samples, whichever are fewest, of the smaller networks, as far as can be afforded."""
-
 FEWEST, MOST = 12, 400
 """Networks of one width."""
-
-LARGEST_KERNEL = 1.2e8
-"""Bytes of the kernels of one network, beyond which only those without samples are measured."""
 
 PLAY = 0.25
 """By how much a size may be larger than asked for, so that all ratios come out as whole numbers."""
@@ -84,15 +76,15 @@ class Plan:
         return ", ".join(f"{k} of width {n}" for n, k in zip(self.widths, self.seeds, strict=True))
 
 
-def plan_of(source: Problem | Experiment) -> Plan:
+def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> Plan:
     """Three widths, each twice the one before, with equal work at each."""
     problem = Problem.of(source)
     e = problem.experiment
     own = None if e is None else e.network.width
-    for smallest in SMALLEST if own is None else (own,):
+    for smallest in effort.smallest if own is None else (own,):
         widths = (smallest, 2 * smallest, 4 * smallest) if e is None else widths_near(e, smallest)
-        costs = [_work_of_program(problem, n) if e is None else work(e, n) for n in widths]
-        share = BUDGET / len(widths)
+        costs = [_work_of_program(problem, n) if e is None else work(e, n, effort) for n in widths]
+        share = effort.work / len(widths)
         if FEWEST * costs[-1] <= share:
             break
     return Plan(widths, tuple(int(np.clip(share / x, FEWEST, MOST)) for x in costs))
@@ -140,7 +132,7 @@ def _layers(experiment: Experiment) -> list[float]:
     return [1.0 if ratio is None else ratio] * experiment.depth
 
 
-def work(experiment: Experiment, width: int) -> float:
+def work(experiment: Experiment, width: int, effort: Effort = FULL) -> float:
     """Of one network: its steps, and the correlations of its fields at all pairs of times."""
     size, depth, times = reference_size(experiment, width), experiment.depth, len(experiment.times)
     power_law = experiment.spec.kind == "power-law"
@@ -158,7 +150,7 @@ def work(experiment: Experiment, width: int) -> float:
         fresh += 11 * batch if experiment.data.batch_ratio or experiment.data.batch else 0.0
     each = 1.6e5 * depth + (5e4 * depth * samples if fixed else 0.0) + fresh
     problem = Problem.of(experiment)
-    entries_kept = _kernel_entries(problem) if _whole(problem) else 0.0
+    entries_kept = _kernel_entries(problem) if _whole(problem, effort) else 0.0
     pairs = 0.1 * sum(layers) * times**2 * (samples**2 if entries_kept or not fixed else 1)
     evaluations = times * (SUBSTEPS if experiment.training.rule == "flow" else 1)
     return 2e7 + evaluations * (each + entries * (3 + 0.3 * samples)) + pairs + 40 * entries_kept
@@ -173,9 +165,9 @@ def _work_of_program(problem: Problem, width: int) -> float:
     return 2e7 + evaluations * each + depth * (0.1 * width + 80) * (times * samples) ** 2
 
 
-def _whole(problem: Problem) -> bool:
+def _whole(problem: Problem, effort: Effort) -> bool:
     """Are kernels of all pairs of samples measured?"""
-    return bool(problem.seen) and 8.0 * _kernel_entries(problem) <= LARGEST_KERNEL
+    return bool(problem.seen) and 8.0 * _kernel_entries(problem) <= effort.kernel
 
 
 def _kernel_entries(problem: Problem) -> float:
@@ -187,7 +179,10 @@ def _kernel_entries(problem: Problem) -> float:
 
 
 def train(
-    source: Problem | Experiment, plan: Plan, progress: Callable[[int, int], None] | None = None
+    source: Problem | Experiment,
+    plan: Plan,
+    progress: Callable[[int, int], None] | None = None,
+    effort: Effort = FULL,
 ) -> list[xr.Dataset]:
     """The networks of a plan, a dataset a width.  Randomness: solver.seed, independent at each width."""
     problem = Problem.of(source)
@@ -205,7 +200,7 @@ def train(
                 width=width,
                 seeds=seeds,
                 rng=int(stream.generate_state(1)[0]),
-                kernels="full" if _whole(problem) else "trace",
+                kernels="full" if _whole(problem, effort) else "trace",
                 progress=step,
             )
         )
@@ -455,6 +450,7 @@ def describe(
     checks: Sequence[Check],
     theory: xr.Dataset,
     networks: Sequence[xr.Dataset] = (),
+    effort: Effort = FULL,
 ) -> str:
     """What the bounds mean, and what was not compared."""
     problem, end = Problem.of(source), compared_places(theory)[-1]
@@ -481,7 +477,7 @@ def describe(
             f"not compared: what is learned after t = {_time(theory, end)}, "
             f"where the theory's loss is below {FLOOR:g} of its start."
         )
-    if problem.seen and not _whole(problem):
+    if problem.seen and not _whole(problem, effort):
         words.append("kernels of all pairs of samples and times are too large: their traces are compared.")
     return "\n".join(words)
 

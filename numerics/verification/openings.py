@@ -6,7 +6,7 @@ its keys, a program of one's own by its numbers, arrays and times.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,34 @@ RESOLUTION = 0.5
 GENTLE = 0.25
 """The same for the expansion of a flow: well inside stability."""
 
-SMALL_SAMPLES, LARGEST_KERNEL = 20, 2e8
-"""To how many samples a problem is cut whose kernels take more bytes, for the check of its expansion."""
+SMALL_SAMPLES = 20
+"""To how many samples a problem is cut whose kernels are large, for the check of its expansion."""
 
 MOST_TIMES = 61
 LOOSEST = 0.9
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a verification may take; its statements stay the same, its standard errors do not.
+
+    - ``work``: spent on networks, in units that take about a nanosecond on one core of a laptop.
+    - ``smallest``: neurons, features or samples, whichever are fewest, of the smaller networks: the first
+      of which enough networks can be afforded.
+    - ``paths``, ``replicas``: of each sampled solution of an opening.
+    - ``kernel``: bytes of the largest two-time kernels that are kept, or measured, for all pairs of samples;
+      beyond them their traces are.
+    """
+
+    work: float = 3e10
+    smallest: tuple[int, ...] = (128, 64, 32, 16)
+    paths: int = 1024
+    replicas: int = 16
+    kernel: float = 2e8
+
+
+FULL = Effort()
+"""What a verification takes if nobody says."""
 
 
 def opening(problem: Problem, samples: int, steps: int) -> Problem:
@@ -103,10 +126,10 @@ def _samples_of(problem: Problem) -> dict[str, tuple[int, ...]]:
     }
 
 
-def few(problem: Problem) -> Problem:
+def few(problem: Problem, effort: Effort = FULL) -> Problem:
     """The problem on fewer samples and times, if its kernels are large; each teaches at its rate."""
     depth, times, count = problem.depth or 1, len(problem.times), problem.seen
-    if 8.0 * depth * (times * count) ** 2 <= LARGEST_KERNEL:
+    if 8.0 * depth * (times * count) ** 2 <= effort.kernel:
         return problem
     pick = _spread(count, SMALL_SAMPLES)
     share = len(pick) / count if rate_of(problem).has(P, P_train) else 1.0

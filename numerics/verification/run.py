@@ -33,7 +33,7 @@ from numerics.stats import extrapolate
 from numerics.threads import one_thread
 from numerics.verification import identities, networks, sampled
 from numerics.verification.figure import SERIES, draw
-from numerics.verification.openings import by
+from numerics.verification.openings import FULL, Effort, by
 from numerics.verification.report import Check, Report, title
 from numerics.verification.series import ORDER, expansion
 
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Progress = Callable[[int, int], None]
-
-LARGEST_KERNEL = 2e8
-"""Bytes of the largest two-time kernel that is kept for all pairs of samples; beyond that, its traces."""
 
 PICTURE = 3e-3
 """Relative accuracy of the dotted curves of a flow."""
@@ -76,6 +73,7 @@ class Case:
     problem: Problem
     solution: xr.Dataset
     symbolic: Program | None
+    effort: Effort
 
     @property
     def linear(self) -> bool:
@@ -127,11 +125,11 @@ CHECKS: tuple[tuple[Callable[[Case], bool], Callable[[Case], list[Check]]], ...]
     (lambda c: True, lambda c: identities.causality(c.problem, c.solution)),
     (lambda c: True, lambda c: identities.correlations(c.solution, c.interpolated, c.letters)),
     # other ways to averages over paths
-    (lambda c: not c.linear, lambda c: sampled.reading(c.problem)),
-    (lambda c: not c.linear, lambda c: sampled.responses(c.problem)),
+    (lambda c: not c.linear, lambda c: sampled.reading(c.problem, c.effort)),
+    (lambda c: not c.linear, lambda c: sampled.responses(c.problem, c.effort)),
     (
         lambda c: not c.linear and not c.flow and gamma0 in c.problem.numbers,
-        lambda c: sampled.lazy(c.problem),
+        lambda c: sampled.lazy(c.problem, c.effort),
     ),
     # a flow
     (lambda c: c.flow and c.linear, lambda c: identities.settled(c.problem, c.solution)),
@@ -145,6 +143,7 @@ def verify(
     source: Problem | Experiment | Program | Theory | str | Path,
     out_dir: str | Path | None = None,
     progress: Progress | None = None,
+    effort: Effort = FULL,
     **given: Any,
 ) -> Report:
     """All checks of an experiment, its file, any problem, or a program with ``numbers``, ``arrays``,
@@ -153,6 +152,7 @@ def verify(
     Written there, each complete or not at all: equations.txt, equations.tex, table.txt, checks.json,
     theory.nc, networks.nc (along `width`, the last of which is infinite) and figure.png. Nothing is written
     unless every computation came to an end. `progress(done, total)` counts the networks trained.
+    `effort` says how many networks and paths there are.
     A nonlinear theory is solved by sampled paths, whatever else would fit: the checks are about paths.
     Infinitely wide layers on random data cannot be simulated: that is said, and networks.nc is not written.
 
@@ -165,11 +165,11 @@ def verify(
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
     if not isinstance(problem.linear, LinearForm):
         problem = by(problem, "paths")
-    solution = solve(problem, kernels="full" if _kernel_bytes(problem) <= LARGEST_KERNEL else "trace")
-    case = Case(problem, solution, _symbolic(problem, source))
+    solution = solve(problem, kernels="full" if _kernel_bytes(problem) <= effort.kernel else "trace")
+    case = Case(problem, solution, _symbolic(problem, source), effort)
     checks = [check for applies, found in CHECKS if applies(case) for check in found(case)]
-    powers, note = expansion(problem)
-    trained, compared, words = _networks(problem, solution, progress)
+    powers, note = expansion(problem, effort)
+    trained, compared, words = _networks(problem, solution, progress, effort)
     report = Report(
         title(problem),
         (*checks, *powers, *compared),
@@ -180,7 +180,7 @@ def verify(
     )
     if out_dir is None:
         return report
-    figure = draw(problem, solution, trained, sums_of(problem) if powers else {})
+    figure = draw(problem, solution, trained, sums_of(problem, effort) if powers else {})
     limit = by_width(trained) if trained else None
     tex = "\n\n".join(equations(problem, "latex", bool(powers)))
     write(Path(out_dir), report, tex, solution, limit, figure)
@@ -219,7 +219,7 @@ def _series(theory: Theory) -> Expansion:
 
 
 def _networks(
-    problem: Problem, solution: xr.Dataset, progress: Progress | None
+    problem: Problem, solution: xr.Dataset, progress: Progress | None, effort: Effort
 ) -> tuple[list[xr.Dataset], list[Check], str]:
     """What was trained, what it says, and in words on what."""
     experiment = problem.experiment
@@ -229,20 +229,20 @@ def _networks(
             return [], [], MANY.format(modes, networks.MODES)
         if experiment.spec.kind == "isotropic" and experiment.network.width_ratio is None:
             return [], [], WIDE
-    plan = networks.plan_of(problem)
-    trained = networks.train(problem, plan, progress)
+    plan = networks.plan_of(problem, effort)
+    trained = networks.train(problem, plan, progress, effort)
     trained = networks.less_their_theory(problem, solution, trained)
     compared = networks.against_networks(solution, trained)
     return (
         trained,
         compared,
-        networks.describe(problem, plan, compared, networks.traced(solution), trained),
+        networks.describe(problem, plan, compared, networks.traced(solution), trained, effort),
     )
 
 
-def sums_of(problem: Problem) -> dict[int, xr.Dataset]:
+def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:
     """The expansion summed up to the orders that are drawn, to the accuracy of a picture."""
-    if not isinstance(problem.linear, LinearForm) or _kernel_bytes(problem) > LARGEST_KERNEL:
+    if not isinstance(problem.linear, LinearForm) or _kernel_bytes(problem) > effort.kernel:
         return {}
     rough = by(problem, problem.solver.method, rtol=max(problem.solver.rtol, PICTURE))
     expanded, strength = expand(rough, ORDER), float(problem.numbers[gamma0])

@@ -22,48 +22,47 @@ from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.lazy import solve_lazy
 from numerics.stats import bound
 from numerics.tensors import node_of
-from numerics.verification.openings import arrays, at, opening, particles
+from numerics.verification.openings import FULL, Effort, arrays, at, opening, particles
 from numerics.verification.report import EPS, LEVEL, Check
 
 Array = NDArray[np.float64]
 
 SEED = 1
-REPLICAS = 16
 
-READ_SAMPLES, READ_STEPS, READ_PATHS = 2, 2, 1024
+READ_SAMPLES, READ_STEPS = 2, 2
 """The opening on which every expression of the theory is evaluated as it is written, which is slow."""
 
-SAMPLES, STEPS, PATHS = 3, 4, 1024
+SAMPLES, STEPS = 3, 4
 """The opening on which responses are checked, and the lazy limit."""
 
 LAZY = (0.1, 0.2)
 """Values of gamma0 from which the lazy limit is extrapolated, in powers of gamma0 squared."""
 
 
-def reading(problem: Problem) -> list[Check]:
+def reading(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """The march of paths gives what the theory's expressions give, each evaluated as it is written."""
     small = opening(problem, READ_SAMPLES, READ_STEPS)
-    one = particles(small, READ_PATHS, REPLICAS, SEED)
+    one = particles(small, effort.paths, effort.replicas, SEED)
     other = evaluate(
         small.discrete,
         steps=len(small.times),
         values=small.values,
         data=arrays(small),
         method="particles",
-        samples=READ_PATHS,
-        replicas=REPLICAS,
+        samples=effort.paths,
+        replicas=effort.replicas,
         seed=SEED + 1,
     )
-    return [_worst(f"paths = theory as written, {len(small.times)} times", one, other)]
+    return [same(f"paths = theory as written, {len(small.times)} times", one, other, effort.replicas)]
 
 
-def responses(problem: Problem) -> list[Check]:
+def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """Responses from derivatives along the paths obey Stein's lemma, which has none.
 
     ``<X(t) u(s)>`` is the sum of ``<dX(t)/du(s')> <u(s') u(s)>``.  Where a slope jumps the responses
     themselves come from the lemma, and there is nothing to check.
     """
-    small = opening(problem, SAMPLES, STEPS)
+    small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
     theory = small.discrete
     found = [q for q in theory.order_parameters if q.kind == "response"]
     pairs = [_lemma(q) for q in found]
@@ -72,21 +71,21 @@ def responses(problem: Problem) -> list[Check]:
         return []
     extended = replace(theory, order_parameters=(*theory.order_parameters, *more))
     try:
-        run = particles(small, PATHS, REPLICAS, SEED, theory=extended, responses="jacobian")
+        run = particles(small, effort.paths, replicas, SEED, theory=extended, responses="jacobian")
     except ValueError:
         return []
     gap = []
     for q, (both, own) in zip(found, pairs, strict=True):
         response, product, covariance = (run.runs[node_of(x.symbol)] for x in (q, both, own))
         entries = int(np.sqrt(covariance[0].size)) // len(small.times)
-        shape = (REPLICAS, -1, entries, *response.shape[-2:])
+        shape = (replicas, -1, entries, *response.shape[-2:])
         C = covariance.reshape(shape)
         factor = float(_factor(q).xreplace({k: Float(v) for k, v in small.numbers.items()}))
         expected = np.einsum("riats,rabsw->ribtw", response.reshape(shape), C) / factor
-        gap.append((product.reshape(shape) - expected).reshape(REPLICAS, -1))
+        gap.append((product.reshape(shape) - expected).reshape(replicas, -1))
     joined = np.concatenate(gap, axis=1)
     name = "derivatives along paths: Stein's lemma"
-    return [_judged(name, joined.mean(axis=0), [joined.var(axis=0, ddof=1) / REPLICAS])]
+    return [_judged(name, joined.mean(axis=0), [joined.var(axis=0, ddof=1) / replicas], replicas)]
 
 
 def _lemma(q: OrderParameter) -> tuple[OrderParameter, OrderParameter]:
@@ -112,42 +111,43 @@ def _factor(q: OrderParameter) -> Expr:
     return q.definition / average
 
 
-def lazy(problem: Problem) -> list[Check]:
+def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """Without feature learning the errors are those of the derived lazy theory, which has no paths.
 
     Flows are left out, and rules with which fields move at gamma0 = 0 (decay, noise).
     """
-    small = opening(problem, SAMPLES, STEPS)
+    small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
     theory, steps = small.discrete, len(small.times)
     try:
         exact = solve_lazy(theory, steps=steps, values=small.values, data=arrays(small)).scalars["Delta"]
     except (NotApplicable, Unserved):
         return []
-    found = [particles(at(small, g), PATHS, REPLICAS, SEED + k).runs["Delta", ()] for k, g in enumerate(LAZY)]
+    at_each = [particles(at(small, g), effort.paths, replicas, SEED + k) for k, g in enumerate(LAZY)]
+    found = [x.runs["Delta", ()] for x in at_each]
     weights = np.linalg.inv(np.array([[1.0, g**2] for g in LAZY]))[0]
-    gap = [x.reshape(REPLICAS, -1) - exact.reshape(1, -1) for x in found]
+    gap = [x.reshape(replicas, -1) - exact.reshape(1, -1) for x in found]
     value = sum(w * x.mean(axis=0) for w, x in zip(weights, gap, strict=True))
-    parts = [w**2 * x.var(axis=0, ddof=1) / REPLICAS for w, x in zip(weights, gap, strict=True)]
-    return [_judged("lazy limit: errors without paths", value, parts)]
+    parts = [w**2 * x.var(axis=0, ddof=1) / replicas for w, x in zip(weights, gap, strict=True)]
+    return [_judged("lazy limit: errors without paths", value, parts, replicas)]
 
 
 # -- solutions of an opening, and how they are compared ------------------------------------------------
 
 
-def _worst(name: str, one: Evaluated, other: Evaluated) -> Check:
-    """The largest difference of all numbers that both have, in joint standard errors."""
+def same(name: str, one: Evaluated, other: Evaluated, replicas: int) -> Check:
+    """The largest difference of all numbers that two solutions have, in joint standard errors."""
     gap, parts = [], []
     for place in one.values:
         if place in other.values:
             gap.append((one.values[place] - other.values[place]).ravel())
             parts.append([x.errors[place].ravel() ** 2 for x in (one, other)])
-    return _judged(name, np.concatenate(gap), [np.concatenate(x) for x in zip(*parts, strict=True)])
+    return _judged(name, np.concatenate(gap), [np.concatenate(x) for x in zip(*parts, strict=True)], replicas)
 
 
-def _judged(name: str, gap: Array, parts: list[Array]) -> Check:
+def _judged(name: str, gap: Array, parts: list[Array], replicas: int) -> Check:
     """The largest of many differences that must vanish, given the variances of what they are made of."""
     variance = np.sum(parts, axis=0)
-    spread = np.sum([x**2 / (REPLICAS - 1) for x in parts], axis=0)
+    spread = np.sum([x**2 / (replicas - 1) for x in parts], axis=0)
     known = variance > EPS**2
     exact = float(np.abs(gap[~known]).max(initial=0.0))
     if not known.any():

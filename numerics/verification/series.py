@@ -34,7 +34,17 @@ from numerics.solver import solve
 from numerics.solver.grid import is_noisy
 from numerics.solver.paths.problem import labelled
 from numerics.stats import bound
-from numerics.verification.openings import SMALL_SAMPLES, at, by, comparable, few, in_steps, particles
+from numerics.verification.openings import (
+    FULL,
+    SMALL_SAMPLES,
+    Effort,
+    at,
+    by,
+    comparable,
+    few,
+    in_steps,
+    particles,
+)
 from numerics.verification.report import LEVEL, Check
 
 Array = NDArray[np.float64]
@@ -57,7 +67,7 @@ NOISY_STEPS = 10
 SAMPLES, STEPS = 3, 4
 """The opening on which sampled coefficients are compared."""
 
-PATHS, REPLICAS, SEED = 2048, 16, 2
+SEED = 2
 
 ZERO = 1e-5
 """gamma0 of the solution that is taken for the lazy one."""
@@ -77,7 +87,7 @@ MISSING = "_missed"
 KINKS = "where a slope jumps, units that cross the kink add odd powers of the size of gamma0"
 
 
-def expansion(source: Problem | Experiment) -> tuple[list[Check], str]:
+def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list[Check], str]:
     """A row for each quantity, and a note that says on what; or why there is no series to check."""
     problem = Problem.of(source)
     if jumps(problem):
@@ -88,11 +98,11 @@ def expansion(source: Problem | Experiment) -> tuple[list[Check], str]:
         if not problem.seen:
             raise SpecError(*problem.said("data.kind"), "has random samples, not given ones", '"fixed"')
         if isinstance(problem.linear, LinearForm):
-            return fitted(problem)
+            return fitted(problem, effort)
         small = in_steps(problem, SAMPLES, STEPS)
         if small is None:
             return [], "expansion: not checked; of a program it is checked in steps"
-        checks, note = sampled(small)
+        checks, note = sampled(small, effort)
         return checks, note.replace(" steps,", " steps of descent,", 1) if problem.flow else note
     except (SpecError, NotConverged, NotApplicable, Ambiguous) as reason:
         return [], fill(f"expansion: not checked; {reason}", 105)
@@ -101,7 +111,7 @@ def expansion(source: Problem | Experiment) -> tuple[list[Check], str]:
 # -- exact solutions: the exponent of what is missed -----------------------------------------------------
 
 
-def fitted(whole: Problem) -> tuple[list[Check], str]:
+def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
     """Fitted exponents of what the series of a problem misses, and at which gamma0 they were fitted."""
     steps: Problem | None = None
     if whole.flow and is_noisy(whole.program.rule):
@@ -109,7 +119,7 @@ def fitted(whole: Problem) -> tuple[list[Check], str]:
         steps = in_steps(whole, SMALL_SAMPLES, NOISY_STEPS)
         if steps is None:
             return [], "expansion: not checked; of a program it is checked in steps"
-    problem = by(steps if steps else comparable(few(whole)), "march")
+    problem = by(steps if steps else comparable(few(whole, effort)), "march")
     series = expand(problem, ORDER)
     strengths = strength_of(series, CORRECTION) * RATIO ** -np.arange(POINTS)
     missed: dict[tuple[str, int], list[float]] = {}
@@ -177,11 +187,12 @@ def shown(name: str, linear: bool) -> str:
 # -- sampled solutions: the coefficient of gamma0^2 ------------------------------------------------------
 
 
-def sampled(small: Problem) -> tuple[list[Check], str]:
+def sampled(small: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
     """The coefficient of gamma0^2 on an opening of a problem, and a note."""
     series = expand(small, ORDER)
     strengths = [share * strength_of(series, LARGEST) for share in SHARES]
-    found = differences(small, strengths, paths=PATHS, replicas=REPLICAS)
+    paths, replicas = 2 * effort.paths, effort.replicas
+    found = differences(small, strengths, paths=paths, replicas=replicas)
     rows = compared(series, found)
     checks = []
     for name, (z, limit, count, _) in rows.items():
@@ -191,7 +202,7 @@ def sampled(small: Problem) -> tuple[list[Check], str]:
     steps = f"{len(small.times) - 1} steps"
     note = (
         f"expansion: gamma0^2 on {small.seen} samples and {steps},\n"
-        f"from {REPLICAS} times {PATHS} paths at gamma0 = {', '.join(f'{g:.2g}' for g in strengths)}. "
+        f"from {replicas} times {paths} paths at gamma0 = {', '.join(f'{g:.2g}' for g in strengths)}. "
         f"Errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst)."
     )
     return checks, note
@@ -201,8 +212,8 @@ def differences(
     source: Problem | Experiment,
     strengths: Sequence[float],
     *,
-    paths: int = PATHS,
-    replicas: int = REPLICAS,
+    paths: int = 2 * FULL.paths,
+    replicas: int = FULL.replicas,
     seed: int = SEED,
 ) -> xr.Dataset:
     """The coefficient of gamma0^2 of every result variable, from solutions at these ``strengths``.

@@ -1,8 +1,11 @@
 """Networks and derivations that many tests begin with, each made once in a process."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar, cast
+
+from sympy import Expr
 
 from derive import expansion, scale, theory
 from derive.linear import closure, projection
@@ -65,3 +68,18 @@ lazy_kernel = shared(scale.lazy_kernel)
 lazy_steps = shared(scale.lazy_steps)
 memory_free = shared(scale.memory_free)
 width_constraints = shared(scale.width_constraints)
+
+
+def scaled(right: theory.Theory, kind: str, factor: Expr | float, fields: str = "") -> theory.Theory:
+    """The theory with its terms of one kind times ``factor``, none for 0: an error that a test must see.
+
+    Those in the equations of ``fields``, each a letter; of all fields if none is said.
+    """
+
+    def terms(equation: theory.Equation) -> tuple[theory.Term, ...]:
+        if fields and equation.name not in fields:
+            return equation.terms
+        own = [x.times(factor) if x.kind == kind else x for x in equation.terms]
+        return tuple(x for x in own if factor or x.kind != kind)
+
+    return replace(right, equations=tuple(replace(e, terms=terms(e)) for e in right.equations))

@@ -8,13 +8,16 @@ import pytest
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import solve
-from numerics.verification import identities, networks, sampled, series, verify
+from numerics.solver.direct import evaluate
+from numerics.verification import Effort, identities, networks, sampled, series, verify
 from numerics.verification.networks import Plan
-from numerics.verification.openings import by
+from numerics.verification.openings import by, opening, particles
+from tests.derive.once import mean_field, mlp, scaled
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.6])
 FLOW = {"rule": "flow", "time": 2.0, "points": 5}
+QUICK = Effort(work=1e9, smallest=(32,), paths=256, replicas=6)
 
 
 def experiment(network=None, training=None, solver=None):
@@ -27,20 +30,9 @@ def experiment(network=None, training=None, solver=None):
     return Problem.of(Experiment.from_dict(tables, kernel=KERNEL, targets=TARGETS))
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Fewer paths and networks."""
-    monkeypatch.setattr(sampled, "PATHS", 256)
-    monkeypatch.setattr(sampled, "READ_PATHS", 256)
-    monkeypatch.setattr(sampled, "REPLICAS", 6)
-    monkeypatch.setattr(series, "PATHS", 256)
-    monkeypatch.setattr(series, "REPLICAS", 6)
-    monkeypatch.setattr(networks, "plan_of", lambda e: Plan((32, 64, 128), (30, 30, 30)))
-
-
 @pytest.mark.slow
-def test_a_nonlinear_network_is_verified(quick, tmp_path):
-    report = verify(experiment(), out_dir=tmp_path / "out")
+def test_a_nonlinear_network_is_verified(tmp_path):
+    report = verify(experiment(), tmp_path / "out", effort=QUICK)
     assert report.passed, report.table()
     table = report.table()
     assert table.startswith("tanh network: L = 2 hidden layers")
@@ -60,58 +52,47 @@ def test_a_nonlinear_network_is_verified(quick, tmp_path):
     }
 
 
-def changed(kind, factor):
-    """Theories with terms of a kind multiplied."""
-    right = Problem.__dict__["discrete"]
-
-    def derive(problem):
-        theory = right.func(problem)
-        return replace(
-            theory,
-            equations=tuple(
-                replace(
-                    x,
-                    terms=tuple(y.times(factor) if y.kind == kind else y for y in x.terms),
-                )
-                for x in theory.equations
-            ),
-        )
-
-    return derive
+def test_a_march_that_is_not_the_theory_is_seen():
+    small = opening(experiment(), 2, 2)
+    wrong = scaled(small.discrete, "memory", 1.3)
+    written = evaluate(
+        small.discrete,
+        steps=len(small.times),
+        values=small.values,
+        data=small.arrays,
+        method="particles",
+        samples=QUICK.paths,
+        replicas=QUICK.replicas,
+    )
+    for theory in (small.discrete, wrong):
+        march = particles(small, QUICK.paths, QUICK.replicas, 1, theory=theory)
+        assert sampled.same("march", march, written, QUICK.replicas).passed == (theory is small.discrete)
 
 
-def test_a_march_that_is_not_the_theory_is_seen(quick, monkeypatch):
-    right = sampled.particles
-    wrong = changed("memory", 1.3)
-    monkeypatch.setattr(sampled, "particles", lambda small, *given: right(small, *given, theory=wrong(small)))
-    assert not all(c.passed for c in sampled.reading(experiment()))
+def test_responses_obey_steins_lemma():
+    (check,) = sampled.responses(experiment(), replace(QUICK, replicas=16))
+    assert check.passed
 
 
-def test_responses_of_the_wrong_size_are_seen(quick, monkeypatch):
-    right = sampled._factor
-    monkeypatch.setattr(sampled, "REPLICAS", 16)
-    monkeypatch.setattr(sampled, "_factor", lambda q: 1.2 * right(q))
-    (check,) = sampled.responses(experiment())
-    assert not check.passed
+def test_steps_that_are_not_those_of_the_tangent_kernel_are_seen():
+    given = {"numbers": {"eta": 0.3, "gamma0": 1.5}, "arrays": {"K_x": KERNEL, "y": TARGETS}}
+    theory = mean_field(mlp(2, "tanh"))
+    right, wrong = (Problem.of(x, **given, times=range(4)) for x in (theory, scaled(theory, "memory", 1.5)))
+    assert all(c.passed for c in sampled.lazy(right, QUICK))
+    assert not all(c.passed for c in sampled.lazy(wrong, QUICK))
 
 
-def test_steps_that_are_not_those_of_the_tangent_kernel_are_seen(quick, monkeypatch):
-    monkeypatch.setattr(Problem, "discrete", property(changed("memory", 1.5)))
-    (check,) = sampled.lazy(experiment())
-    assert not check.passed
-
-
-def test_where_a_slope_jumps_there_is_no_second_way_to_responses(quick):
+def test_where_a_slope_jumps_there_is_no_second_way_to_responses():
     assert sampled.responses(experiment({"activation": "relu"})) == []
 
 
-def test_without_matrices_between_layers_there_are_no_responses(quick):
+def test_without_matrices_between_layers_there_are_no_responses():
     e = experiment({"depth": 1})
     assert sampled.responses(e) == []
     assert identities.causality(e, solve(by(e, "paths"))) == []
 
 
-def test_networks_see_a_kernel_of_the_wrong_size(quick):
+def test_networks_see_a_kernel_of_the_wrong_size():
     e = experiment()
     theory = solve(e)
     trained = networks.train(e, Plan((32, 64, 128), (30, 30, 30)))
@@ -123,8 +104,8 @@ def test_networks_see_a_kernel_of_the_wrong_size(quick):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_a_flow_is_verified(quick, activation):
-    report = verify(experiment({"activation": activation}, FLOW))
+def test_a_flow_is_verified(activation):
+    report = verify(experiment({"activation": activation}, FLOW), effort=QUICK)
     assert report.passed, report.table()
     assert "from descent" in report.table()
 
@@ -140,8 +121,8 @@ def test_a_flow_is_verified(quick, activation):
         ({"activation": "erf"}, {"temperature": 0.1, "weight_decay": 0.2}),
     ],
 )
-def test_every_kind_of_network_is_verified(quick, network, training):
-    report = verify(experiment(network, training))
+def test_every_kind_of_network_is_verified(network, training):
+    report = verify(experiment(network, training), effort=QUICK)
     assert report.passed, report.table()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,29 +9,23 @@ import pytest
 from sympy import Rational
 
 from derive.program import L
-from derive.theory.data import Term
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
-from numerics.verification import networks, verify
+from numerics.verification import Effort, verify
 from numerics.verification.openings import few, opening
-from tests.derive.once import mean_field, mlp
+from tests.derive.once import mean_field, mlp, scaled
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.6])
 GIVEN = {"numbers": {"eta": 0.3, "gamma0": 1.2}, "arrays": {"K_x": KERNEL, "y": TARGETS}, "times": range(4)}
-
-
-@pytest.fixture(autouse=True)
-def few_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "BUDGET", 1e9)
-    monkeypatch.setattr(networks, "SMALLEST", (32, 16))
+FEW = Effort(work=1e9, smallest=(32, 16))
 
 
 @pytest.mark.slow
 def test_a_program_is_verified_as_an_experiment_is(tmp_path: Path) -> None:
     given = {**GIVEN, "numbers": {**GIVEN["numbers"], "L": 2}}
-    report = verify(mlp(L), tmp_path / "out", **given)
+    report = verify(mlp(L), tmp_path / "out", effort=FEW, **given)
     assert report.passed, report.table()
     table = report.table()
     for row in ("two routes, L = 2", "two routes, symbolic L", "march = theory as written", "H^2(t,t)"):
@@ -43,13 +36,7 @@ def test_a_program_is_verified_as_an_experiment_is(tmp_path: Path) -> None:
 
 def test_an_error_planted_in_a_theory_is_seen() -> None:
     """A theory with half the memory is solved as it is, and networks tell it apart."""
-
-    def halved(term: Term) -> Term:
-        return term.times(Rational(1, 2)) if term.kind == "memory" else term
-
-    theory = mean_field(mlp(1))
-    changed = tuple(replace(e, terms=tuple(map(halved, e.terms))) for e in theory.equations)
-    report = verify(replace(theory, equations=changed), **GIVEN)
+    report = verify(scaled(mean_field(mlp(1)), "memory", Rational(1, 2)), effort=FEW, **GIVEN)
     assert any(x.group == "networks" for x in report.failed), report.table()
 
 
@@ -72,7 +59,7 @@ def test_what_is_missing_is_named_before_anything_runs() -> None:
         verify(mlp(2), **{**GIVEN, "numbers": {"eta": 0.3}})
 
 
-def test_openings_of_a_program_keep_what_a_sample_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openings_of_a_program_keep_what_a_sample_teaches() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((30, 40))
     arrays = {"K_x": x @ x.T / 40, "y": x[:, 0]}
@@ -81,7 +68,6 @@ def test_openings_of_a_program_keep_what_a_sample_teaches(monkeypatch: pytest.Mo
     small = opening(problem, 3, 5)
     assert (small.seen, small.sample_count, len(small.times)) == (3, 3, 6)
     np.testing.assert_array_equal(small.arrays["K_x"], arrays["K_x"][np.ix_([0, 14, 29], [0, 14, 29])])
-    monkeypatch.setattr("numerics.verification.openings.LARGEST_KERNEL", 0.0)
-    cut = few(problem)
+    cut = few(problem, Effort(kernel=0.0))
     rates = [p.values[s] / p.sample_count for p in (problem, cut) for s in p.numbers if s.name == "eta"]
     assert rates[0] == pytest.approx(rates[1])

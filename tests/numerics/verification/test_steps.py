@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +13,23 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.image import imread
-from sympy import Rational, Sum
+from sympy import Rational
 
-import numerics.experiment.theory
-from derive.theory import Equation, Term, Theory, mean_field
 from numerics.cli import run
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import derived
 from numerics.results import load
 from numerics.solver import solve
-from numerics.solver.grid import tables_of
-from numerics.solver.linear import _lowered
-from numerics.verification import Report, identities, networks, verify
-from numerics.verification import run as running
+from numerics.verification import Effort, Report, identities, networks, verify
 from numerics.verification.figure import draw
 from numerics.verification.report import Check
+from tests.derive.once import scaled
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 1.2, 0.1], [-0.2, 0.1, 0.8]])
 TARGETS = np.array([1.0, -0.5, 0.3])
 TWO = np.stack([TARGETS, -0.7 * TARGETS[::-1]], axis=1)
+FEW = Effort(work=1e9, smallest=(48, 16))
 SPEC = """
 [network]
 depth = 2
@@ -64,17 +61,6 @@ def fixed(network: Any = None, training: Any = None, targets: Any = TARGETS) -> 
         "training": {**steps, **(training or {})},
     }
     return Experiment.from_dict(tables, kernel=KERNEL, targets=targets)
-
-
-@pytest.fixture(autouse=True)
-def few_networks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(networks, "BUDGET", 1e9)
-    monkeypatch.setattr(networks, "SMALLEST", (48, 16))
-    for kept in (_lowered, derived):  # a planted error is in no theory that was kept, nor kept
-        kept.cache_clear()
-    yield
-    for kept in (_lowered, derived):
-        kept.cache_clear()
 
 
 def power_law(network: Any = None, data: Any = None, training: Any = None, rtol: float = 1e-4) -> Experiment:
@@ -126,7 +112,7 @@ EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_right_theory_passes(name: str, tmp_path: Path) -> None:
-    report = verify(EXPERIMENTS[name](), out_dir=tmp_path / "out")
+    report = verify(EXPERIMENTS[name](), tmp_path / "out", effort=FEW)
     assert report.passed, report.table()
     assert {check.group for check in report.checks} >= {"derivation", "solution", "networks"}
     assert max(map(len, report.table().splitlines())) <= 115
@@ -188,11 +174,8 @@ def test_wide_layers_have_no_networks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    e = fixed({"bias": True}, {"center": True})
-    monkeypatch.setattr(networks, "LARGEST_KERNEL", 0.0)
-    monkeypatch.setattr(running, "LARGEST_KERNEL", 0.0)
-    report = verify(e)
+def test_what_is_left_out_is_said() -> None:
+    report = verify(fixed({"bias": True}, {"center": True}), effort=replace(FEW, kernel=0.0))
     assert report.passed, report.table()
     assert "traces are compared" in report.table()
     assert any(c.name.startswith("G^2(t,t)") for c in report.checks)
@@ -209,47 +192,20 @@ def test_nothing_is_written_when_the_dynamics_diverge(tmp_path: Path) -> None:
 # -- errors in the theory ------------------------------------------------------------------------------
 
 
-def with_responses_halved(theory: Theory) -> Theory:
-    def halved(term: Term) -> Term:
-        if term.kind != "response" or not isinstance(term.expr, Sum):
-            return term
-        return term.times(Rational(1, 2))
-
-    def change(e: Equation) -> Equation:
-        return replace(e, terms=tuple(map(halved, e.terms)))
-
-    return replace(theory, equations=tuple(map(change, theory.equations)))
-
-
 def failed(checks: list[Check]) -> set[str]:
     return {check.name for check in checks if not check.passed}
 
 
-def test_a_planted_error_is_seen_by_the_solution_and_by_the_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    e = isotropic()
-    trained = networks.train(e, networks.Plan((32, 64, 128), (20, 20, 20)))
-    assert not failed(identities.middle(Problem.of(e)))
-    assert not failed(networks.against_networks(solve(e), trained))
-    change = with_responses_halved
-    monkeypatch.setattr(numerics.experiment.theory, "mean_field", lambda program: change(mean_field(program)))
-    for kept in (_lowered, derived):
-        kept.cache_clear()
-    assert failed(identities.middle(Problem.of(e))) == {"<g^l h^l>, the same at every layer"}
-    assert "test loss at t = 6" in failed(networks.against_networks(solve(e), trained))
-
-
-@pytest.mark.slow
-def test_a_planted_error_is_found(
-    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By the identity of the solution and by the networks."""
-    change = with_responses_halved
-    monkeypatch.setattr(numerics.experiment.theory, "mean_field", lambda program: change(mean_field(program)))
-    assert run(["verify", str(spec), "-o", str(spec.parent / "out")]) == 1
-    printed = capsys.readouterr().out
-    assert "FAIL <g^l h^l>, the same at every layer" in printed
-    assert "FAIL test loss at t = 6" in printed
-    assert (spec.parent / "out" / "table.txt").exists()  # a failed check is a result
+def test_a_planted_error_is_seen_by_the_solution_and_by_the_networks() -> None:
+    """Half of the responses in the theory of wide layers on random data."""
+    right = Problem.of(isotropic())
+    halved = partial(scaled, kind="response", factor=Rational(1, 2))
+    wrong = replace(right, experiment=None, reductions=(*right.reductions, halved))
+    trained = networks.train(right, networks.Plan((32, 64, 128), (20, 20, 20)))
+    assert not failed(identities.middle(right))
+    assert not failed(networks.against_networks(solve(right), trained))
+    assert failed(identities.middle(wrong)) == {"<g^l h^l>, the same at every layer"}
+    assert "test loss at t = 6" in failed(networks.against_networks(solve(wrong), trained))
 
 
 @pytest.mark.slow
@@ -258,13 +214,10 @@ def test_a_planted_error_is_found(
     [(isotropic, "C_g"), pytest.param(lambda: fixed({"bias": True}), "G", marks=pytest.mark.slow)],
     ids=["isotropic", "fixed"],
 )
-def test_networks_alone_find_a_wrong_theory(
-    build: Callable[[], Experiment], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(networks, "BUDGET", 2e9)
+def test_networks_alone_find_a_wrong_theory(build: Callable[[], Experiment], name: str) -> None:
     e = build()
     solution = solve(e)
-    trained = networks.train(e, networks.plan_of(e))
+    trained = networks.train(e, networks.plan_of(e, replace(FEW, work=2e9)))
     assert not failed(networks.against_networks(solution, trained))
     wrong = failed(networks.against_networks(solution.assign({name: 1.15 * solution[name]}), trained))
     assert wrong
@@ -303,20 +256,6 @@ def changed(x: xr.DataArray, at: tuple[int, ...], by: float) -> xr.DataArray:
     values = x.to_numpy().copy()
     values[at] += by
     return x.copy(data=values)
-
-
-@pytest.mark.slow
-def test_a_flow_that_forgets_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    e = fixed({"depth": 1}, {**FLOW, "weight_decay": 0.2}).replace({"solver.rtol": 1e-3})
-    assert not failed(identities.small_steps(Problem.of(e), solve(e)))
-    right = tables_of
-
-    def wrong(*given: Any) -> Any:
-        tables = right(*given)
-        return tables | {"m": tables["m"] ** 0.9}
-
-    monkeypatch.setattr("numerics.solver.linear.tables_of", wrong)
-    assert failed(identities.small_steps(Problem.of(e), solve(e)))
 
 
 def test_a_flow_that_has_not_settled_is_found() -> None:
@@ -362,32 +301,23 @@ def test_a_wrong_start_is_found(solution: xr.Dataset) -> None:
     assert failed(identities.start(Problem.of(f), wrong)) == {"loss at the start = that of f = 0"}
 
 
-def test_the_march_is_held_against_the_theory_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    e = isotropic()
-    assert not failed(identities.reading(Problem.of(e)))
-    right = identities.marched
-
-    def wrong(theory: Theory, **options: Any) -> Any:
-        found = right(theory, **options)
-        place = ("C_g", (1,))
-        return replace(found, values={**found.values, place: found.values[place] * (1 + 1e-9)})
-
-    monkeypatch.setattr(identities, "marched", wrong)
-    assert failed(identities.reading(Problem.of(e)))
+def test_the_march_is_held_against_the_theory_as_written() -> None:
+    (check,) = identities.reading(Problem.of(isotropic()))
+    assert check.passed
+    assert check.allowed < 1e-9
 
 
 # -- sizes ---------------------------------------------------------------------------------------------
 
 
-def test_plans_fit_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "BUDGET", 2e10)
-    monkeypatch.setattr(networks, "SMALLEST", (128, 64, 32, 16))
+def test_plans_fit_the_budget() -> None:
+    effort = Effort(work=2e10)
     short, long = isotropic(), isotropic(training={"steps": 800})
-    assert networks.plan_of(short).widths == (192, 384, 768)
-    plan = networks.plan_of(long)
+    assert networks.plan_of(short, effort).widths == (192, 384, 768)
+    plan = networks.plan_of(long, effort)
     assert plan.widths[0] < 192
     work = sum(k * networks.work(long, n) for n, k in zip(plan.widths, plan.seeds, strict=True))
-    assert work < 1.01 * networks.BUDGET
+    assert work < 1.01 * effort.work
 
 
 @pytest.mark.parametrize("ratios", [[0.7, 1.3], 0.3, [1.1, 0.9]])

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
 from matplotlib.image import imread
-from sympy import Expr, Integer, Rational
+from sympy import Rational
 
-import numerics.experiment.theory
-from derive.theory import Term, Theory
-from numerics.cli import run
+from derive.theory import Theory
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import load
-from numerics.solver.linear import _lowered
-from numerics.verification import Report, identities, networks, openings, series, verify
-from numerics.verification import run as running
+from numerics.solver import solve
+from numerics.verification import Effort, Report, identities, networks, series, verify
 from numerics.verification.networks import Plan, plan_of
 from numerics.verification.openings import MOST_TIMES, SMALL_SAMPLES, comparable, few, speed
-from tests.derive.once import mean_field, mlp
+from tests.derive.once import mean_field, mlp, scaled
 
 FILES = {
     "equations.txt",
@@ -39,6 +36,7 @@ FILES = {
 ROOT = Path(__file__).parents[3]
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.7])
+FEW = Effort(work=2e8, smallest=(64, 32, 16))
 GD = {"rule": "gd", "learning_rate": 0.4, "steps": 6}
 FLOW = {"rule": "flow", "time": 1.5, "points": 7}
 SPEC = """
@@ -58,16 +56,6 @@ def experiment(depth: int = 2, training: dict[str, object] = GD, **solver: objec
     return Experiment.from_dict(tables, kernel=KERNEL, targets=TARGETS)
 
 
-def fewer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(networks, "BUDGET", 2e8)
-    patch.setattr(networks, "SMALLEST", (64, 32, 16))
-
-
-@pytest.fixture(autouse=True)
-def few_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    fewer(monkeypatch)
-
-
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
     np.save(tmp_path / "k.npy", KERNEL)
@@ -75,51 +63,6 @@ def spec(tmp_path: Path) -> Path:
     path = tmp_path / "spec.toml"
     path.write_text(SPEC)
     return path
-
-
-def forget() -> None:
-    """A theory that was changed is in no cache."""
-    numerics.experiment.theory.derived.cache_clear()
-    _lowered.cache_clear()
-
-
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Theory], Theory]], None]]:
-    """Changes the theory that is solved; the expansion and the networks go on as they do."""
-
-    def plant(change: Callable[[Theory], Theory]) -> None:
-        monkeypatch.setattr(
-            numerics.experiment.theory, "mean_field", lambda program: change(mean_field(program))
-        )
-        forget()
-
-    yield plant
-    monkeypatch.undo()
-    forget()
-
-
-def scaled(theory: Theory, factor: Expr, kind: str, fields: str) -> Theory:
-    """The theory with the terms of one kind multiplied, in the equations of the fields named."""
-
-    def change(term: Term) -> Term:
-        if term.kind != kind:
-            return term
-        return term.times(factor)
-
-    return replace(
-        theory,
-        equations=tuple(
-            replace(e, terms=tuple(map(change, e.terms))) if e.name in fields else e for e in theory.equations
-        ),
-    )
-
-
-def with_responses_halved(theory: Theory) -> Theory:
-    return scaled(theory, Rational(1, 2), "response", "hg")
-
-
-def with_memory_doubled(theory: Theory) -> Theory:
-    return scaled(theory, Integer(2), "memory", "g")
 
 
 @dataclass(frozen=True)
@@ -133,9 +76,7 @@ class Verified:
 def verified(tmp_path_factory: pytest.TempPathFactory) -> Verified:
     """One hidden layer the whole way, for all tests that look at what comes out."""
     folder, seen = tmp_path_factory.mktemp("verified") / "out", []
-    with pytest.MonkeyPatch.context() as patch:
-        fewer(patch)
-        report = verify(experiment(1), out_dir=folder, progress=lambda *count: seen.append(count))
+    report = verify(experiment(1), folder, lambda *count: seen.append(count), FEW)
     return Verified(report, folder, seen)
 
 
@@ -146,7 +87,7 @@ def test_a_right_theory_passes(verified: Verified):
 @pytest.mark.slow
 @pytest.mark.parametrize(("depth", "training"), [(2, GD), (3, FLOW)], ids=["2 layers", "flow"])
 def test_right_theories_pass(depth: int, training: dict[str, object]):
-    passes(verify(experiment(depth, training)))
+    passes(verify(experiment(depth, training), effort=FEW))
 
 
 def passes(report: Report) -> None:
@@ -183,17 +124,22 @@ def test_the_same_seed_gives_the_same_networks():
 
 
 def test_progress_counts_networks(verified: Verified):
-    total = plan_of(experiment(1)).total
+    total = plan_of(experiment(1), FEW).total
     assert verified.progress == [(k, total) for k in range(1, total + 1)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("training", [GD, FLOW], ids=["descent", "flow"])
-def test_large_kernels_are_kept_as_traces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, training):
-    monkeypatch.setattr(running, "LARGEST_KERNEL", 0.0)
-    report = verify(experiment(training=training), out_dir=tmp_path / "out")
+def test_large_kernels_are_kept_as_traces(tmp_path: Path, training):
+    report = verify(experiment(training=training), tmp_path / "out", effort=replace(FEW, kernel=0.0))
     assert report.passed, report.table()
     assert "Phi" not in load(tmp_path / "out" / "theory.nc")
+
+
+CHANGES = {
+    "responses halved": partial(scaled, kind="response", factor=Rational(1, 2)),
+    "memory doubled": partial(scaled, kind="memory", factor=2, fields="g"),
+}
 
 
 def posed(change: Callable[[Theory], Theory], steps: int) -> Problem:
@@ -207,47 +153,38 @@ def test_a_right_theory_is_seen_to_be_right():
     assert all(c.passed for f in (identities.middle, identities.moved) for c in f(right))
 
 
-@pytest.mark.parametrize("change", [with_responses_halved, with_memory_doubled])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_planted_error_is_seen_by_the_solution(change: Callable[[Theory], Theory]):
     wrong = posed(change, 6)
     assert not all(c.passed for f in (identities.middle, identities.moved) for c in f(wrong))
 
 
-@pytest.mark.parametrize("change", [with_responses_halved, with_memory_doubled])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_planted_error_is_seen_by_the_expansion(change: Callable[[Theory], Theory]):
     failed = [c.name for c in series.expansion(posed(change, 3))[0] if not c.passed]
     assert "loss: power of gamma0 that is missed" in failed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [with_responses_halved, with_memory_doubled])
-def test_a_planted_error_is_found(planted, change: Callable[[Theory], Theory], spec: Path, capsys):
-    planted(change)
-    assert run(["verify", str(spec), "-o", str(spec.parent / "out")]) == 1
-    printed = capsys.readouterr().out
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_planted_error_is_found(change: Callable[[Theory], Theory], tmp_path: Path):
+    printed = verify(posed(change, 6), tmp_path / "out", effort=FEW).table()
     assert "FAILED" in printed
-    assert "FAIL <g^l h^l>" in printed or "FAIL f(t+1) - f(t)" in printed
+    assert "FAIL f(t+1) - f(t)" in printed
     assert "FAIL loss: power of gamma0" in printed
-    assert (spec.parent / "out" / "table.txt").exists()  # a failed check is a result
+    assert (tmp_path / "out" / "table.txt").exists()  # a failed check is a result
 
 
 @pytest.mark.slow
-def test_networks_alone_find_a_wrong_theory(monkeypatch: pytest.MonkeyPatch):
+def test_networks_alone_find_a_wrong_theory():
     e = experiment(3, {"rule": "gd", "learning_rate": 0.6, "steps": 8})
-    solution = numerics_solution(e)
-    monkeypatch.setattr(networks, "BUDGET", 3e9)
-    trained = networks.train(e, plan_of(e))
+    solution = solve(e)
+    trained = networks.train(e, plan_of(e, replace(FEW, work=3e9)))
     assert all(c.passed for c in networks.against_networks(solution, trained))
     wrong = solution.assign(G=solution.G * 1.3)
     failed = [c.name for c in networks.against_networks(wrong, trained) if not c.passed]
     assert failed
     assert all(name.startswith("G^") for name in failed)
-
-
-def numerics_solution(e: Experiment) -> xr.Dataset:
-    from numerics.solver import solve
-
-    return solve(e)
 
 
 def test_nothing_is_written_when_the_dynamics_diverge(tmp_path: Path):
@@ -257,8 +194,7 @@ def test_nothing_is_written_when_the_dynamics_diverge(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_smaller_experiment_learns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(openings, "LARGEST_KERNEL", 0.0)
+def test_the_smaller_experiment_learns_at_the_same_rate():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((30, 40))
     for training in ({**GD, "steps": 100}, {**FLOW, "points": 100}):
@@ -267,7 +203,7 @@ def test_the_smaller_experiment_learns_at_the_same_rate(monkeypatch: pytest.Monk
                 {"network": {"depth": 1}, "training": {**training, "loss": loss}}, inputs=x, targets=x[:, 0]
             )
             whole = Problem.of(e)
-            small = few(whole)
+            small = few(whole, Effort(kernel=0.0))
             assert small.seen == SMALL_SAMPLES
             assert len(small.times) == MOST_TIMES
             rates = [speed(a) for a in (small, whole)]
