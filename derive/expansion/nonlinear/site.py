@@ -15,6 +15,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import IndexRange, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.theory import Equation, Source, Term, Theory
+from derive.theory.families import families
 
 x = Symbol("x", real=True)
 
@@ -109,22 +110,20 @@ class _Reader:
     def __init__(self, theory: Theory, deep: bool) -> None:
         self.theory, self.deep = theory, deep
         self.known = {q.name for q in theory.order_parameters}
-        self.bases: dict[tuple[str, Expr], Expr] = {}
         self.weights: set[Expr] = set()
 
     def site(self) -> Site:
         self.phi = self.activation()
         u, r = self.source("u"), self.source("r")
         h, z = self.edges(self.family("h")), self.edges(self.family("z"))
-        if self.deep:
-            self.read_ends({"h": h, "z": z})
         if len(self.weights) != 1:
             raise NotApplicable(f"updates enter with different weights: {sorted(map(str, self.weights))}")
         A, B = self.response("r", "phi"), self.response("u", "g")
         tangent = tuple(self.summand(x) for e in self.theory.observables[:1] for x in e.terms)
+        bases = self.ends() if self.deep else {}
         layer, discrete = ell if self.deep else S.One, all(x.reach != "flow" for x in self.family("h").terms)
         return Site(
-            h, z, u, r, self.phi, self.weights.pop(), A, B, self.bases, layer, tangent, discrete
+            h, z, u, r, self.phi, self.weights.pop(), A, B, bases, layer, tangent, discrete
         )  # fmt: skip
 
     # -- one layer -------------------------------------------------------------------------------------
@@ -222,32 +221,14 @@ class _Reader:
             self.weights.add(weight)
         return Edge(kernel, memory, field)
 
-    # -- both ends -------------------------------------------------------------------------------------
-
-    def read_ends(self, inner: dict[str, tuple[Edge, ...]]) -> None:
-        """The equations at the ends are the family's with given values of some kernels; find which."""
-        for e in self.theory.equations:
-            if e.name in inner and not _is_family(e):
-                ends = list(self.edges(e))
-                for edge in inner[e.name]:
-                    twin = next((y for y in ends if (y.memory, y.field) == (edge.memory, edge.field)), None)
-                    if twin is None:
-                        self.note(edge.kernel, e.lhs.args[0], S.Zero)
-                        continue
-                    ends.remove(twin)
-                    if twin.kernel.given:
-                        value = S.One if twin.kernel.name == "1" else Function(twin.kernel.name)(mu, alpha)
-                        self.note(edge.kernel, e.lhs.args[0], value)
-                if ends:
-                    raise NotApplicable(f"the equation of {e.lhs} has a term that its family has not")
-        for u in self.theory.sources:
-            if not _is_family(u):
-                self.note(self.source(str(u.symbol.func)), u.symbol.args[0], u.covariance)
-
-    def note(self, kernel: Neighbour, site: Expr, value: Expr) -> None:
-        key = (kernel.name, sympify(site) + kernel.shift)
-        if self.bases.setdefault(key, value) != value:
-            raise NotApplicable(f"{key[0]} at layer {key[1]} is {self.bases[key]} and {value}")
+    def ends(self) -> dict[tuple[str, Expr], Expr]:
+        """The values of kernels beyond both ends, with which the equations there are the family's."""
+        joined = families(self.theory)
+        items: tuple[Equation | Source, ...] = (*joined.equations, *joined.sources)
+        for x in items:
+            if not _is_family(x):
+                raise NotApplicable(f"{x.symbol} does not continue its family of layers")
+        return {(x.name, x.lhs.args[0]): x.rhs for x in joined.base_cases}
 
     # -- responses and the tangent kernel --------------------------------------------------------------
 
