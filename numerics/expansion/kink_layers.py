@@ -26,11 +26,11 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.jumps import Jumps
 from derive.calculus.symbols import alpha, mu
 from derive.expansion.nonlinear.kinks import Cases, Coefficients, Jump, KinkExpansion, kappa, x, xi
-from derive.expansion.nonlinear.trees import COL, LOWEST, OPAQUE, ROW, Piece
+from derive.expansion.nonlinear.trees import LOWEST, ROW, Piece
 from derive.program import s, t
 from numerics.averages.orthants import of_products, rows_of
 from numerics.expansion.statics import Array, Moments, Statics, contracted
-from numerics.expansion.trees import NOW, PAST, Index
+from numerics.expansion.trees import TIMES, Index, summed
 from numerics.stats import normal_points
 
 
@@ -51,8 +51,9 @@ class Motion:
             root, node = p.nodes
             assert (root.phi, root.r, node.phi, node.r) == ((), 0, (1,), 1), "linear in one slope and its r"
             known = [(statics.value(y.tensor, layer + y.shift), list(y.samples)) for y in p.statics]
-            parts = [*known, (weight, [NOW, PAST]), (error, [PAST, node.sample])]
-            self.push += float(c) * contracted([ROW, node.sample, NOW, PAST], *parts)
+            now, past = TIMES, TIMES + 1
+            parts = [*known, (weight, [now, past]), (error, [past, node.sample])]
+            self.push += float(c) * contracted([ROW, node.sample, now, past], *parts)
         z = Symbol("z", real=True)
         self.place = lambdify((x, xi(t)), series.place)
         self.side = lambdify(z, series.side(z))
@@ -260,9 +261,6 @@ def radius(dimension: int, power: int) -> float:
 SMALL = 1e-12
 """Directions in which a source varies by less, relative to the largest variance, are left out."""
 
-TIMES = 100
-"""Axes that are times are numbered from here, in the order of the nodes; the others are samples."""
-
 
 class TwoTimes:
     """Laws of one layer evaluated at each: numbers from ``statics``, functions of two times from ``moving``.
@@ -302,17 +300,14 @@ class TwoTimes:
 
     def value(self, name: str, n: int, layer: int) -> Array:
         """A law of the population at ``layer``: (T, P, T, P), or (T, P) for f."""
-        T, P = self.errors[0].shape
         single = name == "f"
-        total = np.zeros((T, P) if single else (T, P, T, P))
+        total = np.zeros(self.errors[0].shape * (1 if single else 2))
         for p, c in self.laws.get((name, n), {}).items():
             total += float(c) * self.piece(p, layer, single)
         return total
 
     def piece(self, p: Piece, layer: int, single: bool) -> Array:
         """One product, summed over its inner times and samples."""
-        T, P = self.errors[0].shape
-        zero = np.zeros((T, P) if single else (T, P, T, P))
         places = {x.sample: TIMES + i for i, x in reversed(list(enumerate(p.nodes)))}
         parts: list[tuple[Array, list[int]]] = []
         for static in p.statics:
@@ -323,27 +318,12 @@ class TwoTimes:
             else:
                 array, axes = self.statics.value(tensor, at), list(static.samples)
             if array is None or not np.any(array):
-                return zero
+                return np.zeros(self.errors[0].shape * (1 if single else 2))
             parts.append((array, axes))
-        for i, node in enumerate(p.nodes):
-            if node.parent >= 0 and node.error != OPAQUE:
-                parts.append((self.weight, [TIMES + node.parent, TIMES + i]))
-                parts.append((self.errors[node.error], [TIMES + i, node.sample]))
         if p.averages:
             labels = [i for i, _ in p.averages]
             parts.append((self.averages(layer)(tuple(o for _, o in p.averages)), labels))
-        row, *roots = [TIMES + i for i in p.roots]
-        parts.append((np.ones((T, P)), [row, ROW]))
-        if single:
-            return contracted([row, ROW], *parts)
-        marked = next((i for i, x in enumerate(p.nodes) if x.marked), None)
-        if marked == 0:  # pushed at the same time, and at the same sample
-            here = contracted([row, ROW], *parts)
-            n, m = np.arange(T)[:, None], np.arange(P)
-            zero[n, m, n, m] = here
-            return zero
-        col = roots[0] if marked is None else TIMES + marked
-        return contracted([row, ROW, col, COL], *parts, (np.ones((T, P)), [col, COL]))
+        return summed(p.nodes, parts, self.weight, self.errors, single=single)
 
 
 @dataclass(frozen=True)

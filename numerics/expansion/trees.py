@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from derive.errors import NotApplicable
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.expansion import KINKS
-from derive.expansion.nonlinear.trees import COL, OUTPUT, ROW, Forest, Tensor, leads, samples_of
+from derive.expansion.nonlinear.trees import COL, OPAQUE, OUTPUT, ROW, Forest, Tensor, samples_of
 from derive.program import L, Program, ell
 from derive.theory import mean_field
 from numerics.errors import SpecError
@@ -139,81 +139,46 @@ def _expansion(program: Program, order: int) -> NonlinearExpansion:
     return derived(mean_field(program), order)
 
 
-NOW, PAST = -2, -1
-"""Axes that are times; the others are samples."""
+TIMES = 100
+"""Axes that are times are numbered from here, in the order of the nodes; the others are samples."""
 
 
-class Forests:
-    """``weight`` is the rule's k(t, s), (T, T) strictly lower; ``errors[n]`` the error's order n, (T, P)."""
+def summed(
+    nodes: Forest,
+    parts: Sequence[tuple[Array, list[int]]],
+    weight: Array,
+    errors: Mapping[int, Array],
+    *,
+    out: Index | None = None,
+    single: bool = False,
+) -> Array:
+    """``parts`` times ``k(t, t') Delta_a(t')`` of every earlier time ``t'``, summed over all that is inside.
 
-    def __init__(self, weight: Array, errors: Mapping[int, Array]) -> None:
-        self.weight, self.errors = weight, errors
-        self.known: dict[tuple[Forest, int], tuple[Array, list[int]]] = {}
-
-    def root(self, forest: Forest, place: int) -> tuple[Array, list[int]]:
-        """What hangs on a node: the product of its children, (T, samples..), and the samples."""
-        value: Array = np.ones(len(self.weight))
-        axes: list[int] = []
-        for i, x in enumerate(forest):
-            if x.parent == place and not leads(forest, i):
-                child, own = self.child(forest, i)
-                value = contracted([NOW, *axes, *own], (value, [NOW, *axes]), (child, [NOW, *own]))
-                axes = axes + own
-        return value, axes
-
-    def child(self, forest: Forest, i: int) -> tuple[Array, list[int]]:
-        """An earlier time, summed over: a function of the time it hangs on."""
-        if (forest, i) not in self.known:
-            below, axes = self.root(forest, i)
-            error = self.errors[forest[i].error]
-            own = [forest[i].sample, *axes]
-            body = contracted([NOW, *own], (error, [NOW, own[0]]), (below, [NOW, *axes]))
-            self.known[forest, i] = np.tensordot(self.weight, body, 1), own
-        return self.known[forest, i]
-
-    def correlation(self, forest: Forest, tensor: Array, out: Index) -> Array:
-        """``tensor * forest`` summed over samples, (out, P, out, P)."""
-        first, second = [i for i, x in enumerate(forest) if x.parent < 0]
-        (a, left), (b, right) = self.root(forest, first), self.root(forest, second)
-        parts = (tensor, list(samples_of(forest))), (a[out], [NOW, *left]), (b[out], [PAST, *right])
-        return contracted([NOW, ROW, PAST, COL], *parts)
-
-    def single(self, forest: Forest, tensor: Array) -> Array:
-        """``tensor * forest`` summed over samples, (T, P): one time."""
-        a, axes = self.root(forest, 0)
-        return contracted([NOW, ROW], (tensor, list(samples_of(forest))), (a, [NOW, *axes]))
-
-    def response(self, forest: Forest, tensor: Array, out: Index) -> Array:
-        """``tensor * forest`` with the pushed time free, (out, P, out, P)."""
-        own = tensor, list(samples_of(forest))
-        value, axes = self.path(forest, 0)
-        if forest[0].marked:  # pushed at the same time, and then at the same sample
-            P = len(tensor)
-            found = contracted([NOW, ROW], own, (value, [NOW, *axes]))
-            full = np.zeros((len(out), P, len(out), P))
-            n, m = np.arange(len(out))[:, None], np.arange(P)
-            full[n, m, n, m] = found[out]
-            return full
-        return contracted([NOW, ROW, PAST, COL], own, (value[np.ix_(out, out)], [NOW, PAST, *axes]))
-
-    def path(self, forest: Forest, place: int) -> tuple[Array, list[int]]:
-        """The part of a tree from a node to the pushed one: (T, T, samples..); (T, samples..) if it is it."""
-        side, axes = self.root(forest, place)
-        following = next((i for i, x in enumerate(forest) if x.parent == place and leads(forest, i)), None)
-        if following is None:
-            return side, axes
-        inner, below = self.path(forest, following)
-        sample, error = forest[following].sample, self.errors[forest[following].error]
-        own = [sample, *below]
-        if forest[following].marked:
-            body = contracted([PAST, *own], (error, [PAST, sample]), (inner, [PAST, *below]))
-            value = contracted([NOW, PAST, *own], (self.weight, [NOW, PAST]), (body, [PAST, *own]))
-        else:
-            body = contracted([NOW, PAST, *own], (error, [NOW, sample]), (inner, [NOW, PAST, *below]))
-            value = np.tensordot(self.weight, body, 1)
-        together = [*axes, *own]
-        parts = (side, [NOW, *axes]), (value, [NOW, PAST, *own])
-        return contracted([NOW, PAST, *together], *parts), together
+    ``weight`` is the rule's k(t, s), (T, T) strictly lower; ``errors[n]`` the error's order n, (T, P).  What
+    is found is (T, P, T, P), or at the times ``out`` only: of the first root and of the second one, or of
+    what is pushed; (T, P) of the first root alone if ``single``.
+    """
+    T, P = errors[0].shape
+    marked = next((i for i, x in enumerate(nodes) if x.marked), None)
+    row, *ends = [i for i, x in enumerate(nodes) if x.parent < 0]
+    ends += [] if marked in (None, row) else [marked]
+    at = {i: np.arange(T) if out is None else out for i in (row, *ends)}
+    every, found = np.arange(T), list(parts)
+    for i, x in enumerate(nodes):
+        if x.parent >= 0 and x.error != OPAQUE:
+            here = at.get(i, every)
+            kept = weight[np.ix_(at.get(x.parent, every), here)]
+            found += [(kept, [TIMES + x.parent, TIMES + i]), (errors[x.error][here], [TIMES + i, x.sample])]
+    axes: list[int] = []
+    for i, sample in zip((row, *ends), (ROW, COL), strict=False):
+        axes += [TIMES + i, sample]
+        found.append((np.ones((len(at[i]), P)), axes[-2:]))
+    value = contracted(axes, *found)
+    if single or ends:
+        return value
+    full, n, m = np.zeros(value.shape * 2), np.arange(len(at[row]))[:, None], np.arange(P)
+    full[n, m, n, m] = value  # pushed at the same time, and then at the same sample
+    return full
 
 
 class Evaluation:
@@ -233,7 +198,6 @@ class Evaluation:
         self.weight = time_table(self.expansion.site.weight, setting.numbers, setting.times, setting.tables)
         self.errors: dict[int, Array] = {}
         self.outputs: dict[int, Array] = {}
-        self.forests = Forests(self.weight, self.errors)
         for n in self.orders:
             self.errors[n], self.outputs[n] = self.error(n)
 
@@ -247,7 +211,7 @@ class Evaluation:
                 assert len(forest) == 2, "the error's own order stands alone"
                 feedback = tensor
             else:
-                rest += self.forests.single(forest, tensor)
+                rest += self.summed(forest, tensor, single=True)
         return self.answered(rest, feedback, n)
 
     def answered(self, rest: Array, feedback: Array | None, n: int) -> tuple[Array, Array]:
@@ -274,11 +238,12 @@ class Evaluation:
             return total + base[None, :, None, :] if n == 0 else total
         for forest in self.expansion.forests(name, n):
             tensor = self.statics.value(Tensor(name, n, forest), layer)
-            if name in RESPONSES:
-                total += self.forests.response(forest, tensor, out)
-            else:
-                total += self.forests.correlation(forest, tensor, out)
+            total += self.summed(forest, tensor, out=out)
         return total
+
+    def summed(self, forest: Forest, tensor: Array, **options: Any) -> Array:
+        """A tensor times its forest."""
+        return summed(forest, [(tensor, [*samples_of(forest)])], self.weight, self.errors, **options)
 
     def tangent(self, n: int, out: Index) -> Array:
         """Order n of the tangent kernel, read off its definition, (out, P, out, P)."""
@@ -342,4 +307,4 @@ def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, 
     return found
 
 
-__all__ = ["Evaluation", "Forests", "accuracy", "check_seen", "expand_nonlinear", "series"]
+__all__ = ["Evaluation", "accuracy", "check_seen", "expand_nonlinear", "series", "summed"]
