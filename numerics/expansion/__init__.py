@@ -28,11 +28,11 @@ from numerics.expansion.coefficients import Setting, check_order, evaluated, sym
 from numerics.expansion.fixed_error import AtFixedError, solved
 from numerics.expansion.orders import strength_series
 from numerics.expansion.resummation import RESUMMED, TRUNCATION, Method, resummed
-from numerics.experiment.activation import is_linear, slope_jumps
+from numerics.experiment.activation import is_linear
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
-from numerics.experiment.theory import integrated, program_of, theory_of
+from numerics.experiment.theory import integrated, program_of, slope_jumps, theory_of
 from numerics.predictions import mean_square
 from numerics.solver.grid import Grid
 from numerics.solver.method import Yes
@@ -62,12 +62,15 @@ def series(experiment: Experiment, order: int) -> Expansion:
     """
     check_order(order)
     _check_error(theory_of(experiment), order, "training.objective", experiment.objective)
-    if order and slope_jumps(experiment.network.activation):
-        return kinks.series(experiment, order)
+    program, said = program_of(experiment, L), ("network.activation", experiment.network.activation)
     if not is_linear(experiment.network.activation):
-        return trees.series(experiment, order)
+        _check_samples("data.kind", experiment.spec.kind, experiment.spec.kind == "fixed")
+        if not order or not slope_jumps(program):
+            return trees.nonlinear(program, order, *said)
+        one = not experiment.symbolic and experiment.depth == 1
+        return kinks.series(program_of(experiment) if one else program, order, *said)
     try:
-        return _expansion(program_of(experiment, L), order)
+        return _expansion(program, order)
     except NotApplicable:
         pass  # words do not apply, or the data are random
     try:
@@ -111,10 +114,10 @@ def expand(
     if problem.depth is None:
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
     _check_error(problem.theory, order, *problem.said("training.objective"))
-    if order and jumps(problem):
-        return kinks.expand_kinks(problem, order)
     if isinstance(problem.linear, NotApplicable):
-        return trees.expand_nonlinear(problem, order)
+        _check_samples(*problem.said("data.kind"), problem.seen > 0)
+        kinked = order and slope_jumps(problem.program)
+        return (kinks.expand_kinks if kinked else trees.expand_nonlinear)(problem, order)
     closure = closure_of(problem)
     if closure is None:
         return strength_series(problem, order)
@@ -217,7 +220,7 @@ def evaluated_at(source: Source, order: int, method: str | None = None) -> xr.Da
     """
     problem = Problem.of(source)
     gamma0, chosen = _strength(problem), Method(method or "pade")
-    if order and jumps(problem):
+    if order and slope_jumps(problem.program):
         if method is not None:
             reason = "two powers of |gamma0| are known, which do not tell what their sum misses"
             raise SpecError("--resum", str(method), reason, "no --resum, or a smooth activation")
@@ -262,9 +265,11 @@ def _strength(problem: Problem) -> float:
     return float(problem.numbers[gamma0_symbol])
 
 
-def jumps(problem: Problem) -> bool:
-    """Has the activation a slope that jumps?"""
-    return problem.experiment is not None and slope_jumps(problem.experiment.network.activation)
+def _check_samples(key: str, kind: Any, seen: bool) -> None:
+    """Raises SpecError for random data."""
+    if not seen:
+        reason = "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
+        raise SpecError(key, kind, reason, '"fixed"')
 
 
 def _resummable(problem: Problem, order: int) -> LinearClosure:

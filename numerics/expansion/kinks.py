@@ -10,28 +10,25 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from sympy import Integer
 
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.expansion.nonlinear.kinks import expand_kinks as derived
-from derive.program import L, Program
+from derive.program import Program
 from derive.theory import mean_field
 from numerics.averages.orthants import SIGNS
 from numerics.errors import SpecError
-from numerics.expansion.coefficients import Evaluator, Setting, evaluated
+from numerics.expansion.coefficients import Evaluator, Setting, evaluated, symbolic
 from numerics.expansion.kink_layers import Directions, Layers, TwoTimes
 from numerics.expansion.statics import Array, Moments, Points, Statics
-from numerics.expansion.trees import Evaluation, Index, accuracy, check_seen
-from numerics.experiment import Experiment
+from numerics.expansion.trees import Evaluation, Index, accuracy
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import program_of
 from numerics.results import STDERR
 from numerics.solver.grid import Grid
-from numerics.threads import one_thread
 
 HIGHEST = 2
 """The highest power of ``|gamma0|`` of which anything is known."""
@@ -49,27 +46,22 @@ DIRECTIONS = 256
 PARALLEL = 1e-9
 
 
-def series(experiment: Experiment, order: int = HIGHEST) -> KinkExpansion:
-    """The derived series, in the experiment's rule, loss and phi: all that is known, whatever the order.
+def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
+    """The derived series of a program: all that is known, whatever the order.
 
-    Raises :class:`~numerics.errors.SpecError` for a higher order than two and other functions with kinks.
+    Raises :class:`~numerics.errors.SpecError` for a higher order than two, and of this key for other
+    functions with kinks.
     """
     if order > HIGHEST:
         accepted = f"0 to {HIGHEST}, or a smooth activation"
         raise SpecError("--order", order, "powers of |gamma0| are known for the lowest orders only", accepted)
-    activation = experiment.network.activation
-    check_seen("data.kind", experiment.spec.kind, experiment.spec.kind == "fixed")
     try:
-        return _derived(
-            program_of(experiment, L if experiment.symbolic or experiment.depth > 1 else Integer(1))
-        )
+        return _derived(program)
     except NotApplicable as error:
-        raise SpecError(
-            "network.activation",
-            activation,
-            f"has a slope that jumps: {error}",
-            'a piecewise linear one with its kink at 0, such as "relu" or "max(h, h/10)", or a smooth one',
-        ) from error
+        accepted = (
+            'a smooth one, or a piecewise linear one with its kink at 0, such as "relu" or "max(h, h/10)"'
+        )
+        raise SpecError(key, value, f"has a slope that jumps: {error}", accepted) from error
 
 
 @lru_cache(maxsize=16)
@@ -77,8 +69,7 @@ def _derived(program: Program) -> KinkExpansion:
     return derived(mean_field(program))
 
 
-@one_thread
-def expand_kinks(source: Problem | Experiment, order: int) -> xr.Dataset:
+def expand_kinks(whole: Problem, order: int) -> xr.Dataset:
     """Coefficients of ``|gamma0|^n``, n <= ``order``, which is 1 or 2.
 
     Each variable has the attribute ``known_to_order``: 2 for Phi, 1 for the others, whose coefficient of
@@ -92,22 +83,16 @@ def expand_kinks(source: Problem | Experiment, order: int) -> xr.Dataset:
     Raises SpecError for what :func:`series` refuses, a higher order, flows (a unit that both sides push onto
     the kink has no slope there: take steps), and samples that cross the kink together.
     """
-    whole = Problem.of(source)
-    experiment = whole.experiment
-    if experiment is None:
-        raise SpecError(*whole.said("network.activation"), "units at a kink are followed for files", "a file")
-    expansion = series(experiment, order)
-    if experiment.training.rule != "gd":
-        raise SpecError(
-            "training.rule",
-            experiment.training.rule,
-            "units at the kink are followed in steps: in a flow they may slide along it",
-            'rule = "gd", with a small learning_rate if the flow is meant',
-        )
+    program = whole.program if whole.depth == 1 else symbolic(whole)
+    expansion = series(program, order, *whole.said("network.activation"))
+    if whole.flow:
+        problem = "units at the kink are followed in steps: in a flow they may slide along it"
+        accepted = 'rule = "gd", with a small learning_rate if the flow is meant'
+        raise SpecError(*whole.said("training.rule"), problem, accepted)
     started = clock.perf_counter()
     setting = Setting(whole)
     _check_apart(setting.kernel)
-    many, deep = len(setting.targets) > EXACT, experiment.depth > 1
+    many, deep = len(setting.targets) > EXACT, setting.depth > 1
     seed, samples = whole.solver.seed, whole.solver.samples
     count = 1 << max(2, int(np.ceil(np.log2((samples or 4 * DIRECTIONS) / 4))))
 

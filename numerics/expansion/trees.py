@@ -19,15 +19,12 @@ from derive.expansion.nonlinear.trees import COL, OPAQUE, OUTPUT, ROW, Forest, T
 from derive.program import L, Program, ell
 from derive.theory import mean_field
 from numerics.errors import SpecError
-from numerics.expansion.coefficients import Evaluator, Setting, check_order, evaluated, parted, symbolic
+from numerics.expansion.coefficients import Evaluator, Setting, evaluated, parted, symbolic
 from numerics.expansion.operators import time_table
 from numerics.expansion.statics import Array, Moments, Points, Statics, contracted
-from numerics.experiment.activation import slope_jumps
-from numerics.experiment.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import integrated, program_of
+from numerics.experiment.theory import integrated
 from numerics.solver.grid import Grid
-from numerics.threads import one_thread
 
 Index = NDArray[np.intp]
 
@@ -41,44 +38,24 @@ SAMPLES = 4096
 REPLICAS = 8
 
 
-def series(experiment: Experiment, order: int) -> NonlinearExpansion:
-    """The expansion with layer and depth symbolic, in the experiment's own rule, loss and phi.
-
-    Raises :class:`~numerics.errors.SpecError` for a negative order, and where the theory has no such series.
-    """
-    check_order(order)
-    _check_kinks(experiment, order)
-    try:
-        return _expansion(program_of(experiment, L), order)
-    except NotApplicable as reason:
-        raise _no_trees("network.activation", experiment.network.activation, reason) from None
-
-
-@one_thread
-def expand_nonlinear(source: Problem | Experiment, order: int) -> xr.Dataset:
+def expand_nonlinear(problem: Problem, order: int) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
-    Raises :class:`~numerics.errors.SpecError` for a negative order, for kinks beyond order 0 and for networks
-    whose theory is not expanded, :class:`~numerics.errors.Diverged` for a learning rate too large for the
-    lazy network, :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``, or an
-    average does not converge.
+    Raises :class:`~numerics.errors.SpecError` for kinks beyond order 0 and for networks whose theory is not
+    expanded, :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
+    :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``, or an average does
+    not converge.
 
     Averages are found by quadrature.  With more than six samples those over three or four different ones are
     means over points, as many as ``solver.samples``, in eight independent replicas: every variable then has
     its standard error beside it.  A and B are there for rules in steps and up to six samples.
     Activations with a kink have order 0, without A and B.
     """
-    check_order(order)
-    problem = Problem.of(source)
-    if problem.experiment is not None:
-        _check_kinks(problem.experiment, order)
     started, solver = clock.perf_counter(), problem.solver
     few = problem.sample_count <= QUADRATURE
     sampled = order > 0 and not few
-    expansion = _derived(problem, order)
+    expansion = nonlinear(integrated(symbolic(problem)), order, *problem.said("network.activation"))
     bends = expansion.activation.expr.has(*KINKS)
-    if order and bends:
-        raise _kinked(*problem.said("network.activation"))
     responses = few and not problem.flow and not bends
     # B of order 0 stands in the other laws beyond order 0
     skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(min(order, 1), order + 1))
@@ -102,36 +79,14 @@ def accuracy(problem: Problem) -> float:
     return min(1e-2 * problem.solver.rtol, 1e-9)
 
 
-def _check_kinks(experiment: Experiment, order: int) -> None:
-    activation = experiment.network.activation
-    if order > 0 and slope_jumps(activation):
-        raise _kinked("network.activation", activation)
-
-
-def _kinked(key: str, value: Any) -> SpecError:
-    problem = "has a slope that jumps: units that cross the kink add odd powers of |gamma0|"
-    return SpecError(key, value, problem, "a smooth activation, or --order 0; `dmft solve` serves this one")
-
-
-def check_seen(key: str, kind: Any, seen: bool) -> None:
-    """Raises SpecError for random data."""
-    if not seen:
-        reason = "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
-        raise SpecError(key, kind, reason, '"fixed"')
-
-
-def _derived(problem: Problem, order: int) -> NonlinearExpansion:
-    """Of the program as an integrator trains it.  Raises SpecError with the reason where there is none."""
-    check_seen(*problem.said("data.kind"), problem.seen > 0)
+def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearExpansion:
+    """The derived series of a program.  Raises SpecError of this key with the reason where there is none."""
     try:
-        return _expansion(integrated(symbolic(problem)), order)
+        return _expansion(program, order)
     except NotApplicable as reason:
-        raise _no_trees(*problem.said("network.activation"), reason) from None
-
-
-def _no_trees(key: str, value: Any, reason: NotApplicable) -> SpecError:
-    problem = f"the theory of this network has no expansion in trees: {reason}"
-    return SpecError(key, value, problem, '"linear", which has a series; `dmft solve` solves both')
+        problem = f"the theory of this network has no expansion in trees: {reason}"
+        accepted = '"linear", which has a series; `dmft solve` solves both'
+        raise SpecError(key, value, problem, accepted) from None
 
 
 @lru_cache(maxsize=16)
@@ -307,4 +262,4 @@ def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, 
     return found
 
 
-__all__ = ["Evaluation", "accuracy", "check_seen", "expand_nonlinear", "series", "summed"]
+__all__ = ["Evaluation", "accuracy", "expand_nonlinear", "nonlinear", "summed"]

@@ -21,8 +21,6 @@ from typing import Any
 
 from sympy import (
     Abs,
-    Derivative,
-    DiracDelta,
     Expr,
     Max,
     Min,
@@ -169,19 +167,6 @@ def is_linear(text: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def slope_jumps(text: str) -> bool:
-    """Has this activation a kink, as relu and abs have at zero?
-
-    True also where its second derivative has a point mass that something vanishing multiplies.
-
-    >>> [slope_jumps(x) for x in ("tanh", "relu", "gelu", "abs(h - 1) + h", "max(h, 0)**2")]
-    [False, True, False, True, True]
-    """
-    body = parse_activation(text)
-    slopes = body.diff(*body.free_symbols), body.diff(*body.free_symbols, 2)
-    return bool(slopes[0].has(Derivative) or slopes[1].has(DiracDelta, Derivative))
-
-
 def _refuse(text: str, problem: str, accepted: str = ACCEPTED) -> SpecError:
     return SpecError(KEY, text, problem, accepted)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypedDict, TypeVar
 
-from sympy import Expr, Function, Integer, S, Symbol, oo
+from sympy import Expr, Function, Heaviside, Integer, S, Symbol, oo, sign
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
@@ -193,6 +193,17 @@ def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) ->
     build = {"fixed": _fixed, "isotropic": _isotropic, "power-law": _structured}[spec.kind]
     own = L if experiment.symbolic else Integer(experiment.depth)
     return build(spec, own if depth is None else depth, spec.training.rule)
+
+
+def slope_jumps(program: Program) -> bool:
+    """Has an activation of the program a kink, as relu and abs have at zero?
+
+    >>> from derive.program import mlp
+    >>> [slope_jumps(mlp(1, activation)) for activation in ("tanh", "relu", "gelu")]
+    [False, True, False]
+    """
+    fields = (d.rhs for d in program.definitions if d.name not in program.scalars)
+    return any(e.has(Heaviside, sign) for e in fields)
 
 
 def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:

@@ -27,7 +27,6 @@ from sympy import (
     Eq,
     Expr,
     Function,
-    Heaviside,
     Integer,
     KroneckerDelta,
     Lambda,
@@ -35,7 +34,6 @@ from sympy import (
     S,
     Symbol,
     lambdify,
-    sign,
 )
 from sympy.core.function import AppliedUndef
 
@@ -48,7 +46,7 @@ from numerics.errors import Diverged, Interrupted, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import Variant
+from numerics.experiment.theory import Variant, slope_jumps
 from numerics.predictions import OUTPUT, split
 from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
@@ -223,7 +221,7 @@ def _networks(
     if not problem.flow:
         return Trainer.of(program, **setup), None
     noisy = program.rule.noise(t, s) != 0
-    kinked = any(d.rhs.has(Heaviside, sign) for d in program.definitions if d.name not in program.scalars)
+    kinked = slope_jumps(program)
     tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if kinked else 0.0)
     times = problem.times.tolist()
     plain = Trainer.of(program, **setup, times=times, dt=float(np.max(np.diff(times))))

@@ -25,10 +25,11 @@ from derive.errors import NotApplicable
 from derive.linear.form import LinearForm
 from derive.program import gamma0
 from numerics.errors import NotConverged, SpecError
-from numerics.expansion import expand, jumps
+from numerics.expansion import expand
 from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.theory import slope_jumps
 from numerics.results import STDERR, dimensions
 from numerics.solver import solve
 from numerics.solver.grid import is_noisy
@@ -90,7 +91,7 @@ KINKS = "where a slope jumps, units that cross the kink add odd powers of the si
 def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list[Check], str]:
     """A row for each quantity, and a note that says on what; or why there is no series to check."""
     problem = Problem.of(source)
-    if jumps(problem):
+    if slope_jumps(problem.program):
         return [], f"expansion: not checked; {KINKS}"
     if gamma0 not in problem.numbers:
         return [], "expansion: not checked; the theory has no gamma0"

@@ -13,7 +13,7 @@ from sympy import Rational
 
 import numerics.expansion.trees as evaluation
 from derive.expansion.nonlinear import NonlinearExpansion
-from numerics.expansion.trees import expand_nonlinear, series
+from numerics.expansion import expand, series
 from numerics.experiment import Experiment
 from numerics.solver.nodes import solve_nodes
 from numerics.verification.series import compared, differences, expansion
@@ -41,7 +41,7 @@ def experiment(activation: str, depth: int, samples: int = 2) -> Experiment:
 
 @lru_cache(maxsize=32)
 def derived(activation: str, depth: int, samples: int = 2) -> xr.Dataset:
-    return expand_nonlinear(experiment(activation, depth, samples), 2)
+    return expand(experiment(activation, depth, samples), 2)
 
 
 @lru_cache(maxsize=32)
@@ -100,7 +100,7 @@ def test_one_hidden_layer_along_the_flow() -> None:
         found = solve_nodes(here, accuracy=1e-9, start=40)
         pairs = {n: found.value(n, 1).transpose(2, 3, 0, 1)[None] for n in ("Phi", "G")}
         solutions.append(pairs | {"error": found.value("Delta")})
-    coefficients = expand_nonlinear(one, 2)
+    coefficients = expand(one, 2)
     for name in ("Phi", "G", "error"):
         for order, row in ((0, weights[0]), (2, weights[1])):
             expected = sum(w * x[name] for w, x in zip(row, solutions, strict=True))
@@ -167,7 +167,7 @@ def planted(change: Change, monkeypatch: pytest.MonkeyPatch) -> xr.Dataset:
     one = experiment("tanh", 2)
     wrong = change(series(one, 2))
     monkeypatch.setattr(evaluation, "_expansion", lambda *_: wrong)
-    return expand_nonlinear(one, 2)
+    return expand(one, 2)
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from sympy import Symbol, lambdify
 from derive.expansion.nonlinear.depth import AtCriticality
 from derive.expansion.nonlinear.trees import Tensor
 from derive.program import L, ell
+from numerics.expansion import expand, series
 from numerics.expansion.statics import Statics
-from numerics.expansion.trees import expand_nonlinear, series
 from numerics.experiment import Experiment
 from numerics.verification.series import compared, differences
 
@@ -121,7 +121,7 @@ def test_leading_powers_of_tanh_in_deep_networks() -> None:
 
 
 def relative_change(depth: int) -> float:
-    K = expand_nonlinear(experiment("tanh", depth), 2).tangent_kernel[:, -1, -1, 0, 0]
+    K = expand(experiment("tanh", depth), 2).tangent_kernel[:, -1, -1, 0, 0]
     return abs(float(K.sel(order=2) / K.sel(order=0)))
 
 
@@ -135,7 +135,7 @@ def test_the_tangent_kernel_of_tanh_changes_more_than_in_proportion_to_the_depth
 @pytest.mark.slow
 def test_six_layers_against_the_full_theory() -> None:
     one = experiment("tanh", 6)
-    rows = compared(expand_nonlinear(one, 2), differences(one, (0.1, 0.16), paths=256))
+    rows = compared(expand(one, 2), differences(one, (0.1, 0.16), paths=256))
     assert all(z < limit for z, limit, *_ in rows.values()), rows
     assert rows["Phi"][3] < 0.15
 
@@ -143,7 +143,7 @@ def test_six_layers_against_the_full_theory() -> None:
 @pytest.mark.slow
 def test_twenty_layers_against_the_full_theory() -> None:
     one = experiment("tanh", 20)
-    rows = compared(expand_nonlinear(one, 2), differences(one, (0.04, 0.055, 0.08), paths=4096))
+    rows = compared(expand(one, 2), differences(one, (0.04, 0.055, 0.08), paths=4096))
     assert set(rows) == {"train_loss", "error", "Phi", "G", "tangent_kernel", "A", "B"}
     for z, limit, _, reach in rows.values():
         assert z < limit

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from sympy import QQ
 
-from numerics.expansion.trees import expand_nonlinear
+from numerics.expansion import expand
 from numerics.experiment import Experiment
 from tests.reference import exact_nonlinear
 from tests.reference.exact_nonlinear import SINH, Cubic, Exact, solve
@@ -38,7 +38,7 @@ def ours(data: tuple[Any, Any], steps: int, depth: int, cubic: Cubic = SINH) -> 
         "data": {"kind": "fixed"},
         "training": {"rule": "gd", "loss": "sum", "learning_rate": float(ETA), "steps": steps},
     }
-    return expand_nonlinear(Experiment.from_dict(tables, kernel=kernel, targets=targets), 2)
+    return expand(Experiment.from_dict(tables, kernel=kernel, targets=targets), 2)
 
 
 def worst(found: xr.Dataset, exact: Exact) -> float:

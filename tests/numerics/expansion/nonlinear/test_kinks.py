@@ -12,6 +12,7 @@ from sympy import Symbol
 
 import numerics.expansion.kinks as kinks
 from derive.expansion.nonlinear.kinks import dv, v
+from derive.program import mlp
 from numerics.cli.common import summary
 from numerics.errors import Diverged, SpecError
 from numerics.expansion import evaluated_at, expand, series
@@ -143,6 +144,14 @@ def test_what_is_known() -> None:
     assert not any(np.any(np.isnan(q)) for q in expand(experiment(2), 1).data_vars.values())
 
 
+def test_a_program_has_the_powers_of_its_file() -> None:
+    file, given = experiment(2), {"K_x": KERNEL[:2, :2], "y": TARGETS[:2]}
+    program = mlp(1, "relu", loss="sum")
+    found = expand(program, 2, numbers={"eta": ETA, "gamma0": 1.0}, arrays=given, times=file.times)
+    for name, expected in expand(file, 2).data_vars.items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-12, atol=1e-12)
+
+
 def test_points_that_nothing_is_learnt_from() -> None:
     """Errors of samples do not know of them; of their predictions as many orders are known."""
     rule = {"learning_rate": ETA, "steps": STEPS, "loss": "sum"}
@@ -174,12 +183,12 @@ def test_sampled_averages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_planted_errors_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a part of f left out, the density doubled or half the motion derived, the reference disagrees."""
-    jumps = kinks.series(experiment(2)).jumps
+    jumps = series(experiment(2), 2).jumps
     spoiled = dict(jumps)
     spoiled["f"] = replace(jumps["f"], cases={k: e for k, e in jumps["f"].cases.items() if k[0]})
     expected = reference()["error"]
-    half = {p: c / 2 for p, c in kinks.series(experiment(2)).motion.items()}
-    density = 2 * kinks.series(experiment(2)).density
+    half = {p: c / 2 for p, c in series(experiment(2), 2).motion.items()}
+    density = 2 * series(experiment(2), 2).density
     for name, value in (("jumps", spoiled), ("density", density), ("motion", half)):
         with monkeypatch.context() as m:
             m.setattr(kinks.KinkExpansion, name, property(lambda _, value=value: value))

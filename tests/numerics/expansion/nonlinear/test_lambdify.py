@@ -14,6 +14,7 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.expansion.nonlinear import expand_kinks, expand_nonlinear
 from derive.expansion.nonlinear.trees import Tensor
+from numerics.expansion import series
 from numerics.expansion import trees as evaluation
 from numerics.expansion.coefficients import Setting
 from numerics.expansion.statics import Statics
@@ -35,7 +36,7 @@ class Numbers:
             "training": {"learning_rate": RATE, "steps": STEPS, "loss": "sum"},
         }
         run = Experiment.from_dict(tables, kernel=KERNEL.tolist(), targets=TARGETS.tolist())
-        self.series = evaluation.series(run, order)
+        self.series = series(run, order)
         statics = Statics(self.series, DEPTH, KERNEL, 1e-12, frozenset())
         self.found = evaluation.Evaluation(Setting(Problem.of(run)), statics)
         self.kernel = cache(lambda name, n, layer: self.found.kernel(name, n, layer, TIMES))
@@ -124,9 +125,9 @@ def test_error_and_loss(n: int) -> None:
 )
 def test_averages_without_a_closed_form(modules: str, variables: int) -> None:
     """They become integrals over standard normal numbers."""
-    series = expand_nonlinear(mean_field(mlp(1, tanh)), 0)
+    lazy = expand_nonlinear(mean_field(mlp(1, tanh)), 0)
     K = np.array([[1.0, 0.3], [0.3, 0.8]])
-    e = series.coefficient("Phi", 0)
+    e = lazy.coefficient("Phi", 0)
     e = e.subs(alpha, mu) if variables == 1 else e
     f = lambdify((mu, alpha), e, [{"K_x": lambda a, b: K[a - 1, b - 1]}, modules])
     z = np.linspace(-8, 8, 161)
