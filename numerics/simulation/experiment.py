@@ -47,7 +47,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, slope_jumps
-from numerics.predictions import OUTPUT, split
+from numerics.predictions import OUTPUT, random_losses, split
 from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
 from numerics.threads import one_thread
@@ -354,9 +354,7 @@ class Readout:
                 if name in found and self._known(name, found[name]):
                     yield f"{name}_trace", _trace(found[name], name != "tangent_kernel")
         elif "C_v" in found:
-            test = _equal(found["C_v"]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
-            yield "test_loss", test
-            yield "train_loss", _equal(found["C_Delta"]) if "C_Delta" in found else test
+            yield from random_losses(found, problem.numbers.get(noise, 0.0), problem.outputs).items()
 
     def _known(self, name: str, x: Array) -> bool:
         """Has it a name and the indices of a result?"""
@@ -378,11 +376,6 @@ def _layers_first(x: Array, axes: tuple[Axis, ...]) -> Array:
     if "ell'" not in names:
         return x
     return np.moveaxis(np.diagonal(x, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
-
-
-def _equal(a: Array) -> Array:
-    value: Array = np.einsum("tt->t" if a.ndim == 2 else "ttcc->t", a)
-    return value
 
 
 @lru_cache(maxsize=64)
