@@ -112,6 +112,3 @@ def printed(format: str, head: str, blocks: Mapping[str, Block]) -> str:
 
 def _signed(x: str) -> str:
     return x if x.startswith("-") else f"+ {x}"
-
-
-__all__ = ["Block", "Expansion", "printed"]

@@ -138,6 +138,3 @@ def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
         raise ValueError(f"order = {order}: must be 0 or more")
     found = linear_series(linear_closure(theory), order)
     return LinearExpansion(**vars(found))
-
-
-__all__ = ["LinearExpansion", "expand_linear"]

@@ -281,6 +281,3 @@ def _regression(theory: Theory) -> Theory:
         scalars=(),
         reduction="lazy, wide",
     )
-
-
-__all__ = ["kept_share", "lazy_regression"]

@@ -394,6 +394,3 @@ class Made:
             left = self.kept(x.field)
             return None if left == 0 or not self.holds(x.coefficient * x.kernel) else replace(x, field=left)
         return x if self.holds(x.coefficient * x.kernel * x.field) else None
-
-
-__all__ = ["StrengthSeries", "expand_strength"]

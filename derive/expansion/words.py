@@ -517,17 +517,3 @@ def _orders(letter: Expr) -> frozenset[int]:
 def has_error(word: Iterable[Expr], n: int) -> bool:
     """Does a word contain the error's coefficient of order n?"""
     return any(n in _orders(x) for x in word)
-
-
-__all__ = [
-    "LinearSeries",
-    "Memory",
-    "Recursion",
-    "has_error",
-    "layer_products",
-    "letters",
-    "linear_series",
-    "parts_of",
-    "terms",
-    "transposed",
-]

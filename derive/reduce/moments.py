@@ -270,6 +270,3 @@ def _match(pattern: Expr, body: Expr) -> dict[Expr, Expr] | None:
     for x in free:
         choices = [c | {x: y} for c in choices for y in indices]
     return next((c for c in reversed(choices) if pattern.xreplace(c) == body), None)
-
-
-__all__ = ["MomentSteps", "TwoLayer", "moment_steps", "two_layer"]

@@ -119,6 +119,3 @@ def _latex_entry(entry: Entry, printer: PaperLatex) -> str:
         right = right.replace(rhs, printer.broken(entry.terms))
     separator = r";\ "
     return f"{left} &{sign} {right}" + (f" && {separator.join(notes)}" if notes else "")
-
-
-__all__ = ["COLUMNS", "Entry", "Section", "latex_section", "text_section"]

@@ -147,6 +147,3 @@ def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> s
     """
     rows = r" \\ ".join(f"{latex(e.lhs, theory)} &= {latex(e.rhs, theory)}" for e in equations)
     return rf"$$\begin{{aligned}}{rows}\end{{aligned}}$$"
-
-
-__all__ = ["PaperLatex", "aligned_latex", "latex"]

@@ -240,6 +240,3 @@ def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, st
     Φ^{ℓ-1}_μα(t,s)
     """
     return PaperText(notation(theory, names)).doprint(sympify(expr))  # type: ignore[no-any-return]
-
-
-__all__ = ["PaperText", "text", "width", "wrap"]

@@ -308,6 +308,3 @@ def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
 def _put(item: Any, old: Expr, new: Expr) -> Any:
     """An equation, source or order parameter with ``new`` put for a symbol."""
     return item.subs(old, new) if isinstance(item, Equation) else item.map(lambda e: e.subs(old, new))
-
-
-__all__ = ["Equation", "OrderParameter", "Source", "Term", "TheoryData"]

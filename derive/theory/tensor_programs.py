@@ -284,6 +284,3 @@ class _Text(_Signs, PaperText):
 
     def _print_Product(self, e: Product) -> str:
         return f"{self._print(e.matrix)}{'ᵀ' if e.transposed else ''} {self._print(e.vector)}"
-
-
-__all__ = ["STYLES", "Dot", "Expectation", "Hat", "Partial", "TensorProgram", "Z", "tensor_program"]

@@ -536,6 +536,3 @@ class FromWords(Values):
             return self.known[x,]
         errors = x.order < len(self.algebra.errors)
         return self.algebra.remembered(x.kernel, x.order, self.word(x.body)) if errors else Operator({})
-
-
-__all__ = ["AtDepth", "Exponentials", "FromWords", "Modes", "Operator", "Powers", "Values", "Vector"]

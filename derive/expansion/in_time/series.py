@@ -571,6 +571,3 @@ def _printed(x: InTime, format: str) -> str:
     meanings = [(show(a, theory), [show(b, theory)]) for a, b in letters.definitions()]
     found = [(left(e), [right(n, c) for n, c in orders]) for e, orders in letters.lines()]
     return printed(format, "\n".join(head), {"Letters": meanings, "Error and loss": found})
-
-
-__all__ = ["InTime", "Mode", "in_time", "modes_of"]

@@ -440,6 +440,3 @@ class AtCriticality:
         Raises :class:`NotApplicable` where the leading powers cancel.
         """
         return self.found[tensor].expr()
-
-
-__all__ = ["AtCriticality", "AtFixedPoint"]

@@ -636,6 +636,3 @@ class _Shown:
             for n in self.orders:
                 rest = (mu, t) if name == "Delta" else (mu, alpha, t, s)
                 yield self.label(name, n, rest), self.terms(self.x.coefficient(name, n))
-
-
-__all__ = ["KINKS", "NonlinearExpansion", "expand_nonlinear", "tangent_kernel"]

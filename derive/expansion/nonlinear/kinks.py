@@ -687,6 +687,3 @@ def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr)
         if change != 0:
             total += integrate(change, (away, low, high))
     return total
-
-
-__all__ = ["Jump", "KinkExpansion", "X", "expand_kinks", "kappa", "r", "sigma", "straight"]

@@ -264,6 +264,3 @@ def _alike(a: Expr, b: Expr) -> bool:
         return True
     points = [Rational(n, 7) for n in (-17, -5, -2, 3, 8, 19)]
     return all(bool(abs((a - b).subs(x, p).evalf()) < 1e-12) for p in points)
-
-
-__all__ = ["Edge", "Neighbour", "Site", "Summand", "read"]
