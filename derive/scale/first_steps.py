@@ -56,6 +56,7 @@ from derive.linear.form import Action, Row, linear_form
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
 from derive.theory.families import families
+from derive.theory.unfold import covariance
 
 Form = dict[AppliedUndef, Any]
 """A field as ``sum of coefficient * source``."""
@@ -199,14 +200,7 @@ class Unrolled:
     def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Any:
         """``<x y>`` of two sources at integer times."""
         if (x, y) not in self.covariances:
-            found = (
-                sympify(u.covariance).xreplace(place)
-                for u in self.sources
-                for first, second in ((u.symbol, u.partner), (u.partner, u.symbol))
-                if (one := match(first, x, ())) is not None
-                and (place := match(second, y, (), one)) is not None
-            )
-            value = self.number(self.settled(next(found, S.Zero)))
+            value = self.number(self.settled(sympify(covariance(x, y, self.sources))))
             self.covariances[x, y] = self.covariances[y, x] = value
         return self.covariances[x, y]
 
