@@ -40,9 +40,8 @@ def expand(
     negative order and for another parameter.
 
     >>> from sympy import Function
-    >>> from derive.program import L, isotropic, mlp
+    >>> from derive import L, isotropic, mean_field, mlp
     >>> from derive.program.networks.random_data import nu
-    >>> from derive.theory import mean_field
     >>> expand(mean_field(mlp(L, "linear", rule="flow")), gamma0, 2).coefficient("C", 0)
     ell*C0[K_x]
     >>> for phi in (Function("phi"), "relu"): print(type(expand(mean_field(mlp(L, phi)), gamma0, 1)).__name__)

@@ -63,8 +63,7 @@ def time_integrals(
     :class:`NotApplicable` where a discrete rule leaves products of sums within sums.
 
     >>> from derive.expansion import expand_linear
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> x = expand_linear(mean_field(mlp(rule="flow")), 0)
     >>> time_integrals(x, x.words["D"][0], None, alpha)
     (L - ell + 1)*Delta0(alpha, s)
@@ -82,8 +81,7 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
     under one more sum over time do not reduce (discrete rules, from order 4).
 
     >>> from derive.expansion import expand_linear
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> expand_linear(mean_field(mlp(rule="flow")), 0).entry("A", 0)
     ell*Sum(Delta0(beta, s)*K_x(mu, beta), (beta, 1, P))
     """
@@ -124,8 +122,7 @@ def error_equation(expansion: LinearSeries, n: int) -> Eq:
     a linear Volterra equation driven by the rest.
 
     >>> from derive.expansion import expand_linear
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> print(expand_linear(mean_field(mlp(rule="flow")), 0).error_equation(0).rhs)
     (-L - 1)*Sum(K_x(mu, beta)*v(beta, t), (beta, 1, P)) + y(mu)
     """
@@ -145,8 +142,7 @@ def iterated_integral(expansion: LinearSeries, v: AppliedUndef) -> Expr:
     """What ``v(a, b, ..., t)`` stands for, as nested integrals (or sums with the rule's weights).
 
     >>> from derive.expansion import expand_linear
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> iterated_integral(expand_linear(mean_field(mlp(rule="flow")), 0), Function("v")(mu, t))
     Integral(Delta0(mu, t_), (t_, 0, t))
     """

@@ -42,8 +42,7 @@ class LinearExpansion(LinearSeries, Expansion):
 
         Raises KeyError for an unknown name and IndexError beyond ``order``.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
+        >>> from derive import L, mean_field, mlp
         >>> e = expand_linear(mean_field(mlp(rule="flow")), 2)
         >>> e.coefficient("C", 0)
         ell*C0[K_x]
@@ -61,8 +60,7 @@ class LinearExpansion(LinearSeries, Expansion):
     def matrix(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
         """The same as a matrix expression, for ``lambdify``; rows and columns are (sample, time), or times.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
+        >>> from derive import L, mean_field, mlp
         >>> sorted(map(str, expand_linear(mean_field(mlp(rule="flow")), 2).matrix("G", 2, L).args))
         ['D0[J]*K_x*D0[J].T', 'L*D0[J]*C0[K_x]*J', 'L*J*C0[K_x].T*D0[J].T']
         """
@@ -71,8 +69,7 @@ class LinearExpansion(LinearSeries, Expansion):
     def letters(self, name: str, layer: Expr | int = ell) -> tuple[Expr, ...]:
         """What the series of an operator is computed from: matrices, then numbers (the depth, the layer).
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> expand_linear(mean_field(mlp(rule="flow")), 2).letters("G", 1)
         (C0[K_x], D0[J], J, K_x, L)
         """
@@ -92,8 +89,7 @@ class LinearExpansion(LinearSeries, Expansion):
         :meth:`in_time`.
 
         >>> import mpmath
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> one = mpmath.matrix([[1]])
         >>> value = expand_linear(mean_field(mlp(rule="flow")), 2).lambdify("G", modules="mpmath", layer=1)
         >>> print(value(0.5, 2 * one, 3 * one, one, one, 1))  # 1 + (2 + 2) 3/4 ... with L = 1
@@ -129,8 +125,7 @@ def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
     Raises :class:`~derive.errors.NotApplicable` when the closure is no first-order
     recursion in the layer, ValueError for a negative order.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> expand_linear(mean_field(mlp()), 1).output[1]
     0
     """

@@ -128,8 +128,7 @@ class TheorySeries(Expansion):
         They are functions that its solution gives.  Raises KeyError for a name that the theory does not have,
         IndexError beyond the order.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import isotropic
+        >>> from derive import isotropic, mean_field
         >>> from derive.program.networks.random_data import nu
         >>> expand_sizes(mean_field(isotropic()), nu, 1).coefficient("C_v", 1)
         C_v__0_1(t, s) + C_v__1_0(t, s)
@@ -152,8 +151,7 @@ class TheorySeries(Expansion):
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
         """What an order parameter or scalar is made of, order by order: numbers, and orders of parts.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import isotropic
+        >>> from derive import isotropic, mean_field
         >>> from derive.program.networks.random_data import nu
         >>> wide = expand_sizes(mean_field(isotropic()), nu, 1)
         >>> wide.parts("C_v"), wide.parts("R_h0r0")
@@ -212,8 +210,7 @@ def expand_sizes(
     Raises :class:`NotApplicable` for a theory that is no power series in ``1/size``, that is not linear, or
     that does not depend on the size, and ValueError for a negative order.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import isotropic
+    >>> from derive import isotropic, mean_field
     >>> from derive.program.networks.random_data import nu
     >>> wide = expand_sizes(mean_field(isotropic(data="population", depth=1)), nu, 2)
     >>> for e in wide.equations(1)[2:]: print(e.lhs, "=", e.rhs)
@@ -461,8 +458,7 @@ def expand_step_size(theory: Theory, order: int, rate: Symbol = eta) -> TheorySe
     steps, so that the rate enters in another way than as the weight of past updates, and where noise is
     drawn at each step; and ValueError for a negative order.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> gd = expand_step_size(mean_field(mlp(1)), 1)
     >>> print(gd.equations(1)[1].rhs)
     Sum(gamma0*Delta(alpha, s)*h(1, alpha, s)*w__1(t, s), (alpha, 1, P), (s, 0, t)) + ...

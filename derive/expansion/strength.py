@@ -50,8 +50,7 @@ class StrengthSeries(TheorySeries):
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
         """What an order parameter, field or scalar is made of, order by order; none where it vanishes.
 
-        >>> from derive.program import mlp
-        >>> from derive.theory import mean_field
+        >>> from derive import mean_field, mlp
         >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 2)
         >>> [lazy.parts(x)[2] for x in ("H", "f", "Delta")]
         [((1, (2, 0)), (1, (1, 1)), (1, (0, 2))), ((1, (3,)),), ((1, (2,)),)]
@@ -90,8 +89,7 @@ def expand_strength(theory: Theory, order: int) -> StrengthSeries:
     Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear, and for one in which
     1/gamma0 does not cancel (what layers of finite width are at the start); ValueError for a negative order.
 
-    >>> from derive.program import mlp
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, mlp
     >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 1)
     >>> for e in lazy.equations(1): print(e.lhs, "=", e.rhs)
     h__1(1, mu, t) = Sum(eta*Delta(alpha, s)*g(1, s), ...

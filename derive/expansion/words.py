@@ -132,9 +132,7 @@ def transposed_letter(x: Expr, symmetric: set[Expr]) -> Expr:
 def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef], list[AppliedUndef]]:
     """What a causal kernel is made of at its layer: responses as they are, and correlations remembered.
 
-    >>> from derive.linear.closure import linear_closure
-    >>> from derive.program import mlp
-    >>> from derive.theory import mean_field
+    >>> from derive import linear_closure, mean_field, mlp
     >>> closure = linear_closure(mean_field(mlp()))
     >>> parts_of(closure.kernel("C"), closure)
     ([A(ell - 1, mu, t, s)], [H(ell - 1, mu, alpha, t, s)])

@@ -71,8 +71,7 @@ def two_layer(theory: Theory) -> TwoLayer:
     Raises :class:`NotApplicable` for counted steps, for momentum, and when a source moves with the fields:
     deeper networks.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> print(two_layer(mean_field(mlp(1, rule="flow"))).rate("Delta"))
     -G(t)*Sum(Delta(alpha, t)*K_x(mu, alpha), (alpha, 1, P)) - Sum(Delta(alpha, t)*H(mu, alpha, t), ...)
     """
@@ -129,8 +128,7 @@ def moment_steps(theory: Theory) -> MomentSteps:
     diffuse.  Raises :class:`NotApplicable` for a flow, for a theory with memory, and for one whose moments do
     not close.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> steps = moment_steps(mean_field(mlp(1, loss="sum")))
     >>> print(*steps.step)
     H(mu, alpha, t) G(t) Delta(mu, t)

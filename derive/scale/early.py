@@ -99,8 +99,7 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     error owes something to the weights from the start (not centred), where batches come again (the data
     remember), for a flow and several outputs.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import isotropic
+    >>> from derive import isotropic, mean_field
     >>> found = memory_free(mean_field(isotropic(1, data="population", center=True)))
     >>> found.factor
     (4*eta**2*nu + eta**2 - 4*eta*nu + nu)/nu

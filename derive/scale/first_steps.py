@@ -248,8 +248,7 @@ class ExactSteps(Unrolled):
     of which there are no negative powers; of gamma0, of which there are, two powers are lost.  Raises
     :class:`NotApplicable` for a depth that is a symbol and for what :class:`Unrolled` refuses.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import isotropic
+    >>> from derive import isotropic, mean_field
     >>> steps = ExactSteps(mean_field(isotropic(1, data="population", center=True)), order=(eta, 2))
     >>> factor(steps.expr(steps.value(Function("C_v")(2, 2))))
     (24*eta**2*nu + 6*eta**2 - 8*eta*nu + nu)/nu
@@ -347,8 +346,7 @@ def few_steps(
     an order in the rate it may be ``L`` (see :class:`EveryDepth`).  Raises :class:`NotApplicable` for another
     depth, a flow, several outputs, modes, and fields that are not linear in their sources.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import isotropic
+    >>> from derive import isotropic, mean_field
     >>> found = few_steps(mean_field(isotropic(1, data="population", center=True)), 2)
     >>> found.growth_factor(1)
     (4*eta**2*nu + eta**2 - 4*eta*nu + nu)/nu
@@ -487,8 +485,7 @@ class EveryDepth(ExactSteps):
     sum over layers.  The recurrences hold at every layer: the result is proved for every depth.  Raises
     :class:`NotApplicable` where a family is not passed on like that, and what :class:`ExactSteps` raises.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import isotropic
+    >>> from derive import isotropic, mean_field
     >>> steps = EveryDepth(mean_field(isotropic(data="population", center=True)), order=(eta, 2))
     >>> factor(steps.expr(steps.value(Function("C_v")(S.One, S.One))).coeff(eta, 2))
     (L + 1)*(2*L**2 + 6*L*nu + L + 6*nu)/(6*nu)
@@ -669,8 +666,7 @@ def first_step(theory: Theory, name: str = "C_v") -> FirstStep:
     ``name`` is the correlation function whose growth is asked for.  Raises :class:`NotApplicable` for a flow,
     several outputs, modes, and layers whose recurrence has no closed form.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import isotropic
+    >>> from derive import isotropic, mean_field
     >>> step = first_step(mean_field(isotropic(data="online", center=True)))
     >>> step.growth_factor
     -2*eta*(L + 1) + 1 + eta**2*(L + 1)*(alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu)/(6*alpha_B*nu)

@@ -365,8 +365,7 @@ def dominant_balance(theory: Theory) -> Balance:
     Raises :class:`NotApplicable` where the powers are not affine in the layer, where more than one balance
     is possible, and where the random start is not smaller than what is learnt.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import isotropic
+    >>> from derive import isotropic, mean_field
     >>> found = dominant_balance(mean_field(isotropic(data="population", center=True)))
     >>> print(found.rate, found.neglected)
     gamma0**(-2*L/(L + 1)) gamma0**(-1/(L + 1))

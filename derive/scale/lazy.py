@@ -118,8 +118,7 @@ class LazyKernel:
     def moments(self, n: int, values: Mapping[Symbol, Any] | None = None) -> tuple[Expr, ...]:
         """``<k^0>..<k^n>``, from the power series of H.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import isotropic
+        >>> from derive import isotropic, mean_field
         >>> lazy_kernel(mean_field(isotropic(data="population", center=True)), 2).moments(2)
         (1, 3, 9 + 5/nu)
         """
@@ -169,8 +168,7 @@ class LazyKernel:
     def polynomial(self) -> Expr:
         """A polynomial in H and y that vanishes at H(y); its degree in H doubles with each layer.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import isotropic
+        >>> from derive import isotropic, mean_field
         >>> lazy_kernel(mean_field(isotropic(1, data="population", center=True))).polynomial
         H**2*y**2 + H**2*y + H*nu + H*y*(2*nu - 1) - nu
         """
@@ -194,8 +192,7 @@ class LazyKernel:
         From y = 0 downwards H grows from 1 on, up to the end of the law at ``y = -1/k``, where y as a
         function of H turns.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import isotropic
+        >>> from derive import isotropic, mean_field
         >>> from derive.program.networks.random_data import nu
         >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
         >>> round(kernel.edge({nu: 4}), 12)  # 1 + (1 + 1/sqrt(nu))^2
@@ -228,8 +225,7 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
     ``depth`` is needed if that of the theory is a symbol.  Raises :class:`NotApplicable` for a flow, for
     random samples, and where a response is not of the size that the limit needs.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import isotropic
+    >>> from derive import isotropic, mean_field
     >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
     >>> kernel.equations[H]
     1/(_R_gu(1, t, s) + y + 1)
@@ -448,8 +444,7 @@ class LazySteps:
         It is ``q' sum_t eta^2 k^2 x^t``: a kick to the loss comes back this many times in all.  With positive
         terms the sum for ``C_v`` settles if and only if this is below 1 (the renewal theorem).
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import isotropic
+        >>> from derive import isotropic, mean_field
         >>> lazy_steps(mean_field(isotropic(1, data="online", center=True))).settles
         -eta*k/(alpha_B*(eta*k - 2))
         """
@@ -508,8 +503,7 @@ class LazySteps:
         :attr:`settles` in k is positive, so that Gauss's rule gives too small an average, and its largest
         eigenvalue is below the edge: more nodes, smaller rates.  One node gives :attr:`ceiling`.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import isotropic
+        >>> from derive import isotropic, mean_field
         >>> from derive.program.networks.random_data import alpha_B
         >>> from sympy import Rational
         >>> numbers = {alpha_B: Rational(1, 4), nu: Rational(1, 2)}
@@ -572,8 +566,7 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     ``2 n - 1`` in L.  Raises :class:`NotApplicable` if the theory's own steps are not those of a kernel that
     stands still: not centred, batches that come again, rules with memory.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import isotropic
+    >>> from derive import isotropic, mean_field
     >>> found = lazy_steps(mean_field(isotropic(data="online", center=True)), 1)
     >>> print(found.moments[0], "|", found.spread, "|", found.ceiling)
     L + 1 | L*(L + 1)*(2*L + 1)/(6*nu) | 2*alpha_B/((L + 1)*(alpha_B + 1))

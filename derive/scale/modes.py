@@ -159,8 +159,7 @@ class LazyModes:
         Of a flow what is left out falls faster than any power.  In steps ``terms`` powers are kept, and no
         mode may diverge: that is among the conditions.
 
-        >>> from derive.program.networks import structured
-        >>> from derive.theory import mean_field
+        >>> from derive import mean_field, structured
         >>> flow = lazy_modes(mean_field(structured(data="population", rule="flow")))
         >>> steps = lazy_modes(mean_field(structured(data="population")))
         >>> print(flow.loss().expr, flow.loss().error)
@@ -173,8 +172,7 @@ class LazyModes:
     def cutoff(self) -> Expr:
         """The time at which the last of M modes has lost a factor e; the power holds long before it.
 
-        >>> from derive.program.networks import structured
-        >>> from derive.theory import mean_field
+        >>> from derive import mean_field, structured
         >>> print(lazy_modes(mean_field(structured(data="population", rule="flow"))).cutoff())
         M**a/(2*(L + 1))
         """
@@ -189,8 +187,7 @@ def lazy_modes(theory: Theory) -> LazyModes:
     The depth may be a symbol, the rule a flow or exact steps.  Raises :class:`NotApplicable` where the kernel
     that the modes meet changes in time.
 
-    >>> from derive.program.networks import structured
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, structured
     >>> modes = lazy_modes(mean_field(structured(data="population", rule="flow")))
     >>> print(modes.kernel, modes.error)
     L + 1 w_star(k)*exp(-t*(L + 1)*lamda(k))
@@ -322,8 +319,7 @@ def pair_force(samples: Theory) -> PairForce:
 
     Raises :class:`NotApplicable` if the error's second order feeds back otherwise than the lazy error.
 
-    >>> from derive.program import mlp
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, mlp
     >>> found = pair_force(mean_field(mlp(rule="flow", loss="sum")))
     >>> print(found.strength, factor(found.shape.subs(rate_, rate)))
     L*(L + 2)/12 4*(exp(omega*tau) - 1)**2*exp(-3*omega*tau)
@@ -436,9 +432,7 @@ def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
     powers meet, and the coefficients diverge: there is a logarithm, which is not given.  Raises
     :class:`NotApplicable` where the two theories differ at gamma0 = 0.
 
-    >>> from derive.program import mlp
-    >>> from derive.program.networks import structured
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, mlp, structured
     >>> theory = mean_field(structured(data="population", rule="flow"))
     >>> order = leading_order(theory, mean_field(mlp(rule="flow", loss="sum")))
     >>> print([p.power for p in order.correction.sorted(given("hard")).terms], order.correction.error)

@@ -165,8 +165,7 @@ def batch_noise(theory: Theory) -> BatchNoise:
 
     The depth may be a symbol; the capacity must be above 1.
 
-    >>> from derive.program.networks import structured
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, structured
     >>> noise = batch_noise(mean_field(structured(noise=True)))
     >>> print(noise.kernel, *[simplify(x.power) for x in noise.decay().terms])
     eta*(L + 1) -beta -2 + 1/a
@@ -231,10 +230,8 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     randomness, times ``g(1)``; what it has at the start is subtracted, so that it counts how ``g(1)`` moves,
     which is order gamma0 and known in words.  Raises :class:`NotApplicable` where it enters otherwise.
 
-    >>> from derive.program import mlp
-    >>> from derive.program.networks import structured
+    >>> from derive import mean_field, mlp, structured
     >>> from derive.scale.modes import lazy_modes
-    >>> from derive.theory import mean_field
     >>> theory = mean_field(structured(data="population", rule="flow"))
     >>> noise = width_noise(theory, mean_field(mlp(rule="flow", loss="sum")), lazy_modes(theory))
     >>> print([p.power for p in noise.variance.terms], noise.variance.error)
@@ -404,8 +401,7 @@ def fixed_data(theory: Theory) -> FixedData:
 
     Raises :class:`NotApplicable` where the equation for the cut-off does not close.
 
-    >>> from derive.program.networks import structured
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, structured
     >>> found = fixed_data(mean_field(structured(data="full-batch", noise=True, rule="flow")))
     >>> print(found.kernel, "|", found.balance.rhs)
     L + 1 | Sum(lamda(k)/(lamda_c + lamda(k)), (k, 1, M)) + P*z/(K*lamda_c)
@@ -512,9 +508,8 @@ def lazy_law(
     With the ``order`` gamma0^2 it is said when a flow leaves the regime.
     Raises ValueError for numbers that are not possible.
 
-    >>> from derive.program.networks import structured
+    >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes
-    >>> from derive.theory import mean_field
     >>> law = lazy_law(lazy_modes(mean_field(structured(data="population", rule="flow"))))
     >>> print(law.exponent, law.formula, *law.crossover)
     beta gamma(beta)/(a*t**beta*(2*L + 2)**beta) last mode
@@ -598,8 +593,7 @@ def batch_law(noise: BatchNoise, depth: Any = L, source: Any = beta, capacity: A
     stirs modes that had been learnt, and these forget it no faster.  Raises NotApplicable where symbols
     leave open which of the two it is, ValueError for a capacity of 1 or less.
 
-    >>> from derive.program.networks import structured
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, structured
     >>> noise = batch_noise(mean_field(structured(noise=True)))
     >>> print(batch_law(noise, 1, "1/2", 2).exponent, batch_law(noise, 1, 2, "3/2").exponent)
     1/2 4/3
@@ -662,9 +656,8 @@ def data_law(
     the source is a symbol; it is False if left out.  Raises NotApplicable for a source of 2, where there is
     a logarithm, ValueError for a capacity of 1 or less.
 
-    >>> from derive.program.networks import structured
+    >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes
-    >>> from derive.theory import mean_field
     >>> modes = lazy_modes(mean_field(structured(data="population", rule="flow")))
     >>> data = fixed_data(mean_field(structured(data="full-batch", noise=True, rule="flow")))
     >>> found = data_law(data, modes)

@@ -141,8 +141,7 @@ class RankOne:
         ``dphi/dX = source - rate phi`` is solved by variation of constants, which is checked by putting the
         solution in.  Raises :class:`NotApplicable` for an equation of another form.
 
-        >>> from derive.program.networks import structured
-        >>> from derive.theory import mean_field
+        >>> from derive import mean_field, structured
         >>> print(rank_one(mean_field(structured(data="population", rule="flow"))).memory)
         Integral(lamda(k)*w_star(k)*exp(-(X - Y)*lamda(k))/c(Y), (Y, 0, X))
         """
@@ -203,8 +202,7 @@ def rank_one(theory: Theory) -> RankOne:
     Raises :class:`NotApplicable` if the memory terms are not a product of functions of ``t`` and ``s``, or if
     the singular values do not grow alike.
 
-    >>> from derive.program.networks import structured
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, structured
     >>> found = rank_one(mean_field(structured(data="population", rule="flow")))
     >>> print(found.modes.rhs)
     (-phi(k, t)*sigma(t)**L + w_star(k))*lamda(k)*sigma(t)**L
@@ -533,9 +531,8 @@ def rich_scaling(
     if left out.  Raises ValueError for a depth below 1 and for sources or capacities that are not positive,
     :class:`NotApplicable` for a source of 1, where there are logarithms.
 
-    >>> from derive.program.networks import structured
+    >>> from derive import mean_field, structured
     >>> from derive.scale.rich import rank_one
-    >>> from derive.theory import mean_field
     >>> reduced = rank_one(mean_field(structured(data="population", rule="flow")))
     >>> law = rich_scaling(reduced)
     >>> print(law.exponent, simplify(gamma0 * law.outgrown.diff(gamma0) / law.outgrown))
@@ -737,9 +734,8 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
     Raises :class:`NotApplicable` for easy tasks, where sigma stops at a number and nothing but a large gamma0
     makes terms small.
 
-    >>> from derive.program.networks import structured
+    >>> from derive import mean_field, structured
     >>> from derive.scale.rich import rank_one
-    >>> from derive.theory import mean_field
     >>> reduced = rank_one(mean_field(structured(data="population", rule="flow")))
     >>> law = rich_scaling(reduced, 2, "1/2")
     >>> sorted({(str(x.power), str(x.gamma_power)) for x in dropped(law)})

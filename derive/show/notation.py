@@ -133,8 +133,7 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     ``names``, a name of NOTATIONS or a mapping name -> LaTeX, overrides the papers'.
     Raises ValueError for an unknown name of a notation.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> notation(mean_field(mlp())).roles["H"]
     ('layer', 'sample', 'sample', 'time', 'time')
     """

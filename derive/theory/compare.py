@@ -36,8 +36,7 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     Sources, equations (term by term), scalars, order parameters with their definitions and causality, and
     observables.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> program = mlp(2)
     >>> print(*compare(mean_field(program), mean_field(program.with_rule(program.rule))))
     <BLANKLINE>

@@ -40,8 +40,7 @@ class Term(Mapped):
       0..t``, ``"flow"`` for an integral over ``0..t``.
     - ``matrix``: the matrix (or vector of weights) that gave the term, if one did; ``rule``: in words, how.
 
-    >>> from derive.program import mlp
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, mlp
     >>> memory = mean_field(mlp()).equation("g").terms[1]
     >>> memory.kernel, memory.field, memory.reach
     (eta*gamma0*Delta(alpha, s), h(L, alpha, s), 'strict')
@@ -213,8 +212,7 @@ class TheoryData(Mapped):
         A member of a family comes with the layer put in.  Raises KeyError, saying what there is, if there is
         none.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> mean_field(mlp()).equation("h", 3).terms[0].expr
         u(3, mu, t)
         >>> mean_field(mlp(2)).equation("h", 3)
@@ -243,8 +241,7 @@ class TheoryData(Mapped):
     def symbols(self) -> dict[str, Symbol]:
         """The parameters of the theory by name, as they stand in its equations, for ``.subs``.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> theory = mean_field(mlp())
         >>> sorted(theory.symbols), theory.symbols["gamma0"].is_positive
         (['L', 'P', 'eta', 'gamma0'], True)

@@ -50,8 +50,7 @@ def render(
     ``align*`` environments, srepr and JSON as said above.  Raises
     ValueError for an unknown part, format or notation.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> print(render(mean_field(mlp()), "responses"))
     Deep linear network, L hidden layers, gradient descent at rate η; μ, α = 1..P
     <BLANKLINE>
@@ -81,8 +80,7 @@ def render(
 def summary(theory: TheoryData) -> str:
     """What the theory is of, what it consists of by name, and how to see the rest.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> print(summary(mean_field(mlp())))
     Deep linear network, L hidden layers, gradient descent at rate η; μ, α = 1..P
       fields            h(ell, mu, t), g(ell, t)

@@ -37,8 +37,7 @@ class Families:
 def families(theory: TheoryData) -> Families:
     """Sources, equations and observables of ``theory``, ends joined to their families where they fit.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> found = families(mean_field(mlp()))
     >>> for e in found.base_cases: print(e.lhs, "=", e.rhs)
     H(0, mu, alpha, t, s) = K_x(mu, alpha)

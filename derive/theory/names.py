@@ -294,8 +294,7 @@ def symmetric(
     Which parameters are symmetric is read off their definitions.  Kernels of given vectors always are, and
     so are ``covariances``, names of other functions of two points.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> from sympy import Function
     >>> from sympy.abc import k, m, t, s
     >>> order = symmetric(mean_field(mlp()).order_parameters)

@@ -34,8 +34,7 @@ def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -
     equations say.  Symbols for numbers (a learning rate, the depth) keep their names unless ``parameters``
     are to be matched as well.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> from sympy import Function
     >>> one, two = (mean_field(mlp(activation=Function(f))) for f in ("phi", "sigma"))
     >>> renaming(one, two)["phi"], renaming(one, two)["Phi"]

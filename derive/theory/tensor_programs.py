@@ -99,8 +99,7 @@ def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None)
     ``names`` renames vectors as Tensor Programs do: ``{phi(h(ell, mu, t)): x(ell, mu, t)}``; indices are
     matched.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> print(tensor_program(mean_field(mlp(1))).render().splitlines()[0])
     Z[h^1_μ(t)] = Ẑ[W₀ x_μ] + η γ₀ Σ_{s<t} Σ_α Δ_α(s) K^x_μα Z[g^1(s)]
     """

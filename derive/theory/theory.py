@@ -27,8 +27,7 @@ class Theory(TheoryData):
 
         Raises KeyError for a name that the theory does not have.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> print(mean_field(mlp()).explain("A"))
         A(ell, mu, t, s): response function, <d h(ell, mu, t) / d r(ell, s)>/gamma0
             0 unless s < t: the vector moves only in steps after the source is pushed
@@ -62,8 +61,7 @@ class Theory(TheoryData):
     def equivalent(self, other: Theory) -> bool:
         """Is this the same theory, up to the names of fields, sources, order parameters and indices?
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> mean_field(mlp(2)).equivalent(mean_field(mlp(2, loss="mean")))
         False
         """

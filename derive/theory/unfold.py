@@ -164,8 +164,7 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
     sources pushed no later than the present; for a strictly causal order parameter strictly before.
     Raises KeyError for a name that the theory does not have.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> from sympy import tanh
     >>> mean_field(mlp(1, tanh)).unfold("f")
     eta*Sum(Delta(alpha, s)*<tanh(h(1, alpha, s))*tanh(h(1, mu, t))>, (alpha, 1, P), (s, 0, t - 1))

@@ -440,8 +440,7 @@ def in_time(
     for a rule whose weights forget, and for steps that remove the lazy error of a mode at once.
 
     >>> from derive.expansion import expand_linear
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> e = expand_linear(mean_field(mlp(rule="flow", loss="sum")), 2)
     >>> e.in_time(depth=1).Delta(0)
     y*exp(-2*t)

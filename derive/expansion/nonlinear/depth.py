@@ -326,8 +326,7 @@ class AtCriticality:
     >>> from sympy import tanh
     >>> from derive.expansion.nonlinear.trees import solved_laws
     >>> from derive.expansion.nonlinear.site import read
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> law = AtCriticality(solved_laws(read(mean_field(mlp(L, tanh))), 0))
     >>> [law.expression(Tensor(name, 0, PAIR)) for name in ("Phi", "G")]
     [1/(2*ell), ell/L]

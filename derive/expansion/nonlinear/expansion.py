@@ -325,8 +325,7 @@ class NonlinearExpansion(Laws, Expansion):
         Raises KeyError for an unknown name and IndexError beyond ``order``.
 
         >>> from sympy import Function
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
+        >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 2)
         >>> series.coefficient("Phi", 0)
         <phi(u(ell, alpha))*phi(u(ell, mu))>_{u(ell, mu),u(ell, alpha)}
@@ -362,8 +361,7 @@ class NonlinearExpansion(Laws, Expansion):
         the series are there too; no kernel that they contain is then known to vanish.
 
         >>> from sympy import Function
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
+        >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 0)
         >>> series.field("h", 0), series.field("z", 0)
         (u(ell, mu, t), r(ell, mu, t))
@@ -396,8 +394,7 @@ class NonlinearExpansion(Laws, Expansion):
         ``Phi2_1`` is what multiplies the first of :meth:`factors` of Phi at order 2, and so on.
 
         >>> from sympy import Function
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
+        >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 0)
         >>> print(next(e for e in series.recursions() if e.lhs.func.__name__ == "C0").rhs)
         A0(ell - 1, mu, alpha) + Phi0(ell - 1, alpha, mu)
@@ -421,8 +418,7 @@ class NonlinearExpansion(Laws, Expansion):
         Samples but mu and alpha are summed over.
 
         >>> from sympy import Function
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
+        >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 2)
         >>> for pair in series.factors("Phi", 2)[:2]: print(pair)
         (Phi2_1(ell, alpha, mu, beta, beta_), v(beta, beta_, t))
@@ -450,8 +446,7 @@ class NonlinearExpansion(Laws, Expansion):
         ``names`` are the order parameters wanted, and ``f``.  Raises ValueError for another place.
 
         >>> from sympy import tanh
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
+        >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, tanh)), 0)
         >>> series.depth_dependence("critical").tangent(0)  # order 0 of the tangent kernel, in the limit
         1/2
@@ -539,8 +534,7 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     reason says which part), ValueError for a negative order.
 
     >>> from sympy import Function
-    >>> from derive.theory import mean_field
-    >>> from derive.program import L, mlp
+    >>> from derive import L, mean_field, mlp
     >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"))), 2)
     >>> series.errors, [len(series.forests("Phi", n)) for n in range(3)]
     ((0, 2), [1, 0, 5])

@@ -202,8 +202,7 @@ class KinkExpansion(Expansion):
     def density(self) -> Expr:
         """``<delta(u_kappa)>``: units at the kink, for each unit of x and of gamma0.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> expand_kinks(mean_field(mlp(1, "relu"))).density
         sqrt(2)/(2*sqrt(pi)*sqrt(K_x(kappa, kappa)))
         """
@@ -235,8 +234,7 @@ class KinkExpansion(Expansion):
     def jumps(self) -> dict[str, Jump]:
         """What the unit changes in Phi, G and f; in the responses too, if there are any.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
+        >>> from derive import L, mean_field, mlp
         >>> found = expand_kinks(mean_field(mlp(1, "relu"))).jumps
         >>> [(j.name, j.order) for j in found.values()]
         [('Phi', 2), ('G', 1), ('f', 1)]
@@ -369,8 +367,7 @@ class KinkExpansion(Expansion):
 
         Raises KeyError for another name, IndexError for a coefficient that is not :attr:`known`.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> series = expand_kinks(mean_field(mlp(1, "relu")))
         >>> series.coefficient("Phi", 1), series.coefficient("K", 1)
         (0, G1(1, mu, alpha, t, s)*K_x(mu, alpha))
@@ -400,8 +397,7 @@ class KinkExpansion(Expansion):
         B is stored one layer below.  A, and B at 0, are what counts: summed over the times of the push, and
         A without what comes from ``Delta1``.  Raises KeyError for another one.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
+        >>> from derive import L, mean_field, mlp
         >>> found = expand_kinks(mean_field(mlp(L, "relu"))).response("B", -1)
         >>> found.has(Function("turned")), found.has(Function("D_1"))
         (True, True)
@@ -445,8 +441,7 @@ class KinkExpansion(Expansion):
         the flow; for steps too if the unit rests at the other side, as with relu.  Raises KeyError for
         another name, :class:`NotApplicable` where both sides push units onto the kink, to slide along it.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> series = expand_kinks(mean_field(mlp(1, "relu", "flow")))
         >>> series.one_sample("G"), series.one_sample("f")
         (sqrt(K_x)*(-dv - v)/pi, -K_x**(3/2)*v**2/(2*pi))
@@ -542,8 +537,7 @@ def expand_kinks(theory: Theory) -> KinkExpansion:
 
     Raises :class:`~derive.errors.NotApplicable` for other functions and theories.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> series = expand_kinks(mean_field(mlp(1, "relu", "flow")))
     >>> print(series.moved(kappa))
     Sum(K_x(beta, kappa)*Integral(Delta0(beta, t_)*r(beta)*sigma(beta, t_), (t_, 0, t)), (beta, 1, P))
@@ -597,8 +591,7 @@ def straight(site: Site) -> Coefficients:
     ``C_1`` in A and f is what the layer below hands on; B at 0 is meant summed over s.
 
     >>> from derive.expansion.nonlinear.site import read
-    >>> from derive.theory import mean_field
-    >>> from derive.program import L, mlp
+    >>> from derive import L, mean_field, mlp
     >>> laws = straight(read(mean_field(mlp(L, "relu"))))
     >>> {key: len(terms) for key, terms in laws.items()}
     {('Phi', 2): 6, ('G', 1): 3, ('A', 1): 2, ('B', -1): 1, ('B', 0): 2, ('f', 1): 1}

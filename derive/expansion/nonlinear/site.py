@@ -85,8 +85,7 @@ def read(theory: Theory) -> Site:
 
     Raises :class:`NotApplicable` for a theory of another form.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import L, mlp
+    >>> from derive import L, mean_field, mlp
     >>> site = read(mean_field(mlp(L, Function("phi"))))
     >>> [(e.kernel.name, e.kernel.shift, e.memory, e.field) for e in site.h]
     [('A', -1, False, 'g'), ('Phi', -1, True, 'g')]
