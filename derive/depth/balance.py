@@ -205,8 +205,12 @@ class Sizes:
 
     def size(self, term: Expr, recursion: bool = False) -> Forms:
         """The exponent of a term; functions without one are of order one."""
-        x = counted(term, recursion)
-        return together(frozenset({x.power}), *[self.exponents.get(n, ONE) for n in x.functions])
+        return self.counted(counted(term, recursion))
+
+    def counted(self, x: Counted, without: int | None = None) -> Forms:
+        """The exponent of a term that has been read; the function at the place ``without`` left out."""
+        parts = [self.exponents.get(n, ONE) for i, n in enumerate(x.functions) if i != without]
+        return together(frozenset({x.power}), *parts)
 
 
 def balance(
@@ -224,51 +228,41 @@ def balance(
     rows = {n: tuple(dict.fromkeys(x)) for n, x in terms.items()}
     if todo := list(of):
         rows = {n: rows[n] for n in _needed(rows, todo)}
-    return _Balance(rows, domain).settled()
+    found = dict.fromkeys(rows, NOTHING)
+    sizes = Sizes(found, {}, domain)
+    for _ in range(2 * len(rows) + 2):  # e <- max over terms, from minus infinity upwards
+        before = dict(found)
+        for name, own in rows.items():
+            found[name] = domain.largest(p for x in own for p in sizes.counted(x))
+        loops = dict(_loops(sizes, rows))
+        if found == before:
+            return Sizes(found, loops, domain)
+        for name, gain in loops.items():
+            if not domain.bounded(gain):
+                raise NotApplicable(
+                    f"{name} drives itself with gain L**({as_expression(gain)}), which is not bounded: "
+                    "sizes grow without end"
+                )
+    changing = sorted(n for n in found if found[n] != before[n])
+    raise NotApplicable(f"{', '.join(changing)} drive each other: sizes grow without end")
 
 
-class _Balance:
-    def __init__(self, terms: Mapping[str, tuple[Counted, ...]], domain: Domain) -> None:
-        self.terms, self.domain = terms, domain
-        self.found = dict.fromkeys(terms, NOTHING)
-
-    def size(self, x: Counted, without: int | None = None) -> Forms:
-        parts = [self.found.get(n, ONE) for i, n in enumerate(x.functions) if i != without]
-        return together(frozenset({x.power}), *parts)
-
-    def settled(self) -> Sizes:
-        """``e <- max over terms``, from minus infinity upwards, until nothing changes."""
-        for _ in range(2 * len(self.terms) + 2):
-            before = dict(self.found)
-            for name, terms in self.terms.items():
-                self.found[name] = self.domain.largest(p for x in terms for p in self.size(x))
-            if self.found == before:
-                return Sizes(self.found, dict(self.loops()), self.domain)
-            for name, gain in self.loops():
-                if not self.domain.bounded(gain):
-                    raise NotApplicable(
-                        f"{name} drives itself with gain L**({as_expression(gain)}), which is not bounded: "
-                        "sizes grow without end"
-                    )
-        changing = sorted(n for n in self.found if self.found[n] != before[n])
-        raise NotApplicable(f"{', '.join(changing)} drive each other: sizes grow without end")
-
-    def loops(self) -> Iterator[tuple[str, Forms]]:
-        """The gain with which a function drives itself, directly or through one other function."""
-        edges = {
-            name: [
-                (n, gain)
-                for x in terms
-                for i, n in enumerate(x.functions)
-                if n in self.terms and (gain := self.size(x, i))
-            ]
-            for name, terms in self.terms.items()
-        }
-        for name, own in edges.items():
-            gains = [g for n, g in own if n == name]
-            gains += [together(g, h) for n, g in own if n != name for m, h in edges[n] if m == name]
-            if total := frozenset[Form]().union(*gains):
-                yield name, self.domain.largest(total)
+def _loops(found: Sizes, terms: Mapping[str, tuple[Counted, ...]]) -> Iterator[tuple[str, Forms]]:
+    """The gain with which a function drives itself, directly or through one other function."""
+    edges = {
+        name: [
+            (n, gain)
+            for x in own
+            for i, n in enumerate(x.functions)
+            if n in terms and (gain := found.counted(x, i))
+        ]
+        for name, own in terms.items()
+    }
+    for name, own in edges.items():
+        gains = [g for n, g in own if n == name]
+        gains += [together(g, h) for n, g in own if n != name for m, h in edges[n] if m == name]
+        if total := frozenset[Form]().union(*gains):
+            yield name, found.domain.largest(total)
 
 
 def _needed(terms: Mapping[str, tuple[Counted, ...]], todo: list[str]) -> list[str]:

@@ -32,6 +32,7 @@ from derive.expansion.expansion import Block, printed
 from derive.expansion.words import LinearSeries, Memory, letters, terms, transposed
 from derive.linear.operators import J
 from derive.show import latex, text
+from derive.show.latex import beside
 
 TANGENT = "K"
 
@@ -586,7 +587,7 @@ class Script:
         shown = [self.factor(b, int(k)) for b, k in bases]
         if abs(number.p) != 1 or not shown:
             shown.insert(0, str(abs(number.p)))
-        body = self.joint_of(shown)
+        body = beside(shown)
         if number.q != 1:
             return self.fraction(body, number.q)
         return "" if body == "1" else body
@@ -595,14 +596,6 @@ class Script:
         """A power; a sum in parentheses."""
         shown = f"({self.plain(base)})" if isinstance(base, Add) else self.plain(base)
         return shown if k == 1 else self.power(shown, k)
-
-    def joint_of(self, factors: list[str]) -> str:
-        """Factors side by side; a control word must not swallow the next letter."""
-        out = ""
-        for x in factors:
-            swallowed = out[-1:].isalpha() and "\\" in out.rsplit("(", 1)[-1] and x[:1].isalpha()
-            out += (" " if swallowed else "") + x
-        return out
 
     # -- words -----------------------------------------------------------------------------------------
 

@@ -61,8 +61,8 @@ class PaperLatex(Arranged, LatexPrinter):
 
     def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
         above = ",".join(filter(None, (name.upper, *layers)))
-        beside = ",".join(samples) if shifted(samples) else "".join(_spaced(samples))
-        under = ",".join(filter(None, (name.lower, beside)))
+        below = ",".join(samples) if shifted(samples) else beside(samples)
+        under = ",".join(filter(None, (name.lower, below)))
         base = (
             f"{{{name.base}}}" if (above and "^" in name.base) or (under and "_" in name.base) else name.base
         )
@@ -115,10 +115,10 @@ def _braced(text: str) -> str:
     return text if len(text) == 1 else f"{{{text}}}"
 
 
-def _spaced(words: Sequence[str]) -> list[str]:
+def beside(words: Sequence[str]) -> str:
     """Letters side by side, with a space where a control word would swallow the next letter."""
     swallow = [a.startswith("\\") and a[-1].isalpha() and b[:1].isalpha() for a, b in pairwise(words)]
-    return [w + " " * x for w, x in zip(words, [*swallow, False], strict=False)]
+    return "".join(w + " " * x for w, x in zip(words, [*swallow, False], strict=False))
 
 
 def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, str] | None = None) -> str:
