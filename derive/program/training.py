@@ -17,7 +17,7 @@ from sympy.simplify import powsimp, simplify
 
 from derive.calculus.symbols import IndexRange, expression, gamma0
 from derive.errors import ProgramError
-from derive.program.words import GaussianMatrix, GaussianVector, Mapped
+from derive.program.words import GaussianMatrix, GaussianVector, Mapped, numbered
 
 
 @dataclass(frozen=True)
@@ -337,6 +337,9 @@ class Outer(Mapped):
     gradient: Expr | None = None
     more: tuple[Outer, ...] = ()
 
+    def __post_init__(self) -> None:
+        _take_numbers(self, "left", "right")
+
     @property
     def terms(self) -> tuple[Outer, ...]:
         """Every outer product of the update."""
@@ -350,6 +353,20 @@ class Along(Mapped):
     coefficient: Expr
     vector: Expr
     over: tuple[IndexRange, ...] = ()
+
+    def __post_init__(self) -> None:
+        _take_numbers(self, "vector")
+
+
+def _take_numbers(update: Outer | Along, *sides: str) -> None:
+    """Puts the number in front of a field, a side of the update, into the coefficients."""
+    for side in sides:
+        number, vector = numbered(getattr(update, side))
+        if number != 1:
+            object.__setattr__(update, side, vector)
+            object.__setattr__(update, "coefficient", number * update.coefficient)
+            if isinstance(update, Outer) and update.gradient is not None:
+                object.__setattr__(update, "gradient", number * update.gradient)
 
 
 class _Trained(Mapped):

@@ -42,14 +42,30 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
     return known
 
 
+def numbered(vector: Expr) -> tuple[Expr, Expr]:
+    """The number in front of a field, and the field; of any other vector one and the vector itself.
+
+    >>> from sympy.abc import t
+    >>> numbered(3 * Function("h")(t)), numbered(3 * Function("h")(t) ** 2)
+    ((3, h(t)), (1, 3*h(t)**2))
+    """
+    number, rest = vector.as_independent(AppliedUndef, as_Add=False)
+    plain = number.is_number and isinstance(rest, AppliedUndef)
+    return (number, rest) if plain else (S.One, vector)
+
+
 class Product(Expr):
-    """``Product(M, transposed, v)``: the matrix ``M`` (or its transpose) applied to the vector ``v``."""
+    """``Product(M, transposed, v)``: the matrix ``M`` (or its transpose) applied to the vector ``v``.
+
+    A number in front of a field comes out, so that correlations are those of the field.
+    """
 
     is_commutative = True
 
-    def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Product:
-        node: Product = Expr.__new__(cls, expression(matrix), Integer(bool(transposed)), expression(vector))
-        return node
+    def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Expr:  # type: ignore[misc]
+        number, vector = numbered(expression(vector))
+        node = Expr.__new__(cls, expression(matrix), Integer(bool(transposed)), vector)
+        return node if number == 1 else number * node
 
     @property
     def matrix(self) -> Expr:

@@ -384,19 +384,19 @@ class _Lowering:
             if unit is not None:
                 unit = unit * more
             return Request("response", node(moved), node(body.source), factor, unit)
-        pair = _pair(body)
+        number, pair = _pair(body)
         rows = _axes(q.symbol)
         now = [a for a in pair if a.args[-1] == t]
         first = now[0] if len(now) == 1 else next((a for a in now if set(_axes(a)) & set(rows[:1])), now[0])
         second = next((a for a in pair if a is not first), first)
-        return Request("correlation", node(first), node(second), factor, unit)
+        return Request("correlation", node(first), node(second), number * factor, unit)
 
     def scalar(self, e: Equation) -> ScalarRow:
         expr, averages, inputs = e.rhs, [], []
         for k, average in enumerate(sorted(expr.atoms(Average), key=str)):
-            first, second = _pair(average.body)
+            number, (first, second) = _pair(average.body)
             stand_in = Symbol(f"average{k}")
-            expr = expr.xreplace({average: stand_in})
+            expr = expr.xreplace({average: number * stand_in})
             averages.append(
                 (stand_in, Factor(node(first), _axes(first)), Factor(node(second), _axes(second)))
             )
@@ -422,17 +422,18 @@ def _renamed(kernel: Kernel, names: dict[Symbol, Symbol]) -> tuple[Monomial, ...
     return tuple(replace(m, factors=tuple(factor(f) for f in m.factors)) for m in kernel.monomials)
 
 
-def _pair(body: Expr) -> list[AppliedUndef]:
-    """The two fields of ``<x y>`` (``<x x>`` once as a square)."""
+def _pair(body: Expr) -> tuple[Expr, list[AppliedUndef]]:
+    """The number in front and the two fields of ``<x y>`` (``<x x>`` once as a square)."""
     atoms: list[AppliedUndef] = []
-    for x in Mul.make_args(body):
+    number, fields = body.as_coeff_Mul()
+    for x in Mul.make_args(fields):
         base, times = (x.base, int(x.exp)) if isinstance(x, Pow) else (x, 1)
         if not isinstance(base, AppliedUndef):
             raise NotLinear(f"<{body}> is not an average of two fields")
         atoms += [base] * times
     if len(atoms) != 2:
         raise NotLinear(f"<{body}> is not an average of two fields")
-    return atoms
+    return number, atoms
 
 
 def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
