@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -86,9 +89,18 @@ def value_to_toml(value: object) -> str:
     return repr(value)
 
 
+CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where a container says how much memory it has."""
+
+
 def memory_there() -> float:
-    """The bytes of memory that this machine has."""
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """The bytes of memory that this process may have: of the machine, or of its container if that is less."""
+    found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    for path in CONTAINER:
+        with suppress(OSError, ValueError):  # no container, or "max"
+            found.append(float(Path(path).read_text(encoding="ascii")))
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return min(found if limit == resource.RLIM_INFINITY else [*found, float(limit)])
 
 
 def require_memory(size: float, said: tuple[str, object], what: str, accepted: str) -> None:

@@ -6,8 +6,12 @@ save(result, "out.nc"); load("out.nc"); to_json(result)
 
 from __future__ import annotations
 
+import errno
+import io
 import math
 import os
+import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +20,11 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
+import h5netcdf
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from xarray.backends import H5NetCDFStore
 
 from numerics.errors import Diverged
 
@@ -27,16 +33,44 @@ from numerics.errors import Diverged
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yields a name beside `path` to write to; moves it onto `path` at the end, or removes it on any failure.
 
-    An interrupt is a failure too, and a file that stood at `path` before stays as it was until the move.
-    The name keeps the suffix, by which some writers choose the format.
+    An interrupt is a failure too, and a file that stood at `path` before stays as it was until the move,
+    which comes after everything is on the disk.  A link stays one, and what it points to is replaced.  The
+    name keeps the suffix, by which some writers choose the format.
     """
-    path = Path(path)
-    beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():  # a device would be gone
+        raise FileExistsError(errno.EEXIST, "is no regular file", str(path))
+    beside = _beside(path)
     try:
         yield beside
+        with beside.open("rb") as written:
+            os.fsync(written.fileno())
+        if path.exists():
+            shutil.copymode(path, beside)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: str | Path) -> Iterator[Path]:
+    """The same for a folder, new or old: files are moved when all of them are there, or none is."""
+    path = Path(path).resolve()
+    beside = _beside(path.with_suffix(""))
+    try:
+        beside.mkdir()
+        yield beside
+        if path.exists():
+            for file in beside.iterdir():
+                os.replace(file, path / file.name)
+        else:
+            os.rename(beside, path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".dmft-{secrets.token_hex(6)}.part{path.suffix}")
 
 
 STDERR = "_stderr"
@@ -255,9 +289,17 @@ def _version() -> str:
 
 
 def save(result: xr.Dataset, path: str | Path) -> None:
-    """Writes NetCDF (h5netcdf). On any failure, an interrupt included, `path` is as it was before."""
+    """Writes NetCDF (h5netcdf) with a checksum of each variable.  On any failure, an interrupt included,
+    `path` is as it was before.
+
+    The file is made in memory: the HDF5 library does not survive a disk that is full.
+    """
+    checked = {str(n): {"fletcher32": True} for n, x in result.variables.items() if x.size and x.ndim}
+    memory = io.BytesIO()
+    with h5netcdf.File(memory, "w") as file:
+        result.dump_to_store(H5NetCDFStore(file), encoding=checked)
     with replacing(path) as beside:
-        result.to_netcdf(beside, engine="h5netcdf")
+        beside.write_bytes(memory.getbuffer())
 
 
 def load(path: str | Path) -> xr.Dataset:

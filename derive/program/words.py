@@ -62,7 +62,7 @@ class Product(Expr):
 
     is_commutative = True
 
-    def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Expr:  # type: ignore[misc]
+    def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Expr:
         number, vector = numbered(expression(vector))
         node = Expr.__new__(cls, expression(matrix), Integer(bool(transposed)), vector)
         return node if number == 1 else number * node
@@ -254,7 +254,7 @@ class GaussianMatrix(Mapped):
     def __call__(self, *members: Any) -> _Handle:
         return _Handle(Function(self.name)(*members))
 
-    def __matmul__(self, vector: Any) -> Product:
+    def __matmul__(self, vector: Any) -> Expr:
         return Product(Symbol(self.name), False, vector)
 
     @property
@@ -274,7 +274,7 @@ class _Handle:
     def T(self) -> _Handle:
         return _Handle(self.symbol, not self.transposed)
 
-    def __matmul__(self, vector: Any) -> Product:
+    def __matmul__(self, vector: Any) -> Expr:
         return Product(self.symbol, self.transposed, vector)
 
 

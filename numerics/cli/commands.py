@@ -1,4 +1,6 @@
-"""`dmft derive`, `solve`, `simulate`, `expand`, `verify` of an experiment file or a program, and `ledger`."""
+"""The commands: `dmft derive`, `solve`, `simulate`, `expand`, `verify` of an experiment file or a program,
+and `ledger`; `limits` has a file of its own.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from numerics.cli.common import (
     Settings,
     SpecFile,
     check_folder,
-    check_netcdf,
+    check_outputs,
     check_plot,
     load,
     load_problem,
@@ -31,6 +33,7 @@ from numerics.cli.common import (
     report,
     say,
 )
+from numerics.cli.limits import limits
 from numerics.errors import Interrupted, SpecError
 
 if TYPE_CHECKING:
@@ -110,8 +113,8 @@ def solve(
 ) -> None:
     """Solve the mean-field theory, by the best method that fits (or solver.method)."""
     problem = load_problem(file, data, settings, depth=False)
-    check_netcdf(output)
     check_plot(plot)
+    check_outputs(file, data, problem, {"--output": output, "--plot": plot})
     from numerics.solver import registry
 
     if explain:
@@ -151,7 +154,7 @@ def simulate(
     Ctrl-C keeps the networks that are trained: their means are printed and written, with status "partial".
     """
     problem = load_problem(file, data, settings)
-    check_netcdf(output)
+    check_outputs(file, data, problem, {"--output": output})
     from numerics.simulation import simulate
 
     try:
@@ -203,7 +206,7 @@ def expand(
     To print the series network.depth may be "L". Loss and error at network.gamma0 come with an estimate of
     what the truncation misses: partial sums, Padé approximants, or words with the error in full.
     """
-    check_netcdf(output)
+    check_outputs(file, data, None, {"--output": output})
     extra = {}
     if show is not None:
         extra = {"series": _series(file, order, show, settings)}
@@ -214,6 +217,7 @@ def expand(
             print_json(extra)
         return
     problem = load_problem(file, data, settings)
+    check_outputs(file, data, problem, {"--output": output})
     from numerics.expansion import evaluated_at, forecast
 
     tell(forecast(problem, order))
@@ -269,8 +273,9 @@ def verify(
     for text in equations(problem, "text", powers=has_words(problem)):
         typer.echo(text)
     with naming_the_key(problem), progress("verify") as meter:
-        report = verified(problem, out_dir=output, progress=meter)
-    typer.echo(report.table())
+        report = verified(
+            problem, out_dir=output, progress=meter, before=lambda found: typer.echo(found.table())
+        )
     if report.figure is not None:
         typer.echo(f"figure: {report.figure}")
     if not report.passed:
@@ -355,3 +360,16 @@ def _chosen(source: str | None, number: str | None) -> list[Entry]:
         return [find(source, number)]
     except LookupError as e:
         raise typer.BadParameter(str(e.args[0]), param_hint="NUMBER") from e
+
+
+app = typer.Typer(
+    name="dmft",
+    help="Derive, expand, solve and verify the mean-field theory of a neural network's training.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (derive, solve, simulate, expand, verify, ledger):
+    app.command()(command)
+app.add_typer(limits, name="limits")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from numerics.errors import Diverged, NumericsError, SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.experiment import TESTING, TRAINING
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -84,45 +85,70 @@ def load_program(file: str) -> Program | None:
     return program_in(file) if is_program(file) else None
 
 
-def check_netcdf(path: Path | None) -> None:
-    """Refuses an output path that could not be written, before the work that it is for."""
-    if path is not None:
-        _check_output("--output", path)
+def check_outputs(
+    file: str,
+    data: list[str] | None,
+    problem: Experiment | Problem | None,
+    outputs: Mapping[str, Path | None],
+) -> None:
+    """Refuses, before the work that they are for, output paths that could not be written, and those of the
+    spec, of its arrays or of each other; a link is what it points to.
+    """
+    from numerics.experiment.problem import pairs
+
+    names = [Path(file.partition(".py:")[0] + ".py") if ".py:" in file else Path(file)]
+    names += [Path(x) for x in pairs("-D", data or ()).values()]
+    if isinstance(problem, Experiment) and problem.data is not None:
+        said = (getattr(problem.data, key) for key in (*TRAINING, *TESTING))
+        names += [Path(file).parent / x for x in said if x is not None]
+    taken = {Path(str(x).partition(".npz:")[0] + ".npz" if ".npz:" in str(x) else x).resolve() for x in names}
+    for key, path in outputs.items():
+        if path is None:
+            continue
+        if path.is_dir():
+            raise SpecError(key, str(path), "is a folder", "a file name")
+        if path.exists() and not path.is_file():
+            raise SpecError(key, str(path), "is no regular file", "a file name, new or old")
+        if path.resolve() in taken:
+            raise SpecError(key, str(path), "is read or written by this command too", "another file name")
+        taken.add(path.resolve())
+        _check_parent(key, path.resolve())
 
 
 def check_plot(path: Path | None) -> None:
-    """The same for a figure, whose suffix must be a format that Matplotlib writes."""
-    if path is not None:
-        from matplotlib.backend_bases import FigureCanvasBase
+    """Refuses a figure whose suffix is no format that Matplotlib writes here."""
+    if path is None:
+        return
+    from matplotlib.backend_bases import FigureCanvasBase
 
-        suffixes = sorted(FigureCanvasBase.get_supported_filetypes())
-        if path.suffix.removeprefix(".").lower() not in suffixes:
-            accepted = "a file name that ends in ." + ", .".join(suffixes)
-            raise SpecError("--plot", str(path), "has a suffix that is no picture format", accepted)
-        _check_output("--plot", path)
+    suffixes = sorted({*FigureCanvasBase.get_supported_filetypes()} - {"pgf"})  # that one needs LaTeX
+    if path.suffix.removeprefix(".").lower() not in suffixes:
+        accepted = "a file name that ends in ." + ", .".join(suffixes)
+        raise SpecError("--plot", str(path), "has a suffix that is no picture format", accepted)
 
 
 def check_folder(path: Path | None) -> None:
-    """Refuses an output folder that is a file, or whose parent is not there."""
+    """Refuses an output folder that is a file or may not be written in, or whose parent is not there."""
     if path is None:
         return
     if path.exists() and not path.is_dir():
         raise SpecError("--output", str(path), "is a file", "a folder, new or old")
-    _check_parent("--output", path)
-
-
-def _check_output(key: str, path: Path) -> None:
-    if path.is_dir():
-        raise SpecError(key, str(path), "is a folder", "a file name")
-    _check_parent(key, path)
+    _check_parent("--output", path.resolve())
+    if path.exists():
+        _check_parent("--output", path.resolve() / "table.txt")
 
 
 def _check_parent(key: str, path: Path) -> None:
-    parent = path.absolute().parent
-    if not parent.is_dir():
-        raise SpecError(key, str(path), f"there is no folder {parent}", "a path in a folder that exists")
-    if not os.access(parent, os.W_OK):
-        raise SpecError(key, str(path), f"may not write in {parent}", "a path in a folder you may write in")
+    """Tries whether a file can be made beside ``path``: permissions do not say all."""
+    if not path.parent.is_dir():
+        reason, accepted = f"there is no folder {path.parent}", "a path in a folder that exists"
+        raise SpecError(key, str(path), reason, accepted)
+    try:
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        reason, accepted = f"cannot write in {path.parent}: {error.strerror}", "another path"
+        raise SpecError(key, str(path), reason, accepted) from None
 
 
 @contextmanager

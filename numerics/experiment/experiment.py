@@ -15,7 +15,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from zipfile import BadZipFile
 
 import numpy as np
 import tomli_w
@@ -207,7 +206,7 @@ class _Checked:
             entries = f"its entries at ({row}, {column}) and back differ by {asymmetry:.6g}"
             problem = f"{makes}is not symmetric: {entries}"
             raise self.refused(key, problem, "a symmetric matrix")
-        k = (k + k.T) / 2
+        k = k / 2 + k.T / 2
         eigenvalues = np.linalg.eigvalsh(k)
         tolerance = eps * len(k) * max(float(eigenvalues[-1]), 0.0)
         if eigenvalues[0] < -tolerance:
@@ -255,6 +254,7 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
     accepted = "a .npy, .npz (file.npz:name) or .csv file of numbers, relative to the experiment file"
     file, _, member = name.rpartition(".npz:")
     path = folder / (f"{file}.npz" if file else name)
+    require_file(key, name, path, accepted)
     try:
         if file or path.suffix == ".npz":
             return _member(key, name, path, member if file else "")
@@ -262,13 +262,26 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
             return _table(path)
         with path.open("rb") as opened:
             array: NDArray[Any] = np.lib.format.read_array(opened, allow_pickle=False)
-    except FileNotFoundError:
-        raise SpecError(key, name, f"no such file: {path}", accepted) from None
     except SpecError:
         raise
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise SpecError(key, name, f"cannot be read as an array: {error}", accepted) from None
+    except Exception as error:  # a broken header fails in NumPy in any way that Python text can
+        problem = f"cannot be read as an array: {' '.join(str(error).split())[:200]}"
+        raise SpecError(key, name, problem, accepted) from None
     return array
+
+
+def require_file(key: str, name: str, path: Path, accepted: str) -> None:
+    """Raises SpecError for what is not there, and for what may have no end: a pipe, a device."""
+    try:
+        regular = path.is_file()
+        there = regular or path.exists()
+    except (OSError, ValueError) as error:  # a name too long, or with a zero in it
+        raise SpecError(key, name, f"is no name of a file: {error}", accepted) from None
+    if not there:
+        raise SpecError(key, name, "no such file" + (f": {path}" if str(path) != name else ""), accepted)
+    if not regular:
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise SpecError(key, name, f"cannot be read: {path} is {what}", accepted)
 
 
 def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
@@ -314,6 +327,9 @@ def frozen(array: Array) -> Array:
 
 LOG_GRID_DECADES = 4
 
+MOST_PARTS = 100
+"""Parts of a dotted name beyond which a file is no experiment."""
+
 GIVEN = "(array)"
 """What stands in a spec for the name of an array of test points that was given without a file."""
 
@@ -349,10 +365,13 @@ class Experiment:
     def tables_of(path: str | Path) -> dict[str, Any]:
         """What a file says, as tables; raises SpecError for one that is not there or is no TOML."""
         accepted = "an experiment file in TOML"
+        require_file("file", str(path), Path(path), accepted)
         try:
-            return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise SpecError("file", str(path), "no such file", accepted) from None
+            text = Path(path).read_text(encoding="utf-8")
+            for line in text.splitlines():  # tomllib takes the square of the parts of a name
+                if (name := line.partition("=")[0]).count(".") > MOST_PARTS and "," not in name:
+                    raise ValueError(f"a name of {name.count('.') + 1} parts")
+            return tomllib.loads(text)
         except OSError as error:
             raise SpecError("file", str(path), f"cannot be read: {error.strerror}", accepted) from None
         except UnicodeDecodeError as error:

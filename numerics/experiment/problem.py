@@ -321,6 +321,10 @@ SYMBOLS = {"network.gamma0": "gamma0", "training.learning_rate": "eta", "network
 """Keys of the file that are numbers for symbols of a program."""
 
 
+MOST = float(np.finfo(float).max)
+"""The largest number."""
+
+
 def is_program(text: str) -> bool:
     """Does it name a program in a Python file?
 
@@ -425,11 +429,11 @@ def value_of(text: str) -> Any:
     """
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # no TOML; a number of more digits than Python reads
         return text
 
 
 def _number(key: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SpecError(key, value, "is no number", "a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -MOST <= value <= MOST:
+        raise SpecError(key, value, "is no number, or none that is finite", "a number")
     return float(value)

@@ -148,7 +148,7 @@ class Solver(Section):
         description="an even integer >= 1, or leaving it out: as many as solver.accuracy asks for",
     )
     accuracy: float | None = Field(default=None, gt=0, lt=1, description="a number between 0 and 1")
-    seed: int = Field(default=0, ge=0, description="an integer >= 0")
+    seed: int = Field(default=0, ge=0, lt=2**64, description="an integer >= 0, less than 2^64")
     rtol: float = Field(default=1e-8, gt=0, lt=1, description="a number between 0 and 1")
     method: Literal["auto", "march", "layers", "nodes", "lazy", "paths", "rest", "direct"] = Field(
         default="auto",

@@ -239,7 +239,7 @@ def refine(
     the equations of a step were off by is added.  Raises
     :class:`~numerics.errors.NotConverged` beyond ``clock.most`` nodes.
     """
-    moved = change or (lambda old, new: size_of_largest(new - old) / size(new))
+    moved = change or (lambda old, new: size_of_largest(new - old) / (size(new) or 1.0))
     table: list[tuple[float, list[Array], T]] = []
     estimate = np.inf
     for pieces, grid in clock.grids():

@@ -27,7 +27,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of, theory_of
 from numerics.plots import save_figure
-from numerics.results import replacing, save
+from numerics.results import replacing_folder, save
 from numerics.solver import solve
 from numerics.stats import extrapolate
 from numerics.threads import one_thread
@@ -144,6 +144,7 @@ def verify(
     out_dir: str | Path | None = None,
     progress: Progress | None = None,
     effort: Effort = FULL,
+    before: Callable[[Report], object] | None = None,
     **given: Any,
 ) -> Report:
     """All checks of an experiment, its file, any problem, or a program with ``numbers``, ``arrays``,
@@ -151,8 +152,8 @@ def verify(
 
     Written there, each complete or not at all: equations.txt, equations.tex, table.txt, checks.json,
     theory.nc, networks.nc (along `width`, the last of which is infinite) and figure.png. Nothing is written
-    unless every computation came to an end. `progress(done, total)` counts the networks trained.
-    `effort` says how many networks and paths there are.
+    unless every computation came to an end; `before` is told the report before anything is.
+    `progress(done, total)` counts the networks trained, `effort` says how many they are, and paths.
     A nonlinear theory is solved by sampled paths, whatever else would fit: the checks are about paths.
     Infinitely wide layers on random data cannot be simulated: that is said, and networks.nc is not written.
 
@@ -178,6 +179,8 @@ def verify(
         None if out_dir is None else Path(out_dir) / "figure.png",
         clock.perf_counter() - began,
     )
+    if before is not None:
+        before(report)
     if out_dir is None:
         return report
     figure = draw(problem, solution, trained, sums_of(problem, effort) if powers else {})
@@ -264,26 +267,26 @@ def write(
 ) -> None:
     """Writes all files into `folder`, which is made if it is not there (its parent must be).
 
-    Where there are no networks there is no networks.nc, nor one left of another run.
+    They are made beside it and moved together.  Where there are no networks there is no networks.nc, nor one
+    left of another run.
     """
-    folder.mkdir(exist_ok=True)
     checks = [check.as_dict() for check in report.checks]
     summary = {"title": report.title, "passed": report.passed, "notes": report.notes, "checks": checks}
-    _text(folder / "equations.txt", report.equations)
-    _text(folder / "equations.tex", DOCUMENT % tex)
-    _text(folder / "table.txt", report.table())
-    _text(folder / "checks.json", json.dumps(summary, indent=2, allow_nan=False))
-    save(theory, folder / "theory.nc")
+    with replacing_folder(folder) as beside:
+        texts = {
+            "equations.txt": report.equations,
+            "equations.tex": DOCUMENT % tex,
+            "table.txt": report.table(),
+            "checks.json": json.dumps(summary, indent=2, allow_nan=False),
+        }
+        for name, text in texts.items():
+            (beside / name).write_text(text.rstrip() + "\n", encoding="utf-8")
+        save(theory, beside / "theory.nc")
+        if networks is not None:
+            save(networks, beside / "networks.nc")
+        save_figure(figure, beside / "figure.png")
     if networks is None:
         (folder / "networks.nc").unlink(missing_ok=True)
-    else:
-        save(networks, folder / "networks.nc")
-    save_figure(figure, folder / "figure.png")
-
-
-def _text(path: Path, text: str) -> None:
-    with replacing(path) as beside:
-        beside.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
 def _kernel_bytes(problem: Problem) -> float:

@@ -122,6 +122,8 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
             return [], "expansion: not checked; of a program it is checked in steps"
     problem = by(steps if steps else comparable(few(whole, effort)), "march")
     series = expand(problem, ORDER)
+    if ORDER not in series.order:
+        return [], "expansion: not checked; nothing here depends on gamma0"
     strengths = strength_of(series, CORRECTION) * RATIO ** -np.arange(POINTS)
     missed: dict[tuple[str, int], list[float]] = {}
     for strength in strengths:

@@ -73,16 +73,33 @@ def test_an_interrupted_save_leaves_what_was_there(
     if old is not None:
         path.write_bytes(old)
 
-    def write_half(self: xr.Dataset, target: Path, **options: object) -> None:
-        target.write_bytes(b"half")
+    def interrupted(_: int) -> None:
         raise interruption
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", write_half)
+    monkeypatch.setattr("os.fsync", interrupted)  # half of it is written
     with pytest.raises(interruption):
         save(everything(), path)
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == (
         [("out.nc", old)] if old else []
     )
+
+
+def test_a_link_stays_one_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "old.nc").write_bytes(b"an older result")
+    (tmp_path / "link.nc").symlink_to("old.nc")
+    save(everything(), tmp_path / "link.nc")
+    assert (tmp_path / "link.nc").is_symlink()
+    assert load(tmp_path / "old.nc").identical(everything())
+
+
+def test_a_changed_byte_is_found(tmp_path: Path) -> None:
+    result = dataset({"train_loss": np.linspace(1.0, 0.5, 4)}, times=TIMES, spec="")
+    save(result, tmp_path / "out.nc")
+    whole = (tmp_path / "out.nc").read_bytes()
+    place = whole.index(result.train_loss.values.tobytes())
+    (tmp_path / "out.nc").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    with pytest.raises(OSError, match="read"):
+        load(tmp_path / "out.nc")
 
 
 def test_the_name_beside_keeps_the_suffix_and_the_folder(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_a_defect_is_one_line_and_status_4(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert "a defect: KeyError" in err
+    assert "a defect in dmft: KeyError" in err
 
 
 @pytest.mark.parametrize(

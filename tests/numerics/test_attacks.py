@@ -1,0 +1,263 @@
+"""What hostile files, options and environments are answered with: a status, one line, nothing written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import numpy as np
+import pytest
+
+from numerics.cli import main, run
+from numerics.expansion import expand
+from numerics.experiment import Experiment
+from numerics.solver import solve
+
+FIXED = {"data": {"kernel": "k.npy", "targets": "y.npy"}}
+STEPS: dict[str, Any] = {"learning_rate": 0.1, "steps": 5}
+FLOW: dict[str, Any] = {"rule": "flow", "time": 2.0, "points": 5}
+LINEAR: dict[str, Any] = {"network": {"depth": 2}, "training": STEPS, **FIXED}
+TANH: dict[str, Any] = LINEAR | {
+    "network": {"depth": 2, "activation": "tanh"},
+    "solver": {"samples": 256},
+}
+ISOTROPIC: dict[str, Any] = {
+    "network": {"depth": 2, "width_ratio": 1.0},
+    "data": {"kind": "isotropic", "sample_ratio": 1.0},
+    "training": STEPS,
+}
+
+
+def written(tables: Mapping[str, Any]) -> str:
+    def value(x: Any) -> str:
+        if isinstance(x, bool):
+            return str(x).lower()
+        return f'"{x}"' if isinstance(x, str) else str(x)
+
+    return "\n".join(
+        f"[{name}]\n" + "\n".join(f"{k} = {value(x)}" for k, x in table.items())
+        for name, table in tables.items()
+    )
+
+
+def changed(tables: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
+    return {k: {**tables.get(k, {}), **sections.get(k, {})} for k in {**tables, **sections}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.save("k.npy", [[1.0, 0.3], [0.3, 1.0]])
+    np.save("y.npy", [1.0, -1.0])
+    return tmp_path
+
+
+def answer(words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit status, output and message of a command that leaves no file behind."""
+    before = sorted(Path().iterdir())
+    status = run(words.split(" "))
+    assert sorted(Path().iterdir()) == before
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert err.count("\n") == (status != 0)
+    return status, out, err
+
+
+HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 2), }"
+HEADERS = [
+    HEADER.replace("<f8", "<zz9"),
+    HEADER.replace("(2, 2)", "(-2, 2)"),
+    HEADER.replace("(2, 2)", "(1000000000000, 2000000)"),
+    HEADER.replace("(2, 2)", "(True, True)"),
+    HEADER.replace("(2, 2)", "4"),
+    HEADER.replace("'<f8'", "['a', 'b']"),
+    HEADER.replace("'<f8'", "7"),
+    HEADER.replace("'<f8'", "'V'"),
+    HEADER.replace("'<f8'", "'O'"),
+    "{'descr': '<f8'}",
+    "(" * 5000,
+    "\x00",
+    "",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_broken_array_is_refused(header: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("spec.toml").write_text(written(LINEAR))
+    text = header.encode()
+    Path("k.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + b"\0" * 32)
+    status, _, said = answer("solve spec.toml", capsys)
+    assert status == 2
+    assert 'data.kernel = "k.npy"' in said
+
+
+REFUSED = {
+    "integer of 100,000 digits": ("depth = " + "9" * 100_000, "solve spec.toml", "is not valid TOML"),
+    "the same as an option": ("depth = 2", "solve spec.toml --set network.depth=" + "9" * 100_000, "depth"),
+    "name of 20,000 parts": ("a" + ".a" * 20_000 + " = 1", "derive spec.toml", "a name of 20001 parts"),
+    "seed of 65 bits": ("depth = 2\n[solver]\nseed = 18446744073709551616", "solve spec.toml", "solver.seed"),
+    "pipe": ("depth = 2", "solve pipe", "no regular file"),
+    "device": ("depth = 2", "solve /dev/zero", "no regular file"),
+    "folder": ("depth = 2", "solve .", "a folder"),
+    "array in a pipe": (
+        'depth = 2\n[data]\nkernel = "pipe"\ntargets = "y.npy"',
+        "solve spec.toml",
+        "no regular",
+    ),
+    "picture that needs LaTeX": ("depth = 2", "solve whole.toml --plot p.pgf", "no picture format"),
+    "output is the spec": ("depth = 2", "solve whole.toml -o whole.toml", "is read or written"),
+    "output is an array": ("depth = 2", "solve whole.toml -o k.npy", "is read or written"),
+    "output is the plot": ("depth = 2", "solve whole.toml -o a.png --plot a.png", "is read or written"),
+    "output is a pipe": ("depth = 2", "expand whole.toml --order 2 -o pipe", "no regular file"),
+    "output is a link to the spec": ("depth = 2", "solve whole.toml -o link.nc", "is read or written"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_can_not_be_read_or_written_is_refused(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    network, words, told = REFUSED[case]
+    Path("spec.toml").write_text("[network]\n" + network)
+    Path("whole.toml").write_text(written(LINEAR))
+    os.mkfifo("pipe")
+    Path("link.nc").symlink_to("whole.toml")
+    status, _, said = answer(words, capsys)
+    assert status == 2
+    assert told in said
+
+
+def test_nothing_to_learn_is_learnt_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("y.npy", np.zeros(2))
+    Path("spec.toml").write_text(written(changed(LINEAR, training=FLOW) | {"training": FLOW}))
+    for words in ("solve spec.toml --json", "expand spec.toml --order 2 --json"):
+        status, out, _ = answer(words, capsys)
+        assert status == 0
+        assert "1" not in out.partition('"train_loss": ')[2].partition("]")[0]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_an_activation_with_a_number_in_front_is_linear(depth: int) -> None:
+    tables = {"network": {"depth": depth, "activation": "16*h"}, "training": {**STEPS, "learning_rate": 1e-6}}
+    experiment = Experiment.from_dict(tables, kernel=np.eye(2), targets=[1.0, -0.5])
+    found = solve(experiment)
+    judge = solve(experiment.replace({"solver.method": "direct"}))
+    assert "march" in found.attrs["method"]
+    np.testing.assert_allclose(found.train_loss, judge.train_loss, rtol=1e-9)
+    lazy = expand(experiment, 0).train_loss.sel(order=0)
+    kernel = 16.0 ** (2 * depth) * (depth + 1)  # of the gradients, each of which has all numbers but its own
+    first = ((1 - 1e-6 * kernel / 2) ** 2 * (1 + 0.25)) / 2
+    np.testing.assert_allclose(lazy[1], first, rtol=1e-6)
+
+
+# -- processes: streams, signals, limits ------------------------------------------------------------------
+
+
+@dataclass
+class Ended:
+    """What a process left."""
+
+    status: int
+    out: str
+    err: str
+
+
+def stream(number: int, encoding: str) -> Any:
+    """As Python opens it, None if it is closed."""
+    with suppress(OSError):
+        return open(number, "w", encoding=encoding)
+    return None
+
+
+def process(words: str, before: Callable[[], object] = lambda: None, encoding: str = "utf-8") -> Ended:
+    """The command in a process of its own, forked from this one, so that nothing is imported again."""
+    Path("spec.toml").write_text(written(LINEAR))
+    with TemporaryFile("w+", encoding=encoding) as out, TemporaryFile("w+", encoding=encoding) as err:
+        child = os.fork()
+        if not child:
+            status = 99
+            try:
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
+                before()
+                sys.stdout, sys.stderr = (stream(x, encoding) for x in (1, 2))
+                sys.argv = ["dmft", *words.split()]
+                main()
+            except SystemExit as end:
+                status = int(end.code or 0)
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read())
+    return Ended(status, *texts)
+
+
+def test_letters_that_a_terminal_has_not_are_spelled_out() -> None:
+    found = process("derive spec.toml", encoding="latin-1")
+    assert (found.status, found.err) == (0, "")
+    assert "\\u03b7" in found.out
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    def close() -> None:
+        read, write = os.pipe()
+        os.close(read)
+        os.dup2(write, 1)
+
+    assert process("derive spec.toml", close) == Ended(128 + signal.SIGPIPE, "", "")
+
+
+def test_closed_streams_are_no_failure() -> None:
+    assert process("solve nowhere.toml", lambda: os.close(2)) == Ended(2, "", "")
+    assert process("solve spec.toml", lambda: os.close(1)) == Ended(0, "", "")
+
+
+def test_an_interrupt_while_modules_load_is_one() -> None:
+    early = (
+        "import sys, builtins; old = builtins.__import__\n"
+        "def late(name, *args):\n"
+        "    if name.startswith('typer'): raise KeyboardInterrupt\n"
+        "    return old(name, *args)\n"
+        "builtins.__import__ = late; from numerics.cli import main; main()"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", early, "solve", "spec.toml"]
+    found = subprocess.run(command, capture_output=True, env=env, check=False)
+    assert (found.returncode, found.stderr) == (130, b"dmft: interrupted\n")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_leaves_no_half_of_a_file(ending: signal.Signals) -> None:
+    def ended() -> None:
+        setattr(os, "fsync", lambda _: os.kill(os.getpid(), ending))  # noqa: B010 - half of it is written
+
+    Path("out.nc").write_bytes(b"an older result")
+    found = process("solve spec.toml -o out.nc", ended)
+    assert found.status == (-ending if ending == signal.SIGKILL else 128 + ending)
+    visible = {x.name for x in Path().iterdir() if not x.name.startswith(".dmft-")}
+    assert visible == {"k.npy", "y.npy", "spec.toml", "out.nc"}
+    assert Path("out.nc").read_bytes() == b"an older result"
+
+
+@pytest.mark.parametrize(
+    "words", ["solve spec.toml -o out.nc", "simulate spec.toml --width 8 --seeds 2 -o out.nc"]
+)
+def test_a_full_disk_is_a_message_and_leaves_what_was_there(words: str) -> None:
+    Path("out.nc").write_bytes(b"an older result")
+    found = process(words, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+    assert found.status == 2
+    assert "too large" in found.err
+    assert {x.name for x in Path().iterdir()} == {"k.npy", "y.npy", "spec.toml", "out.nc"}
+    assert Path("out.nc").read_bytes() == b"an older result"
