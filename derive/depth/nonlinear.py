@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from sympy import Add, Derivative, Dummy, Expr, Function, KroneckerDelta, Mul, Pow, S, Sum, Symbol, sympify
+from sympy import Add, Derivative, Dummy, Expr, Function, KroneckerDelta, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, chain_rule
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import addends, drawn_out, opened, rewritten, settled
+from derive.calculus.sums import addends, drawn_out, factors, opened, rewritten, settled
 from derive.calculus.symbols import ell, s, t
 from derive.depth.layers import neighbour
 from derive.errors import NotApplicable
@@ -123,12 +123,11 @@ class _Effective:
     def product(self, body: Expr) -> Expr:
         """The average of one product."""
         plain, slopes, gradients = S.One, [], []
-        for y in Mul.make_args(body):
-            base, times = (y.base, int(y.exp)) if isinstance(y, Pow) and y.exp.is_Integer else (y, 1)
-            if isinstance(base, AppliedUndef) and base.func == e:
-                gradients += [base.args[-1]] * times
-            elif (order := self.order(base)) is not None:
-                slopes += [order] * times
+        for y in factors(body):
+            if isinstance(y, AppliedUndef) and y.func == e:
+                gradients.append(y.args[-1])
+            elif (order := self.order(y)) is not None:
+                slopes.append(order)
             else:
                 plain *= y
         if len(gradients) > 2 or len(slopes) > 2:

@@ -52,6 +52,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.series import Expressions, PowerSeries
+from derive.calculus.sums import factors
 from derive.calculus.symbols import eta, s, t
 from derive.errors import NotApplicable
 from derive.expansion.expansion import Expansion
@@ -347,7 +348,7 @@ class Expander(Expressions):
 
     def pair(self, body: Expr) -> tuple[AppliedUndef, AppliedUndef]:
         """The two fields in an average: that at time t first."""
-        atoms = [a for x in Mul.make_args(body) for a in _powers(x) if not self.is_given(a)]
+        atoms = [a for a in factors(body) if not self.is_given(a)]
         if len(atoms) != 2 or any(self.kind(a) != "field" for a in atoms):
             raise NotApplicable(f"<{body}> is not an average of two fields: the theory must be linear")
         first, second = sorted(atoms, key=lambda a: (a.args[-1] != t, str(a)))
@@ -405,10 +406,6 @@ class Expander(Expressions):
 
 def _place(a: AppliedUndef) -> Place:
     return str(a.func), tuple(a.args[:-1])
-
-
-def _powers(x: Expr) -> list[Expr]:
-    return [x.base] * int(x.exp) if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0 else [x]
 
 
 def _names(e: Expr) -> set[str]:

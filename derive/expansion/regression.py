@@ -40,7 +40,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.series import PowerSeries
-from derive.calculus.sums import gathered
+from derive.calculus.sums import factors, gathered
 from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
 from derive.expansion.orders import expand_sizes, named
@@ -167,8 +167,7 @@ class _Regression:
         if name not in self.found:
             q = self.theory.order_parameter(name)
             average = next(iter(q.definition.atoms(Average)))
-            atoms = [x for f in Mul.make_args(average.body) for x in ([f.base] * 2 if f.is_Pow else [f])]
-            first, second = sorted(atoms, key=lambda x: bool(x.args[-1] != t))
+            first, second = sorted(factors(average.body), key=lambda x: bool(x.args[-1] != t))
             one, two = self.forms[first.func(t)], self.forms[second.func(t)]
             total = self.numbers.zero
             for u in self.theory.sources:

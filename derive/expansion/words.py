@@ -21,7 +21,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement
 
 from derive.calculus.recurrences import Layered
-from derive.calculus.sums import gathered
+from derive.calculus.sums import factors, gathered
 from derive.calculus.symbols import L, ell, gamma0, mu
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure
@@ -104,13 +104,7 @@ def _name(x: Expr) -> str:
 
 def letters(word: Expr) -> list[Expr]:
     """The letters of a word, left to right; powers written out."""
-    found: list[Expr] = []
-    for x in Mul.make_args(word):
-        if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0:
-            found += [x.base] * int(x.exp)
-        elif x != 1:
-            found.append(x)
-    return found
+    return [x for x in factors(word) if x != 1]
 
 
 def transposed(e: Expr, symmetric: set[Expr]) -> Expr:

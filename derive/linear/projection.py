@@ -127,7 +127,7 @@ class _Projection:
         x = self.split_responses(x)
         weight, field, left = x.coefficient * x.kernel, x.field, []
         for r in x.over:
-            fixed, moving = _parted(weight, r)
+            fixed, moving = weight.as_independent(r.index, as_Add=False)
             if not field.has(r.index):
                 weight = fixed * self.named(moving, r)
             elif isinstance(found := self.named(moving * field, r), AppliedUndef):
@@ -203,7 +203,7 @@ class _Projection:
     def weighted(self, e: Expr, r: IndexRange) -> Expr:
         """``sum_mu Delta_mu(t) e``."""
         at = [x.index for x in self.channels]
-        fixed, moving = _parted(e, r)
+        fixed, moving = e.as_independent(r.index, as_Add=False)
         return fixed * over(Function(self.error)(r.index, *at, t) * moving, [r])
 
     def projected_sources(self) -> tuple[Source, ...]:
@@ -219,7 +219,8 @@ class _Projection:
             first = next(r for r in u.ranges if r.index == mu)
             layers = tuple(r for r in u.ranges if r.index == ell)
             up, other = self.pushed(u.symbol, at), self.pushed(u.partner, past)
-            fixed, moving = _parted(Function(self.error)(alpha, *past, s) * u.covariance, second)
+            whole = Function(self.error)(alpha, *past, s) * u.covariance
+            fixed, moving = whole.as_independent(second.index, as_Add=False)
             cross = fixed * self.named(moving, second)
             back, both = self.weighted(u.covariance, first), self.weighted(cross, first)
             found.append(Source(u.symbol, other, cross, (*layers, first, *there), u.matrix))
@@ -250,12 +251,6 @@ class _Projection:
             else:
                 found.append(x)
         return tuple(found)
-
-
-def _parted(e: Expr, r: IndexRange) -> tuple[Expr, Expr]:
-    """The factors without an index, and those with it."""
-    factors = Mul.make_args(e)
-    return Mul(*[x for x in factors if not x.has(r.index)]), Mul(*[x for x in factors if x.has(r.index)])
 
 
 def _pair_of(q: OrderParameter, field: str) -> bool:

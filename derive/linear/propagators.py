@@ -24,7 +24,7 @@ from sympy import DiracDelta, Eq, Expr, Function, Integral, KroneckerDelta, Mul,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, delta
-from derive.calculus.sums import all_apart, binding, is_at, rewritten, without_empty
+from derive.calculus.sums import all_apart, binding, factors, is_at, rewritten, without_empty
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
@@ -334,10 +334,8 @@ class _CrossLayer:
         return e.replace(lambda x: isinstance(x, Average), lambda x: self.pair(x))
 
     def pair(self, x: Average) -> Expr:
-        factors = Mul.make_args(x.body)
-        moving = [a for a in factors if isinstance(a, AppliedUndef) and str(a.func) in self.names]
-        squares = [a for a in factors if a.is_Pow and a.exp == 2]
-        moving += [a.base for a in squares for _ in range(2)]
+        parts = factors(x.body)
+        moving = [a for a in parts if isinstance(a, AppliedUndef) and str(a.func) in self.names]
         if len(moving) != 2:
             raise NotApplicable(f"{x} is not the average of a product of two fields")
         a, b = sorted(moving, key=lambda y: y.args[-1] == s)
@@ -346,7 +344,7 @@ class _CrossLayer:
             total += self.caused(a, b, u)
             if u.symbol.func != u.partner.func:
                 total += self.caused(b, a, u)
-        return Mul(*[y for y in factors if y not in moving and y not in squares]) * total
+        return Mul(*[y for y in parts if y not in moving]) * total
 
     def caused(self, a: AppliedUndef, b: AppliedUndef, u: Source) -> Expr:
         """``<a b>`` as far as one covariance causes it."""

@@ -308,12 +308,10 @@ def held_at_rest(rule: TrainingRule) -> Expr | None:
     return None if simplify(moving.det()) == 0 else simplify((-moving.inv() * b)[0, 0])
 
 
-def accumulate(
-    rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr, *, inclusive: bool = False
-) -> Expr:
-    """Sum (or integrate) over past times ``past`` < ``now``; ``inclusive`` adds ``past = now``."""
+def accumulate(rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr) -> Expr:
+    """Sum (or integrate) over past times ``past`` < ``now``."""
     if rule.discrete:
-        return Sum(integrand, (past, 0, now if inclusive else now - 1))
+        return Sum(integrand, (past, 0, now - 1))
     return Integral(integrand, (past, 0, now))
 
 

@@ -7,7 +7,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from sympy import Add, Eq, Expr, Integer, Integral, KroneckerDelta, Mul, S, Sum, Symbol, limit, sympify
+from sympy import (
+    Add,
+    Eq,
+    Expr,
+    Function,
+    Integer,
+    Integral,
+    KroneckerDelta,
+    Mul,
+    S,
+    Sum,
+    Symbol,
+    limit,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
@@ -89,18 +103,11 @@ def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple
     old = next((x for x in q.definition.atoms(Response) if _called(x.source, name)), None)
     if old is None:
         return q, S.One
-    fields, attributes = ({x.name for x in y} for y in (theory.program.fields, theory.program.attributes))
-    fixed, moving = _parted(old.body, fields)
-    number, unit = _parted(factor * fixed, attributes)
+    fields, attributes = theory.program.fields, theory.program.attributes
+    fixed, moving = old.body.as_independent(*[Function(x.name) for x in fields], as_Add=False)
+    number, unit = (factor * fixed).as_independent(*[Function(x.name) for x in attributes], as_Add=False)
     outside = q.definition / next(iter(q.definition.atoms(Average)))
     return replace(q, definition=outside * Average(unit * Response(moving, old.source))), number
-
-
-def _parted(e: Expr, names: set[str]) -> tuple[Expr, Expr]:
-    """Factors without functions of these names, and with."""
-    args = Mul.make_args(e)
-    inside = [x for x in args if any(str(a.func) in names for a in x.atoms(AppliedUndef))]
-    return Mul(*[x for x in args if x not in inside]), Mul(*inside)
 
 
 def _called(x: Expr, name: str) -> bool:

@@ -61,6 +61,7 @@ from derive.program.program import Program, gaussian, parameter, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product
 from derive.scale.first_steps import first_step, same_unit
+from derive.scale.mellin import power_in
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Term, Theory, mean_field
 
@@ -128,7 +129,7 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
     rate, neglected = rich if regime == "rich" else lazy
     wide = simplify(limit(lazy[0], nu, oo))
     leading = rich[0] if regime == "rich" else wide
-    power, apart = _power(leading, nu), _power(rich[0] / wide, nu)
+    power, apart = power_in(leading, nu), power_in(rich[0] / wide, nu)
     crossover = None
     if apart != 0:
         (at,) = solve(expand_log(log(rich[0] / wide), force=True), log(nu))
@@ -139,7 +140,7 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
 def _rich(theory: Theory) -> tuple[Expr, Expr]:
     end, balance = aligned(theory.program), dominant_balance(theory)
     rest = _plain(end.rate / balance.rate)
-    if any(_power(rest, x) != 0 for x in balance.rate.free_symbols - theory.program.depth.free_symbols):
+    if any(power_in(rest, x) != 0 for x in balance.rate.free_symbols - theory.program.depth.free_symbols):
         raise NotApplicable(f"the balance gives the rate {balance.rate}, the end of training {end.rate}")
     return rest * balance.rate, balance.neglected
 
@@ -158,11 +159,6 @@ def _lazy(theory: Theory) -> tuple[Expr, Expr]:
 def _plain(e: Expr) -> Expr:
     """A product of powers of positive numbers, each base once."""
     return simplify(powsimp(powdenest(e, force=True), force=True))
-
-
-def _power(e: Expr, x: Symbol) -> Expr:
-    """The power of ``x`` in a product of powers."""
-    return simplify(expand_log(log(e), force=True).diff(x) * x)
 
 
 # -- aligned weights ----------------------------------------------------------------------------------------
