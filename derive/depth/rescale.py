@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from sympy import Add, Eq, Expr, Function, KroneckerDelta, Mul, S, Sum, sqrt, sympify
+from sympy import Eq, Expr, Function, KroneckerDelta, S, Sum, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import rewritten
+from derive.calculus.sums import rewritten, times, without_empty
 from derive.calculus.symbols import IndexRange, L, ell
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, cross_layer, k
@@ -88,17 +88,10 @@ def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
         return rewritten(e, units, lambda x: units[str(x.func)] * x)
 
     def row(e: Equation) -> Equation:
-        return _mapped(e, lambda x: _divided(put(x), units.get(str(e.lhs.func), S.One)))
+        return _mapped(e, lambda x: without_empty(times(1 / units.get(str(e.lhs.func), S.One), put(x))))
 
     rows = [row(e) for e in cross.responses if units.get(str(e.lhs.func)) != 0]
     return replace(cross.map(put), responses=tuple(rows))
-
-
-def _divided(e: Expr, unit: Expr) -> Expr:
-    """``e / unit``, inside sums."""
-    if isinstance(e, Sum):
-        return e.func(Mul(e.function, 1 / unit), *e.limits) if e.function != 0 else S.Zero
-    return Add(*[x / unit for x in Add.make_args(e)])
 
 
 def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:

@@ -120,8 +120,6 @@ def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
     ranges = tangent.ranges[len(output.lhs.args) - 1 :]
     past = Function(error.name)(*[r.index for r in ranges], s)
     body = Sum(rule.memory(t, s)[1] * tangent.lhs * past, *[r.limits for r in ranges])
-    if rule.discrete:
-        return Eq(output.lhs, Sum(body.function, *body.limits, (s, 0, t - 1)), evaluate=False)
     return Eq(output.lhs, accumulate(rule, body, s, t), evaluate=False)
 
 
