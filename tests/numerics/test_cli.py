@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -472,15 +473,14 @@ def test_progress_is_on_stderr_and_only_on_a_terminal(
     assert capsys.readouterr().out == ""
 
 
-def test_the_installed_command_answers(spec: Path) -> None:
-    found = subprocess.run(
-        [sys.executable, "-m", "numerics.cli", "solve", "nowhere.toml"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_the_installed_command_answers_without_matplotlib(spec: Path) -> None:
+    """All modules that it imports are named on the standard error."""
+    command = [sys.executable, "-X", "importtime", "-m", "numerics.cli", "solve", "nowhere.toml"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (2, "")
     assert "Traceback" not in found.stderr
+    assert "numerics.cli" in found.stderr
+    assert not re.search(r"\| +matplotlib\b", found.stderr)
 
 
 def test_each_loss_stands_under_its_own_name() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib as mpl
@@ -108,11 +106,6 @@ def test_an_interrupted_drawing_leaves_no_file(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(KeyboardInterrupt):
         save_figure(Figure(), tmp_path / "figure.png")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_importing_the_command_line_loads_no_matplotlib() -> None:
-    code = "import sys, numerics.cli, numerics.plots; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_of_a_nonlinear_network_the_trace_of_the_gradient_kernel_is_drawn() -> None:

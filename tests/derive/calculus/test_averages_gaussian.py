@@ -133,7 +133,7 @@ TWO = [
     (erf(x) * exp(y) * y, False),
     (sign(x) * erf(y), True),
 ]
-QUICK = [TWO[0], TWO[3]]
+QUICK = [TWO[0]]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_polynomials_are_sums_over_pairings(letters: list[int]) -> None:
 parts = st.sampled_from([x, y, x * y, erf(x), exp(y / 3), sin(x + y), y**2, cos(x)])
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.lists(parts, min_size=1, max_size=3), st.sampled_from([a, b, c]))
 def test_price_is_the_derivative_of_the_closed_form(factors: list[Expr], entry: Symbol) -> None:
     body = Rational(1)

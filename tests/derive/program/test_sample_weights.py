@@ -31,7 +31,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "backward": {"activation": "tanh", "tied": False},
 }
 
-QUICK = {"bias, outputs", "momentum"}
+QUICK = {"bias, outputs"}
 
 
 def weighted(**options: Any) -> Program:

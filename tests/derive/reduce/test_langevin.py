@@ -73,10 +73,6 @@ def split() -> TwoSources:
 # -- dynamics ------------------------------------------------------------------------------------------------
 
 
-def test_both_routes_agree() -> None:
-    assert check_routes(network()) == []
-
-
 def test_both_routes_agree_on_the_rule_that_solves_flows() -> None:
     """Its noise is a table over the times, which is symmetric like every covariance."""
     assert check_routes(mlp(1, "tanh", "multistep", weight_decay=lam, temperature=T)) == []

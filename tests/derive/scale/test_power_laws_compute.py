@@ -35,7 +35,8 @@ def derived_once() -> None:
     rich()
 
 
-LONG = ("loss in steps", "gain of a batch", "rich loss", "its slope", "stirred")
+LONG = ("loss in steps", "gain of a batch", "rich loss", "its slope", "stirred", "rich loss, corrected")
+LONG += ("variance of a width",)
 """Beside each of these a longer expression of the same functions is computed."""
 
 

@@ -148,7 +148,13 @@ def test_the_crossover_is_a_power_of_gamma0():
 
 @pytest.mark.parametrize(
     ("depth", "source", "power"),
-    [(1, "3/10", "-2/5"), (4, "1/2", 0), (2, "7/10", "2/5"), (3, "3/2", "3/2"), (1, "5/2", "5/2")],
+    [
+        (1, "3/10", "-2/5"),
+        (2, "7/10", "2/5"),
+        (3, "3/2", "3/2"),
+        pytest.param(4, "1/2", 0, marks=pytest.mark.slow),
+        pytest.param(1, "5/2", "5/2", marks=pytest.mark.slow),
+    ],
 )
 def test_exponents(depth, source, power):
     assert lazy(depth, source).exponent == Rational(source)
@@ -246,6 +252,7 @@ def beside_two():
     return [float(rich(1, b, 2).constant.subs(gamma0, 1)) for b in ("199/100", "201/100")]
 
 
+@pytest.mark.slow
 def test_the_rich_constant_is_smooth_at_source_two(beside_two):
     found = float(rich(1, 2, 2).constant.subs(gamma0, 1))
     assert found == pytest.approx(sum(beside_two) / 2, rel=1e-4)

@@ -143,7 +143,15 @@ def predicted(theory: Theory, depth: int, outputs: int | None = None, gamma: flo
     )
 
 
-LONG = ("one hidden layer", "centred", "residual, full batch", "two outputs", "NTK")
+LONG = (
+    "one hidden layer",
+    "centred",
+    "residual, full batch",
+    "two outputs",
+    "NTK",
+    "population",
+    "online, noise",
+)
 """Each option also stands in another case, or only moves gamma0."""
 
 

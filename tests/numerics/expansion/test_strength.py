@@ -16,7 +16,7 @@ from numerics.experiment import Experiment
 from numerics.solver import solve
 from tests.derive.once import mean_field, mlp
 
-GD: dict[str, Any] = {"learning_rate": 0.2, "steps": 3}
+GD: dict[str, Any] = {"learning_rate": 0.2, "steps": 2}
 FLOW: dict[str, Any] = {"rule": "flow", "time": 1.0, "points": 3}
 ISO: dict[str, Any] = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.2}
 
@@ -133,12 +133,12 @@ def test_programs_with_their_numbers(activation: str, bias: bool) -> None:
         targets=given["y"],
     )
     numbers = {"eta": 0.2, "gamma0": 1.0}
-    found, expected = expand(program, 2, numbers=numbers, arrays=given, times=range(4)), expand(one, 2)
+    found, expected = expand(program, 2, numbers=numbers, arrays=given, times=range(3)), expand(one, 2)
     assert list(found.order) == list(expected.order)
     for name in ("error", "train_loss", "Phi", "G", "A", "tangent_kernel"):
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-10, err_msg=name)
     with pytest.raises(SpecError, match=r"numbers\.eta"):
-        expand(program, 2, numbers={"gamma0": 1.0}, arrays=given, times=range(4))
+        expand(program, 2, numbers={"gamma0": 1.0}, arrays=given, times=range(3))
 
 
 def test_what_has_no_series_says_why() -> None:

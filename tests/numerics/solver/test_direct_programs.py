@@ -281,7 +281,7 @@ def test_weights_tied_over_depth() -> None:
         data={"K_x": X_TIED @ X_TIED.T / X_TIED.shape[1], "y": TARGETS[:SAMPLES]},
         samples=2**7,
     )
-    found = extrapolated(tied_network, (50, 100), 100)
+    found = extrapolated(tied_network, (40, 80), 60)
     last = STEPS - 1
 
     def across(name: str, a: int, b: int) -> tuple[np.ndarray, np.ndarray]:

@@ -54,7 +54,9 @@ THEORIES: dict[str, Callable[[], Program]] = {
 }
 
 
-@pytest.mark.parametrize("name", THEORIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x.startswith("two outputs") else x for x in THEORIES]
+)
 def test_the_march_reads_the_theory_as_it_is_written(name: str) -> None:
     """Every order parameter of the theory, against its direct evaluation: two programs, one theory.
 

@@ -207,7 +207,7 @@ def against_particles(program: Program, replicas: int = 10, steps: int = 4, **op
     assert np.abs(z).max(initial=0) < student.isf(0.5e-4 / max(len(z), 1), replicas - 1)
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", [pytest.param("relu", marks=pytest.mark.slow), "tanh"])
 def test_particles(activation: Any) -> None:
     against_particles(mlp(2, activation))
 

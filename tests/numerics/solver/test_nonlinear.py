@@ -55,7 +55,10 @@ def erf_tangent_kernel(depth: int) -> np.ndarray:
     return total
 
 
-@pytest.mark.parametrize(("depth", "training"), [(2, GD | {"loss": "sum"}), (2, FLOW | {"points": 3})])
+@pytest.mark.parametrize(
+    ("depth", "training"),
+    [(2, GD | {"loss": "sum"}), pytest.param(2, FLOW | {"points": 3}, marks=pytest.mark.slow)],
+)
 def test_the_lazy_limit_in_closed_form(depth: int, training: dict[str, Any]) -> None:
     ours = solve(
         experiment({"depth": depth, "activation": "erf", "gamma0": 1e-4}, training, samples=512),

@@ -36,7 +36,7 @@ FILES = {
 ROOT = Path(__file__).parents[3]
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.7])
-FEW = Effort(work=2e8, smallest=(64, 32, 16))
+FEW = Effort(work=1e8, smallest=(64, 32, 16))
 GD = {"rule": "gd", "learning_rate": 0.4, "steps": 6}
 FLOW = {"rule": "flow", "time": 1.5, "points": 7}
 SPEC = """

@@ -92,9 +92,9 @@ def test_two_layers_against_the_closed_form(time: str) -> None:
         # the Taylor coefficients by the trapezoidal rule on a circle inside the radius of convergence
         points = [mp.mpf("0.1") * mp.expjpi(mp.mpf(2 * k) / 32) for k in range(32)]
         values = [solution(z, mp.mpf(time)) for z in points]
-        for n in range(0, 13, 2):
+        for n in range(0, 9, 2):
             taylor = sum(v / z**n for v, z in zip(values, points, strict=True)) / 32
-            mine = whitened(1, 12).Delta(n).subs({t: R(time), y: 1}).evalf(50)
+            mine = whitened(1, 8).Delta(n).subs({t: R(time), y: 1}).evalf(50)
             assert abs(taylor - mp.mpf(mine)) < mp.mpf(10) ** -25
 
 
@@ -107,6 +107,7 @@ def nearest_pair(c: list[Any]) -> Any:
     return mp.sqrt(abs(minor(len(c) - 3) / minor(len(c) - 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("time", "within"), [(R(1, 4), 0.001), (1, 0.003)])
 def test_the_estimated_radius_is_that_of_the_exact_solution(time: Any, within: float) -> None:
     series = whitened(1, 12).series("Delta", now=time)
@@ -164,12 +165,16 @@ def table(e: Expr, steps: int, two: bool = False) -> Any:
     ("samples", "depth", "order", "loss", "symbolic"),
     [
         (1, 1, 4, "sum", False),
-        (3, 1, 2, "sum", False),
-        (1, 2, 2, "mean", True),
         (2, 2, 2, "mean", False),
         *(
             pytest.param(*x, marks=pytest.mark.slow)
-            for x in ((2, 2, 4, "mean", False), (2, 3, 2, "sum", True), (3, 4, 2, "mean", False))
+            for x in (
+                (3, 1, 2, "sum", False),
+                (1, 2, 2, "mean", True),
+                (2, 2, 4, "mean", False),
+                (2, 3, 2, "sum", True),
+                (3, 4, 2, "mean", False),
+            )
         ),
         pytest.param(3, 3, 4, "mean", False, marks=pytest.mark.slow),
         pytest.param(2, 4, 4, "sum", True, marks=pytest.mark.slow),

@@ -65,7 +65,7 @@ def of_full(theory: Theory, size: Symbol, time: int, order: int, numbers: dict[S
 
 
 CASES: list[Any] = [
-    (nu, {"data": "population", "center": True}, {}, 2, 1),
+    pytest.param(nu, {"data": "population", "center": True}, {}, 2, 1, marks=pytest.mark.slow),
     (nu, {"data": "population"}, {}, 2, 1),
     (nu, {}, {alpha: Rational(2)}, 1, 1),
     (alpha, {}, {nu: Rational(3)}, 1, 1),

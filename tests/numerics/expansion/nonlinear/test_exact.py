@@ -20,10 +20,10 @@ TWO: tuple[Any, Any] = [[QQ(1, 2), QQ(1, 5)], [QQ(1, 5), QQ(2, 5)]], [QQ(1), QQ(
 BENT: Cubic = ((3, 4), (1, 5), (1, 10))
 CASES = [
     pytest.param(TWO, 1, 1, BENT, id="L=1,P=2,even part", marks=pytest.mark.slow),
-    pytest.param(ONE, 2, 2, SINH, id="L=2,P=1", marks=pytest.mark.slow),
-    pytest.param(TWO, 1, 2, SINH, id="L=2,P=2"),
-    pytest.param(ONE, 1, 3, SINH, id="L=3,P=1"),
-    pytest.param(TWO, 2, 1, SINH, id="L=1,P=2,two steps", marks=pytest.mark.slow),
+    pytest.param(ONE, 2, 2, SINH, id="L=2,P=1"),
+    pytest.param(TWO, 1, 2, SINH, id="L=2,P=2", marks=pytest.mark.slow),
+    pytest.param(ONE, 1, 3, SINH, id="L=3,P=1", marks=pytest.mark.slow),
+    pytest.param(TWO, 2, 1, SINH, id="L=1,P=2,two steps"),
     pytest.param(ONE, 2, 3, SINH, id="L=3,P=1,two steps", marks=pytest.mark.slow),
     pytest.param(TWO, 2, 2, SINH, id="L=2,P=2,two steps", marks=pytest.mark.slow),
     pytest.param(ONE, 2, 2, BENT, id="L=2,P=1,even part,two steps", marks=pytest.mark.slow),
