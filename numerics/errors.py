@@ -48,7 +48,19 @@ class NumericsError(ArithmeticError):
 
 
 class Diverged(NumericsError):
-    """The dynamics left every bound: a smaller learning rate is needed."""
+    """The dynamics left every bound: a smaller learning rate is needed.
+
+    With ``start`` they did so before any step, so that no rate would do.
+    """
+
+    def __init__(self, message: str, *, start: bool = False) -> None:
+        self.start = start
+        super().__init__(message)
+
+
+SMALLER = "a smaller learning rate is needed"
+AT_START = "before any step: smaller data, or a gamma0 nearer to one, would do"
+"""What would do after a divergence: at some step, and at the start."""
 
 
 class NotConverged(NumericsError):

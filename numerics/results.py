@@ -26,7 +26,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from xarray.backends import H5NetCDFStore
 
-from numerics.errors import Diverged
+from numerics.errors import AT_START, SMALLER, Diverged
 
 
 @contextmanager
@@ -214,7 +214,8 @@ def dataset(
     of gamma0) every array has that leading dimension. Further `attributes` (seed, wall_time_s, error
     estimates ...) are stored as they are, except those that are None. Raises KeyError for an unknown name,
     ValueError for a wrong number of dimensions, and :class:`~numerics.errors.Diverged` with
-    the time for a number that is not finite and for a loss beyond RUNAWAY: no such number is a result.
+    the time for a number that is not finite (attributes too) and for a loss beyond RUNAWAY: no such number is
+    a result.
 
     >>> result = dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec="", seed=0)
     >>> result.train_loss.sel(time=1.0).item(), result.attrs["seed"]
@@ -237,6 +238,9 @@ def dataset(
     every_time = np.asarray(times, dtype=np.float64)
     for name in sorted(arrays, key=lambda name: name not in LOSSES):  # a loss says most
         _bounded(name, *arrays[name][:2], every_time)
+    for key, note in attributes.items():
+        if isinstance(note, float) and not math.isfinite(note):
+            raise Diverged(f"{key} is not finite: numbers on the way have overflown; {SMALLER}")
     labels: dict[str, ArrayLike] = {
         "time": every_time,
         "time_": every_time,
@@ -280,7 +284,8 @@ def _bounded(
         at = max(place.get("time", 0), place.get("time_", 0))
         steps = np.array_equal(times, np.arange(len(times)))
         when = "" if "time" not in place else f" at step {at}" if steps else f" at t = {times[at]:g}"
-        raise Diverged(f"{name}{order} {found}{when}: a smaller learning rate or a smaller gamma0 may do")
+        start = "time" in place and at == 0
+        raise Diverged(f"{name}{order} {found}{when}; {AT_START if start else SMALLER}", start=start)
 
 
 @cache

@@ -163,7 +163,8 @@ def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
 
 
 def _name_key(experiment: Experiment, error: NumericsError) -> NoReturn:
-    if re.search(r"\b(solver|training)\.\w+ = ", str(error)):
+    named = re.search(r"\b(network|solver|training)\.\w+ = ", str(error))
+    if named or (isinstance(error, Diverged) and error.start):
         raise error
     key, value = "solver.rtol", experiment.solver.rtol
     if isinstance(error, Diverged):

@@ -11,7 +11,7 @@ from sympy import S
 from sympy.core.function import AppliedUndef
 
 from derive.program import Definition, t
-from numerics.errors import Diverged
+from numerics.errors import AT_START, SMALLER, Diverged
 
 from .formulas import Binder
 from .rows import Array, Block, Bound, Entry, Key, Layout, Pick, Reader, Reading, State, rows_of
@@ -94,13 +94,15 @@ class Network:
 
 
 def _diverged(state: State, task: Task, value: Array) -> None:
-    when, remedy = f"step {state.step}", "lower the rate"
+    start = state.time == 0 if state.flows else state.step == 0
+    when, remedy = f"step {state.step}", AT_START if start else SMALLER
     if state.flows:
-        when, remedy = f"time {state.time:.6g}", "a shorter step may do"
+        when, remedy = f"time {state.time:.6g}", AT_START if start else "a shorter step may do"
     sizes = [float(np.abs(rows_of(value, slice(i, i + 1))).max()) for i in range(len(task.nodes))]
     worst = next(i for i, x in enumerate(sizes) if not x < LIMIT)
     name, index = task.nodes[worst].key
-    raise Diverged(f"{name}{index} diverged at {when}: largest entry {sizes[worst]:.3g}; {remedy}")
+    said = f"{name}{index} diverged at {when}: largest entry {sizes[worst]:.3g}; {remedy}"
+    raise Diverged(said, start=start)
 
 
 def unroll(binder: Binder, data: Mapping[str, Any]) -> Network:

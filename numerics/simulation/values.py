@@ -14,6 +14,7 @@ from sympy import Expr, Integer, Lambda, Symbol, sympify
 from sympy.core.function import FunctionClass
 
 from derive.program import GaussianMatrix, GivenVector, IndexRange, Population, Program
+from numerics.errors import SpecError
 
 from .rows import Place
 
@@ -192,7 +193,8 @@ class Sizes:
         ratio = self.ratio(p, env)
         n = round(ratio * self.width)
         if n < 1:
-            raise ValueError(f"population {p.name} has {ratio:g} * {self.width} units: must be at least one")
+            reason = f"population {p.name} has {ratio:g} * {self.width} units: must be at least one"
+            raise SpecError("width", self.width, reason, "a larger width")
         return n
 
     def scale(self, m: GaussianMatrix, env: Env) -> float:

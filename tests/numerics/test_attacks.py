@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -155,6 +156,87 @@ def test_an_activation_with_a_number_in_front_is_linear(depth: int) -> None:
     kernel = 16.0 ** (2 * depth) * (depth + 1)  # of the gradients, each of which has all numbers but its own
     first = ((1 - 1e-6 * kernel / 2) ** 2 * (1 + 0.25)) / 2
     np.testing.assert_allclose(lazy[1], first, rtol=1e-6)
+
+
+# -- one gate: no number that is not finite, and no loss that ran away --------------------------------------
+
+SIMULATE = "simulate spec.toml --width 16 --seeds 2 --json"
+HUGE = {"y": [1e160, -1e160]}
+RUNAWAY = {
+    "decay at a large rate": (
+        changed(TANH, training={"learning_rate": 5.0, "steps": 20, "weight_decay": 1.0}),
+        ("solve", "simulate"),
+        {},
+        r"training.learning_rate = 5.0: .* at step \d+; a smaller learning rate",
+    ),
+    "few samples": (
+        changed(ISOTROPIC, data={"sample_ratio": 0.05}, training={"learning_rate": 0.9, "steps": 60}),
+        ("solve", "simulate"),
+        {},
+        r"training.learning_rate = 0.9: .* at step \d+",
+    ),
+    "gamma0 that rounding hides": (
+        changed(TANH, network={"gamma0": 1e-200}),
+        ("solve", "verify"),
+        {},
+        r"network.gamma0 = 1e-200: rounding",
+    ),
+    "an output that overflows": (
+        changed(TANH, network={"gamma0": 1e-200}),
+        ("simulate",),
+        {},
+        "before any step",
+    ),
+    "targets that overflow": (TANH, ("solve", "simulate", "expand", "verify"), HUGE, "not finite|diverged"),
+    "the same, linear": (LINEAR, ("solve", "simulate", "expand", "verify"), HUGE, "not finite|diverged"),
+    "noise that overflows": (changed(ISOTROPIC, data={"noise": 1e160}), ("solve", "simulate"), {}, "at step"),
+    "temperature": (
+        changed(LINEAR, training={"temperature": 1e200}),
+        ("solve", "simulate", "expand"),
+        {},
+        "step",
+    ),
+    "the same, tanh": (
+        changed(TANH, training={"temperature": 1e200}),
+        ("solve", "simulate"),
+        {},
+        "rounding|step",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "command"),
+    [(case, command) for case, (_, commands, *_) in RUNAWAY.items() for command in commands],
+)
+def test_what_runs_away_is_no_result(case: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tables, _, arrays, told = RUNAWAY[case]
+    Path("spec.toml").write_text(written(tables))
+    for name, x in arrays.items():
+        np.save(f"{name}.npy", x)
+    words = {
+        "simulate": SIMULATE,
+        "expand": "expand spec.toml --order 2 --json",
+        "verify": "verify spec.toml",
+    }
+    status = run(words.get(command, f"{command} spec.toml --json").split())
+    err = capsys.readouterr().err
+    assert (status, err.count("\n")) == (3, 1)
+    assert re.search(told, err)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        changed(ISOTROPIC, data={"sample_ratio": 0.001}),
+        changed(TANH, network={"relative_widths": [1.0, 0.001]}),
+    ],
+)
+def test_less_than_one_unit_is_refused(tables: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("spec.toml").write_text(written(tables))
+    status, _, said = answer(SIMULATE, capsys)
+    assert status == 2
+    assert "width = 16" in said
 
 
 # -- processes: streams, signals, limits ------------------------------------------------------------------

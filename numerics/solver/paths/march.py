@@ -17,7 +17,7 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
-from numerics.errors import Diverged
+from numerics.errors import AT_START, SMALLER, Diverged
 from numerics.solver.paths.gaussian import Growing, Latents
 from numerics.solver.paths.reading import (
     Correlation,
@@ -300,6 +300,25 @@ class March:
             found[x] = value.sum(axis=tuple(range(extra)))
         return found
 
+    def rounding(self) -> float:
+        """What rounding leaves in the scalars: of ``c <X>`` about ``c eps (<X^2> / paths)^(1/2)``.
+
+        That is much where c is large: an output carries ``1/gamma0``.
+        """
+        found, now = 0.0, np.array([self.steps - 1])
+        for e in self.model.scalars.values():
+            inner = [(x, c) for x, y in e.sums.items() for c in y.averages.values()]
+            averages = [(a, c) for a, c in (*e.averages.items(), *inner) if isinstance(c, Correlation)]
+            nothing = {a: np.zeros(1) for a in (*e.averages, *e.sums)}
+            base = self.evaluated(e, now, now, nothing)
+            for a, c in averages:
+                change = np.abs(self.evaluated(e, now, now, nothing | {a: np.ones(1)}) - base).max()
+                for n in (c.first, c.second) if c.second else (c.first,):
+                    change *= np.sqrt(np.einsum("rtis,rtis->rti", self.random[n], self.random[n]).max())
+                    change /= np.sqrt(self.samples)
+                found = max(found, float(np.finfo(float).eps * change / np.sqrt(self.samples)))
+        return found
+
     def mirrored(self, e: Entry, now: int) -> None:
         """``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
         if self.done.get(e.node) == now:
@@ -316,9 +335,9 @@ class March:
         """Put ``e``, computed from its averages, at times ``late`` x ``early``."""
         full = self.evaluated(e, late, early, averages)
         if not np.isfinite(full).all():
-            raise Diverged(
-                f"{e.node[0]} is not finite at step {late.max()}: a smaller learning rate is needed"
-            )
+            start = late.max() == 0
+            said = f"{e.node[0]} is not finite at step {late.max()}; {AT_START if start else SMALLER}"
+            raise Diverged(said, start=bool(start))
         array = self.known.found[e.node]
         if s in e.args:
             array[..., late[0] : late[-1] + 1, early[0] : early[-1] + 1, :] = full

@@ -26,6 +26,7 @@ from numerics.solver.paths.accuracy import (
     Settled,
     grids,
     reach,
+    scale_of,
     settle_paths,
 )
 from numerics.solver.paths.solve import LEAST, Prepared
@@ -198,10 +199,25 @@ class _Attempt:
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in numbers]
         counted = None if progress is None else lambda step: progress(step, total)
         at = None if self.grid is None else self.grid.outputs
-        for found in _sound(self.prepared.runs(samples, seeds, progress=counted)):
+        left = [0.0]
+        runs = self.prepared.runs(
+            samples, seeds, progress=counted, finished=lambda march, _: left.append(march.rounding())
+        )
+        for found in _sound(runs):
             values = labelled(self.problem, found, self.kernels, nonlinear=True, at=at)
+            self.refuse_rounding(max(left) / scale_of(values["error"]))
             into.add(values)
             yield {name: values[name] for name in WATCHED if name in values}
+
+    def refuse_rounding(self, share: float) -> None:
+        """Raises NotConverged where rounding leaves too much of the errors."""
+        if (self.problem.solver.accuracy or ACCURACY) < share < np.inf:
+            key, value = self.problem.said("network.gamma0")
+            raise NotConverged(
+                f"{key} = {value}: rounding of averages over paths leaves {share:.1e} of the error, as "
+                "outputs carry 1/gamma0 and paths their size; a larger gamma0, less temperature, or "
+                'solver.method = "lazy" would do'
+            )
 
 
 def _sound(runs: Iterator[dict[Node, Array]]) -> Iterator[dict[Node, Array]]:
