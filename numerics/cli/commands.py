@@ -40,24 +40,30 @@ if TYPE_CHECKING:
     from derive.ledger import Entry
 
 
-class Show(StrEnum):
-    """The parts of a theory."""
+Show = StrEnum(
+    "Show",
+    {
+        "SINGLE_SITE": "single-site",
+        "ORDER_PARAMETERS": "order-parameters",
+        "RESPONSES": "responses",
+        "ACTION": "action",
+        "SADDLE_POINT": "saddle-point",
+        "ALL": "all",
+    },
+)
+"""The parts of a theory."""
 
-    SINGLE_SITE = "single-site"
-    ORDER_PARAMETERS = "order-parameters"
-    RESPONSES = "responses"
-    ACTION = "action"
-    SADDLE_POINT = "saddle-point"
-    ALL = "all"
+Format = StrEnum("Format", ["TEXT", "LATEX", "SREPR", "JSON"])
+"""The forms it is printed in."""
 
+Form = StrEnum("Form", ["TEXT", "LATEX"])
+"""The forms a series is printed in."""
 
-class Format(StrEnum):
-    """The forms it is printed in."""
+Kernels = StrEnum("Kernels", ["AUTO", "FULL", "TRACE", "NONE"])
+"""How much of the two-time kernels a result holds."""
 
-    TEXT = "text"
-    LATEX = "latex"
-    SREPR = "srepr"
-    JSON = "json"
+Method = StrEnum("Method", {"SUM": "sum", "PADE": "pade", "SELF_CONSISTENT": "self-consistent"})
+"""How a series is evaluated; as in :mod:`numerics.expansion.resummation`."""
 
 
 def derive(
@@ -85,15 +91,6 @@ def derive(
 
 
 # -- dmft solve -------------------------------------------------------------------------------------------
-
-
-class Kernels(StrEnum):
-    """How much of the two-time kernels a result holds."""
-
-    AUTO = "auto"
-    FULL = "full"
-    TRACE = "trace"
-    NONE = "none"
 
 
 def solve(
@@ -171,21 +168,6 @@ def simulate(
 
 LONG = 30.0
 """Seconds from which an estimate is said before anything runs."""
-
-
-class Method(StrEnum):
-    """How the series is evaluated; as in :mod:`numerics.expansion.resummation`."""
-
-    SUM = "sum"
-    PADE = "pade"
-    SELF_CONSISTENT = "self-consistent"
-
-
-class Form(StrEnum):
-    """The forms the series is printed in."""
-
-    TEXT = "text"
-    LATEX = "latex"
 
 
 def expand(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import expm
-from sympy import Add, Expr, Float, Mul, Pow, S, Symbol, factor_terms
+from sympy import Add, Expr, Float, Mul, S, Symbol, factor_terms
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -248,27 +247,20 @@ class _Solver(Present):
         """``e`` as a sum of products of factors that are independent of each other."""
         if len(self.of(e, groups)) < 2:
             return [(e,)]
-        if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
-            return self.crossed([self.products(e.base, groups)] * int(e.exp), groups)
-        if isinstance(e, Mul):
-            return self.crossed([self.products(x, groups) for x in e.args], groups)
-        if isinstance(e, Add):
-            factored = factor_terms(e)
-            if isinstance(factored, Mul):
-                return self.products(factored, groups)
-            return [x for y in e.args for x in self.products(y, groups)]
-        raise Unserved(f"<{e}>: a function of independent variables together")
-
-    def crossed(self, parts: list[list[tuple[Expr, ...]]], groups: Groups) -> list[tuple[Expr, ...]]:
-        """A product of sums of products, multiplied out; factors of one set joined."""
-        found = []
-        for choice in product(*parts):
-            joined: dict[frozenset[int], Expr] = {}
-            for x in (x for term in choice for x in term):
-                key = frozenset(self.of(x, groups))
-                joined[key] = joined.get(key, S.One) * x
-            found.append(tuple(joined.values()))
-        return found
+        own: dict[frozenset[int], Expr] = {}
+        mixed: Expr = S.One
+        for x in Mul.make_args(factor_terms(e) if isinstance(e, Add) else e):
+            key = frozenset(self.of(x, groups))
+            if len(key) < 2:
+                own[key] = own.get(key, S.One) * x
+            else:
+                mixed *= x
+        terms = Add.make_args(mixed.expand())
+        if mixed == 1:
+            return [tuple(own.values())]
+        if len(terms) == 1:
+            raise Unserved(f"<{e}>: a function of independent variables together")
+        return [p for x in terms for p in self.products(Mul(x, *own.values()), groups)]
 
     # -- outputs ---------------------------------------------------------------------------------------
 
