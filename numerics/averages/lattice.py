@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import make_interp_spline
+from scipy.linalg.lapack import dpstrf
 from scipy.special import gamma
 
 from numerics.errors import NotConverged, SpecError
@@ -199,27 +200,15 @@ def cholesky(covariance: Array) -> Factor:
     array([[2.],
            [1.]])
     """
-    rest = np.array(covariance, dtype=float)
-    n, largest = len(rest), max(float(np.diag(rest).max(initial=0.0)), 0.0)
-    order, columns = list(range(n)), []
-    for k in range(n):
-        left = order[k:]
-        best = k + int(np.argmax(np.diag(rest)[left]))
-        pivot = rest[order[best], order[best]]
-        if pivot <= RANK * largest:
-            break
-        order[k], order[best] = order[best], order[k]
-        column = rest[:, order[k]] / np.sqrt(pivot)
-        column[order[:k]] = 0.0
-        columns.append(column)
-        rest = rest - np.outer(column, column)
-    lost = max(-float(np.diag(rest).min(initial=0.0)), float(np.abs(rest).max(initial=0.0)) if n else 0.0)
-    if lost > 1e-9 * largest or (largest == 0.0 and np.any(covariance)):
-        raise SpecError(
-            "covariance", str(np.asarray(covariance).tolist()), "has a negative eigenvalue", ACCEPTED
-        )
-    L = np.stack(columns, axis=1) if columns else np.zeros((n, 0))
-    return Factor(tuple(order), L[order])
+    K = np.array(covariance, dtype=float)
+    largest = max(float(np.diag(K).max(initial=0.0)), 0.0)
+    found, places, rank, _ = dpstrf(K, tol=RANK * largest, lower=1) if len(K) else (K, K, 0, 0)
+    order, L = tuple(int(i) - 1 for i in places), np.tril(found)[:, :rank]
+    rest = K[np.ix_(order, order)] - L @ L.T if len(K) else K
+    lost = max(-float(np.diag(rest).min(initial=0.0)), float(np.abs(rest).max(initial=0.0)))
+    if lost > 1e-9 * largest or (largest == 0.0 and np.any(K)):
+        raise SpecError("covariance", str(K.tolist()), "has a negative eigenvalue", ACCEPTED)
+    return Factor(order, L)
 
 
 def check_covariance(K: Array) -> None:
