@@ -29,7 +29,7 @@ from derive.expansion.nonlinear.kinks import Cases, Coefficients, Jump, KinkExpa
 from derive.expansion.nonlinear.trees import LOWEST, ROW, Piece
 from derive.program import s, t
 from numerics.averages.orthants import of_products, rows_of
-from numerics.expansion.statics import Array, Moments, Statics, contracted
+from numerics.expansion.statics import Array, Statics, contracted
 from numerics.expansion.trees import TIMES, Index, summed
 from numerics.stats import normal_points
 
@@ -266,7 +266,7 @@ class TwoTimes:
     """Laws of one layer evaluated at each: numbers from ``statics``, functions of two times from ``moving``.
 
     ``moving[name, order, layer]`` is (T, P, T, P); what is not there is zero.  ``weight`` and ``errors`` are
-    those of :class:`~numerics.expansion.trees.Evaluation`; ``moments`` are kept by layer.
+    those of :class:`~numerics.expansion.trees.Evaluation`.
     """
 
     def __init__(
@@ -275,28 +275,9 @@ class TwoTimes:
         laws: Coefficients,
         weight: Array,
         errors: Mapping[int, Array],
-        moments: dict[int, Moments] | None = None,
     ) -> None:
         self.statics, self.laws, self.weight, self.errors = statics, laws, weight, errors
         self.moving: dict[tuple[str, int, int], Array] = {}
-        self.moments = {} if moments is None else moments
-
-    def averages(self, layer: int) -> Moments:
-        """All averages that the laws need at a layer."""
-        if layer not in self.moments:
-            patterns = {
-                tuple(orders for _, orders in p.averages) for terms in self.laws.values() for p in terms
-            }
-            site, points = self.statics.expansion.site, self.statics.points
-            covariance = self.statics.correlation(site.u.name, layer + site.u.shift)
-            self.moments[layer] = Moments(
-                site.activation,
-                covariance,
-                patterns,
-                self.statics.rtol,
-                None if points is None else points.of(covariance, layer),
-            )
-        return self.moments[layer]
 
     def value(self, name: str, n: int, layer: int) -> Array:
         """A law of the population at ``layer``: (T, P, T, P), or (T, P) for f."""
@@ -322,7 +303,7 @@ class TwoTimes:
             parts.append((array, axes))
         if p.averages:
             labels = [i for i, _ in p.averages]
-            parts.append((self.averages(layer)(tuple(o for _, o in p.averages)), labels))
+            parts.append((self.statics.averages(layer)(tuple(o for _, o in p.averages)), labels))
         return summed(p.nodes, parts, self.weight, self.errors, single=single)
 
 

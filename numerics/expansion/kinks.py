@@ -96,18 +96,18 @@ def expand_kinks(whole: Problem, order: int) -> xr.Dataset:
     seed, samples = whole.solver.seed, whole.solver.samples
     count = 1 << max(2, int(np.ceil(np.log2((samples or 4 * DIRECTIONS) / 4))))
 
-    def bulk(points: Points | None) -> tuple[Statics, dict[int, Moments]]:
-        unread = frozenset({"B0"})
-        data = (setting.depth, setting.kernel, accuracy(whole), unread, points)
-        return Statics(expansion.bulk, *data), {}
+    data = setting.depth, setting.kernel, accuracy(whole), frozenset({"B0"})
+    terms = (p for law in expansion.laws.values() for p in law)
+    needed, exact = {tuple(orders for _, orders in p.averages) for p in terms}, dict[int, Moments]()
 
-    def evaluate(own: tuple[Statics, dict[int, Moments]], k: int, grid: Grid | None) -> AtKinks:
-        return AtKinks(setting, *own, expansion, Directions(count, (seed, k)), order)
+    def evaluate(statics: Statics, k: int, grid: Grid | None) -> AtKinks:
+        return AtKinks(setting, statics, expansion, Directions(count, (seed, k)), order)
 
     def evaluators() -> Iterator[Evaluator]:
-        shared = bulk(None)
+        shared = None if many else Statics(expansion.bulk, *data, needed=needed)
         for k in range(REPLICAS if many or deep else 1):
-            yield partial(evaluate, bulk(Points(POINTS, (seed, k))) if many else shared, k)
+            own = Points(POINTS, (seed, k))
+            yield partial(evaluate, shared or Statics(expansion.bulk, *data, own, exact, needed), k)
 
     notes = {"method": "expansion in |gamma0|, with units at the kink", "powers_of": "|gamma0|"}
     sizes = ({"samples": 2 * POINTS * REPLICAS} if many else {}) | ({"directions": 4 * count} if deep else {})
@@ -153,13 +153,12 @@ class AtKinks(Evaluation):
         self,
         setting: Setting,
         statics: Statics,
-        averages: dict[int, Moments],
         series: KinkExpansion,
         directions: Directions,
         order: int,
     ) -> None:
         self.series, self.known = series, series.known
-        self.directions, self.averages = directions, averages
+        self.directions = directions
         self.found: Layers | None = None
         super().__init__(setting, statics, order)
 
@@ -170,7 +169,7 @@ class AtKinks(Evaluation):
         if n > self.known["Delta"]:
             unknown = np.full_like(self.errors[0], np.nan)
             return unknown, unknown
-        times = TwoTimes(self.statics, self.series.laws, self.weight, self.errors, self.averages)
+        times = TwoTimes(self.statics, self.series.laws, self.weight, self.errors)
         self.found = Layers(self.series, times, self.directions)
         return self.answered(self.found.output, self.feedback(0), n)
 

@@ -5,7 +5,7 @@ They are made of averages of products of derivatives of phi at one layer, for al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -122,7 +122,8 @@ class Moments:
 class Statics:
     """Tensors of a network of ``depth`` layers on data with this ``kernel``.
 
-    ``exact`` are averages of other replicas by layer, of which those that are not sampled are shared.
+    ``exact`` are averages of other replicas by layer, of which those that are not sampled are shared;
+    ``needed`` are averages that something else asks for, at every layer.
     """
 
     def __init__(
@@ -134,8 +135,9 @@ class Statics:
         skipped: frozenset[str],
         points: Points | None = None,
         exact: dict[int, Moments] | None = None,
+        needed: Collection[Pattern] = (),
     ) -> None:
-        self.exact = {} if exact is None else exact
+        self.exact, self.needed = {} if exact is None else exact, needed
         self.expansion, self.depth, self.kernel, self.rtol = expansion, depth, kernel, rtol
         self.skipped, self.points = skipped, points
         self.known: dict[tuple[Tensor, int], Array] = {}
@@ -215,8 +217,8 @@ class Statics:
         return self.moments[layer]
 
     def patterns(self, layer: int) -> set[Pattern]:
-        """The averages in the laws of a layer."""
-        found: set[Pattern] = set()
+        """The averages in the laws of a layer, and those that something else needs."""
+        found = set(self.needed)
         for x, law in self.expansion.laws.items():
             beyond = (x.name, layer + law.shift) in self.bases or not 1 <= layer + law.shift <= self.depth
             unread = (x.name == OUTPUT and layer != self.depth) or (x.name == "A" and layer == self.depth)
