@@ -182,7 +182,7 @@ class Binder:
         if isinstance(e, Product):
             return self.product(e, env)
         if isinstance(e, Mean):
-            return Averaged(self.bind(e.args[0], env))
+            return Averaged(parts=(self.bind(e.args[0], env),))
         if isinstance(e, Sum):
             return self.total(e, env)
         if isinstance(e, Symbol):
@@ -197,14 +197,14 @@ class Binder:
         if name in self.attributes:
             owner = self.program.attribute_of(name)
             assert owner is not None
-            return Known(self.attributes[name], self.sizes.place(owner.population, env))
+            return Known(self.attributes[name], place=self.sizes.place(owner.population, env))
         return self.constant(name, e.args, env)
 
     def evaluated(self, e: Expr, env: Env) -> Leaf:
         known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
         if known.func == e.func:
             raise ValueError(f"{e}: only functions known to SymPy can be computed")
-        return Total((self.bind(known, env),))
+        return Total(parts=(self.bind(known, env),))
 
     def symbol(self, e: Symbol, env: Env) -> Leaf:
         if e in env:
@@ -219,7 +219,7 @@ class Binder:
 
     def weight(self, name: str, key: tuple[int, ...]) -> Leaf:
         v = self.vectors[name]
-        return Parameter((name, key), self.sizes.place(v.population, self.member(v, key)))
+        return Parameter((name, key), place=self.sizes.place(v.population, self.member(v, key)))
 
     def member(self, x: GaussianMatrix | GaussianVector, key: tuple[int, ...]) -> Env:
         """The indices of one member of a family."""
@@ -237,16 +237,15 @@ class Binder:
         takes, gives = (m.rows, m.cols) if e.transposed else (m.cols, m.rows)
         vector = self.bind(e.vector, env)
         common_place([vector.place(), self.sizes.place(takes, inner)], e)
-        return Applied(
-            (m.name, key), e.transposed, vector, self.sizes.size(takes, inner), self.sizes.place(gives, inner)
-        )
+        size, place = self.sizes.size(takes, inner), self.sizes.place(gives, inner)
+        return Applied((m.name, key), e.transposed, size, parts=(vector,), place=place)
 
     def total(self, e: Sum, env: Env) -> Leaf:
         ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
             raise ValueError(f"{e} sums over past times, which a program leaves to its rule")
         addends = tuple(self.bind(e.function, inner) for inner in self.values.members(ranges, env))
-        return Total(addends, common_place([x.place() for x in addends], e))
+        return Total(parts=addends, place=common_place([x.place() for x in addends], e))
 
     def entry(self, e: AppliedUndef, env: Env) -> Leaf:
         """A field or scalar; an index such as a + k that leaves its range goes round a ring."""
@@ -263,7 +262,8 @@ class Binder:
             key.append(ring(i, *span[j]) if ringed and j < len(span) else i)
         if tuple(key) not in self.domains[name]:
             raise Missing(f"{e} at {tuple(key)} is used, but no definition gives it")
-        return Entry((name, tuple(key)), first, None if x is None else self.field_place(x, tuple(key)))
+        place = None if x is None else self.field_place(x, tuple(key))
+        return Entry((name, tuple(key)), first, place=place)
 
     def span(self, name: str) -> list[tuple[int, int]]:
         """The first and last value of each index of a field."""
@@ -287,7 +287,7 @@ class Binder:
             function = self.tables.data[name]
             if not callable(function):
                 raise ValueError(f"data[{name!r}] must be a function: it is applied to {args}")
-            return Called(function, tuple(self.bind(a, env) for a in args))
+            return Called(function, parts=tuple(self.bind(a, env) for a in args))
         if any(a.has(t) for a in args):
             if not self.program.rule.discrete:
                 raise ValueError(
@@ -298,10 +298,10 @@ class Binder:
                 now = {**env, t: step}
                 return self.tables.at(name, tuple(self.values.integer(a, now) for a in args), wraps)
 
-            return Timed(lookup, place)
+            return Timed(lookup, place=place)
         indices = tuple(self.values.integer(a, env) for a in args)
         value = self.tables.at(name, indices, wraps)
-        return Known(value if vector is not None else float(np.asarray(value)), place)
+        return Known(value if vector is not None else float(np.asarray(value)), place=place)
 
 
 def indices(x: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:

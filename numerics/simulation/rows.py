@@ -18,14 +18,15 @@ Key = tuple[str, tuple[int, ...]]  # a name and the values of its indices, time 
 Place = tuple[str, int | None]  # a population and, if each layer has its own, the layer
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Leaf:
-    """Something a formula reads off the state; ``place`` says where its entries live, None for a number."""
+    """Something a formula reads off the state.
 
-    @property
-    def parts(self) -> tuple[Bound, ...]:
-        """The formulas inside."""
-        return ()
+    ``parts`` are the formulas inside; ``place`` says where its entries live, None for a number.
+    """
+
+    parts: tuple[Bound, ...] = ()
+    place: Place | None = None
 
 
 @dataclass(eq=False)
@@ -33,14 +34,11 @@ class Known(Leaf):
     """A number or a vector that never changes."""
 
     number: Any
-    place: Place | None = None
 
 
 @dataclass(eq=False)
 class Clock(Leaf):
     """The time: the number of steps, or the time of a flow."""
-
-    place: Place | None = None
 
 
 @dataclass(eq=False)
@@ -48,20 +46,13 @@ class Timed(Leaf):
     """A constant of the step, such as the sample drawn at it."""
 
     lookup: Callable[[int], Any]
-    place: Place | None = None
 
 
 @dataclass(eq=False)
 class Called(Leaf):
-    """A given function of numbers of the program, such as the slope of a loss."""
+    """A given function of numbers of the program, its parts, such as the slope of a loss."""
 
     function: Callable[..., Any]
-    arguments: tuple[Bound, ...]
-    place: Place | None = None
-
-    @property
-    def parts(self) -> tuple[Bound, ...]:
-        return self.arguments
 
 
 @dataclass(eq=False)
@@ -70,7 +61,6 @@ class Entry(Leaf):
 
     key: Key
     first: bool
-    place: Place | None = None
 
 
 @dataclass(eq=False)
@@ -78,46 +68,25 @@ class Parameter(Leaf):
     """A vector parameter as it is now."""
 
     key: Key
-    place: Place | None = None
 
 
 @dataclass(eq=False)
 class Applied(Leaf):
-    """A matrix (or its transpose) applied to a vector of ``size`` entries."""
+    """A matrix (or its transpose) applied to a vector of ``size`` entries, its part."""
 
     key: Key
     transposed: bool
-    vector: Bound
     size: int
-    place: Place | None = None
-
-    @property
-    def parts(self) -> tuple[Bound, ...]:
-        return (self.vector,)
 
 
 @dataclass(eq=False)
 class Averaged(Leaf):
-    """The mean of a vector's entries."""
-
-    vector: Bound
-    place: Place | None = None
-
-    @property
-    def parts(self) -> tuple[Bound, ...]:
-        return (self.vector,)
+    """The mean of the entries of a vector, its part."""
 
 
 @dataclass(eq=False)
 class Total(Leaf):
-    """A sum over an index, written out."""
-
-    addends: tuple[Bound, ...]
-    place: Place | None = None
-
-    @property
-    def parts(self) -> tuple[Bound, ...]:
-        return self.addends
+    """A sum over an index, written out in its parts."""
 
 
 @dataclass(eq=False)
@@ -270,11 +239,11 @@ class Reading:
         if isinstance(x, Applied):
             return Applied, x.key, x.transposed
         if isinstance(x, Called):
-            return Called, x.function, len(x.arguments)
+            return Called, x.function, len(x.parts)
         if isinstance(x, Known):
             return Known, np.size(x.number)
         if isinstance(x, Total):
-            return Total, len(x.addends)
+            return Total, len(x.parts)
         return (Parameter, x.key) if isinstance(x, Parameter) else (type(x), "")
 
     def _known(self, leaves: Sequence[Known]) -> Reader:
@@ -293,7 +262,7 @@ class Reading:
 
     def _called(self, leaves: Sequence[Called]) -> Reader:
         function = np.vectorize(leaves[0].function, otypes=[float])
-        columns = [self.read([x.arguments[j] for x in leaves]) for j in range(len(leaves[0].arguments))]
+        columns = [self.read([x.parts[j] for x in leaves]) for j in range(len(leaves[0].parts))]
         return lambda state: np.asarray(function(*[x(state) for x in columns]))
 
     def _entry(self, leaves: Sequence[Entry]) -> Reader:
@@ -307,7 +276,7 @@ class Reading:
         return lambda state: state.weights[key][:, None]
 
     def _applied(self, leaves: Sequence[Applied]) -> Reader:
-        vectors, size, key = self.read([x.vector for x in leaves]), leaves[0].size, leaves[0].key
+        vectors, size, key = self.read([x.parts[0] for x in leaves]), leaves[0].size, leaves[0].key
         transposed = leaves[0].transposed
 
         def value(state: State) -> Array:
@@ -318,14 +287,14 @@ class Reading:
         return value
 
     def _averaged(self, leaves: Sequence[Averaged]) -> Reader:
-        vectors = self.read([x.vector for x in leaves])
+        vectors = self.read([x.parts[0] for x in leaves])
         return lambda state: vectors(state).mean(axis=-1, keepdims=True)
 
     def _total(self, leaves: Sequence[Total]) -> Reader:
-        count = len(leaves[0].addends)
+        count = len(leaves[0].parts)
         if count == 0:
             return lambda state: np.zeros((1, 1, 1))
-        addends = self.read([a for x in leaves for a in x.addends])
+        addends = self.read([a for x in leaves for a in x.parts])
 
         def value(state: State) -> Array:
             x = addends(state)
