@@ -59,7 +59,7 @@ Format = StrEnum("Format", ["TEXT", "LATEX", "SREPR", "JSON"])
 Form = StrEnum("Form", ["TEXT", "LATEX"])
 """The forms a series is printed in."""
 
-Kernels = StrEnum("Kernels", ["AUTO", "FULL", "TRACE", "NONE"])
+Kernels = StrEnum("Kernels", {"AUTO": "auto", "FULL": "full", "TRACE": "trace", "NONE": "none"})
 """How much of the two-time kernels a result holds."""
 
 Method = StrEnum("Method", {"SUM": "sum", "PADE": "pade", "SELF_CONSISTENT": "self-consistent"})
