@@ -34,7 +34,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Layered, Reduction, derived, integrated
 from numerics.predictions import OUTPUT
 from numerics.solver.grid import Grid, end_weights
-from numerics.solver.linear import RANDOM
+from numerics.solver.linear import RANDOM, by_layer, of_outputs
 from numerics.solver.march import march
 from numerics.solver.refine import Multistep
 from numerics.tensors import axes_of, observable
@@ -245,9 +245,7 @@ class OfTheory:
         many = next(iter(G.values())).shape[2] > 1
         kernels = {
             "Phi": np.stack([x.transpose(0, 1, 3, 2, 4) for x in H.values()], axis=1),
-            "G": np.stack(
-                [x.transpose(0, 1, 3, 2, 4) if many else x[:, :, 0, :, 0] for x in G.values()], axis=1
-            ),
+            "G": np.stack([of_outputs(x) for x in G.values()], axis=1),
         }
         if isinstance(self.series, StrengthSeries):
             if self.grid is None:
@@ -270,13 +268,8 @@ class OfTheory:
             layers = list(dict.fromkeys(k for n, k in tensors if n.partition("__")[0] == name))
             if not layers or (self.grid is not None and name.startswith("R_")):
                 continue
-            found = {k: _pair(self.at_outputs(name, k)) for k in layers}
-            if layers == [None]:
-                values[name] = found[None]
-            else:
-                empty = np.zeros_like(next(iter(found.values())))
-                numbers = range(1, (self.problem.depth or 0) + 1)
-                values[name] = np.stack([found.get(k, empty) for k in numbers], axis=1)
+            found = {k: of_outputs(self.at_outputs(name, k)) for k in layers}
+            values[name] = by_layer(found, range(1, (self.problem.depth or 0) + 1), axis=1)
         test = _equal(values["C_v"])
         test[0] += self.problem.numbers.get(label_noise, 0.0) ** 2 * self.problem.outputs
         train = _equal(values["C_Delta"]) if "C_Delta" in values else test
@@ -334,11 +327,6 @@ class OfTheory:
         known = {str(k): v for k, v in numbers.items()}
         found = observable(equation, at, known, data, (t, s, *axes_of(equation.lhs)))
         return np.tensordot(np.linalg.inv(powers)[: order + 1], found, (1, -1))
-
-
-def _pair(a: Array) -> Array:
-    """Axes order, t, s and, with several outputs, those of the outputs."""
-    return a[:, :, 0, :, 0] if a.shape[2] == a.shape[4] == 1 else a.transpose(0, 1, 3, 2, 4)
 
 
 def _equal(a: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -166,15 +167,16 @@ def _nodes(binder: Binder, d: Definition) -> list[Node]:
 def _levels(nodes: Mapping[Key, Node], *, first: bool) -> list[tuple[Node, ...]]:
     """Nodes by the longest chain of others that they wait for."""
     waits = {k: _needs(x.rhs, first) & set(nodes) for k, x in nodes.items()}
-    done: set[Key] = set()
-    levels: list[tuple[Node, ...]] = []
-    while len(done) < len(nodes):
-        ready = [k for k, others in waits.items() if k not in done and others <= done]
-        if not ready:
-            stuck = sorted(f"{n}{i}" for n, i in set(waits) - done)
-            raise ValueError(f"these entries need themselves within a step: {', '.join(stuck[:6])}")
+    sorter, levels = TopologicalSorter(waits), []
+    try:
+        sorter.prepare()
+    except CycleError as circle:
+        stuck = ", ".join(f"{n}{i}" for n, i in circle.args[1][:6])
+        raise ValueError(f"these entries need themselves within a step: {stuck}") from None
+    while sorter.is_active():
+        ready = sorter.get_ready()
         levels.append(tuple(nodes[k] for k in ready))
-        done.update(ready)
+        sorter.done(*ready)
     return levels
 
 

@@ -344,7 +344,7 @@ class _Run:
         """Of training samples and test points; traces are those over training samples."""
         values = {OUTPUT: result.scalars["f"][at], "error": result.scalars["Delta"][at]}
         G = {k: _picked(result.tensor(self.gradient(k)), at) for k in self.layers}
-        values["G"] = np.stack([_of_outputs(a) for a in G.values()])
+        values["G"] = np.stack([of_outputs(a) for a in G.values()])
         if self.kernels == "none":
             return values
         seen, data = self.problem.seen, self.data(grid)
@@ -418,12 +418,9 @@ class _Run:
                 continue
             if name == "R_hr" and (last := self.last_response()) is not None:
                 nodes[name, self.depth] = last
-            if list(nodes) == [(name, None)]:
-                values[name] = _two_times(result, (name, None), at)
-            elif nodes:
+            if nodes:
                 found = {k: _two_times(result, q, at) for (_, k), q in nodes.items()}
-                shape = next(iter(found.values())).shape
-                values[name] = np.stack([found.get(k, np.zeros(shape)) for k in self.layers])
+                values[name] = by_layer(found, self.layers)
         return self.losses(values) | values
 
     def losses(self, values: Values) -> Values:
@@ -446,12 +443,20 @@ class _Run:
 
 def _two_times(result: March, n: Node | Request, at: NDArray[np.intp] | None = None) -> Array:
     """An order parameter with axes t, s (at some nodes) and, with several outputs, those of the outputs."""
-    return _of_outputs(result.tensor(n) if at is None else _picked(result.tensor(n), at))
+    return of_outputs(result.tensor(n) if at is None else _picked(result.tensor(n), at))
 
 
-def _of_outputs(a: Array) -> Array:
-    """Times first; outputs, if there are several, last."""
-    return a[:, 0, :, 0] if a.shape[1] == a.shape[3] == 1 else a.transpose(0, 2, 1, 3)
+def of_outputs(a: Array) -> Array:
+    """Times first, after what stands before them; outputs, if there are several, last."""
+    return a[..., 0, :, 0] if a.shape[-3] == a.shape[-1] == 1 else a.swapaxes(-3, -2)
+
+
+def by_layer(found: Mapping[int | None, Array], layers: Iterable[int], axis: int = 0) -> Array:
+    """What there is at each layer along one axis, zero where there is none; as it is without layers."""
+    if list(found) == [None]:
+        return found[None]
+    nothing = np.zeros_like(next(iter(found.values())))
+    return np.stack([found.get(k, nothing) for k in layers], axis=axis)
 
 
 def _picked(a: Array, at: NDArray[np.intp]) -> Array:

@@ -27,7 +27,7 @@ from derive.theory import Theory
 from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.solver.direct import Evaluated, Place
+from numerics.solver.direct import Evaluated, Place, averaged
 from numerics.solver.direct.layout import Number, at_integer_depth
 from numerics.stats import normal_points
 from numerics.tensors import (
@@ -312,9 +312,7 @@ class _Solver:
             if self.rule == "sobol":
                 seeds = np.random.SeedSequence(seed).spawn(replicas)
                 points = (normal_points(count, self.dimensions, x) for x in seeds)
-                runs = [self.run(Nodes(x, np.full(count, 1 / count))) for x in points]
-                found = {k: np.mean([r[k] for r in runs], axis=0) for k in runs[0]}
-                errors = {k: np.std([r[k] for r in runs], axis=0, ddof=1) / replicas**0.5 for k in found}
+                found, errors = averaged([self.run(Nodes(x, np.full(count, 1 / count))) for x in points])
             else:
                 found = self.run(tensor(self.rule, count, self.dimensions))
                 errors = {
