@@ -360,9 +360,22 @@ class Trainer:
         return [max(block[1] for block, _ in rows)] * len(side.sites)
 
     def trained(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[tuple[dict[str, Array], int]]:
-        """What networks gave, along the first axis, and how many they are: group by group."""
+        """What networks gave, along the first axis, and how many they are: group by group.
+
+        Where time flows, steps that suit one network can be too long for another whose kernels are larger: a
+        group that runs away, and what follows, takes steps of half the length, until there are MOST.
+        """
+        networks = self
         for batch in self.batches(seeds):
-            yield self.train_together(batch), len(batch)
+            while True:
+                try:
+                    found = networks.train_together(batch)
+                    break
+                except Diverged:
+                    if networks.counts is None or 2 * max(networks.counts) > MOST:
+                        raise
+                    networks = networks.halved()
+            yield found, len(batch)
 
     def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:
         """With steps between recorded times about as long as ``tolerance`` allows one network."""
@@ -470,8 +483,8 @@ class Plan:
         self.network.compute(state)
         counts, count = [], 1
         for step, (time, end) in enumerate(pairwise(times)):
-            state.step, before = step + 1, state.copied()
-            coarse, error = None, np.inf
+            state.step = step + 1  # what follows is no start: the fields of step 0 are kept
+            before, coarse, error = state.copied(), None, np.inf
             while True:
                 fine = before.copied()
                 fine.time = time
