@@ -337,7 +337,7 @@ class _Limit(_Rows):
     def noise(self) -> Iterator[Eq]:
         for u in self.cross.theory.sources:
             name, value = str(u.symbol.func), self.reader.series(self.cross.own(S(u.covariance)))[0]
-            if name in self.singles and any(r.index == ell for r in u.ranges):
+            if name in self.singles and u.layers:
                 pair = u.symbol.func(tau, *u.symbol.args[1:]) * u.symbol.func(tau_, *u.partner.args[1:])
                 value = DiracDelta(tau - tau_) * value
             else:

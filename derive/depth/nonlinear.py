@@ -60,7 +60,7 @@ class _Effective:
     def __init__(self, theory: Theory) -> None:
         self.whole = theory
         self.averages: dict[str, OrderParameter] = {}
-        families = [q for q in theory.equations if any(r.index == ell for r in q.ranges)]
+        families = [q for q in theory.equations if q.layers]
         stream = {q.lhs.args[0] - near.args[0]: q for q in families if (near := neighbour(q)) is not None}
         inner = [q for q in families if neighbour(q) is None]
         own = [q for q in inner if any(x.kind == "source" for x in q.terms)]

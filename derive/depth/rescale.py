@@ -178,7 +178,7 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
     families = [u for u in theory.sources if u.ranges]
     if len(families) != 2:
         raise NotApplicable("Gamma needs one forward and one backward family of sources")
-    fields = [e.name for e in theory.equations if any(r.index == ell for r in e.ranges)]
+    fields = [e.name for e in theory.equations if e.layers]
     if len(fields) != 2:
         raise NotApplicable(f"one field upwards and one downwards are needed; there are {fields}")
     shifts = {str(u.symbol.func): ell - u.symbol.args[0] for u in families}

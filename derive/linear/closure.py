@@ -361,7 +361,7 @@ def _eq(lhs: Expr, rhs: Expr) -> Eq:
 
 def _at_ell(e: Equation) -> Equation:
     """A family written for the layer ``ell``: an equation of ``h(ell + 1)`` moved."""
-    shift = e.symbol.args[0] - ell if any(r.index == ell for r in e.ranges) else S.Zero
+    shift = e.symbol.args[0] - ell if e.layers else S.Zero
     ranges = (IndexRange(ell, r.lower + shift, r.upper + shift) if r.index == ell else r for r in e.ranges)
     return replace(e.subs(ell, ell - shift), ranges=tuple(ranges)) if shift != 0 else e
 

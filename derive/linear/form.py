@@ -85,11 +85,6 @@ class Row(Equation):
         return self.sources[0].field
 
     @property
-    def layers(self) -> IndexRange | None:
-        """The range of the layer index, if the equation holds for a family of layers."""
-        return next((r for r in self.ranges if r.index == ell), None)
-
-    @property
     def indices(self) -> tuple[IndexRange, ...]:
         """The sample-like indices."""
         return tuple(r for r in self.ranges if r.index != ell)

@@ -20,7 +20,7 @@ from sympy import Add, Eq, Expr, Function, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.symbols import ell, s, t
+from derive.calculus.symbols import s, t
 from derive.depth.balance import (
     ONE,
     ORDER_ONE,
@@ -241,7 +241,7 @@ class Ladder:
 
 def ladder(theory: Theory) -> Ladder:
     """Read these off a theory.  Raises :class:`NotApplicable` if it has not one stream up and one down."""
-    families = [e for e in theory.equations if any(r.index == ell for r in e.ranges)]
+    families = [e for e in theory.equations if e.layers]
     found = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
     if set(found) != {1, -1}:
         raise NotApplicable("the theory has not one residual stream upwards and one downwards")

@@ -56,7 +56,7 @@ from derive.linear.form import Action, Row, linear_form
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
 from derive.theory.families import families
-from derive.theory.unfold import covariance
+from derive.theory.unfold import covariance, ends
 
 Form = dict[AppliedUndef, Any]
 """A field as ``sum of coefficient * source``."""
@@ -83,13 +83,13 @@ class Unrolled:
             raise NotApplicable("the first step of a flow is infinitely small: give the rule as exact steps")
         joined = families(theory)
         self.theory = theory
-        self.rows = linear_form(theory, [*_ends(theory.equations), *joined.equations]).rows
-        self.parameters = [*_ends(theory.order_parameters), *theory.order_parameters]
-        self.sources = [*_ends(theory.sources), *joined.sources]
+        self.rows = linear_form(theory, [*ends(theory.equations), *joined.equations]).rows
+        self.parameters = [*ends(theory.order_parameters), *theory.order_parameters]
+        self.sources = [*ends(theory.sources), *joined.sources]
         self.base = {(b.name, b.lhs.args[0]): b for b in joined.base_cases}
         self.fields = {r.name for r in self.rows}
         self.source_names = {str(x.func) for u in self.sources for x in (u.symbol, u.partner)}
-        self.layered = {q.name for q in self.parameters if _is_family(q)}
+        self.layered = {q.name for q in self.parameters if q.layers}
         self.names = {q.name for q in self.parameters}
         self.forms: dict[AppliedUndef, Form] = {}
         self.values: dict[AppliedUndef, Any] = {}
@@ -228,14 +228,6 @@ def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
     """Are these fields of the same unit?"""
     ours, theirs = (theory.program.field_of(str(x.func)) for x in (one, other))
     return bool(ours and theirs and ours.population == theirs.population and one.args[:-1] == other.args[:-1])
-
-
-def _is_family(item: Any) -> bool:
-    return any(r.index == ell for r in item.ranges)
-
-
-def _ends(items: tuple[Any, ...]) -> list[Any]:
-    return [x for x in items if not _is_family(x)]
 
 
 # -- a depth that is a number -------------------------------------------------------------------------------

@@ -108,8 +108,24 @@ def _equal(one: Expr, other: Expr) -> bool:
     return bool((one - other).expand() == 0)
 
 
+class Stated(Mapped):
+    """What a theory states of a ``symbol``, for all indices in ``ranges``."""
+
+    ranges: tuple[IndexRange, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of what it is about, such as ``h``, ``u`` or ``Phi``."""
+        return str(self.symbol.func)  # type: ignore[attr-defined]
+
+    @property
+    def layers(self) -> IndexRange | None:
+        """The range of the layer index of a family; None of a single member."""
+        return next((r for r in self.ranges if r.index == ell), None)
+
+
 @dataclass(frozen=True)
-class Equation(Mapped):
+class Equation(Stated):
     """``lhs = sum of terms``, for all indices in ``ranges``."""
 
     lhs: Expr
@@ -131,11 +147,6 @@ class Equation(Mapped):
         """What the equation determines, with its indices."""
         return min(self.lhs.atoms(AppliedUndef), key=str)
 
-    @property
-    def name(self) -> str:
-        """The name of the field that the equation determines."""
-        return str(self.symbol.func)
-
     def map(self, fun: Fun) -> Equation:
         """The equation with ``fun`` applied to every expression."""
         return replace(super().map(fun), terms=tuple(x.rewrite(fun) for x in self.terms))
@@ -149,7 +160,7 @@ class Equation(Mapped):
 
 
 @dataclass(frozen=True)
-class Source(Mapped):
+class Source(Stated):
     """A Gaussian field: ``<symbol partner> = covariance``, zero with every other source.
 
     ``partner`` is the same field (or, for cross-correlated pairs, another) at the primed indices.
@@ -161,18 +172,13 @@ class Source(Mapped):
     ranges: tuple[IndexRange, ...] = ()
     matrix: str = ""
 
-    @property
-    def name(self) -> str:
-        """Its name, such as ``u``."""
-        return str(self.symbol.func)
-
     def _repr_latex_(self) -> str:
         pair = f"{latex(self.symbol)} {latex(self.partner)}"
         return rf"$\displaystyle \langle {pair} \rangle = {latex(self.covariance)}$"
 
 
 @dataclass(frozen=True)
-class OrderParameter(Mapped):
+class OrderParameter(Stated):
     """A deterministic function of the theory and its definition as an average.
 
     ``kind`` is ``correlation`` or ``response``; ``causal`` says of a response whether it vanishes for ``s >
@@ -184,11 +190,6 @@ class OrderParameter(Mapped):
     kind: str
     ranges: tuple[IndexRange, ...] = ()
     causal: str = ""
-
-    @property
-    def name(self) -> str:
-        """Its name, such as ``Phi``."""
-        return str(self.symbol.func)
 
     def _repr_latex_(self) -> str:
         return rf"$\displaystyle {latex(self.symbol)} = {latex(self.definition)}$"
@@ -226,7 +227,7 @@ class TheoryData(Mapped):
             if place is None or e.symbol.args[0] == place:
                 return e
         for e in named:
-            family = next((r for r in e.ranges if r.index == ell and e.symbol.args[0].has(ell)), None)
+            family = e.layers if e.symbol.args[0].has(ell) else None
             if family is not None and place is not None:
                 at = place - e.symbol.args[0] + ell
                 if not ((at - family.upper).is_positive or (family.lower - at).is_positive):

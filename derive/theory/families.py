@@ -91,11 +91,11 @@ class _Search:
 
     def ends(self, items: tuple[Any, ...]) -> Iterator[_End]:
         for family in items:
-            r = _layers(family)
+            r = family.layers
             if r is None or not family.symbol.args[0].has(ell):
                 continue
             rest = tuple(x for x in family.ranges if x is not r)
-            alone = [x for x in items if _layers(x) is None and x.ranges == rest]
+            alone = [x for x in items if x.layers is None and x.ranges == rest]
             for layer in (r.lower - 1, r.upper + 1):
                 shifted = [x.subs(ell, layer) for x in _heads(family)]
                 yield from (_End(family, x, layer) for x in alone if _heads(x) == shifted)
@@ -110,7 +110,7 @@ class _Search:
 
     def outside(self, atom: Expr) -> bool:
         q = self.parameters.get(str(getattr(atom, "func", "")))
-        r = _layers(q) if q is not None else None
+        r = None if q is None else q.layers
         if r is None:
             return False
         return bool((atom.args[0] - r.upper).is_positive or (r.lower - atom.args[0]).is_positive)
@@ -184,10 +184,6 @@ def _key(atom: Expr) -> tuple[str, Expr]:
     return str(atom.func), atom.args[0]
 
 
-def _layers(item: Any) -> IndexRange | None:
-    return next((r for r in item.ranges if r.index == ell), None)
-
-
 def _heads(item: Item) -> list[Expr]:
     return [item.lhs] if isinstance(item, Equation) else [item.symbol, item.partner]
 
@@ -214,7 +210,7 @@ def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
 
 def _reaching(item: Any, layers: list[Expr]) -> Any:
     """A family with ``layers`` added to its range, written for the layer that its left-hand side has."""
-    r = _layers(item)
+    r = item.layers
     if r is None or not layers:
         return item
     lower = r.lower - 1 if r.lower - 1 in layers else r.lower

@@ -155,7 +155,7 @@ def _statements(theory: TheoryData) -> Iterator[tuple[Shape, tuple[Expr, ...]]]:
     for part in _PARTS:
         for x in getattr(theory, part):
             kind = f"{x.kind} {x.causal}" if isinstance(x, OrderParameter) else part
-            layers = next((r for r in x.ranges if r.index == ell), None)
+            layers = x.layers
             shift = {} if layers is None else {ell: ell + layers.lower}
             head = [y for a in _expressions(x)[0].atoms(AppliedUndef) for y in a.args]
             names = {y: Symbol("slot") for y in (*head, *(r.index for r in x.ranges), t, s) if _is_free(y)}

@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef, Derivative
 from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import addends, all_apart, bound, factors, match, over, put, settled, unused
-from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, s, t
 from derive.theory.applications import computed_now, reaches
 from derive.theory.data import Equation, Source, TheoryData
 from derive.theory.families import families
@@ -189,8 +189,8 @@ class _Unfolder:
     def __init__(self, theory: TheoryData) -> None:
         self.theory, joined = theory, families(theory)
         # ends first: at its own layer an end is found before the family that it was joined to
-        self.sources = (*_ends(self.theory.sources), *joined.sources)
-        self.equations = (*_ends(self.theory.equations), *joined.equations)
+        self.sources = (*ends(self.theory.sources), *joined.sources)
+        self.equations = (*ends(self.theory.equations), *joined.equations)
         self.names = frozenset(str(x.func) for u in self.sources for x in (u.symbol, u.partner))
         self.moving = self.names | {e.name for e in self.equations}
         self.random = self.moving | {x.name for x in self.theory.program.attributes}
@@ -352,8 +352,9 @@ class _Unfolder:
         return None
 
 
-def _ends(items: tuple[Any, ...]) -> list[Any]:
-    return [x for x in items if not any(r.index == ell for r in x.ranges)]
+def ends(items: Iterable[Any]) -> list[Any]:
+    """Those that stand alone and are no families of layers."""
+    return [x for x in items if x.layers is None]
 
 
 def _subject(e: Equation) -> Any:

@@ -99,7 +99,7 @@ def read(theory: Theory) -> Site:
             "with equations for h, z and g, such as mlp"
         )
     deep = len(names) > 3
-    families = {e.name for e in theory.equations if _is_family(e)}
+    families = {e.name for e in theory.equations if e.layers}
     if deep and (not {"h", "z"} <= families or sympify(theory.program.depth).is_Integer):
         raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
     return _Reader(theory, deep).site()
@@ -130,7 +130,7 @@ class _Reader:
     def family(self, name: str) -> Equation:
         """The equation of ``name`` of the family, or the only one."""
         found = [e for e in self.theory.equations if e.name == name]
-        return next(filter(_is_family, found), found[0])
+        return next((e for e in found if e.layers), found[0])
 
     def activation(self) -> Lambda:
         """phi, read off ``f = <phi(h) z>/gamma0``; Phi must be its correlation and g its slope times z."""
@@ -161,7 +161,7 @@ class _Reader:
     def source(self, name: str) -> Neighbour:
         """The kernel that is the covariance of a source."""
         found = [u for u in self.theory.sources if str(u.symbol.func) == name]
-        u = next(filter(_is_family, found), found[0] if found else None)
+        u = next((u for u in found if u.layers), found[0] if found else None)
         if u is None:
             raise NotApplicable(f"no source {name}")
         kernel = self.kernel(u.covariance, u.symbol.args[0])
@@ -225,7 +225,7 @@ class _Reader:
         joined = families(self.theory)
         items: tuple[Equation | Source, ...] = (*joined.equations, *joined.sources)
         for x in items:
-            if not _is_family(x):
+            if not x.layers:
                 raise NotApplicable(f"{x.symbol} does not continue its family of layers")
         return {(x.name, x.lhs.args[0]): x.rhs for x in joined.base_cases}
 
@@ -251,10 +251,6 @@ class _Reader:
         given = Mul(*[f for f in factors if f not in own])
         (layers,) = term.over or (None,)
         return Summand(tuple((str(f.func), f.args[0]) for f in own), given, layers)
-
-
-def _is_family(item: Equation | Source) -> bool:
-    return any(r.index == ell for r in item.ranges)
 
 
 def _alike(a: Expr, b: Expr) -> bool:
