@@ -7,7 +7,9 @@ balance at, and the limit of the rescaled system is taken as for blocks of one l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sympy import Add, Eq, Expr, Integral, KroneckerDelta, S, Sum, sympify
 from sympy.core.function import AppliedUndef
@@ -20,7 +22,7 @@ from derive.depth.infinite import LayerTime, Scaling, aligned, layer_time
 from derive.depth.layers import neighbour, tau, tau_
 from derive.depth.rescale import ends_apart, in_units
 from derive.linear.propagators import CrossLayer, k
-from derive.theory import Equation, Theory
+from derive.theory import Equation, Source, Theory
 
 
 @dataclass(frozen=True)
@@ -53,15 +55,14 @@ def without_silent(theory: Theory) -> Theory:
     def speaks(e: Expr) -> bool:
         return not any(str(a.func) in silent for a in e.atoms(AppliedUndef))
 
-    return replace(
-        theory,
-        equations=tuple(
-            replace(e, terms=tuple(x for x in e.terms if speaks(x.expr) and without_empty(x.expr) != 0))
-            for e in theory.equations
-        ),
-        sources=tuple(u for u in theory.sources if speaks(u.symbol)),
-        order_parameters=tuple(q for q in theory.order_parameters if speaks(q.definition)),
-    )
+    def spoken(x: Any) -> Iterator[Any]:
+        if isinstance(x, Equation):
+            kept = tuple(y for y in x.terms if speaks(y.expr) and without_empty(y.expr) != 0)
+            yield replace(x, terms=kept)
+        elif speaks(x.symbol if isinstance(x, Source) else x.definition):
+            yield x
+
+    return theory.each(spoken)
 
 
 def within_blocks(cross: CrossLayer) -> CrossLayer:

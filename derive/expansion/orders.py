@@ -23,9 +23,10 @@ derivative along the right-hand side it is exp(eta L); comparing powers of eta g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from sympy import (
     Add,
@@ -271,15 +272,13 @@ class Expander(Expressions):
         sources = tuple(x for u in self.theory.sources for x in self.source(u))
         pushed = {_place(x.source) for q in self.theory.responses() for x in q.definition.atoms(Response)}
         live = pushed | {_place(x) for u in sources for x in (u.symbol, u.partner)}
-        equations = tuple(x for e in self.theory.equations for x in self.equation(e, live))
-        return replace(
-            self.theory,
-            sources=sources,
-            equations=equations,
-            order_parameters=tuple(x for q in self.theory.order_parameters for x in self.parameter(q)),
-            scalars=tuple(x for e in self.theory.scalars for x in self.equation(e, live)),
-            observables=(),
-        )
+
+        def orders(x: Any) -> Iterable[Any]:
+            if isinstance(x, Source):
+                return [x]
+            return self.equation(x, live) if isinstance(x, Equation) else self.parameter(x)
+
+        return replace(self.theory, sources=sources, observables=()).each(orders)
 
     def equation(self, e: Equation, live: set[Place]) -> Iterator[Equation]:
         """Its orders; ``live`` are the sources that are left."""

@@ -23,7 +23,7 @@ from sympy import Add, Dummy, Expr, S, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.symbols import ell, gamma0
+from derive.calculus.symbols import gamma0
 from derive.errors import NotApplicable
 from derive.expansion.orders import Coefficients, Expander, TheorySeries, named
 from derive.linear.form import linear_form
@@ -261,18 +261,11 @@ def order_of(a: AppliedUndef) -> int:
 def _known(theory: Theory) -> Theory:
     """Without equations and parts that are made of what is not known."""
 
-    def known(e: Expr) -> bool:
-        return not sympify(e).has(UNKNOWN)
+    def known(x: Any) -> bool:
+        made = x.covariance if isinstance(x, Source) else x.rhs if isinstance(x, Equation) else S.Zero
+        return not sympify(made).has(UNKNOWN)
 
-    def all_of(items: tuple[Equation, ...]) -> tuple[Equation, ...]:
-        return tuple(e for e in items if known(e.rhs))
-
-    return replace(
-        theory,
-        sources=tuple(u for u in theory.sources if known(u.covariance)),
-        equations=all_of(theory.equations),
-        scalars=all_of(theory.scalars),
-    )
+    return theory.each(lambda x: [x] if known(x) else [])
 
 
 Place = tuple[str, Expr | None]
@@ -290,13 +283,7 @@ class Made:
 
     def __init__(self, theory: Theory, random: frozenset[str]) -> None:
         self.whole, self.random = theory, random
-        items: tuple[Any, ...] = (
-            *theory.sources,
-            *theory.equations,
-            *theory.scalars,
-            *theory.order_parameters,
-        )
-        self.families = any(r.index == ell for x in items for r in x.ranges)
+        self.families = any(x.layers for x in theory.stated())
         self.fields: dict[Place, set[Place]] = {self.place(e.symbol): set() for e in theory.equations}
         self.names = {*random, *(e.name for e in theory.scalars), *(q.name for q in theory.order_parameters)}
         self.pairs: set[tuple[Place, Place]] = {(GIVEN, GIVEN)}
@@ -367,24 +354,15 @@ class Made:
     def theory(self) -> Theory:
         """Without what vanishes."""
 
-        def all_of(items: tuple[Equation, ...]) -> tuple[Equation, ...]:
-            return tuple(
-                replace(e, terms=tuple(y for x in e.terms if (y := self.term(x)) is not None))
-                for e in items
-                if self.place(e.symbol) in self.there
-            )
+        def left(x: Any) -> Iterator[Any]:
+            if isinstance(x, Source):
+                if (c := self.kept(x.covariance)) != 0:
+                    yield replace(x, covariance=c)
+            elif self.place(x.symbol) in self.there:
+                kept = (y for z in getattr(x, "terms", ()) if (y := self.term(z)) is not None)
+                yield replace(x, terms=tuple(kept)) if isinstance(x, Equation) else x
 
-        return replace(
-            self.whole,
-            sources=tuple(
-                replace(u, covariance=c) for u in self.whole.sources if (c := self.kept(u.covariance)) != 0
-            ),
-            equations=all_of(self.whole.equations),
-            order_parameters=tuple(
-                q for q in self.whole.order_parameters if self.place(q.symbol) in self.there
-            ),
-            scalars=all_of(self.whole.scalars),
-        )
+        return self.whole.each(left)
 
     def term(self, x: Term) -> Term | None:
         """A term with what is left of it."""

@@ -12,7 +12,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import normal_form
 from derive.calculus.symbols import IndexRange, L, ell, s, t
-from derive.theory.data import Equation, OrderParameter, Source, TheoryData
+from derive.theory.data import STATED, Equation, OrderParameter, Source, TheoryData
 from derive.theory.names import Order, symmetric
 
 
@@ -73,14 +73,8 @@ class _Item:
 
 def _stated(theory: TheoryData) -> list[tuple[str, Any]]:
     """Every equation, source and order parameter, with what it is called."""
-    stated: dict[str, tuple[Any, ...]] = {
-        "equation": theory.equations,
-        "scalar": theory.scalars,
-        "observable": theory.observables,
-        "source": theory.sources,
-        "parameter": theory.order_parameters,
-    }
-    return [(label, x) for label, items in stated.items() for x in items]
+    labels = ("equation", "scalar", "observable", "source", "parameter")
+    return [(label, x) for label, part in zip(labels, STATED, strict=True) for x in getattr(theory, part)]
 
 
 def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:

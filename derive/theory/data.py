@@ -6,7 +6,7 @@ definitions, and for each term where it came from.  Printing, expansion, limits 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
@@ -195,6 +195,10 @@ class OrderParameter(Stated):
         return rf"$\displaystyle {latex(self.symbol)} = {latex(self.definition)}$"
 
 
+STATED = ("equations", "scalars", "observables", "sources", "order_parameters")
+"""Where a theory holds what it states."""
+
+
 @dataclass(frozen=True)
 class TheoryData(Mapped):
     """The equations of the mean-field theory of a program, to be looked up, mapped and taken at a depth."""
@@ -250,7 +254,7 @@ class TheoryData(Mapped):
         items = (*self.equations, *self.scalars, *self.observables)
         whole = [x for e in items for x in (e.lhs, e.rhs)] + [u.covariance for u in self.sources]
         whole += [q.definition for q in self.order_parameters]
-        every: tuple[Any, ...] = (*items, *self.sources, *self.order_parameters)
+        every = self.stated()
         bounds = [x for e in every for r in e.ranges for x in (r.lower, r.upper)]
         indices = {t, s, ell} | {r.index for e in every for r in e.ranges}
         free = {x for e in (*whole, *bounds) for x in sympify(e).free_symbols}
@@ -276,11 +280,23 @@ class TheoryData(Mapped):
     def at_depth(self, depth: int) -> Self:
         """The theory of a network with ``depth`` hidden layers: families become their members."""
         layers = layer_count(depth)
-        parts = ("sources", "equations", "order_parameters", "scalars", "observables")
-        unrolled: dict[str, Any] = {
-            k: tuple(x for item in getattr(self, k) for x in _members(_put(item, L, layers))) for k in parts
-        }
-        return replace(self, program=self.program.map(lambda e: e.subs(L, layers)), **unrolled)
+        program = self.program.map(lambda e: e.subs(L, layers))
+        return replace(self.each(lambda x: _members(_put(x, L, layers))), program=program)
+
+    def stated(self) -> tuple[Any, ...]:
+        """Every equation, source and order parameter."""
+        return tuple(x for part in STATED for x in getattr(self, part))
+
+    def each(self, change: Callable[[Any], Iterable[Any]]) -> Self:
+        """The theory with what ``change`` makes of every equation, source and order parameter in its place.
+
+        >>> from derive import mean_field, mlp
+        >>> theory = mean_field(mlp(2))
+        >>> len(theory.equations), len(theory.each(lambda x: [x] if x.name != "h" else []).equations)
+        (4, 2)
+        """
+        parts: dict[str, Any] = {k: tuple(y for x in getattr(self, k) for y in change(x)) for k in STATED}
+        return replace(self, **parts)
 
 
 def _members(item: Any) -> Iterator[Any]:

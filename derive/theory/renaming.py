@@ -20,7 +20,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import normal_form, rewritten
 from derive.calculus.symbols import L, ell, s, t
 from derive.theory.compare import compare
-from derive.theory.data import Equation, OrderParameter, Source, TheoryData
+from derive.theory.data import STATED, Equation, OrderParameter, Source, TheoryData
 
 Colours = dict[str, int]
 Shape = tuple[Any, ...]
@@ -100,23 +100,16 @@ class _Reading:
         plain = _plain(theory)
         statements, roles = tuple(_statements(plain)), _roles(plain)
         if parameters:
-            fixed = {ell, t, s} | {r.index for x in _items(plain) for r in x.ranges}
+            fixed = {ell, t, s} | {r.index for x in plain.stated() for r in x.ranges}
             found = {x for _, es in statements for e in es for x in e.free_symbols} - fixed
             roles |= {x.name: ("parameter",) for x in found if not x.name.startswith("slot")}
         return cls(plain, roles, statements)
 
 
-_PARTS = ("equations", "scalars", "observables", "sources", "order_parameters")
-
-
-def _items(theory: TheoryData) -> tuple[Any, ...]:
-    return tuple(x for k in _PARTS for x in getattr(theory, k))
-
-
 def _plain(theory: TheoryData) -> TheoryData:
     """Without where terms came from, and with indices that differ in nothing but their names."""
     bound = {lim[0] for e in _everything(theory) for y in e.atoms(Sum, Integral) for lim in y.limits}
-    indices = bound | {r.index for x in _items(theory) for r in x.ranges}
+    indices = bound | {r.index for x in theory.stated() for r in x.ranges}
     same = {x: Symbol(x.name, integer=True, positive=True) for x in indices if x.is_integer and x != ell}
     same |= {x: Symbol(x.name, nonnegative=True) for x in indices if not x.is_integer}
 
@@ -134,14 +127,13 @@ def _mapped(theory: TheoryData, fun: Fun, last: Fun = lambda x: x) -> TheoryData
 
     def moved(x: Any) -> Any:
         x = x.map(fun)
-        return last(replace(x, ranges=tuple(r.renamed(fun(r.index)) for r in x.ranges)))
+        return [last(replace(x, ranges=tuple(r.renamed(fun(r.index)) for r in x.ranges)))]
 
-    changed: dict[str, Any] = {k: tuple(map(moved, getattr(theory, k))) for k in _PARTS}
-    return replace(theory, **changed)
+    return theory.each(moved)
 
 
 def _everything(theory: TheoryData) -> list[Expr]:
-    return [e for x in _items(theory) for e in _expressions(x)]
+    return [e for x in theory.stated() for e in _expressions(x)]
 
 
 def _expressions(x: Any) -> tuple[Expr, ...]:
@@ -152,7 +144,7 @@ def _expressions(x: Any) -> tuple[Expr, ...]:
 
 def _statements(theory: TheoryData) -> Iterator[tuple[Shape, tuple[Expr, ...]]]:
     """Every equation, covariance and definition, with its kind and the indices it holds for."""
-    for part in _PARTS:
+    for part in STATED:
         for x in getattr(theory, part):
             kind = f"{x.kind} {x.causal}" if isinstance(x, OrderParameter) else part
             layers = x.layers
