@@ -33,6 +33,11 @@ eta = Symbol("eta", positive=True)
 """The learning rate."""
 
 
+def primed(index: Symbol) -> Symbol:
+    """The partner of an index in a two-point function: alpha for mu, ``x_`` for any other ``x``."""
+    return alpha if index == mu else Symbol(f"{index.name}_", **index.assumptions0)
+
+
 @dataclass(frozen=True)
 class IndexRange:
     """``index`` runs over the integers ``lower..upper``, both included; both may be symbolic."""

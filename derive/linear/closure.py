@@ -17,13 +17,12 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import match, placed
-from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Row, linear_form
 from derive.linear.operators import J, Kernel, coefficient, matrix, operator, operator_latex, size, solve_for
 from derive.theory import Equation, OrderParameter, Source, Theory
 from derive.theory.families import families
-from derive.theory.names import primed
 
 NAMES = {"h": "C", "h_y": "C", "p": "C_p", "g": "D"}
 """Names of the kernel by which each field depends on the past of the other one."""

@@ -16,29 +16,21 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import over
-from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
+from derive.calculus.symbols import IndexRange, alpha, ell, mu, primed, s, t
 from derive.errors import NotApplicable
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
-from derive.theory.names import primed
-
-
-def primed_free(x: Expr, taken: set[Expr]) -> Expr:
-    """A name for an index made by priming until it is free."""
-    y = primed(primed(x)) if x == mu else primed(x)
-    return y if y not in taken else primed_free(y, taken)
+from derive.theory.names import primed_apart
 
 
 def tidy_sums(e: Expr) -> Expr:
     """Pull constants out of sums, and give each summed index the first free name."""
     taken = e.free_symbols
-    name = alpha if alpha not in taken else primed_free(alpha, taken)
+    name = alpha if alpha not in taken else primed_apart(alpha, taken)
 
     def tidy(x: Sum) -> Expr:
         (index, lower, upper), parts = x.limits[0], []
         for y in Add.make_args(x.function.expand()):
-            fixed, moving = (
-                Mul(*[z for z in Mul.make_args(y) if z.has(index) is has]) for has in (False, True)
-            )
+            fixed, moving = y.as_independent(index, as_Add=False)
             own = index
             if name not in moving.free_symbols and not moving.has(Sum):
                 moving, own = moving.xreplace({index: name}), name

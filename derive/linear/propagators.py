@@ -25,13 +25,12 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, delta
 from derive.calculus.sums import all_apart, binding, factors, is_at, rewritten, without_empty
-from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
 from derive.linear.operators import Kernel, T, matrix, operator, size, solve_for
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
-from derive.theory.names import primed
 
 E = TypeVar("E", Eq, Equation)
 

@@ -24,7 +24,7 @@ from typing import Any
 from sympy import Add, Dummy, Expr, KroneckerDelta, Mul, Pow, S, Sum, Symbol, Tuple, factor_terms, sqrt
 from sympy.core.function import AppliedUndef, Derivative, Function, Subs
 
-from derive.calculus.symbols import IndexRange, alpha, ell, expression, mu, t
+from derive.calculus.symbols import IndexRange, ell, expression, mu, primed, t
 from derive.errors import ProgramError
 from derive.program.program import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
@@ -417,7 +417,7 @@ class Gradients:
                 continue
             name = r.index
             while name in used:
-                name = _other(name)
+                name = primed(name)
             names[x] = name
             used.add(name)
             if value.has(x):
@@ -565,15 +565,15 @@ class Gradients:
                 continue
             layer = self._on_axis(name) and use.by.args[0].has(x)
             kept = layer or (self.output is None and r.index != mu)
-            rename[x] = r.index if kept else _other(r.index)
+            rename[x] = r.index if kept else primed(r.index)
             run = IndexRange(rename[x], r.lower, r.upper)
             if layer:
                 last.append(run)
             else:
                 first.append((use.by.args.index(x) if x in use.by.args else len(use.by.args), run))
         for i, x in enumerate(self._extra(name)):
-            rename[x] = _other(x)
-            first.append((len(use.by.args) - 1 + i, replace(self.range_of(x), index=_other(x))))
+            rename[x] = primed(x)
+            first.append((len(use.by.args) - 1 + i, replace(self.range_of(x), index=primed(x))))
         return rename, (*(r for _, r in sorted(first, key=lambda x: x[0])), *last)
 
 
@@ -615,11 +615,6 @@ def _linear(e: Expr, atom: Expr) -> bool:
     body = e.subs(atom, x)
     slope = _slope(body, x)
     return not slope.has(x) and slope * x - body == 0
-
-
-def _other(x: Symbol) -> Symbol:
-    """The name of an index that is summed over where it would stand for another one."""
-    return alpha if x == mu else Symbol(f"{x.name}_", **x.assumptions0)
 
 
 def _plain(e: Expr, runs: dict[Dummy, IndexRange]) -> Expr:

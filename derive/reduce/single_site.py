@@ -17,13 +17,12 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
 from derive.calculus.sums import all_apart, binding, defined, drawn_out, over, placed, rewritten
-from derive.calculus.symbols import P, t
+from derive.calculus.symbols import P, primed, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
 from derive.reduce.memoryless import Motion, motions
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, Theory
-from derive.theory.names import primed
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from sympy import Derivative, Dummy, Expr, Function, Integral, KroneckerDelta, M
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import ProgramError
 from derive.program.program import Definition, Program, gaussian, member
 from derive.program.training import Outer, TrainedMatrix, TrainedVector, entry_covariance
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
 from derive.theory.data import Equation, Term
-from derive.theory.names import Registry, Vector, primed, primed_apart, vector
+from derive.theory.names import Registry, Vector, primed_apart, vector
 
 Key = tuple[str, bool, Expr]
 

@@ -16,18 +16,13 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import rewritten
-from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
+from derive.calculus.symbols import IndexRange, ell, mu, primed, s, t
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
 from derive.program.words import Field, GivenVector
 from derive.theory.data import OrderParameter
 
 k = Symbol("k", integer=True, positive=True)
-
-
-def primed(index: Symbol) -> Symbol:
-    """The partner of an index in a two-point function: alpha for mu, ``x_`` for any other ``x``."""
-    return alpha if index == mu else Symbol(f"{index.name}_", **index.assumptions0)
 
 
 def primed_apart(index: Symbol, taken: Iterable[Symbol]) -> Symbol:

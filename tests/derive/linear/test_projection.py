@@ -12,10 +12,10 @@ from sympy import Function, Integral, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
+from derive.calculus.symbols import primed
 from derive.errors import NotApplicable
 from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.theory import Term
-from derive.theory.names import primed
 from tests.derive.once import error_projected, mean_field, mlp
 
 Delta, G, K_x, b, g, h, p, q, r, u, u_p = (
