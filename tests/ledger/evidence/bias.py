@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.derive.once import mlp
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
-from tests.ledger.evidence.edited import CLOSE, Experiment, edited, right, worst
+from tests.ledger.evidence.edited import CLOSE, Experiment, edited, off, right, worst
 from tests.ledger.evidence.lab import EXACT, derivative
 
 Array = NDArray[np.float64]
@@ -29,6 +31,7 @@ def networks_with_biases() -> Evidence:
         "Networks with trained biases agree with the derived theory, and with (H.3) put in its place.",
         right("biases, L = 2", TRAINED, measured),
         agrees("(H.3) put in: largest z", worst(measured, TRAINED.solved(theory)), CLOSE),
+        off("no biases", TRAINED, measured, replace(TRAINED, program=mlp(2, "tanh")).theory()),
     )
 
 

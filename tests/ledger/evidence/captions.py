@@ -68,7 +68,7 @@ def _end(name: str, ours: Array, nets: Array, ratio: float, y: Array) -> list[Fi
             found.append(agrees(f"{what}, {name}: last output", np.abs(f[-1]).max(), small))
             off = np.abs(rate - predicted).max()
             found.append(agrees(f"{what}, {name}: rate of decay minus the unit's", off, 1e-3))
-            found.append(contradicts(f"{what}, {name}: rate of decay", rate.max(), 1e-3))
+            found.append(contradicts(f"{what}, {name}: rate of decay, 0 as printed", rate.max(), 1e-3))
         else:
             found.append(contradicts(f"{what}, {name}: last output", np.abs(f[-1]).min(), small))
             found.append(agrees(f"{what}, {name}: rate of decay", np.abs(rate).max(), 1e-6))

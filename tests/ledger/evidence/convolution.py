@@ -209,6 +209,7 @@ def filter_velocity() -> Evidence:
         "convolution:filter_velocity",
         "gamma^2 times the gradient of the outputs is the printed sum over positions and samples.",
         agrees("gradient minus (G.3)", float(np.max(np.abs(flow - printed))), EXACT),
+        contradicts("with phi(h_{a-b})", float(np.max(np.abs(flow - printed[::-1]))), EXACT),
     )
 
 
@@ -239,7 +240,11 @@ def driven_fields() -> Evidence:
         agrees("h minus memory minus chi", float(np.max(np.abs(chi - net.h2(after.h1(x[0]))))), EXACT),
         agrees("z minus memory minus xi", float(np.max(np.abs(z - backward - xi))), EXACT),
         contradicts(
-            "z minus memory with phi(h) at t, minus xi", float(np.max(np.abs(z - timeless - xi))), EXACT
+            "(G.4): z minus memory with phi(h) at t, minus xi",
+            float(np.max(np.abs(z - timeless - xi))),
+            EXACT,
         ),
-        contradicts("h minus memory minus chi as printed", float(np.max(np.abs(chi - printed))), EXACT),
+        contradicts(
+            "(G.4 text): h minus memory minus chi as printed", float(np.max(np.abs(chi - printed))), EXACT
+        ),
     )

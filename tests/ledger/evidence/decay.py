@@ -128,7 +128,7 @@ def collapse() -> Evidence:
         findings.append(agrees(f"output at rest minus derived, lambda = {decay}", out - feasible, 1e-6))
         if not survives:
             findings.append(agrees("output at rest, lambda > gamma0 y sqrt(K)", out, 1e-6))
-            findings.append(contradicts("output at the start of the comparison", net.largest, 1e-3))
+            findings.append(contradicts("output lost until then", net.largest - out, 1e-3))
     return conclude(
         "decay:collapse",
         "A linear network with gamma0 = 1.5 keeps its output for lambda = 0.5 and loses it for lambda = "

@@ -38,6 +38,7 @@ from tests.ledger.evidence.layers import (
 
 SOURCE = "depth2023"
 DEPTH, STEPS = 4, 3
+DEPTHS = (4, 8, 16, 32)
 WIDTHS = ((128, 800), (256, 400))
 INPUTS, TARGETS = (1.0, 0.6, 0.8), (0.9, -0.4, 0.7)
 Z = 4.0
@@ -106,25 +107,33 @@ def recursions() -> Evidence:
 @lru_cache(maxsize=1)
 def _deep() -> tuple[list[Solution], list[Solution]]:
     cross = gamma_c_recursion(mean_field(depth_program()))
-    finite = [solve_layers(cross, d, 2, {}, KNOWN) for d in (4, 8, 16, 32)]
+    finite = [solve_layers(cross, d, 2, {}, KNOWN) for d in DEPTHS]
     limit = layer_time(cross)
-    return finite, [solve_layer_time(limit, n, 2, {}, KNOWN) for n in (4, 8, 16, 32)]
+    return finite, [solve_layer_time(limit, n, 2, {}, KNOWN) for n in DEPTHS]
 
 
 def infinite_depth() -> Evidence:
-    """Prop. 4.4: finite depth approaches the integral equations like 1/L."""
+    """Prop. 4.2, 4.4: finite depth approaches the integral equations like 1/L; f_1 by hand (11)."""
     finite, grids = _deep()
     value = extrapolated([x["f"] for x in grids])
     gaps = [float(np.max(np.abs(x["f"] - value))) for x in finite]
     left = float(np.max(np.abs(extrapolated([x["f"] for x in finite]) - value)))
     rates = np.log2(np.array(gaps[:-1]) / np.array(gaps[1:]))
     order = 2 * rates[-1] - rates[-2]
+    hats = [float(np.max(np.abs(x["Gamma_01"]))) / np.sqrt(d) for x, d in zip(finite, DEPTHS, strict=True)]
+    falls = np.log2(np.array(hats[1:]) / np.array(hats[:-1]))
+    power = 2 * falls[-1] - falls[-2]
+    first = TARGETS[0] * INPUTS[0] * INPUTS[1]  # -chi_0 xi_0 xi_1 at f_0 = 0
     return conclude(
         "depth:infinite_depth",
         f"Distance of f to the limit at L = 4, 8, 16, 32: {', '.join(f'{x:.4f}' for x in gaps)}; {left:.1e} "
         f"after extrapolation; order {order:.2f}.",
         agrees("order of 1/L minus 1", order - 1.0, 0.1),
         agrees("extrapolated depth minus limit, over the distance at L = 32", left / gaps[-1], 0.1),
+        agrees("f_1 minus -chi_0 xi_0 xi_1 e", value[1] - np.e * first, 3e-4),
+        contradicts("without Gamma in the bracket, e - 1 for e", value[1] - (np.e - 1) * first, 3e-4),
+        agrees("power of L of a coefficient of hats plus 1/2", power + 0.5, 0.02),
+        contradicts("the same, were it of order one", power, 0.02),
     )
 
 
@@ -147,7 +156,7 @@ def output_kernel() -> Evidence:
 
 def first_step() -> Evidence:
     """11: b, c and f_1 from the printed recursions against the derived theory, for two scalings."""
-    gaps, sizes = [], []
+    gaps, sizes, others = [], [], []
     for a, g in ((Rational(1, 2), Rational(1, 2)), (Rational(3, 4), Rational(1, 4))):
         theory = mean_field(depth_program(alpha=a, gamma=g))
         found = solve_layers(ends_apart(cross_layer(theory)), DEPTH, 2, {}, KNOWN)
@@ -175,6 +184,9 @@ def first_step() -> Evidence:
         gaps.append(f1 - float(found["f"][1]))
         grown = (1 + factor) ** np.arange(DEPTH + 1) * INPUTS[0] ** 2
         gaps += list(found["C_x"][:, 0, 0] - grown)
+        linear = (1 + factor * np.arange(DEPTH + 1)) * INPUTS[0] ** 2
+        others.append(float(np.max(np.abs(found["C_x"][:, 0, 0] - linear))))
+        others.append(max(abs(c[1] + float(found["C_x"][m - 1, 1, 0])) for m in range(1, DEPTH + 1)))
         sizes.append(f1)
     worst = max(abs(x) for x in gaps)
     return conclude(
@@ -182,6 +194,7 @@ def first_step() -> Evidence:
         f"b, c, f_1 and <x_0^l|x_0^l> as printed agree with the recursions to {worst:.0e} at alpha = 1/2 "
         f"and 3/4 (f_1 = {sizes[0]:.4f}, {sizes[1]:.4f}).",
         agrees("worst difference", worst, 1e-12),
+        contradicts("c that stays, and a stream that grows linearly: nearest", min(others), 1e-12),
     )
 
 

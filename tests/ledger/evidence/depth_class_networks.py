@@ -118,6 +118,9 @@ def networks() -> Evidence:
         findings.append(
             agrees(f"worst difference beyond 4 s.e. at ({', '.join(point)}), {rule}", gap, FINITE)
         )
+        if rule == "sgd" and expected[-1] != 0:
+            label = f"({', '.join(point)}): power of what linearisation loses, in standard errors"
+            findings.append(contradicts(label, value[-1] / error[-1], 1.0, by=5))
     return conclude("depth_class_networks:networks", "; ".join(lines) + ".", *findings)
 
 

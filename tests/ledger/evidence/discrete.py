@@ -225,10 +225,13 @@ def tangent_kernel_at_small_steps() -> Evidence:
         f, kernel, error = run.value("f"), run.value("K"), run.value("Delta")
         k = steps // 3
         gained = (f[k + 1] - f[k]) / rate
-        gaps.append(float(np.max(np.abs(gained - kernel[:, :, k, k] @ error[k]))))
+        flow = kernel[:, :, k, k] @ error[k]
+        gaps.append(float(np.max(np.abs(gained - flow))))
     orders = [float(np.log2(a / b)) for a, b in pairwise(gaps)]
     findings.append(agrees("order of the gap in eta minus 1, halved once", orders[0] - 1.0, 0.3))
     findings.append(agrees("order of the gap in eta minus 1, halved twice", orders[1] - 1.0, 0.15))
+    scaled = float(np.max(np.abs(gained - GAMMA**2 * flow)))
+    findings.append(contradicts("with gamma0^2 K, at the smallest rate, over the gap", scaled, gaps[-1]))
     return conclude(
         "discrete:tangent_kernel_at_small_steps",
         f"The output's change per step and rate differs from sum K Delta by {gaps[0]:.3f}, {gaps[1]:.3f}, "

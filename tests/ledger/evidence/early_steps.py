@@ -60,7 +60,10 @@ def memory() -> Evidence:
         ),
         agrees("dropped over kept of the width, minus 4", float(cancel(lost / kept)) - 4, ROUNDING),
         agrees("networks minus solved", measured - solved[STEPS], MANY * error),
-        *[contradicts(f"networks minus {k}", measured - x, error, by=FAR) for k, x in powers.items()],
+        *[
+            contradicts(f"networks minus {k}", measured - x, error, by=FAR)
+            for k, x in zip(("recursion (104 text)", *FORMS), powers.values(), strict=True)
+        ],
     )
 
 

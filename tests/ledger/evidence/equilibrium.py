@@ -161,6 +161,6 @@ def saddle_point() -> Evidence:
         agrees("last step of the extrapolation, L = 2", moved_two, TOLERANCE),
         agrees("derived minus exact, L = 1", saddle_output(1) - one, TOLERANCE),
         agrees("derived minus exact, L = 2", saddle_output(2) - two, TOLERANCE),
-        contradicts("factor 1/2 minus exact, L = 1", half - one, TOLERANCE),
-        contradicts("lambda Phihat minus exact, L = 2", inner - two, TOLERANCE),
+        contradicts("factor 1/2 (K.20 text) minus exact, L = 1", half - one, TOLERANCE),
+        contradicts("lambda Phihat, (K.19), (K.22), (K.23), minus exact, L = 2", inner - two, TOLERANCE),
     )

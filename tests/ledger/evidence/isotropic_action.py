@@ -278,7 +278,7 @@ def conjugate_slopes() -> Evidence:
         "for sites (52)-(55) with the conjugate terms that (51) has.",
         *findings,
         contradicts("last line of (58) as printed", _gap(a, hat, last, at), SLOPE),
-        contradicts("(52)-(55) as printed: line of C_v", _gap(bare, *right["C_v"], at), SLOPE),
+        contradicts("(52), (55) as printed: line of C_v", _gap(bare, *right["C_v"], at), SLOPE),
         contradicts("(53) as printed: line of C_h^1", _gap(bare, *right["C_h^1"], at), SLOPE),
         contradicts("(57) without C_h^0: its line", _gap(empty, *right["C_h^0"], at), SLOPE),
         contradicts("(57) with Z_0 for ln Z_0: line of C_v", _gap(raw, *right["C_v"], at), SLOPE),
@@ -302,13 +302,13 @@ def response_slopes() -> Evidence:
             fixed = e.replace(*swapped[name]) if name in swapped else e
         findings.append(agrees(f"dS/dR, {name}", _gap(a, target, fixed, at), SLOPE))
         if fixed != e:
-            findings.append(contradicts(f"{name} as printed", _gap(a, target, e, at), SLOPE))
+            findings.append(contradicts(f"(59), {name} as printed", _gap(a, target, e, at), SLOPE))
     return conclude(
         "isotropic_action:response_slopes",
         "The averages of (59) must hold chihat^{l+1} with g^{l+1} and xihat^l with h^l: its last four lines "
         "have the hats exchanged. The first line holds with R_vu/alpha in (50), (51), not as printed there.",
         *findings,
-        contradicts("(51) without 1/alpha: line of R_vu", _gap(plain, *lines["R_vu"], at), SLOPE),
+        contradicts("(50), (51), (63) without 1/alpha: line of R_vu", _gap(plain, *lines["R_vu"], at), SLOPE),
     )
 
 

@@ -138,7 +138,9 @@ def first_layer_scale() -> Evidence:
         "isotropic_network:first_layer_scale",
         f"At D = {D}, N = {N} the gradient's steps of w^L and W^0 need 1/sqrt(D) at l = 0.",
         agrees("steps with 1/sqrt(D)", _gap(half, network.updates()), EXACT),
-        contradicts("(5), (26): step of w^L with h^1 = W^0 h^0/sqrt(N)", _gap([half[-1]], [readout]), EXACT),
+        contradicts(
+            "(5), (26), (122): step of w^L with h^1 = W^0 h^0/sqrt(N)", _gap([half[-1]], [readout]), EXACT
+        ),
         contradicts("(4): step of W^0 with 1/sqrt(N)", _gap([half[0]], [matrix]), EXACT),
     )
 

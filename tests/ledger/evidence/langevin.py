@@ -262,7 +262,7 @@ def responses_to_noise() -> Evidence:
         "reject C counted twice with A^eps, B^eps as a response to u, and B multiplying g.",
         right("two hidden layers, linear", run, measured),
         agrees("two sources minus one", gap, EXACT),
-        off("C twice (K.7 and K.9)", run, measured, _noise_counted_twice()),
+        off("C in (K.7) and again in (K.9)", run, measured, _noise_counted_twice()),
         off("dg/du in B^eps (K.13)", run, measured, _pushed_at_the_start()),
         off("B g in z (K.14)", run, measured, _gradients_in_z()),
     )

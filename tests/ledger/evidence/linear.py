@@ -267,6 +267,7 @@ def whitened_error() -> Evidence:
     depth, end = 2, 1.0
     claim = claimed("selfconsistent2023", "F.16")
     rate = written_out(next(x for x in claim["dDelta"].args if isinstance(x, Sum)), {L: depth})
+    fewer = written_out(next(x for x in claim["dDelta"].args if isinstance(x, Sum)), {L: depth - 1})
     gaps = []
     for pieces in (40, 80):
         grid = flow_grid(np.linspace(0.0, end, 2), step=end / pieces)
@@ -274,10 +275,11 @@ def whitened_error() -> Evidence:
         along = np.array([0.6, -0.8])
         H = [np.einsum("tmta,m,a->t", x, along, along) for x in run.H]
         G = [np.einsum("tt->t", x) for x in run.G]
-        rates = np.array([_rate(rate, H, G, k) for k in range(len(grid.nodes))])
+        rates = np.array([[_rate(x, H, G, k) for x in (rate, fewer)] for k in range(len(grid.nodes))])
         exponent = grid.weights @ rates  # the integral, with the weights of the march
-        printed = np.exp(-exponent)
+        printed, short = np.exp(-exponent).T
         gaps.append(float(np.max(np.abs(run.error @ along - printed))))
+        lacking = float(np.max(np.abs(run.error @ along - short)))
         across = float(np.max(np.abs(run.error @ np.array([0.8, 0.6]))))
     order = float(np.log2(gaps[0] / gaps[1]))
     return conclude(
@@ -287,6 +289,7 @@ def whitened_error() -> Evidence:
         "power of the step, and nothing moves across.",
         agrees("Delta minus printed, 80 steps", gaps[1], 1e-5),
         agrees("order of convergence minus 4", order - 4.0, 0.7),
+        contradicts("Delta minus printed with one layer fewer", lacking, 1e-5),
         agrees("Delta across the targets", across, 1e-12),
     )
 

@@ -171,11 +171,15 @@ def backward_fields() -> Evidence:
             kick[:, i] = 1.0
             rows.append(output(p, forward(p, INPUTS, {layer: kick})) - base)
         slope.append(p.gamma0 * N * np.array(rows).T)
-    chain = [np.max(np.abs(p.weights[k].T @ g[k] / np.sqrt(N) - slope[k - 1])) for k in range(1, DEPTH)]
+    chain, own = (
+        [np.max(np.abs(p.weights[k].T @ g[k - i] / np.sqrt(N) - slope[k - 1])) for k in range(1, DEPTH)]
+        for i in (0, 1)
+    )
     return conclude(
         "network:backward_fields",
         "gamma sqrt(N) df/dh^l, found by kicks, is W^T g^(l+1)/sqrt(N), and w at the top, for every sample.",
         agrees("recursion", max(chain), ROUNDING),
+        contradicts("recursion with g^l on the right", min(own), ROUNDING),
         agrees("top layer", np.max(np.abs(slope[-1] - p.weights[-1])), ROUNDING),
     )
 
@@ -191,6 +195,7 @@ def weight_gradient() -> Evidence:
         outer = scale * np.einsum("i,mj->mij", g[k], h[k])
         gaps.append(np.max(np.abs(gamma * slopes[k] - outer)))
     last = np.max(np.abs(gamma * slopes[-1] - h[-1] / np.sqrt(N)))
+    inside = np.einsum("i,mj->mij", g[0], h[0]) / N
     return conclude(
         "network:weight_gradient",
         "Differences of the output in every single weight are the printed outer products; the ends have "
@@ -198,6 +203,7 @@ def weight_gradient() -> Evidence:
         "1/sqrt(N).",
         agrees("inner matrices", max(gaps[1:]), ROUNDING),
         agrees("first matrix", gaps[0], ROUNDING),
+        contradicts("first matrix with 1/N", np.max(np.abs(gamma * slopes[0] - inside)), ROUNDING),
         agrees("readout", last, ROUNDING),
     )
 
@@ -296,9 +302,11 @@ def two_layer_fields() -> Evidence:
     """(D.11): fields of a two-layer network from their past, with a sum over steps for the integral."""
     run = trained(depth=1)
     kernel, scale = INPUTS @ INPUTS.T / D, ETA * run.weights[0].gamma0
-    forth, back = [], []
+    forth, back, late = [], [], []
     for time in range(1, STEPS + 1):
         past = range(time)
+        now = scale * sum(np.outer(kernel @ run.error[s], run.g[time][1]) for s in past)
+        late.append(run.h[time][1] - run.h[0][1] - now)
         h = run.h[0][1] + scale * sum(np.outer(kernel @ run.error[s], run.g[s][1]) for s in past)
         z = run.g[0][1] + scale * sum(run.error[s] @ run.h[s][1] for s in past)
         forth.append(run.h[time][1] - h)
@@ -308,4 +316,5 @@ def two_layer_fields() -> Evidence:
         "One hidden layer trained by its gradients: both fields are their start plus the printed memory.",
         agrees("h", np.max(np.abs(forth)), ROUNDING),
         agrees("z", np.max(np.abs(back)), ROUNDING),
+        contradicts("h with g(t) in the memory", np.max(np.abs(late)), ROUNDING),
     )

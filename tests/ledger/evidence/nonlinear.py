@@ -15,6 +15,7 @@ from derive.theory import Equation, OrderParameter, Theory
 from numerics.simulation import simulate_program
 from tests.derive.once import mlp
 from tests.ledger.claims import claimed
+from tests.ledger.claims.selfconsistent2023 import nonlinear as claims
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, off, right, value, worst
 
@@ -123,11 +124,14 @@ def two_layers() -> Evidence:
     fields = {k: claim[k] for k in ("cov_u", "cov_r", "h", "z", "Phi", "G")}
     theory = edited(SHALLOW.theory(), fields, 1)
     same = worst(networks("shallow"), SHALLOW.solved(theory))
+    memory = claims.z(1, alpha, s) * claims.K_x(mu, alpha) * claims.Delta(alpha, s)
+    bare = {**fields, "h": claims.u(1, mu, t) + claims.past(memory)}
     return conclude(
         "nonlinear:two_layers",
         "Kernels and outputs of tanh networks of one hidden layer agree with the theory and with (D.21).",
         right("tanh, L = 1", SHALLOW, networks("shallow")),
         agrees("(D.21) put in: largest z", same, CLOSE),
+        off("h with z for g in its memory", SHALLOW, networks("shallow"), edited(SHALLOW.theory(), bare, 1)),
     )
 
 

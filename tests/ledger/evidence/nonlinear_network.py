@@ -109,6 +109,7 @@ def backward_fields() -> Evidence:
     weights = drawn(DEPTH)
     h, g, slopes = forward(weights), backward(weights), gradients(weights)
     chain = [slope(h[k]) * (g[k + 1] @ weights[k]) / np.sqrt(N) - g[k] for k in range(1, DEPTH)]
+    bare = [(g[k + 1] @ weights[k]) / np.sqrt(N) - g[k] for k in range(1, DEPTH)]
     top = slope(h[DEPTH]) * weights[-1] - g[DEPTH]
     inner = [
         GAMMA * slopes[k] - np.einsum("mi,mj->mij", g[k + 1], np.tanh(h[k])) / N for k in range(1, DEPTH)
@@ -118,6 +119,7 @@ def backward_fields() -> Evidence:
         "gamma sqrt(N) df/dh^l of a tanh network is phi' W^T g^{l+1}/sqrt(N), and phi' w at the top; the "
         "gradients of the inner matrices are the printed outer products.",
         agrees("recursion", _size(chain), EXACT),
+        contradicts("recursion without phi'", _size(bare), EXACT),
         agrees("top layer", _size(top), EXACT),
         agrees("gradients of inner matrices minus (D.5)", _size(inner), EXACT),
     )
@@ -172,7 +174,10 @@ def memory() -> Evidence:
         "Weights and fields of a trained tanh network are their start plus the memory, with Delta_mu(s), "
         "g(s), Phi(t,s) and G(t,s); as printed in (D.8) and (D.9) they are not.",
         *[agrees(f"{k} minus start minus memory", max(gaps[k]), EXACT) for k in ("W", "h", "z")],
-        *[contradicts(f"{k} in (D.8), (D.9)", min(gaps[f"{k} printed"]), EXACT) for k in ("W", "h", "z")],
+        *[
+            contradicts(f"{k} as printed in {number}", min(gaps[f"{k} printed"]), EXACT)
+            for k, number in (("W", "(D.8)"), ("h", "(D.9)"), ("z", "(D.9)"))
+        ],
     )
 
 
@@ -199,15 +204,18 @@ def two_layer_fields() -> Evidence:
     """(D.11): one hidden layer."""
     run, kernel = trained(1), INPUTS @ INPUTS.T / D
     h, z = run.h[0][1], run.weights[0][1]
-    gaps = []
+    gaps, late = [], []
     for s in range(STEPS):
         e = ETA * GAMMA0 * run.error[s]
+        now = h + (kernel * e) @ (run.weights[s + 1][1] * slope(run.h[s + 1][1]))
+        late.append(_size(run.h[s + 1][1] - now))
         h, z = h + (kernel * e) @ (z * slope(run.h[s][1])), z + e @ np.tanh(run.h[s][1])
         gaps += [_size(run.h[s + 1][1] - h), _size(run.weights[s + 1][1] - z)]
     return conclude(
         "nonlinear_network:two_layer_fields",
         "Both fields of a trained network of one tanh layer are their start plus the printed memory.",
         agrees("h and z minus (D.11)", max(gaps), EXACT),
+        contradicts("h with the fields after the step", min(late), EXACT),
     )
 
 

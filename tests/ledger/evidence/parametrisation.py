@@ -81,6 +81,7 @@ def moments() -> Evidence:
                     f"{k}, N = {n}: minus N^{said[k]:.2g}", float(np.mean(x)) - n ** said[k], BOUND * error
                 )
             )
+            findings.append(contradicts(f"{k}, N = {n}: minus 1, order one", np.mean(x) - 1, error, by=5))
     return conclude(
         "parametrisation:moments",
         "Second moments of h^1, h^2, z^1 over K^x, Phi^1, G^2 are the printed powers.",
@@ -145,6 +146,7 @@ def updates() -> Evidence:
         findings += [
             agrees(f"N = {n}: step of W^1 minus printed", float(np.max(np.abs(move - printed))), EXACT),
             agrees(f"N = {n}: step of h^2 minus (N.9)", float(np.max(np.abs(change - memory))), EXACT),
+            contradicts(f"N = {n}: with -1/2 for +1/2", float(np.max(np.abs(change - memory / n))), EXACT),
         ]
     return conclude(
         "parametrisation:updates",

@@ -53,8 +53,11 @@ def gaussian_fourier_identity() -> Evidence:
         "returns a test "
         "function's value (7); averaging exp(-i chihat W x/sqrt(D)) over W leaves K^x (D.14).",
         agrees("Gaussian (D.38)", abs(right - left), EXACT),
+        contradicts("Gaussian without 1/2", abs(right - left**2), EXACT),
         agrees("delta function (7)", at - np.exp(-0.245), EXACT),
+        contradicts("delta function without 1/(2 pi)", 2 * np.pi * at - np.exp(-0.245), EXACT),
         agrees("average over W (D.14)", abs(averaged - formula), EXACT),
+        contradicts("average over W with D K^x", abs(averaged - formula**2), EXACT),  # D = 2
     )
 
 

@@ -115,11 +115,12 @@ def single_site_equations() -> Evidence:
     """(P.6): with the derived operators, order by order, for every layer."""
     six, findings = printed("P.6"), []
     for name, case in (("one sample, L = 3", ONE), ("two samples, L = 2", TWO)):
-        gaps, odd = [], []
+        gaps, odd, lacking = [], [], []
         for k in range(1, case.depth + 1):
             layer = Layer(case, k)
             reading = of_layer(layer)
-            full = {"C_total": [_total(layer.operators["C"])], "D_total": [_total(layer.operators["D"])]}
+            operators = {f"{x}_total": layer.operators[x] for x in "CD"}
+            full = {n: [_total(m)] for n, m in operators.items()}
             small = _numbers([Power({1: {0: 1}}, TOP)] * len(layer.places))
 
             def vectors(letter: str, _: int | None, layer: Layer = layer, small: Array = small) -> Array:
@@ -127,8 +128,11 @@ def single_site_equations() -> Evidence:
 
             total = Reading(reading.activation, vectors, full)
             gaps += [off_fields(total.vector(six[v]), layer.vector(v)) for v in ("h", "z")]
+            start = Reading(reading.activation, vectors, {n: [_total(m[:1])] for n, m in operators.items()})
+            lacking.append(off_fields(start.vector(six["h"]), layer.vector("h")))
             odd += [abs(v) for m in layer.operators.values() for v in m[1].ravel()]
         findings.append(agrees(f"(P.6) minus derived fields, {name}", max(gaps), EXACT))
+        findings.append(contradicts(f"with C and D as they start, {name}", max(lacking), EXACT))
         findings.append(agrees(f"largest entry of C^1 and D^1, {name}", float(max(odd)), EXACT))
     return conclude(
         "perturbation:single_site_equations",

@@ -41,8 +41,8 @@ def growth_with_layers() -> Evidence:
         up = _second(case, "Phi", DEEP) / _second(case, "Phi", SHALLOW)
         down = _second(case, "G", 1) / _second(case, "G", DEEP + 1 - SHALLOW)
         shown.append(f"{up:.3g} and {down:.3g}")
-        findings.append(contradicts(f"Phi, layer 6 over layer 3, minus 2: {kind}", up - stated, 0.05))
-        findings.append(contradicts(f"G, layer 1 over layer 4, minus 2: {kind}", down - stated, 0.05))
+        findings.append(contradicts(f"(P.22 text): Phi, layer 6 over 3, minus 2: {kind}", up - stated, 0.05))
+        findings.append(contradicts(f"(P.23 text): G, layer 1 over 4, minus 2: {kind}", down - stated, 0.05))
     return conclude(
         "perturbation_depth:growth_with_layers",
         "From three layers to six, Phi^{ell,2} and G^{L+1-ell,2} should double. After one step they grow by "
@@ -65,7 +65,9 @@ def relative_change() -> Evidence:
         given = ratio[1] / ratio[0]
         trained = given * (size[0] / size[1]) ** 2
         shown.append(f"{given:.3g} ({trained:.3g})")
-        findings.append(contradicts(f"change at L = 6 over L = 3, minus 2: {kind}", given - 2.0, 0.1))
+        findings.append(
+            contradicts(f"(P.26 text): change at L = 6 over 3, minus 2: {kind}", given - 2.0, 0.1)
+        )
     sizes = [float(one_step("saturating, x - x^3/6", d).tangent_order(0)[1, 1]) for d in (SHALLOW, DEEP)]
     findings.append(
         contradicts("K^0 at L = 6 over L = 3, minus 7/4: saturating", sizes[1] / sizes[0] - 1.75, 0.05)
@@ -108,7 +110,9 @@ def time_dependence() -> Evidence:
         findings.append(contradicts(f"{name}: the same without v_11", _residual(fewer, right), 1e-5))
     orders = [np.asarray(Layer(case, 2).operators["D"][n]) for n in (0, 1)]
     findings.append(agrees("D^{2,1}, which is zero", float(max(abs(a) for a in orders[1].ravel())), EXACT))
-    findings.append(contradicts("D^{2,0}", float(max(abs(a) for a in orders[0].ravel())), 1e-3))
+    findings.append(
+        contradicts("(P.7 text): D^{2,0} minus D^{2,1}", float(max(abs(a) for a in orders[0].ravel())), 1e-3)
+    )
     return conclude(
         "perturbation_depth:time_dependence",
         "Every kernel of a network of two layers at order gamma0^2 is a combination of v(t)v(s), v_11(t) "

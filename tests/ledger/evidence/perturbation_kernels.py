@@ -161,7 +161,7 @@ def forward_kernels() -> Evidence:
 
 
 def backward_kernels() -> Evidence:
-    """P.5, (P.23), (P.25): G in every layer."""
+    """(P.19 text), (P.23), (P.25): G in every layer."""
     findings, right = [], _right_G()
     five, forms = printed("P.19 text")["G"], printed("P.23")
     last = printed("P.25")["G"]
@@ -180,7 +180,7 @@ def backward_kernels() -> Evidence:
             contradicts(
                 f"(P.23), second form, layer 1, {what}", _gap(case, 1, forms["G_written"], "G"), SEEN
             ),
-            contradicts(f"P.5, smallest of all layers, {what}", min(_gaps(case, five, "G")), SEEN),
+            contradicts(f"(P.19 text), smallest of all layers, {what}", min(_gaps(case, five, "G")), SEEN),
             contradicts(f"(P.25), smallest of all layers, {what}", min(_gaps(case, last, "G")), SEEN),
             agrees(f"(P.25) with what it lacks, {what}", max(_gaps(case, repaired, "G")), EXACT),
             contradicts(f"(P.25), last layer, {what}", _gap(case, top, last, "G"), SEEN),

@@ -233,6 +233,8 @@ def from_kernel_to_loss() -> Evidence:
             label = f"L = {depth}, beta = {task}: power of the loss by (114) minus solved"
             spread = found.error + flow.decay.error + task * flow.growth.error
             findings.append(agrees(label, found.limit - flow.decay.limit, spread))
+            label = f"L = {depth}, beta = {task}: power with chi = 1 minus solved"
+            findings.append(contradicts(label, task - flow.decay.limit, spread))
     return conclude(
         "scaling_exponents:from_kernel_to_loss",
         "With chi from the growth of C_g^1 at either depth, the loss of (114) falls as that of the theory.",

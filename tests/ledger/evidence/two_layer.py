@@ -239,12 +239,13 @@ def whitened_reduction() -> Evidence:
     eight, nine = claim("F.8"), claim("F.9")
     three = _path([eight["dH_y"], eight["dG"], eight["dDelta"]], [H_y, G_t, error], [1.0, 1.0, LENGTH], times)
     two = _path([nine["dH_y"], nine["dDelta"]], [H_y, error], [1.0, LENGTH], times)
-    marched = np.column_stack([H, G, delta])
+    marched, lazy = np.column_stack([H, G, delta]), LENGTH * np.exp(-2 * times)
     return conclude(
         "two_layer:whitened_reduction",
         "Along the targets the march with K^x = 1 follows (F.8) and its balanced form (F.9).",
         agrees("(F.8) minus march", float(np.max(np.abs(three - marched))), FLOW),
         agrees("(F.9) minus march", float(np.max(np.abs(two - marched[:, [0, 2]]))), FLOW),
+        contradicts("lazy limit minus march", float(np.max(np.abs(lazy - delta))), FLOW),
         agrees("H_y minus G in the march", float(np.max(np.abs(H - G))), 1e-10),
     )
 
@@ -269,13 +270,14 @@ def one_dimensional_flow() -> Evidence:
     times, _, _, delta = _whitened_flow()
     eleven, w = claim("F.11"), derived_whitened()
     printed = _path([eleven["dDelta"]], [error], [LENGTH], times)[:, 0]
-    outputs = _path([eleven["df"]], [f], [0.0], times)[:, 0]
+    outputs, lazy = _path([eleven["df"]], [f], [0.0], times)[:, 0], LENGTH * np.exp(-2 * times)
     at = np.linspace(0.05, 0.9, 7) * LENGTH
     mine = _scalar(w.output.rhs.subs({norm: y, output: f}), GAMMA, [f])(at)
     theirs = _scalar(eleven["df"], GAMMA, [f])(at)
     return conclude(
         "two_layer:one_dimensional_flow",
         "(F.11) integrated is the march with K^x = 1, in Delta and in f, and its rate is the engine's.",
+        contradicts("lazy limit minus march", float(np.max(np.abs(lazy - delta))), FLOW),
         agrees("Delta from (F.11) minus march", float(np.max(np.abs(printed - delta))), FLOW),
         agrees("y - f from (F.11) minus march", float(np.max(np.abs(LENGTH - outputs - delta))), FLOW),
         agrees("printed rate minus engine's", float(np.max(np.abs(mine - theirs))), 1e-12),
@@ -287,7 +289,7 @@ def learning_time() -> Evidence:
     twelve = claim("F.12")
     times, _, _, delta = _whitened_flow()
     at = [len(times) // 2, len(times) - 1]
-    gaps, quadrature = [], []
+    gaps, quadrature, whole = [], [], []
     for k in at:
         level = {y: LENGTH, gamma0: GAMMA, f: LENGTH - float(delta[k])}
         closed = float(twelve["closed"].subs(level))
@@ -296,12 +298,14 @@ def learning_time() -> Evidence:
         inside = lambdify(variable, integral.function.subs(level), "mpmath")
         quadrature.append(closed - float(mpmath.quad(inside, [0, float(level[f])])))
         gaps.append(closed / 2 - times[k])
+        whole.append(closed - times[k])
     return conclude(
         "two_layer:learning_time",
         "Half the closed form (F.12) at the output of the march is the time of the march; it equals the "
         "printed integral.",
         agrees("closed form minus integral", max(map(abs, quadrature)), 1e-12),
         agrees("half the closed form minus time of the march", max(map(abs, gaps)), FLOW * 10),
+        contradicts("the whole closed form minus it", min(map(abs, whole)), FLOW * 10),
     )
 
 
@@ -315,11 +319,13 @@ def lazy_limit() -> Evidence:
     limits = whitened_limits(derived_whitened())
     rate = limits.lazy.rhs.subs(limits.lazy.lhs.args[0], error) - thirteen["dDelta"]
     power = float(np.log2(gaps[0] / gaps[1]))
+    slow = float(np.max(np.abs(delta - LENGTH * shape(times / 2))))
     return conclude(
         "two_layer:lazy_limit",
         f"Delta approaches y exp(-2t) as the {power:.2f}th power of gamma0; the engine's limit is the "
         "printed rate.",
         agrees("power of gamma0 minus 2", power - 2.0, 0.05),
+        contradicts("y exp(-t) minus march, over the difference at gamma0 = 0.1", slow, gaps[-1]),
         agrees("engine's limiting rate minus printed", float(rate != 0), 0.5),
     )
 
@@ -341,6 +347,7 @@ def rich_limit() -> Evidence:
         "is 2 y instead.",
         agrees("power of gamma0 plus 2", power - 2.0, 0.05),
         agrees("relative difference at gamma0 = 40", gaps[1], 0.01),
+        contradicts("half the printed rate, relative", 2 * (gaps[1] + 1) - 1, 0.01),
         agrees("df/dt minus 2 y at f = 1e-4", below + 2.0, 0.01),
     )
 

@@ -255,6 +255,7 @@ def _judged(label: str, widths: Sequence[int], logs: Sequence[Array], said: Any)
     return [
         agrees(f"{label}: measured power minus {said}", slope - float(said), BOUND * error),
         agrees(f"{label}: error of the measured power", error, PRECISE),
+        contradicts(f"{label}: measured power minus {said} - 1/2", slope - float(said) + 0.5, error, by=5),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -80,6 +81,7 @@ def _numbers(theory: Theory) -> Theory:
 
 def networks_of_unequal_widths() -> Evidence:
     """(D.48), (D.51), (D.53), (D.54) with the error: three layers of 1.5 N, 0.5 N, N units."""
+    equal = replace(TRAINED, program=mlp(3, "tanh", init_variance=list(VARIANCES.values())))
     run = TRAINED.solved(in_printed_units(TRAINED.theory()))
     return conclude(
         "widths:networks_of_unequal_widths",
@@ -87,6 +89,7 @@ def networks_of_unequal_widths() -> Evidence:
         "with (D.53), (D.54) once the error is supplied.",
         right("unequal widths, L = 3", TRAINED, networks()),
         agrees("(D.53), (D.54) with the error: largest z", worst(networks(), run), CLOSE),
+        off("all layers of N units", TRAINED, networks(), equal.theory()),
     )
 
 
@@ -248,6 +251,7 @@ def gradients() -> Evidence:
     g2 = readout * slope(h2)
     g1 = np.stack([np.sqrt(n1) * derivative(from_h1, h) for h in h1])
     z1 = g2 @ inner / np.sqrt(n)
+    own = slope(h1) * z1 * np.sqrt(n / n1)
     slopes = [
         [
             derivative(partial(f, w1=inner, w=readout, v=v), first),
@@ -275,6 +279,9 @@ def gradients() -> Evidence:
         "widths:gradients",
         "Backward fields, the update of an inner matrix and the tangent kernel of layers of 3 and 5 units.",
         agrees("g^1 minus phi' W^T g^2/sqrt(N^2) (D.46)", float(np.max(np.abs(g1 - slope(h1) * z1))), EXACT),
+        contradicts("g^1 with the width of its own layer", float(np.max(np.abs(g1 - own))), EXACT),
         agrees("gamma^2 df/dW minus (D.47)", float(np.max(np.abs(update - printed))), EXACT),
+        contradicts("with one width", float(np.max(np.abs(update - np.sqrt(n1 / n) * printed))), EXACT),
         agrees("gamma^2 products of gradients minus (D.49)", kernel - said, EXACT),
+        contradicts("products of gradients without gamma^2", kernel / gamma**2 - said, EXACT),
     )
