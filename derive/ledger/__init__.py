@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import textwrap
 import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 PAPERS = ("selfconsistent2023", "linear2025", "depth2023")
 
@@ -46,7 +48,8 @@ class Entry:
     statement printed next to an equation (number ``"F.12 text"``).
 
     ``printed`` is LaTeX without dollar signs, slips included; lines of one display are separated by ``\\\\``.
-    ``derived`` names what the engine derives in its place.  ``claim`` names the printed right-hand sides as
+    ``correct`` is what is true in its place, as far as the two differ; findings have it.  ``derived`` names
+    what the engine derives.  ``claim`` names the printed right-hand sides as
     SymPy expressions and ``evidence`` the functions that re-run the numerical proof, as ``"module:function"``
     in tests/ledger; a verdict that contradicts needs at least one.  ``copy`` says what else in the text may
     be a slip of our copy alone; it counts as nothing.
@@ -69,6 +72,7 @@ class Entry:
     printed: str
     verdict: str
     why: str
+    correct: str = ""
     derived: str = ""
     claim: str = ""
     copy: str = ""
@@ -80,8 +84,9 @@ class Entry:
         self._require(_NUMBER.fullmatch(self.number), "number", like)
         for name in ("title", "printed", "why"):
             self._require(getattr(self, name).strip(), name, "must not be empty")
-        self._require("$" not in self.printed, "printed", "must be LaTeX without dollar signs")
-        self._require(_balanced(self.printed), "printed", "has unbalanced braces")
+        for name in ("printed", "correct"):
+            self._require("$" not in getattr(self, name), name, "must be LaTeX without dollar signs")
+            self._require(_balanced(getattr(self, name)), name, "has unbalanced braces")
         self._require(self.verdict in VERDICTS, "verdict", f"must be one of {', '.join(VERDICTS)}")
         self._require(isinstance(self.evidence, tuple), "evidence", "must be a tuple")
         for key, names in (("claim", (self.claim,) if self.claim else ()), ("evidence", self.evidence)):
@@ -89,17 +94,23 @@ class Entry:
                 self._require(_NAME.fullmatch(name), key, "must be like module:function")
         needs = self.verdict in _NEED_EVIDENCE and not self.evidence
         self._require(not needs, "evidence", f"a verdict {self.verdict!r} needs evidence")
+        lacks = self.verdict in FINDINGS and not self.correct.strip()
+        self._require(not lacks, "correct", f"a verdict {self.verdict!r} needs what is true instead")
 
     def _require(self, condition: object, name: str, problem: str) -> None:
         if not condition:
             raise ValueError(f"{self.source} {self.number}: {name} = {getattr(self, name)!r}: {problem}")
 
-    @property
-    def display(self) -> str:
-        """The printed form as one display."""
-        if r"\\" in self.printed and r"\begin{" not in self.printed:
-            return rf"\begin{{gathered}} {self.printed} \end{{gathered}}"
-        return self.printed
+
+def display(latex: str) -> str:
+    """A form of an entry as one display.
+
+    >>> display(r"a = b \\\\ c = d")
+    '\\\\begin{gathered} a = b \\\\\\\\ c = d \\\\end{gathered}'
+    """
+    if r"\\" in latex and r"\begin{" not in latex:
+        return rf"\begin{{gathered}} {latex} \end{{gathered}}"
+    return latex
 
 
 def _balanced(latex: str) -> bool:
@@ -155,11 +166,24 @@ class Recorded:
     """What a piece of evidence found when it was last recorded.
 
     ``summary`` is one sentence with its numbers; ``numbers`` are label, value and tolerance (or standard
-    error), None where one is not finite.  A value beyond its tolerance belongs to a form that is rejected.
+    error).  A value beyond its tolerance belongs to a form that is rejected.  It ran on ``commit`` and took
+    ``seconds`` of processor time.
     """
 
     summary: str
-    numbers: tuple[tuple[str, float | None, float | None], ...]
+    numbers: tuple[tuple[str, float, float], ...]
+    commit: str
+    seconds: float
+
+
+@cache
+def _numbers() -> dict[str, Any]:
+    return dict(json.loads(Path(__file__).with_name("numbers.json").read_text(encoding="utf-8")))
+
+
+def recorded_on() -> str:
+    """The day on which evidence was last recorded, as 2026-11-23."""
+    return str(_numbers()["date"])
 
 
 @cache
@@ -169,8 +193,29 @@ def recorded() -> dict[str, Recorded]:
     >>> "networks" in recorded()["first_step:growth"].summary
     True
     """
-    rows = json.loads(Path(__file__).with_name("numbers.json").read_text(encoding="utf-8"))["evidence"]
-    return {x["evidence"]: Recorded(x["summary"], tuple(map(tuple, x["numbers"]))) for x in rows}
+    return {
+        x["evidence"]: Recorded(x["summary"], tuple(map(tuple, x["numbers"])), x["commit"], x["seconds"])
+        for x in _numbers()["evidence"]
+    }
+
+
+def apart(entry: Entry) -> tuple[str, float, float] | None:
+    """The number that tells the printed form from the true one: what it is, its value, and what is allowed.
+
+    Of the recorded values beyond their tolerance, which belong to forms that are rejected, the one whose
+    label names the entry, or else what is printed, or else the one most tolerances off.
+
+    >>> apart(find("selfconsistent2023", "D.52"))
+    ('Z with 2 pi minus 1', 5.283185307179502, 1e-10)
+    """
+    rows = [x for name in entry.evidence if name in recorded() for x in recorded()[name].numbers]
+    off = [(label, abs(value), allowed) for label, value, allowed in rows if abs(value) > allowed]
+    number = f"({entry.number})"
+    return max(
+        off,
+        key=lambda x: (number in x[0], "printed" in x[0], x[1] / max(x[2], 1e-300)),
+        default=None,
+    )
 
 
 # -- as a table ----------------------------------------------------------------------------------------------
@@ -185,7 +230,8 @@ _ESCAPES = str.maketrans(
 def render(entries: Iterable[Entry], format: str = "text", full: bool = False) -> str:
     """``entries`` as a table in ``format`` "text", "latex" (needs amsmath and longtable) or "json".
 
-    ``full`` text shows what is printed, what is derived, and what was measured when it was last recorded.
+    ``full`` text shows what is printed, what is true, how far apart they are, the command that measures it
+    again, why, and what was found when it was last recorded.
     Raises ``ValueError`` for another format.
 
     >>> print(render([find("selfconsistent2023", "5")]))
@@ -208,14 +254,22 @@ def _text(entries: list[Entry], full: bool) -> str:
     for e in entries:
         names = zip((e.source, e.number, e.verdict), widths, strict=True)
         lines.append("  ".join([*(f"{x:{w}}" for x, w in names), e.title]))
-        if full:
-            lines += _wrapped(f"printed: {e.printed}")
-            lines += _wrapped(f"derived: {e.derived}") if e.derived else []
-        lines += _wrapped(e.why)
-        lines += _wrapped(f"perhaps our copy: {e.copy}") if full and e.copy else []
-        for name in e.evidence:
-            found = f": {recorded()[name].summary}" if full and name in recorded() else ""
-            lines += _wrapped(f"shown by {name}{found}")
+        if not full:
+            lines += [*_wrapped(e.why), *(x for name in e.evidence for x in _wrapped(f"shown by {name}"))]
+            continue
+        off = apart(e)
+        found = {name: recorded()[name].summary for name in e.evidence if name in recorded()}
+        parts = {
+            "printed": e.printed,
+            "true": e.correct,
+            "apart": off and f"{off[1]:.2g} ({off[0]}; {off[2]:.1g} is allowed)",
+            "again": e.evidence and f"dmft ledger {e.source} {shlex.quote(e.number)} --check",
+            "why": e.why,
+            "derived": e.derived,
+            "perhaps our copy": e.copy,
+        }
+        parts |= {f"shown by {name}": found.get(name, "not recorded") for name in e.evidence}
+        lines += [line for word, text in parts.items() if text for line in _wrapped(f"{word}: {text}")]
     return "\n".join(lines)
 
 
@@ -233,9 +287,22 @@ def _latex(entries: list[Entry]) -> str:
     rows = []
     for e in entries:
         name = f"{e.source} ({e.number})".translate(_ESCAPES)
-        body = rf"$\displaystyle {e.display}$ \newline {e.why.translate(_ESCAPES)}"
+        body = rf"$\displaystyle {display(e.printed)}$ \newline {e.why.translate(_ESCAPES)}"
         rows.append(rf"{name} & {e.verdict} & {body} \\ \hline")
     return "\n".join([*head, *rows, r"\end{longtable}"])
 
 
-__all__ = ["FINDINGS", "PAPERS", "VERDICTS", "Entry", "Recorded", "entries", "find", "recorded", "render"]
+__all__ = [
+    "FINDINGS",
+    "PAPERS",
+    "VERDICTS",
+    "Entry",
+    "Recorded",
+    "apart",
+    "display",
+    "entries",
+    "find",
+    "recorded",
+    "recorded_on",
+    "render",
+]

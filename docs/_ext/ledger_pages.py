@@ -4,6 +4,7 @@
 {ledger-glance} [paper] [verdicts]     one row a finding: number, title, verdict, how far print is off
 {ledger-entries} [paper] [verdicts]    each in full: what is printed, what is true, numbers, and the command
 {ledger-counts} [paper] [verdicts]     how many entries have which verdict
+{ledger-pieces} [paper] [verdicts]     one row a piece of evidence: entries, seconds, commit
 
 What was measured stands in `derive/ledger/numbers.json`, which `python -m tests.ledger.record` writes.
 """
@@ -14,10 +15,10 @@ from collections import Counter
 from typing import Any
 
 from docutils import nodes
-from ledger_markdown import entry_text, glance
+from ledger_markdown import entry_text, glance, pieces
 from sphinx.util.docutils import SphinxDirective
 
-from derive.ledger import VERDICTS, Entry, entries
+from derive.ledger import VERDICTS, Entry, entries, recorded, recorded_on
 
 
 class LedgerDirective(SphinxDirective):
@@ -70,8 +71,17 @@ class Counts(LedgerDirective):
         return f"{len(chosen)} entries: {verdicts}."
 
 
+class Pieces(LedgerDirective):
+    """One row a piece of evidence."""
+
+    def text(self, chosen: list[Entry]) -> str:
+        spent = sum(x.seconds for x in recorded().values())
+        said = f"{len(recorded())} pieces, all of which hold: {spent / 60:.0f} minutes of processor time."
+        return f"{said} The last ran on {recorded_on()}.\n\n{pieces(chosen)}"
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Called by Sphinx."""
-    for name, directive in (("table", Table), ("glance", Glance), ("entries", Entries), ("counts", Counts)):
-        app.add_directive(f"ledger-{name}", directive)
+    for directive in (Table, Glance, Entries, Counts, Pieces):
+        app.add_directive(f"ledger-{directive.__name__.lower()}", directive)
     return {"parallel_read_safe": True}

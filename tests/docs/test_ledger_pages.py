@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import shlex
 from pathlib import Path
@@ -11,11 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from derive.ledger import FINDINGS, entries, find
-from tests.ledger.evidence import check
+from derive.ledger import FINDINGS, entries, find, recorded
 
 DOCS = Path(__file__).parents[2] / "docs"
-NUMBERS = DOCS.parent / "derive" / "ledger" / "numbers.json"
 SELF = "selfconsistent2023"
 FOUND = [e for e in entries() if e.verdict in FINDINGS]
 CONTRADICTED = [e for e in entries() if e.verdict in (*FINDINGS, "conditional", "improved", "illegible")]
@@ -29,23 +26,6 @@ def pages() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def recorded() -> dict[str, dict[str, object]]:
-    rows = json.loads(NUMBERS.read_text())["evidence"]
-    return {row["evidence"]: row for row in rows}
-
-
-def test_every_contradiction_has_its_numbers_and_nothing_else_is_recorded():
-    assert set(recorded()) == {name for e in CONTRADICTED for name in e.evidence}
-    assert all(row["numbers"] for row in recorded().values())
-
-
-@pytest.mark.evidence
-def test_what_is_recorded_is_what_a_run_finds():
-    (found,) = check([find("linear2025", "104")])
-    row = recorded()[found.evidence]
-    assert row["summary"] == found.summary
 
 
 def test_every_contradicted_entry_stands_on_the_page():
@@ -62,14 +42,28 @@ def test_an_entry_shows_the_sentence_and_the_command(pages: ModuleType):
     command = re.search(r"`dmft (.*)`$", text, re.MULTILINE)
     assert command is not None
     assert shlex.split(command[1]) == ["ledger", "linear2025", "105 text", "--check"]
-    assert pages.plain(recorded()[e.evidence[0]]["summary"]) in text
+    assert pages.plain(recorded()[e.evidence[0]].summary) in text
+
+
+def test_every_finding_shows_what_is_printed_and_what_is_true(pages: ModuleType):
+    for e in FOUND:
+        text = pages.entry_text(e)
+        order = [text.index(f"**{word}**") for word in ("Printed", "True", "Apart", "Again", "Why")]
+        assert order == sorted(order)
+        assert e.correct.splitlines()[0] in text
+
+
+def test_every_piece_stands_in_the_table_with_its_commit(pages: ModuleType):
+    rows = pages.pieces(entries()).splitlines()[2:]
+    assert len(rows) == len(recorded())
+    assert all(recorded()[row.split("`")[1]].commit in row.replace("\\", "") for row in rows)
 
 
 def test_each_finding_says_in_one_row_how_far_print_is_from_truth(pages: ModuleType):
     assert re.fullmatch(
-        r"\*\*0\.72\*\* \(.* as printed.*; 1e-11 is allowed\)", pages.apart(find(SELF, "4 text"))
+        r"\*\*0\.72\*\* \(.* as printed.*; 1e-11 is allowed\)", pages.distance(find(SELF, "4 text"))
     )
-    assert "(D.10)" in pages.apart(find(SELF, "D.10"))
+    assert "(D.10)" in pages.distance(find(SELF, "D.10"))
     table = pages.glance(FOUND).splitlines()
     assert len(table) == len(FOUND) + 2
     assert not [row for row in table if "nothing that is rejected" in row]

@@ -1,54 +1,84 @@
-"""Runs the evidence behind every statement that is contradicted or qualified and records what it finds.
+"""Runs the evidence behind the ledger and records what it finds.
 
-    python -m tests.ledger.record [--new]
+    python -m tests.ledger.record [--new] [NAME ..]
 
-Writes `numbers.json` of derive/ledger. It takes minutes on one core; with --new only those run that are not
-there yet. A piece that fails is named, and nothing is written. `dmft ledger PAPER NUMBER --check` runs
-what stands behind one entry.
+Writes `numbers.json` of derive/ledger after each piece: its sentence, its numbers, the processor time, and
+the commit that it ran on. All pieces take half an hour on one idle core, the short ones first; with names
+only those run, with --new those that are not there. A piece that does not hold is named and loses its record,
+and the exit status is 1.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
-from dataclasses import replace
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import derive.ledger
-from derive.ledger import FINDINGS, entries
+from derive.ledger import entries, recorded
 from numerics.results import replacing
-from tests.ledger.evidence import check
+from numerics.threads import one_thread
+from tests.ledger.evidence import run
 
 NUMBERS = Path(derive.ledger.__file__).with_name("numbers.json")
+ROOT = Path(__file__).parents[2]
+NAMES = sorted({name for e in entries() for name in e.evidence})
+"""Every piece that an entry rests on."""
 
 
-CONTRADICTED = (*FINDINGS, "conditional", "improved", "illegible")
-"""The verdicts whose numbers are recorded."""
+@one_thread
+def main(words: Sequence[str]) -> int:
+    rows = {x["evidence"]: x for x in json.loads(NUMBERS.read_text())["evidence"] if x["evidence"] in NAMES}
+    known = {name: x.seconds for name, x in recorded().items()}
+    chosen = [x for x in words if x != "--new"] or NAMES
+    todo = [name for name in chosen if not ("--new" in words and name in rows)]
+    on, failed = commit(), []
+    for done, name in enumerate(sorted(todo, key=lambda x: known.get(x, 0.0)), start=1):
+        before = time.process_time()
+        found = run(name)
+        spent = round(time.process_time() - before, 1)
+        print(f"{done}/{len(todo)} {name}: {spent} s", file=sys.stderr)
+        rows.pop(name, None)
+        if found.passed:
+            rows[name] = {
+                "evidence": name,
+                "commit": on,
+                "seconds": spent,
+                "summary": found.summary,
+                "numbers": found.numbers,
+            }
+        else:
+            failed.append(f"{name}: {found.summary}")
+        _write([rows[x] for x in sorted(rows)])
+    print(*failed, f"{len(todo) - len(failed)} of {len(todo)} pieces hold", sep="\n", file=sys.stderr)
+    return 1 if failed else 0
 
 
-def main(new_only: bool) -> int:
-    chosen = [e for e in entries() if e.verdict in CONTRADICTED]
-    wanted = {name for e in chosen for name in e.evidence}
-    rows = {x["evidence"]: x for x in json.loads(NUMBERS.read_text())["evidence"]} if new_only else {}
-    rows = {name: x for name, x in rows.items() if name in wanted}
-    todo = [
-        replace(e, evidence=tuple(x for x in e.evidence if x not in rows))
-        for e in chosen
-        if not set(e.evidence) <= set(rows)
-    ]
-    results = check(todo, progress=lambda done, total: print(f"{done}/{total}", file=sys.stderr))
-    if failed := [str(x) for x in results if not x.passed]:
-        print(*failed, sep="\n", file=sys.stderr)
-        return 1
-    rows |= {
-        x.evidence: {"evidence": x.evidence, "summary": x.summary, "numbers": x.numbers} for x in results
-    }
-    found = {"version": version("dmft-derive"), "evidence": [rows[name] for name in sorted(rows)]}
+def commit() -> str:
+    """The commit of the checkout, with a plus sign if what evidence rests on differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", *words], cwd=ROOT, text=True, capture_output=True, check=True
+        ).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "derive/**.py", "numerics/**.py", "tests/ledger/**.py")
+    return git("rev-parse", "--short=7", "HEAD") + ("+" if changed else "")
+
+
+def _write(rows: Sequence[dict[str, Any]]) -> None:
+    """One line a piece, so that versions can be compared."""
+    head = {"version": version("dmft-derive"), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    lines = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
     with replacing(NUMBERS) as path:
-        path.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
+        path.write_text(f'{json.dumps(head)[:-1]}, "evidence": [\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":
-    sys.exit(main("--new" in sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

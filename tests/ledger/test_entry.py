@@ -37,6 +37,8 @@ def test_a_good_entry_is_frozen() -> None:
         ("printed", "$x$"),
         ("printed", r"\frac{1}{2"),
         ("printed", "}{"),
+        ("correct", "$x$"),
+        ("correct", r"\frac{1}{2"),
         ("verdict", "right"),
         ("why", ""),
         ("claim", "no colon"),
@@ -57,8 +59,14 @@ def test_equations_tables_figures_and_algorithms_have_numbers(number: str) -> No
 @pytest.mark.parametrize("verdict", ["wrong", "misprint", "conditional", "improved", "illegible"])
 def test_a_contradiction_needs_evidence(verdict: str) -> None:
     with pytest.raises(ValueError, match="needs evidence"):
-        Entry(**{**GOOD, "verdict": verdict})
-    Entry(**{**GOOD, "verdict": verdict, "evidence": ("package.module:function",)})
+        Entry(**{**GOOD, "verdict": verdict, "correct": "C = A"})
+    Entry(**{**GOOD, "verdict": verdict, "correct": "C = A", "evidence": ("package.module:function",)})
+
+
+@pytest.mark.parametrize("verdict", ["wrong", "misprint"])
+def test_a_finding_says_what_is_true_instead(verdict: str) -> None:
+    with pytest.raises(ValueError, match="needs what is true instead"):
+        Entry(**{**GOOD, "verdict": verdict, "evidence": ("module:function",)})
 
 
 def test_a_claim_is_a_name_or_absent() -> None:

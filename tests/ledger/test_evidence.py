@@ -9,7 +9,7 @@ import pickle
 
 import pytest
 
-from derive.ledger import Entry, entries, find
+from derive.ledger import Entry, entries, find, recorded
 from tests.ledger import evidence as package
 from tests.ledger.evidence import (
     base,
@@ -25,65 +25,11 @@ from tests.ledger.evidence import (
     two_layer,
 )
 from tests.ledger.evidence.__main__ import main
+from tests.ledger.evidence.base import MUCH
 
 NAMES = sorted({name for e in entries() for name in e.evidence})
-LONG = {
-    "residual_limit:infinite_depth",
-    "scaling_networks:two_layers",
-    "rich_regime:slopes",
-    "rich_regime:two_layers",
-    "rich_regime:easy_tasks",
-    "rich_regime:crossover",
-    "scaling_exponents:exponents",
-    "convolution:sources_and_responses",
-    "langevin:responses_to_noise",
-    "residual:correlation_sums",
-    "widths:error_in_the_memory",
-    "channels:sources_not_products",
-    "solved_rates:largest_rates",
-    "captions:finite_width_by_layer",
-    "depth:recursions",
-    "early_steps:memory",
-    "early_steps:recovers",
-    "early_steps:separation",
-    "depth:nonlinear",
-    "depth_blocks:linearise",
-    "depth_blocks:networks",
-    "depth_blocks:parametrizations",
-    "depth_correction:between_the_ends",
-    "depth_correction:diversity",
-    "depth_correction:frozen_ends",
-    "depth_correction:residual",
-    "depth_classes:diversity",
-    "depth_classes:exponents",
-    "depth_class_networks:bounded",
-    "depth_class_networks:networks",
-    "scaling_exponents:kernels",
-    "stationary:stationary_kernels",
-    "residual:transfer_function",
-    "tensor_programs:one_pass_networks",
-    "perturbation:first_orders",
-    "nonlinear:closure_against_networks",
-    "isotropic:fresh_batches",
-    "isotropic_responses:modes",
-    "nonlinear:independent_backward",
-    "perturbation_kernels:tangent_kernel",
-    "perturbation_networks:kernels_of_networks",
-    "residual:equal_time_responses",
-    "residual:response_recursions",
-    "residual_limit:limit_responses",
-    "rest:dynamics_end_there",
-    "rest:long_times",
-    "rest:ridge_in_the_theory",
-    "scaling_exponents:from_kernel_to_loss",
-    "solved_rates:lazy_rates",
-    "solved_rates:criteria",
-    "solved_rates:rates_of_networks",
-    "widths:networks_of_unequal_widths",
-    "width_constraints:only_half",
-    "width_powers:rates",
-    "width_powers:several_steps",
-}
+LONG = {name for name in NAMES if name not in recorded() or recorded()[name].seconds > 5}
+"""Pieces that took more than five seconds when they were recorded."""
 GOOD = Entry(source="paper2020", number="1", title="x", printed="x", verdict="convention", why="x")
 
 
@@ -271,17 +217,22 @@ def test_verdicts_that_need_evidence_have_it():
     assert "networks:kernel_curvature" in find("selfconsistent2023", "16").evidence
 
 
-# -- last, when most pieces have been run ------------------------------------------------------------------
+# -- what is recorded ----------------------------------------------------------------------------------------
 
 
-def test_long_pieces_are_pieces():
-    assert set(NAMES) >= LONG
+def test_every_piece_is_recorded_and_nothing_else():
+    assert sorted(recorded()) == NAMES
+    assert all(row.numbers and row.commit for row in recorded().values())
+
+
+def test_every_verdict_stands_against_an_alternative_that_is_rejected():
+    """Ten times farther off than allowed; what agrees could then have come out otherwise, too."""
+    for entry in entries():
+        numbers = [x for name in entry.evidence for x in recorded()[name].numbers]
+        off = [label for label, value, allowed in numbers if abs(value) >= max(MUCH * allowed, 1e-9)]
+        assert off or entry.verdict in ("definition", "convention"), (entry.source, entry.number)
 
 
 @pytest.mark.evidence
-@pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_contradictions_have_a_number_far_outside_its_tolerance(long, held):
-    for entry in (e for e in entries() if e.verdict in ("wrong", "misprint")):
-        if bool(LONG & set(entry.evidence)) == long:
-            numbers = [x for name in entry.evidence for x in held(name).numbers]
-            assert [v for _, v, e in numbers if abs(v) >= 5 * e], entry.number
+def test_what_is_recorded_is_what_a_run_finds(held):
+    assert held("first_step:growth").summary == recorded()["first_step:growth"].summary

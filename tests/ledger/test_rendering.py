@@ -16,6 +16,19 @@ def test_text_shows_number_verdict_reason_and_evidence() -> None:
     assert max(map(len, text.splitlines())) <= 110
 
 
+def test_full_text_shows_the_four_of_a_finding_and_why() -> None:
+    lines = render([find("linear2025", "105 text")], full=True).splitlines()
+    words = [line.split(":")[0].strip() for line in lines if line.startswith("    ") and ":" in line]
+    assert [x for x in words if x in ("printed", "true", "apart", "again", "why")] == [
+        "printed",
+        "true",
+        "apart",
+        "again",
+        "why",
+    ]
+    assert any("dmft ledger linear2025 '105 text' --check" in line for line in lines)
+
+
 def test_latex_wraps_displays_of_several_lines_and_escapes_prose() -> None:
     latex = render([find("selfconsistent2023", n) for n in ("F.2", "F.13", "Table 1")], "latex")
     assert latex.count(r"\begin{gathered}") == 1
@@ -32,6 +45,7 @@ def test_json_carries_every_field() -> None:
         "number",
         "title",
         "printed",
+        "correct",
         "claim",
         "copy",
         "derived",
