@@ -79,7 +79,7 @@ class DepthSolver:
             with np.errstate(over="ignore", invalid="ignore"):
                 run.step(now)
             if not all(np.all(np.isfinite(v)) for n, v in run.found.items()):
-                raise Diverged(now)
+                raise Diverged(f"a function is not finite at step {now}")
         return run.found
 
     def _kind(self, r: Row) -> str:

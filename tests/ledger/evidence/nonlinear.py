@@ -15,7 +15,8 @@ from derive.theory import Equation, OrderParameter, Theory
 from numerics.simulation import simulate_program
 from tests.derive.once import mlp
 from tests.ledger.claims import claimed
-from tests.ledger.claims.selfconsistent2023 import nonlinear as claims
+from tests.ledger.claims.selfconsistent2023.nonlinear import K_x, past, z
+from tests.ledger.claims.selfconsistent2023.notation import Delta, u
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, off, right, value, worst
 
@@ -124,8 +125,8 @@ def two_layers() -> Evidence:
     fields = {k: claim[k] for k in ("cov_u", "cov_r", "h", "z", "Phi", "G")}
     theory = edited(SHALLOW.theory(), fields, 1)
     same = worst(networks("shallow"), SHALLOW.solved(theory))
-    memory = claims.z(1, alpha, s) * claims.K_x(mu, alpha) * claims.Delta(alpha, s)
-    bare = {**fields, "h": claims.u(1, mu, t) + claims.past(memory)}
+    memory = z(1, alpha, s) * K_x(mu, alpha) * Delta(alpha, s)
+    bare = {**fields, "h": u(1, mu, t) + past(memory)}
     return conclude(
         "nonlinear:two_layers",
         "Kernels and outputs of tanh networks of one hidden layer agree with the theory and with (D.21).",

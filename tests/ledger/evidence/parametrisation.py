@@ -81,7 +81,9 @@ def moments() -> Evidence:
                     f"{k}, N = {n}: minus N^{said[k]:.2g}", float(np.mean(x)) - n ** said[k], BOUND * error
                 )
             )
-            findings.append(contradicts(f"{k}, N = {n}: minus 1, order one", np.mean(x) - 1, error, by=5))
+            findings.append(
+                contradicts(f"{k}, N = {n}: minus 1, order one", float(np.mean(x)) - 1, error, by=5)
+            )
     return conclude(
         "parametrisation:moments",
         "Second moments of h^1, h^2, z^1 over K^x, Phi^1, G^2 are the printed powers.",
