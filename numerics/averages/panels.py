@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,6 +52,8 @@ SAME = 1e-14
 """One minus the squared correlation below which two variables are one."""
 GRADES = 36
 """Halvings of the outer panels towards a kink."""
+ROWS = 64
+"""Points of the outer variable that are summed at once, so that little is held."""
 
 
 @dataclass(frozen=True)
@@ -134,20 +135,14 @@ class Moment:
             values = self.function(deviations[0] * x, np.sign(correlation) * deviations[1] * x)
             return float(w @ values), float(w @ np.abs(values))
         width = np.sqrt(1 - correlation**2)
-        ends = [np.full(len(x), -REACH), *[(c - correlation * x) / width for c in second]]
-        ends.append(np.full(len(x), REACH))
-        edges = np.sort(np.clip(ends, -REACH, REACH), axis=0)
-        unit, share = composite(count)
-        total = scale = 0.0
-        for low, high in pairwise(edges):
-            inner = low[:, None] + (high - low)[:, None] * unit
-            weight = (high - low)[:, None] * share * np.exp(-(inner**2) / 2) / np.sqrt(2 * np.pi)
-            values = self.function(
-                deviations[0] * x[:, None], deviations[1] * (correlation * x[:, None] + width * inner)
-            )
-            total += float(w @ (values * weight).sum(axis=1))
-            scale += float(w @ (np.abs(values) * weight).sum(axis=1))
-        return total, scale
+        total = np.zeros(2)
+        for part in np.array_split(np.arange(len(x)), 1 + len(x) // ROWS):
+            mean = correlation * x[part]
+            inner, weight = _points(second, mean, width, REACH, *composite(count))
+            at = deviations[0] * x[part, None], deviations[1] * (mean[:, None] + width * inner)
+            values = weight * self.function(*at)
+            total += [np.sum(w[part] @ values), np.sum(w[part] @ np.abs(values))]
+        return float(total[0]), float(total[1])
 
 
 @lru_cache(maxsize=8)
@@ -304,13 +299,13 @@ def _sum(
 ) -> tuple[float, float]:
     unit, share = composite(order, PANELS)
     total = scale = 0.0
-    first, weights = _points(functions[0], np.zeros(1), float(L[0, 0]), reach, unit, share)
+    first, weights = _points(functions[0].bends, np.zeros(1), float(L[0, 0]), reach, unit, share)
     start = weights[0] * functions[0].function(L[0, 0] * first[0])
     for x, w in zip(first[0], start, strict=True):  # one by one, to hold little
         points, value = np.array([[x]]), np.array([w])
         for j in range(1, len(functions) - 1):
             mean, width = points @ L[j, :j], float(L[j, j])
-            found, weights = _points(functions[j], mean, width, reach, unit, share)
+            found, weights = _points(functions[j].bends, mean, width, reach, unit, share)
             value = (value[:, None] * weights * functions[j].function(mean[:, None] + width * found)).ravel()
             points = np.column_stack([np.repeat(points, found.shape[1], axis=0), found.ravel()])
         value = value * last(points @ L[-1, :-1])
@@ -320,12 +315,12 @@ def _sum(
 
 
 def _points(
-    f: Bent, mean: Array, width: float, reach: float, unit: Array, share: Array
+    bends: Sequence[float], mean: Array, width: float, reach: float, unit: Array, share: Array
 ) -> tuple[Array, Array]:
-    """Points and weights for a normal number, for every conditional mean of ``f``'s argument."""
-    bends = (np.array(f.bends)[None, :] - mean[:, None]) / width
+    """Points and weights for a normal number, for every conditional mean of what bends at these values."""
+    at = (np.array(bends)[None, :] - mean[:, None]) / width
     ends = np.full((len(mean), 1), reach)
-    edges = np.sort(np.concatenate([-ends, np.clip(bends, -reach, reach), ends], axis=1), axis=1)
+    edges = np.sort(np.concatenate([-ends, np.clip(at, -reach, reach), ends], axis=1), axis=1)
     low, size = edges[:, :-1, None], np.diff(edges, axis=1)[:, :, None]
     x = (low + size * unit).reshape(len(mean), -1)
     w = (size * share).reshape(len(mean), -1)
@@ -337,7 +332,7 @@ def _mean(f: Bent, width: float, ends: float, reach: float, tol: float) -> Funct
     unit, share = composite(16, PANELS)
 
     def exact(m: Array) -> Array:
-        x, w = _points(f, m, width, reach, unit, share)
+        x, w = _points(f.bends, m, width, reach, unit, share)
         return np.asarray((w * f.function(m[:, None] + width * x)).sum(axis=1))
 
     return tabulated(exact, 1.01 * ends, width, tol)
