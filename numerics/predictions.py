@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 
-from numerics.experiment.experiment import Array, HeldOut
+from numerics.experiment.experiment import Array, Experiment
+from numerics.experiment.problem import Problem
 from numerics.results import dimensions
 
 OUTPUT = "f"
 """What theories and programs call the outputs on all samples."""
 
 
-class Asking(Protocol):
-    """An experiment or a problem: it knows whether there are test points."""
-
-    @property
-    def held_out(self) -> HeldOut | None:
-        """The test points."""
-        ...
-
-    @property
-    def objective(self) -> str | None:
-        """The name of the loss of an output; None: the square of the error."""
-        ...
-
-    @property
-    def targets(self) -> Array:
-        """Those of training samples."""
-        ...
+Asking = Experiment | Problem
+"""What knows its targets, its loss and its test points."""
 
 
 def split(experiment: Asking, values: Mapping[str, Array], *, nonlinear: bool = False) -> dict[str, Array]:
