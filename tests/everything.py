@@ -46,13 +46,12 @@ def main(words: Sequence[str]) -> int:
         on, before = commit(), _spent()
         module, *rest = PARTS[part].split()
         jobs = ["--numprocesses", asked.jobs] if module == "pytest" and part != "benchmarks" else []
-        done = subprocess.run(
-            [sys.executable, "-m", module, *rest, *jobs], cwd=ROOT, text=True, capture_output=True
-        )
-        print(done.stdout, done.stderr, sep="\n")
+        status, last = _run([sys.executable, "-m", module, *rest, *jobs])
+        failed |= status != 0
+        said = re.sub(r" in [\d.]+s.*", "", last.strip("= "))  # of pytest, without the time
         minutes = (_spent() - before) / 60
-        failed |= done.returncode != 0
-        _write(part, f"{_outcome(done)} | {minutes:.0f} | {datetime.now(UTC):%d %B %Y} | {on}")
+        outcome = said if status == 0 else f"**failed**: {said}"
+        _write(part, f"{outcome} | {minutes:.0f} | {datetime.now(UTC):%d %B %Y} | {on}")
     return 1 if failed else 0
 
 
@@ -62,11 +61,17 @@ def _spent() -> float:
     return t.children_user + t.children_system
 
 
-def _outcome(done: subprocess.CompletedProcess[str]) -> str:
-    """How a part ended: pytest's last line without its rules and the time, or the last line of the record."""
-    lines = (done.stdout + done.stderr).strip().splitlines()
-    said = re.sub(r" in [\d.]+s.*", "", lines[-1].strip("= ")) if lines else "nothing said"
-    return said if done.returncode == 0 else f"**failed**: {said}"
+def _run(command: Sequence[str]) -> tuple[int, str]:
+    """The exit status and the last line of a command, whose lines are passed on as they come."""
+    last = ""
+    with subprocess.Popen(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            last = line.strip() or last
+    return process.returncode, last
 
 
 def _write(part: str, row: str) -> None:
