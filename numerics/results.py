@@ -24,6 +24,7 @@ import h5netcdf
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 from xarray.backends import H5NetCDFStore
 
 from numerics.errors import AT_START, SMALLER, Diverged
@@ -262,6 +263,11 @@ def dataset(
     return xr.Dataset(arrays, coordinates, metadata)
 
 
+def ran_away(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """At which times a loss exceeds what it was at the start, or one, by RUNAWAY."""
+    return ~np.asarray(loss <= RUNAWAY * max(1.0, loss[0]))
+
+
 def _bounded(
     name: str, dims: tuple[str, ...], array: np.ndarray[Any, Any], times: NDArray[np.float64]
 ) -> None:
@@ -277,7 +283,7 @@ def _bounded(
         last = np.arange(array.shape[at]) == array.shape[at] - 1
         wrong &= ~(np.isnan(array) & last.reshape([-1 if k == at else 1 for k in range(array.ndim)]))
     if not wrong.any() and name in LOSSES and dims == ("time",) and array.size:
-        wrong, found = array > RUNAWAY * max(1.0, array[0]), f"exceeds {RUNAWAY:g} times what it was"
+        wrong, found = ran_away(array), f"exceeds {RUNAWAY:g} times what it was"
     if wrong.any():
         place = dict(zip(dims, np.argwhere(wrong)[0], strict=True))
         order = f" of order {place['order']}" if "order" in place else ""
@@ -286,6 +292,22 @@ def _bounded(
         when = "" if "time" not in place else f" at step {at}" if steps else f" at t = {times[at]:g}"
         start = "time" in place and at == 0
         raise Diverged(f"{name}{order} {found}{when}; {AT_START if start else SMALLER}", start=start)
+
+
+def interval(result: xr.Dataset, name: str, level: float = 0.95) -> NDArray[np.float64]:
+    """Half the width of the interval about a Monte-Carlo estimate in which the true value lies with this
+    probability: Student's t times the standard error, and the bias.
+
+    The number of replicas (of networks: ``seeds``) and the ``bias``, relative to the largest value, are those
+    of the attributes.
+
+    >>> result = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
+    >>> interval(result, "train_loss").round(3)
+    array([0.236])
+    """
+    count = int(result.attrs.get("replicas", result.attrs.get("seeds", 2)))
+    bias = float(result.attrs.get("bias", 0.0)) * float(np.abs(result[name].values).max(initial=0.0))
+    return np.asarray(stdtrit(count - 1, (1 + level) / 2) * result[name + STDERR].values + bias)
 
 
 @cache

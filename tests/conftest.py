@@ -112,7 +112,7 @@ def judge(
         )
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, trylast=True)  # within what captures the output, which a second call needs
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     before = spent()
     result = yield

@@ -239,8 +239,14 @@ def report(
         typer.echo(f"wrote {output}")
 
 
+INTERVAL = "+- (95 %)"
+"""The column of :func:`numerics.results.interval`."""
+
+
 def summary(result: xr.Dataset, rows: int = 9) -> str:
     """The status and the losses at a few times, evenly chosen, ends included."""
+    from numerics.results import interval
+
     loss = result.train_loss
     if "order" in loss.dims:
         columns = {}
@@ -254,11 +260,11 @@ def summary(result: xr.Dataset, rows: int = 9) -> str:
         columns["at gamma0"] = result.train_loss_resummed.values
         columns["truncation"] = result.train_loss_truncation.values
     if "train_loss_stderr" in result and "order" not in loss.dims:
-        columns["stderr"] = result.train_loss_stderr.values
+        columns[INTERVAL] = interval(result, "train_loss")
     if "test_loss" in result and "order" not in result.test_loss.dims:
         columns["test_loss"] = result.test_loss.values
     if "test_loss_stderr" in result and "order" not in result.test_loss_stderr.dims:
-        columns["stderr "] = result.test_loss_stderr.values
+        columns[INTERVAL + " "] = interval(result, "test_loss")
     count = result.sizes["time"]
     chosen = sorted({round(i * (count - 1) / max(rows - 1, 1)) for i in range(rows)})
     lines = ["".join(f"{name:>16}" for name in ["time", *columns])]
@@ -274,6 +280,11 @@ def summary(result: xr.Dataset, rows: int = 9) -> str:
         if "resummation_failed" in result.attrs:
             lines.append(f"no value for {result.attrs['resummation_failed']}")
     status = [f"status: {result.attrs.get('status', 'unknown')}"]
+    if "bias_estimate" in result.attrs:
+        said = result.attrs
+        bias = f"bias {said['bias']:.1e} (at most {said['bias_estimate']:.1e})"
+        paths = f"{said['replicas']} replicas of {said['samples']} paths"
+        status.append(f"standard error {said['accuracy']:.1e}, {bias} of the largest value; {paths}")
     if "powers_of" in result.attrs:
         orders = {str(k): v.attrs["known_to_order"] for k, v in result.data_vars.items()}
         known = ", ".join(f"{name} {n}" for name, n in orders.items() if not name.endswith("_stderr"))

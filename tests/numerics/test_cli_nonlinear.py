@@ -60,7 +60,9 @@ def test_a_result_is_printed_saved_and_drawn(spec: Path, capsys: pytest.CaptureF
     assert {"Phi_stderr", "G_stderr", "A_stderr", "B_stderr", "tangent_kernel_stderr"} < set(saved.data_vars)
     assert Path("out.png").read_bytes().startswith(b"\x89PNG")
     assert run(["solve", "spec.toml", "--kernels", "none"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["time", "train_loss", "stderr"]
+    _, errors, head, *_ = capsys.readouterr().out.splitlines()
+    assert errors.startswith(f"standard error {found['accuracy']:.1e}, bias {found['bias']:.1e}")
+    assert head.split() == ["time", "train_loss", "+-", "(95", "%)"]
     assert there() == {*OWN, "out.nc", "out.png"}
 
 

@@ -46,9 +46,9 @@ collects them, and gives what is watched of it.  The same number means the same 
 class Reached(Generic[C]):
     """Solutions of ``replicas`` replicas of ``samples`` paths and what they miss.
 
-    ``error`` is the largest standard error of what was watched and ``bias`` bounds the root mean square of
-    its bias (noise of the estimate included), each relative to the largest value of its quantity; ``power``
-    says that the error fell as ``samples**-power``, where several sizes were tried.
+    ``error`` is the largest standard error of what was watched, ``bias`` the root mean square of its bias as
+    far as it exceeds its own noise and ``bias_bound`` with it, each relative to the largest value of its
+    quantity; ``power`` says that the error fell as ``samples**-power``, where several sizes were tried.
     """
 
     samples: int
@@ -56,6 +56,7 @@ class Reached(Generic[C]):
     solutions: C
     error: float
     bias: float
+    bias_bound: float
     power: float | None = None
 
 
@@ -157,7 +158,7 @@ def reach(
                 f"of {bias:.1e} is left; more of them (solver.samples) would do"
             )
         _more_replicas(attempt, level, accuracy)
-    return Reached(samples, len(level.watched), level.solutions, level.error, bound, _power(errors))
+    return Reached(samples, len(level.watched), level.solutions, level.error, bias, bound, _power(errors))
 
 
 def _extend(attempt: Attempt[C], level: Level[C], replicas: int) -> None:

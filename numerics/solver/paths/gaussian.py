@@ -16,6 +16,8 @@ from scipy.linalg import lapack
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from numerics.errors import NotConverged
+
 Array = NDArray[np.float64]
 
 BITS = 30
@@ -23,6 +25,9 @@ BITS = 30
 
 PIVOT = 1e-8
 """Relative innovation variance below which an entry follows from those before it."""
+
+CUT = 1e-3
+"""Negative innovation variance, relative, up to which it is taken for zero, and counted as bias."""
 
 TRIANGLE = 96
 """Rows of a triangle that is solved as a whole."""
@@ -104,12 +109,17 @@ class Latents:
         return z
 
 
+class NotPositive(NotConverged):
+    """A covariance that is not positive by more than CUT: numbers have lost their accuracy."""
+
+
 class Growing:
     """The entries of a group so far: their Cholesky factor, and the normal numbers that they are made of.
 
     ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``factor`` its rows at the pivots, which are a
     triangle.  ``damped`` is the Cholesky factor of the covariance with ``ridge`` of each variance added.
     ``normals`` are z on the first half of the paths; on the other half z, and so x, is ``mirror`` times that.
+    ``cut`` is how far the covariance is from the nearest one that is positive, relative to a variance.
     """
 
     def __init__(self, latents: Latents, size: int, steps: int, flipped: bool, ridge: float) -> None:
@@ -117,6 +127,7 @@ class Growing:
         self.mirror = -1.0 if flipped else 1.0
         most = size * steps
         self.count = self.rank = 0
+        self.cut = 0.0
         self.pivots = np.zeros(most, dtype=int)
         self.rows, self.factor = np.zeros((most, most)), np.zeros((most, most))
         self.damped = np.zeros((most, most) if ridge else (0, 0))
@@ -126,11 +137,12 @@ class Growing:
         """Values of the next ``size`` entries on every path.
 
         ``past`` is their covariance with all entries before, ``now`` with each other.
-        Raises ValueError if the covariance is not positive.
+        Raises NotPositive for a covariance that is not.
         """
         k, n, m = self.rank, self.count, self.size
         rows = _solved(self.factor[:k, :k], past[:, self.pivots[:k]])
-        columns, chosen = _pivoted(now - rows @ rows.T, np.diag(now))
+        columns, chosen, cut = _pivoted(now - rows @ rows.T, np.diag(now))
+        self.cut = max(self.cut, cut)
         self.rows[n : n + m, :k] = rows
         if chosen:
             new = slice(k, k + len(chosen))
@@ -210,8 +222,10 @@ def _lower(m: int) -> NDArray[np.bool_]:
     return np.tri(m, dtype=bool)
 
 
-def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int]]:
-    """A Cholesky factor of ``left``, the largest relative pivots first: its columns and the pivots."""
+def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int], float]:
+    """A Cholesky factor of ``left``, the largest relative pivots first: its columns, the pivots, and the
+    negative variance, relative to its own, that was taken for zero.
+    """
     m = len(left)
     variance = np.where(variance > 0, variance, 1.0)
     scale = np.sqrt(variance)
@@ -228,9 +242,9 @@ def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int]]:
         rest[chosen] = 0.0
         columns *= scale[:, None]
     worst = float(rest.min())
-    if worst < -1e3 * PIVOT:
-        raise ValueError(
+    if not worst >= -CUT:
+        raise NotPositive(
             f"a covariance is not positive: given the past, {worst:.3g} of a variance is left; the kernels "
             "are not those of a theory, or numbers have lost their accuracy"
         )
-    return columns, chosen
+    return columns, chosen, max(-worst, 0.0)

@@ -300,6 +300,11 @@ class March:
             found[x] = value.sum(axis=tuple(range(extra)))
         return found
 
+    @property
+    def cut(self) -> float:
+        """The most that was taken from a covariance to make it positive, relative to a variance."""
+        return max((g.cut for group in self.groups.values() for g in group), default=0.0)
+
     def rounding(self) -> float:
         """What rounding leaves in the scalars: of ``c <X>`` about ``c eps (<X^2> / paths)^(1/2)``.
 

@@ -7,7 +7,7 @@ Everything in a result is an average over paths, with a standard error from inde
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
-from numerics.results import STDERR
+from numerics.results import STDERR, ran_away
 from numerics.solver.grid import Grid, is_noisy, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
@@ -29,6 +29,8 @@ from numerics.solver.paths.accuracy import (
     scale_of,
     settle_paths,
 )
+from numerics.solver.paths.gaussian import NotPositive
+from numerics.solver.paths.march import March
 from numerics.solver.paths.solve import LEAST, Prepared
 from numerics.stats import Spread
 from numerics.tensors import Node
@@ -51,6 +53,13 @@ SPREAD = 4.0
 
 GRIDS = 4.5
 """What refining the grid of a flow takes, in solutions on the coarsest one, measured."""
+
+POOR = 0.1
+"""The standard error or bias, relative to the largest value, beyond which a result is not converged."""
+
+LOST = (
+    "the covariance of the paths has lost its accuracy ({}); smaller steps, or more solver.samples, would do"
+)
 
 WATCHED = ("train_loss", "error", "test_loss", "test_f")
 """What an accuracy is about."""
@@ -76,22 +85,37 @@ def solve_paths(
     ``kernels`` is ``full``, ``trace`` or ``none``.  ``solver.samples`` is taken as it is; without it, samples
     and replicas are chosen for ``solver.accuracy``.
 
+    The status is not ok where the standard error or the bias is more than POOR.
+
     Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for what no
     memory holds, :class:`~numerics.errors.Diverged` with the step, and
     :class:`~numerics.errors.NotConverged` when an accuracy is out of reach.
     """
+    for more in (1, 2, 4):
+        try:
+            return _solved(problem, kernels, progress, more)
+        except NotPositive:  # a matter of chance, and rarer with more samples
+            if problem.solver.samples is not None or more == 4:
+                raise
+    raise AssertionError
+
+
+def _solved(
+    problem: Problem, kernels: str, progress: Progress | None, more: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """:func:`solve_paths` from so many times the fewest samples."""
     solver = problem.solver
     notes: dict[str, Any] = {}
     grid: Grid | None = None
     begun: Level[Spread] | None = None
     first = 0
     if problem.flow:
-        first = _first(problem, prepared_for(problem))
+        first = more * _first(problem, prepared_for(problem))
         settled = _settled(problem, first, kernels, progress)
         grid, begun, notes = settled.grid, settled.begun, dict(settled.notes)
     prepared = prepared_for(problem, grid)
     if grid is None or solver.samples is None:
-        first = _first(problem, prepared)
+        first = more * _first(problem, prepared)
         begun = begun if begun and begun.samples == first else None
     _refuse_too_large(problem, prepared, first)
     attempt = _Attempt(problem, prepared, kernels, grid, progress)
@@ -101,12 +125,20 @@ def solve_paths(
     found = reached.solutions
     values = found.mean() | {name + STDERR: x for name, x in found.stderr().items()}
     methods = sorted(set(prepared.methods.values()))
+    cut = max(attempt.cut, default=0.0)
+    if accuracy is not None and cut > accuracy:
+        raise NotConverged(
+            f"solver.accuracy = {accuracy:.1e}: {LOST.format(f'{cut:.1e} of a variance is negative')}"
+        )
+    bias = reached.bias + cut + float(notes.get("grid_error", 0.0))
     return values, notes | {
+        "status": "ok" if max(reached.error, bias) <= POOR else "not converged",
         "samples": reached.samples,
         "replicas": reached.replicas,
         "responses": " and ".join(methods) if methods else "none needed",
         "accuracy": reached.error,
-        "bias_estimate": reached.bias,
+        "bias": bias,
+        "bias_estimate": reached.bias_bound,
         "error_power": reached.power,
     }
 
@@ -191,6 +223,8 @@ class _Attempt:
     kernels: str
     grid: Grid | None
     progress: Progress | None
+    cut: list[float] = field(default_factory=list)
+    """What was taken from covariances to make them positive."""
 
     def __call__(self, samples: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, Array]]:
         numbers = list(numbers)
@@ -200,12 +234,16 @@ class _Attempt:
         counted = None if progress is None else lambda step: progress(step, total)
         at = None if self.grid is None else self.grid.outputs
         left = [0.0]
-        runs = self.prepared.runs(
-            samples, seeds, progress=counted, finished=lambda march, _: left.append(march.rounding())
-        )
+
+        def finished(march: March, _: int) -> None:
+            left.append(march.rounding())
+            self.cut.append(march.cut)
+
+        runs = self.prepared.runs(samples, seeds, progress=counted, finished=finished)
         for found in _sound(runs):
             values = labelled(self.problem, found, self.kernels, nonlinear=True, at=at)
-            self.refuse_rounding(max(left) / scale_of(values["error"]))
+            if not ran_away(values["train_loss"]).any():  # that is no result either, and says more
+                self.refuse_rounding(max(left) / scale_of(values["error"]))
             into.add(values)
             yield {name: values[name] for name in WATCHED if name in values}
 
@@ -224,11 +262,10 @@ def _sound(runs: Iterator[dict[Node, Array]]) -> Iterator[dict[Node, Array]]:
     """The same, with what goes wrong in the middle named by its kind."""
     try:
         yield from runs
-    except (ValueError, np.linalg.LinAlgError) as reason:
-        raise NotConverged(
-            f"the covariance of the paths has lost its accuracy ({reason}); smaller steps, or more "
-            "solver.samples, would do"
-        ) from reason
+    except NotPositive as reason:
+        raise NotPositive(LOST.format(reason)) from reason
+    except np.linalg.LinAlgError as reason:
+        raise NotConverged(LOST.format(reason)) from reason
 
 
 def labelled(

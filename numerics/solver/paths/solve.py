@@ -154,7 +154,7 @@ def solve_to_accuracy(
 
     reached = reach(attempt, list, accuracy, first or prepared.enough)
     solved = _solved(prepared, reached.solutions, reached.samples)
-    return replace(solved, accuracy=reached.error, bias=reached.bias)
+    return replace(solved, accuracy=reached.error, bias=reached.bias_bound)
 
 
 _Runs = list[dict[Node, Array]]

@@ -11,9 +11,11 @@ from scipy.stats import t as student
 
 import numerics.solver.paths.solve as module
 from derive.program import P, eta, gamma0
+from numerics.experiment import Experiment
+from numerics.solver import solve
 from numerics.solver import solve as solve_linear
 from numerics.solver.paths import Solved, solve_particles
-from numerics.solver.paths.gaussian import scrambled_normals
+from numerics.solver.paths.gaussian import Growing, Latents, NotPositive, scrambled_normals
 from numerics.solver.paths.march import March
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, gd, kernel
@@ -177,3 +179,29 @@ def test_the_ridge_takes_the_bias_of_responses_away() -> None:
 
     assert off(ridge=0.1 / 192) > 5
     assert abs(off()) < 3
+
+
+# -- what is said of a result --------------------------------------------------------------------------------
+
+
+def test_few_paths_of_a_wild_network_are_not_converged() -> None:
+    """At a rate of 3 replicas of 64 paths are apart by more than a tenth; at a rate of 0.5 they are not."""
+    network = {"depth": 2, "activation": "tanh", "gamma0": 4.0}
+    tables = {"network": network, "training": {"learning_rate": 3.0, "steps": 20}, "solver": {"samples": 64}}
+    wild = Experiment.from_dict(tables, kernel=[[1.0, 0.3], [0.3, 1.0]], targets=[1.0, -1.0])
+    poor, good = (solve(wild.replace({"training.learning_rate": x})) for x in (3.0, 0.5))
+    assert poor.attrs["accuracy"] > 0.1
+    assert (poor.attrs["status"], good.attrs["status"]) == ("not converged", "ok")
+
+
+def test_what_is_cut_from_a_covariance_is_the_nearest_positive_one() -> None:
+    """A variance of -1e-4 given the past is zero, and said to be; one of -1e-2 is refused."""
+    for size, cut in ((1e-4, True), (1e-2, False)):
+        growing = Growing(Latents(64, 4, np.random.SeedSequence(0), False), 2, 1, False, 0.0)
+        now = np.array([[1.0, np.sqrt(1 + size)], [np.sqrt(1 + size), 1.0]])
+        if cut:
+            growing.extend(np.zeros((2, 0)), now)
+            assert growing.cut == pytest.approx(size, rel=1e-6)
+        else:
+            with pytest.raises(NotPositive):
+                growing.extend(np.zeros((2, 0)), now)
