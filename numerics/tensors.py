@@ -193,9 +193,9 @@ class Known:
         if isinstance(x, Symbol):
             if x in at:  # positions of indices count from 0, the indices themselves mostly from 1
                 return np.asarray(at[x], dtype=float)[..., None] + self.start(x)
-            if str(x) not in self.values:
+            if x.name not in self.values:
                 raise ValueError(f"values has no {x}")
-            return float(self.values[str(x)])
+            return float(self.values[x.name])
         if isinstance(x, Sum):
             return self._sum(x, at, given)
         if not isinstance(x, AppliedUndef):

@@ -60,6 +60,26 @@ def scrambled_normals(dimensions: int, points: int, rng: np.random.Generator) ->
     return found
 
 
+class Room:
+    """Memory of replicas that are marched one after another, each of which asks for the same arrays.
+
+    The first touch of new memory takes longer than what is done with it.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+        self.taken = 0
+
+    def take(self, *shape: int) -> Array:
+        """An array with whatever was in it."""
+        if self.taken == len(self.arrays):
+            self.arrays.append(np.empty(shape))
+        elif self.arrays[self.taken].shape != shape:
+            self.arrays[self.taken] = np.empty(shape)
+        self.taken += 1
+        return self.arrays[self.taken - 1]
+
+
 class Latents:
     """Normal numbers of one population: half of the paths from a scrambled Sobol sequence, half mirrored.
 
@@ -69,9 +89,11 @@ class Latents:
     of the sources is exact.
     """
 
-    def __init__(self, samples: int, dimensions: int, seed: np.random.SeedSequence, matched: bool) -> None:
+    def __init__(
+        self, samples: int, dimensions: int, seed: np.random.SeedSequence, matched: bool, room: Room
+    ) -> None:
         self.half = samples // 2
-        self.points = np.empty((dimensions, self.half))
+        self.points = room.take(dimensions, self.half)
         self.seed = seed
         self.made = self.used = 0
         self.matched = matched
@@ -122,16 +144,18 @@ class Growing:
     ``cut`` is how far the covariance is from the nearest one that is positive, relative to a variance.
     """
 
-    def __init__(self, latents: Latents, size: int, steps: int, flipped: bool, ridge: float) -> None:
+    def __init__(
+        self, latents: Latents, size: int, steps: int, flipped: bool, ridge: float, room: Room
+    ) -> None:
         self.latents, self.size, self.flipped, self.ridge = latents, size, flipped, ridge
         self.mirror = -1.0 if flipped else 1.0
         most = size * steps
         self.count = self.rank = 0
         self.cut = 0.0
         self.pivots = np.zeros(most, dtype=int)
-        self.rows, self.factor = np.zeros((most, most)), np.zeros((most, most))
-        self.damped = np.zeros((most, most) if ridge else (0, 0))
-        self.normals = np.zeros((most, latents.half))
+        self.rows, self.factor = room.take(most, most), room.take(most, most)
+        self.damped = room.take(*(most, most) if ridge else (0, 0))
+        self.normals = room.take(most, latents.half)
 
     def extend(self, past: Array, now: Array) -> Array:
         """Values of the next ``size`` entries on every path.
@@ -149,7 +173,7 @@ class Growing:
             self.rows[n : n + m, new] = columns
             self.normals[new] = self.latents.draw(len(chosen), self.flipped)
             self.pivots[new] = n + np.array(chosen)
-            self.factor[new] = self.rows[self.pivots[new]]
+            self.factor[new, : new.stop] = self.rows[self.pivots[new], : new.stop]
             self.rank += len(chosen)
         if self.ridge:
             self._damp(past, now)

@@ -12,13 +12,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
 from numerics.errors import AT_START, SMALLER, Diverged
-from numerics.solver.paths.gaussian import Growing, Latents
+from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.reading import (
     Correlation,
     Entry,
@@ -29,6 +30,7 @@ from numerics.solver.paths.reading import (
     Responding,
     group_of,
     involved,
+    read_later,
     size_of,
 )
 from numerics.tensors import Known, Node, arranged, indices_of, node_of
@@ -56,7 +58,7 @@ PANEL = 4
 
 
 class March:
-    """The state of some replicas."""
+    """The state of some replicas; ``whole`` keeps all quantities at all steps, those that none reads too."""
 
     def __init__(
         self,
@@ -70,16 +72,19 @@ class March:
         matched: bool,
         ridge: float | None,
         jacobian: frozenset[Node],
+        whole: bool,
+        room: Room,
     ) -> None:
         self.model, self.order, self.known = model, order, known
         self.steps, self.samples, self.replicas = steps, samples, len(seeds)
         known.first |= model.first
+        sizes = {n: q.sizes for n, q in model.quantities.items()}
+        sizes |= {n: x for n, (_, x) in model.sources.items()}
+        past = read_later(model)
         self.random: dict[Node, Array] = {
-            n: np.full((self.replicas, steps, prod(q.sizes), samples), np.nan)
-            for n, q in model.quantities.items()
+            n: _history((self.replicas, steps, prod(x), samples), whole or n in past, room)
+            for n, x in sizes.items()
         }
-        for n, (_, sizes) in model.sources.items():
-            self.random[n] = np.full((self.replicas, steps, prod(sizes), samples), np.nan)
         for n, e in (*model.entries.items(), *model.scalars.items()):
             shape = [*(steps if x in (t, s) else model.sizes[x] for x in e.args), self.replicas]
             known.found[n] = np.zeros(shape) if e.is_response else np.full(shape, np.nan)
@@ -94,13 +99,13 @@ class March:
             children = seed.spawn(len(model.populations))
             for child, members in zip(children, model.populations, strict=True):
                 dimensions = steps * sum(size_of(model, i) for i in members)
-                latents = Latents(samples, dimensions, child, matched)
+                latents = Latents(samples, dimensions, child, matched, room)
                 for i in members:
                     flipped = i == members[-1]
                     count = size_of(model, i)
                     own = DAMPING * min(count * steps, samples) / samples**2 if ridge is None else ridge
                     damping = own if i in asked else 0.0
-                    self.groups[i].append(Growing(latents, count, steps, flipped, damping))
+                    self.groups[i].append(Growing(latents, count, steps, flipped, damping, room))
         self.symmetric = {n: pairs for n, e in model.entries.items() if (pairs := _pairs(e))}
         self.done: dict[Node, int] = {}
         self.kernels: dict[tuple[Node, Expr], tuple[int, dict[Past, Array]]] = {}
@@ -409,6 +414,13 @@ class March:
         mine = slice(before, before + prod(self.model.sources[c.source][1]))
         shaped = found.reshape(*found.shape[:2], count, -1)[..., mine]
         return shaped.transpose(0, 1, 3, 2)[:, None]
+
+
+def _history(shape: tuple[int, ...], whole: bool, room: Room) -> Array:
+    """Room for values at all steps (axis 1), or where those of other steps are not kept, for one step."""
+    found = room.take(*(shape if whole else (shape[0], 1, *shape[2:])))
+    found.fill(np.nan)
+    return found if whole else as_strided(found, shape, (found.strides[0], 0, *found.strides[2:]))
 
 
 def _pairs(e: Entry) -> tuple[int, ...]:

@@ -43,7 +43,6 @@ class Memory:
     ``through`` says that the present belongs to the sum.
     """
 
-    leaf: Expr
     kernel: Expr
     what: Node
     symbols: tuple[Symbol, ...]
@@ -197,27 +196,21 @@ class Model:
         self.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
 
     def _quantity(self, node: Node, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
-        q = Quantity(node, indices, self.size(indices), self._joined(expr))
+        """Sums over the past that are added up are one leaf, the first: kernels are added before the past is
+        read, once.
+        """
+        added = [x for x in Add.make_args(expr) if isinstance(x, Sum) and self.is_random(x)]
+        q = Quantity(node, indices, self.size(indices), Add(expr, *(-x for x in added[1:])))
         for x in q.function.leaves:
             if isinstance(x, Sum) and self.is_random(x):
-                q.memories[x] = [self._memory(x, term, indices) for term in _terms(x)]
+                sums = added if x in added else [x]
+                q.memories[x] = [self._memory(y, term, indices) for y in sums for term in _terms(y)]
             elif isinstance(x, AppliedUndef) and self.is_random(x):
                 if x.args[-1] != t:
                     raise Unserved(f"{x} stands in an equation at time t")
                 if set(indices_of(x)) - set(indices):
                     raise Unserved(f"{x} carries an index that {node[0]} does not have")
         return q
-
-    def _joined(self, expr: Expr) -> Expr:
-        """``expr`` with its sums over the same past as one: the past is read once, by the sum of kernels."""
-        pasts: dict[Any, list[Expr]] = {}
-        rest = []
-        for x in Add.make_args(expr):
-            if isinstance(x, Sum) and self.is_random(x):
-                pasts.setdefault(x.limits, []).append(x.function)
-            else:
-                rest.append(x)
-        return Add(*rest, *(Sum(Add(*found), *limits) for limits, found in pasts.items()))
 
     def is_random(self, e: Expr) -> bool:
         """Does ``e`` differ between paths?"""
@@ -249,9 +242,8 @@ class Model:
         if set(symbols) - set(over) - set(own):
             raise Unserved(f"{leaf}: {what} carries an index that is not summed")
         through = not times or times[0][2] == t
-        return Memory(
-            leaf, Mul(*[x for x in factors if not self.is_random(x)]), node, symbols, over, time, through
-        )
+        kernel = Mul(*[x for x in factors if not self.is_random(x)])
+        return Memory(kernel, node, symbols, over, time, through)
 
     def _unshifted(self, what: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
         """Substitutions under which ``what`` is read at ``p`` and not at ``p + k``: sums over a ring may
@@ -366,6 +358,22 @@ def involved(model: Model, what: Node, group: int) -> dict[Node, None]:
         if not more:
             return {n: None for n in upstream if n in feels}
         feels |= more
+
+
+def read_later(model: Model) -> set[Node]:
+    """The quantities and sources that sums over the past, averages or Stein's lemma read after their step."""
+    found = {
+        m.what for q in model.quantities.values() for ms in q.memories.values() for m in ms if m.time != t
+    }
+    entries = [*model.entries.values(), *model.scalars.values()]
+    for e in entries:
+        entries += e.sums.values()
+        for c in e.averages.values():
+            if isinstance(c, Responding):
+                found |= {*model.groups[group_of(model, c.source)]}
+            elif c.second is not None:
+                found |= {c.first, c.second}
+    return found
 
 
 def kind_of(model: Model, c: Responding) -> str:

@@ -24,8 +24,18 @@ from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.direct import Evaluated, Place, averaged
 from numerics.solver.direct.layout import Layout, Number
 from numerics.solver.paths.accuracy import reach
+from numerics.solver.paths.gaussian import Room
 from numerics.solver.paths.march import March
-from numerics.solver.paths.reading import Model, Op, Responding, group_of, kind_of, order_of, size_of
+from numerics.solver.paths.reading import (
+    Model,
+    Op,
+    Responding,
+    group_of,
+    kind_of,
+    order_of,
+    read_later,
+    size_of,
+)
 from numerics.tensors import Function, Jump, Known, Node, indices_of, node_of, observable
 from numerics.threads import one_thread
 
@@ -171,7 +181,7 @@ Responses = Literal["auto", "stein", "jacobian"]
 FEWEST = 256
 """Samples that a search for the right number begins with, or twice the entries of the sources."""
 
-MEMORY = 2**29
+MEMORY = 2**30
 """Bytes up to which replicas are marched side by side."""
 
 SPEED, CALL = 6e9, 6e-5
@@ -238,7 +248,8 @@ class Prepared:
     def bytes(self, samples: int) -> int:
         """About how much memory a replica takes."""
         model = self.model
-        counts = [prod(q.sizes) for q in model.quantities.values()]
+        past = read_later(model)
+        counts = [prod(q.sizes) for n, q in model.quantities.items() if n in past]
         groups = [self.steps * sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
         tables = [
             prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
@@ -291,7 +302,9 @@ class Prepared:
         """
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
         together = max(1, MEMORY // (self.bytes(samples) + self.derivatives(samples)))
+        room = Room()
         for start in range(0, len(seeds), together):
+            room.taken = 0
             known = Known(self.model.layout.values, self.data)
             march = March(
                 self.model,
@@ -303,6 +316,8 @@ class Prepared:
                 matched=not self.noisy if matched is None else matched,
                 ridge=ridge,
                 jacobian=jacobian,
+                whole=finished is not None,
+                room=room,
             )
             count = march.replicas
             with np.errstate(over="ignore", invalid="ignore"):
