@@ -185,6 +185,3 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> Power:
     rest = values - rows @ [slope, offset]
     misfit = float(rest @ rest) / (len(xs) - 2)
     return Power(float(slope), float(np.sqrt(covariance[0, 0])), float(np.exp(offset)), misfit)
-
-
-__all__ = ["LocalSlopes", "Power", "Window", "fitted_power", "local_slopes", "regimes"]

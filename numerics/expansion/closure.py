@@ -357,6 +357,3 @@ def memories(setting: Setting, closure: LinearClosure) -> dict[str, Array]:
     """The weight with which each kernel remembers, (T, T), by its name."""
     causal = [k for k in closure.kernels if k.causal and k.definition != 0]
     return {k.name: memory_weight(k, "Delta", setting.numbers, setting.times, setting.tables) for k in causal}
-
-
-__all__ = ["Closed", "Densities", "OrderByOrder"]

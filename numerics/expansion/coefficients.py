@@ -297,15 +297,3 @@ def squared(error: Array) -> Array:
     return np.stack(
         [np.mean(sum((flat[k] * flat[n - k]).sum(axis=2) for k in range(n + 1)), axis=1) for n in orders]
     )
-
-
-__all__ = [
-    "Coefficients",
-    "Composed",
-    "Evaluator",
-    "Setting",
-    "check_order",
-    "evaluated",
-    "parted",
-    "symbolic",
-]

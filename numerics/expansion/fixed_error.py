@@ -335,6 +335,3 @@ class Series:
                 "a smaller gamma0 or a higher order would do"
             )
         return found
-
-
-__all__ = ["AtFixedError", "AtStrength", "Laws", "Series", "output_at", "solved", "with_kernels"]

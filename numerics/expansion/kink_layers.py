@@ -498,6 +498,3 @@ def since_start(drift: Expr, C: Array) -> Array:
         first, second = (slice(None) if time in (t, s) else slice(0, 1) for time in kernel.args[-2:])
         total += float(number) * C[first, :, second]
     return total
-
-
-__all__ = ["Directions", "Layers", "TwoTimes"]

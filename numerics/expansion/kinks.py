@@ -183,6 +183,3 @@ class AtKinks(Evaluation):
         assert self.found is not None
         moving = self.found.times.moving.get((name, n, layer))
         return total if moving is None else total + moving[out][:, :, out]
-
-
-__all__ = ["AtKinks", "expand_kinks", "series"]

@@ -333,13 +333,3 @@ def _equal(a: Array) -> Array:
     """At equal times, summed over outputs."""
     value: Array = np.einsum("ntt->nt" if a.ndim == 3 else "nttcc->nt", a)
     return value.copy()  # of one output it is a view
-
-
-__all__ = [
-    "SIZES",
-    "partial_sum",
-    "size_series",
-    "step_size_series",
-    "strength_series",
-    "truncation_error",
-]

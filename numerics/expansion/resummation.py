@@ -253,15 +253,3 @@ def _largest_around(error: Array, dims: tuple[str, ...]) -> Array:
                 wide[:-k] = np.fmax(wide[:-k], here[k:])
             found = np.moveaxis(wide, 0, axis)
     return np.where(np.isnan(error), np.nan, found)
-
-
-__all__ = [
-    "TRUNCATION",
-    "Method",
-    "Values",
-    "approximants",
-    "pade",
-    "partial_sums",
-    "resum",
-    "resummed",
-]

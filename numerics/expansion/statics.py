@@ -253,6 +253,3 @@ def contracted(out: list[int], *parts: tuple[Array, list[int]]) -> Array:
     spec = ",".join("".join(names[i] for i in axes) for _, axes in parts)
     target = "".join(names[i] for i in out)
     return np.asarray(np.einsum(f"{spec}->{target}", *[a for a, _ in parts], optimize=len(parts) > 1))
-
-
-__all__ = ["Moments", "Pattern", "Points", "Statics", "contracted"]

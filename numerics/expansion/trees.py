@@ -260,6 +260,3 @@ def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, 
             factors = [("Phi", 0)] if y.given != 1 else []
             found.append(factors + [(name, int(at.subs({ell: k, L: depth}))) for name, at in y.factors])
     return found
-
-
-__all__ = ["Evaluation", "accuracy", "expand_nonlinear", "nonlinear", "summed"]

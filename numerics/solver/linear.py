@@ -469,9 +469,6 @@ def _relative(old: Array, new: Array) -> float:
     return float(np.max(np.abs(after - before) / (before + RESOLVED * before[0])))
 
 
-__all__ = ["REDUCTIONS", "solved"]
-
-
 Read = Callable[[Node], Array]
 """An order parameter or table with axes (T, n, T, n), n the number of outputs; a table of one time (T,)."""
 

@@ -217,8 +217,6 @@ def _solved(left: Array, right: Array) -> Array:
 
 Progress = Callable[[int, int], None]
 
-__all__ = ["March", "march"]
-
 
 class Source(NamedTuple):
     """What a field gets from one of its sources: that is correlated with ``partner``, which another feels.

@@ -73,6 +73,3 @@ class Method(Protocol):
         :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
         """
         ...
-
-
-__all__ = ["Array", "Kernels", "Method", "No", "Progress", "Solved", "Yes"]

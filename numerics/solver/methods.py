@@ -343,6 +343,3 @@ def _moved(problem: Problem) -> float:
     size = float(np.abs(y).mean()) * max(1.0, float(np.abs(kernel).max()))
     samples = 1.0 if problem.program.rule.rate.has(P) else float(problem.seen)  # type: ignore[attr-defined]
     return strength * span * size * samples * (problem.depth or 1)
-
-
-__all__ = ["Direct", "Layers", "Lazy", "March", "Nodes", "Paths", "Rest"]

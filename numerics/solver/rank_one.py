@@ -92,6 +92,3 @@ def solve_rank_one(
     left = np.array([error(y, x, lamda, w, depth) for y, x in zip(found.y.T, big, strict=True)])
     loss = np.sum(spectrum.counts * lamda * left**2, axis=1)
     return RankOneRun(at, loss, big**2, np.asarray(kernel(big, depth)))
-
-
-__all__ = ["RankOneRun", "solve_rank_one"]

@@ -169,6 +169,3 @@ def _told(said: No) -> str:
     given = "" if said.value is None else f" = {value_to_toml(said.value)}"
     accepted = f" (accepted: {said.accepted})" if said.accepted else ""
     return f"{said.key}{given}: {said.reason}{accepted}"
-
-
-__all__ = ["METHODS", "Choice", "choose", "explain", "solve"]

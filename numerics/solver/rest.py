@@ -344,6 +344,3 @@ def _matched(row: Eq, x: AppliedUndef) -> tuple[Expr, dict[Expr, Expr]] | None:
         return None
     at = dict(zip(lhs.args[1:], x.args[1:], strict=True))
     return row.rhs, {ell: x.args[0] - (lhs.args[0] - ell), **at}
-
-
-__all__ = ["AtRest", "at_rest", "compare", "regression", "stationary_kernels"]
