@@ -38,8 +38,10 @@ SAMPLES = 4096
 REPLICAS = 8
 
 
-def expand_nonlinear(problem: Problem, order: int) -> xr.Dataset:
+def expand_nonlinear(problem: Problem, order: int, expansion: NonlinearExpansion | None = None) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
+
+    They are those of an ``expansion`` that was made for it, or of its own theory's.
 
     Raises :class:`~numerics.errors.SpecError` for kinks beyond order 0 and for networks whose theory is not
     expanded, :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
@@ -54,7 +56,8 @@ def expand_nonlinear(problem: Problem, order: int) -> xr.Dataset:
     started, solver = clock.perf_counter(), problem.solver
     few = problem.sample_count <= QUADRATURE
     sampled = order > 0 and not few
-    expansion = nonlinear(integrated(symbolic(problem)), order, *problem.said("network.activation"))
+    if expansion is None:
+        expansion = nonlinear(integrated(symbolic(problem)), order, *problem.said("network.activation"))
     bends = expansion.activation.expr.has(*KINKS)
     responses = few and not problem.flow and not bends
     # B of order 0 stands in the other laws beyond order 0

@@ -22,7 +22,6 @@ from derive.program import (
     IndexRange,
     L,
     Mean,
-    Multistep,
     Outer,
     P,
     Population,
@@ -274,13 +273,16 @@ def test_a_difference_names_field_term_and_both_expressions() -> None:
     assert "3*" in str(found.right)
 
 
-def test_disagreement_is_raised_with_the_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    import derive.theory.routes as first
+def test_disagreement_is_raised_with_the_differences() -> None:
+    class Twice(GradientDescent):
+        """A rule that remembers every update twice, which its equation of motion does not."""
 
-    honest = first.mean_field
-    monkeypatch.setattr(first, "mean_field", lambda p: honest(p.with_rule(Multistep())))
-    with pytest.raises(RoutesDisagree, match=r"equation h\(1, mu, t\): .*w\(t, "):
-        check_routes(mlp(2))
+        def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+            kept, weight = super().memory(time, past)
+            return kept, 2 * weight
+
+    with pytest.raises(RoutesDisagree, match=r"memory of Twice: the weight of an update 1 steps old"):
+        check_routes(mlp(2).with_rule(Twice(Symbol("eta"))))
 
 
 def test_order_of_terms_and_names_of_dummies_do_not_count() -> None:

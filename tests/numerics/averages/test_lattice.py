@@ -16,7 +16,7 @@ from sympy import erf as erf_
 from sympy import pi as pi_
 
 from derive.calculus.gaussian import GaussianAverage
-from numerics.averages import lattice, tensor, tensors
+from numerics.averages import tensor, tensors
 from numerics.averages.lattice import averages, cholesky
 from numerics.errors import NotConverged, SpecError
 
@@ -209,22 +209,6 @@ def test_the_error_bounds_what_is_wrong() -> None:
         found = tensor(FOUR, K, rtol)
         assert np.all(np.abs(found.value - exact) <= found.error + 1e-11)
         assert found.error.max() < rtol
-
-
-def test_a_coarse_first_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With spacings three times too wide the lattices disagree, and are refined."""
-    K = covariance(3, 11, 2.0)
-    exact = tensor(FOUR, K).value
-
-    ruler = lattice.ruler
-
-    def wide(*args: object) -> tuple[float, float]:
-        h, reach = ruler(*args)  # type: ignore[arg-type]
-        return 3 * h, reach
-
-    monkeypatch.setattr(lattice, "ruler", wide)
-    found = tensor(FOUR, K, 1e-7)
-    assert np.abs(found.value - exact).max() < 1e-7
 
 
 @pytest.mark.slow

@@ -230,15 +230,3 @@ def test_what_is_refused() -> None:
         tensor([SIGNS] * 6, covariance(6, 1))
     with pytest.raises(Unserved, match=r"no values|point mass"):
         tensor([DiracDelta(u - 1), RELU], np.eye(2))
-
-
-def test_a_planted_error_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the slope of a sign taken as one point mass, not two, closed forms are missed."""
-
-    def wrong(monomial: tuple[int, int, int]) -> dict[tuple[int, int, int], Expr]:
-        return {m: c / 2 if m == (0, 0, 0) else c for m, c in slope(monomial).items()}
-
-    slope = orthants.slope
-    monkeypatch.setattr(orthants, "slope", wrong)
-    with pytest.raises(AssertionError):
-        test_arcsine_and_arccosine_laws(0.2)

@@ -95,16 +95,6 @@ def test_order_eight_against_the_exact_taylor_coefficients(samples: int, depth: 
     agree(expand(e, 8), exact, NAMES, 1e-11)
 
 
-def test_a_wrong_error_equation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from derive.errors import NotApplicable
-    from numerics.expansion.closure import Closed
-
-    right = Closed.gain.func
-    monkeypatch.setattr(Closed, "gain", property(lambda self: 1.01 * right(self)))
-    with pytest.raises(NotApplicable, match="not that of order 0"):
-        expand(experiment(2, 2, GD), 4)
-
-
 # -- resummation -------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ from sympy import QQ
 
 from numerics.expansion import expand
 from numerics.experiment import Experiment
-from tests.reference import exact_nonlinear
 from tests.reference.exact_nonlinear import SINH, Cubic, Exact, solve
 
 ETA = QQ(1, 5)
@@ -70,18 +69,6 @@ def test_every_coefficient_equals_a_fraction(
     assert all(s[1] == 0 for t in tables for s in t.values())  # odd orders, which ours leaves out
     assert all(s[1] == 0 for row in exact.error for s in row)
     assert list(found.order.values) == [0, 2]
-
-
-def test_kernels_that_do_not_reach_the_layer_next_door_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the gamma0^2 of neighbouring kernels in the covariances of the sources."""
-    correlate = exact_nonlinear._Layer.correlate
-
-    def lazy(self: Any, kind: str, a: Any, b: Any, value: Any) -> None:
-        correlate(self, kind, a, b, (value[0], *[QQ(0)] * (len(value) - 1)))
-
-    found = ours(ONE, 2, 2)
-    monkeypatch.setattr(exact_nonlinear._Layer, "correlate", lazy)
-    assert worst(found, solve(*ONE, ETA, 2, 2)) > 1e-3
 
 
 def test_one_step_by_hand() -> None:

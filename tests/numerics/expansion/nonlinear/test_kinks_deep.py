@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-import numerics.expansion.kink_layers as kink_layers
 from numerics.expansion import expand
-from numerics.expansion.kink_layers import Units
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem as Posed
 from numerics.verification.series import _runs
@@ -193,44 +190,6 @@ def test_other_kinks_as_measured(activation: str) -> None:
         measured = np.array(rows)
         z = (measured[..., 0] - value) / np.hypot(measured[..., 1], error)
         assert np.abs(z).max() < LIMIT
-
-
-@pytest.mark.parametrize(
-    ("part", "name", "least"),
-    [
-        ("xi", "G", 8),
-        ("A", "error", 10),
-        *(
-            pytest.param(*x, marks=pytest.mark.slow)
-            for x in (("turning", "G", 15), ("B", "Phi", 10), ("after", "Phi", 8))
-        ),
-    ],
-)
-def test_each_part_counts(monkeypatch: pytest.MonkeyPatch, part: str, name: str, least: float) -> None:
-    """Left out, the measured values are missed by many standard errors."""
-    whole = kink_layers.Patterns.sources
-    jumps = kink_layers.Layers.crossing
-
-    def without(self: Any, signs: Any, means: Any) -> Any:
-        found = whole(self, signs, means)
-        return replace(found, rho=0 * found.rho) if part == "A" else replace(found, upsilon=0 * means)
-
-    def before(self: Any, layer: int) -> Any:
-        bare = {k: replace(j, after={}) for k, j in self.series.jumps.items()}
-        with monkeypatch.context() as m:
-            m.setattr(type(self.series), "jumps", property(lambda _: bare))
-            return jumps(self, layer)
-
-    if part == "xi":
-        monkeypatch.setattr(kink_layers, "since_start", lambda drift, C: 0 * C)
-    elif part == "turning":
-        monkeypatch.setattr(Units, "turning", lambda *_: 0.0)
-    elif part == "after":
-        monkeypatch.setattr(kink_layers.Layers, "crossing", before)
-    else:
-        monkeypatch.setattr(kink_layers.Patterns, "sources", without)
-    found = scores(expand(experiment(2, solver={"samples": 256}), 2), 2)
-    assert found[name] > least
 
 
 @pytest.mark.slow
