@@ -8,7 +8,7 @@ import pytest
 from derive.program import eta
 from numerics.errors import NotConverged
 from numerics.experiment.numbers import numbers_of
-from numerics.solver import refine, solve
+from numerics.solver import solve
 from numerics.solver.afterwards import densities
 from numerics.solver.grid import flow_grid
 from tests.numerics.solver.helpers import flow, gd, marched, unprojected
