@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -321,33 +320,22 @@ class OrderByOrder:
 
     def values(self) -> dict[str, Array]:
         """Every variable at output times, with the order first."""
-        out, depth, P = self.setting.out, self.setting.depth, self.closed.P
-        T, count = len(out), len(self.orders)
-        source = self.closed if self.setting.grid is None else Densities(self.closed, self.setting.grid.nodes)
-        Phi, G = np.zeros((count, depth, T, P, T, P)), np.zeros((count, depth, T, T))
-        A, B = np.zeros((2, count, depth, T, T, P))
-        for (i, n), k in product(enumerate(self.orders), range(1, depth + 1)):
-            H, own, a, b = (
-                None if x is None else x.at(out)
-                for x in (
-                    *(self.closed.operator(name, k).at(n) for name in "HG"),
-                    *(source.operator(name, k).at(n) for name in "AB"),
-                )
-            )
-            if H is not None:
-                Phi[i, k - 1] = H
-            if own is not None:
-                G[i, k - 1] = own[:, 0, :, 0]
-            if a is not None:
-                A[i, k - 1] = a[..., 0].transpose(0, 2, 1)
-            if b is not None:
-                B[i, k - 1] = b[:, 0]
+        out, P, closed = self.setting.out, self.closed.P, self.closed
+        source = closed if self.setting.grid is None else Densities(closed, self.setting.grid.nodes)
+
+        def read(name: str, found: Closed, rows: int, cols: int) -> Array:
+            """Axes: orders, layers, times t, rows, times s, columns."""
+            zero = np.zeros((len(out), rows, len(out), cols))
+            layers = range(1, self.setting.depth + 1)
+            values = [[found.operator(name, k).at(n) for k in layers] for n in self.orders]
+            return np.array([[zero if x is None else x.at(out) for x in row] for row in values])
+
         kernels = {
-            "Phi": Phi.transpose(0, 1, 2, 4, 3, 5),
-            "G": G,
-            "A": A,
-            "B": B,
-            "tangent_kernel": np.stack([self.closed.tangent(n, out) for n in self.orders]),
+            "Phi": read("H", closed, P, P).swapaxes(3, 4),
+            "G": read("G", closed, 1, 1)[:, :, :, 0, :, 0],
+            "A": read("A", source, P, 1)[..., 0].swapaxes(3, 4),
+            "B": read("B", source, 1, P)[:, :, :, 0],
+            "tangent_kernel": np.stack([closed.tangent(n, out) for n in self.orders]),
         }
         error, f = self.watched()[:, out], np.stack(self.closed.outputs)[:, out]
         return parted(self.setting.problem, error, f, kernels, self.orders)

@@ -126,7 +126,9 @@ def memory_weight(
     What is a function of the times alone (momentum) is read at steps 0..T-1.
     """
     part = next(
-        x for x in _addends(kernel.definition) if any(str(a.func) == error for a in x.atoms(AppliedUndef))
+        x
+        for x in Add.make_args(kernel.definition)
+        if any(str(a.func) == error for a in x.atoms(AppliedUndef))
     )
     own = [
         x
@@ -150,10 +152,6 @@ def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapp
     later, earlier = np.meshgrid(np.arange(T, dtype=float), np.arange(T, dtype=float), indexing="ij")
     found = value(later, np.minimum(earlier, later), *[tables[str(a.func)] for a in named])
     return np.asarray(np.tril(np.broadcast_to(found, (T, T)), -1))
-
-
-def _addends(e: Expr) -> tuple[Expr, ...]:
-    return e.args if e.is_Add else (e,)
 
 
 def _factors(e: Expr) -> list[Expr]:
@@ -194,10 +192,9 @@ class Algebra:
         known: Callable[[Indexed], Stream],
         number: Callable[[Expr], float],
         is_correlation: Callable[[Expr], bool],
-        multiply: Multiply = multiplied,
     ) -> None:
-        self.known, self.number, self.multiply = known, number, multiply
-        self.is_correlation = is_correlation
+        self.known, self.number, self.is_correlation = known, number, is_correlation
+        self.multiply: Multiply = multiplied
         self.streams: list[Stream] = []
 
     def new(self, rule: Callable[[int], Value | None]) -> Stream:
