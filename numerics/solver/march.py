@@ -540,12 +540,7 @@ class _Sweep:
     def sources(self, i: Node, j: Node) -> list[Source]:
         """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
         if (i, j) not in self.found:
-            self.found[i, j] = [
-                self.source(i, j, own, k)
-                for own in self.gains[i]
-                for k in self.plan.partners(own)
-                if (j, k) in self.R or k in self.gains[j]
-            ]
+            self.found[i, j] = [self.source(i, j, own, k) for own, k in self.plan.terms(i, j)]
         return self.found[i, j]
 
     def source(self, i: Node, j: Node, own: Node, k: Node) -> Source:

@@ -115,6 +115,11 @@ class Plan:
         """Sources with which ``source`` is correlated."""
         return self.correlated.get(source, [])
 
+    def terms(self, i: Node, j: Node) -> list[tuple[Node, Node]]:
+        """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
+        drives = self.rows_of[i].drives
+        return [(own, k) for own, _ in drives for k in self.partners(own) if self.feels(j, k)]
+
     # -- what is needed --------------------------------------------------------------------------------
 
     def _need_everything(self) -> None:
@@ -250,9 +255,10 @@ class Plan:
                     yield from self._present(kind, c.field, j)
                 if kind == "now" and c.kernel.reach != "now":
                     yield "past", j, c.field
-            if kind == "now" or kind == "past":
-                for own, _ in self.rows_of[i].drives:
-                    yield from self._source_reads(own, j, kind)
+            for own, k in self.terms(i, j) if kind in ("now", "past") else ():
+                yield from self._reads(self.table.covariances[own, k], present=kind == "now")
+                if kind == "now" and (j, k) in self.responses:
+                    yield "response", j, k
 
     def _present(self, kind: str, field_: Node, j: Node) -> Iterator[Op]:
         if kind == "response":
@@ -262,14 +268,6 @@ class Plan:
             yield "past", field_, j
         else:
             yield self._diagonal(field_, j)
-
-    def _source_reads(self, own: Node, j: Node, kind: str) -> Iterator[Op]:
-        for k in self.partners(own):
-            if not self.feels(j, k):
-                continue
-            yield from self._reads(self.table.covariances[own, k], present=kind == "now")
-            if kind == "now" and (j, k) in self.responses:
-                yield "response", j, k
 
     def _reads(self, kernel: Kernel, present: bool | None = None) -> Iterator[Op]:
         """What the row of a kernel reads; if it reaches the present, also values at equal time."""

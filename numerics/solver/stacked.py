@@ -255,7 +255,7 @@ class Stack:
         target, left, here = self.arrays["C", i, j], self.left, self.here
         mirror, sources = self.arrays.get(("C", j, i)), []
         terms, first = self._ordered(self._couplings(i, "C", j))
-        for own, k in self._sources(i, j):
+        for own, k in self.plan.terms(i, j):
             if self.table.covariances[own, k].local:
                 continue  # there is none between different times
             key, row = self._covariance(own, k)
@@ -292,7 +292,7 @@ class Stack:
         for n, c in enumerate(self.plan.rows_of[i].couplings):
             terms.append((("K", i, n), c.field, self.arrays.get(("C", j, c.field)), c.kernel.reach))
         sources = []
-        for own, k in self._sources(i, j):
+        for own, k in self.plan.terms(i, j):
             key, row = self._covariance(own, k)
             present = _present(self._parts(self.table.covariances[own, k]))
             gain, response = self.gains[i][own], self.arrays.get(("R", j, k))
@@ -325,12 +325,3 @@ class Stack:
                 mirror[at, at] = value
 
         return step
-
-    def _sources(self, i: Node, j: Node) -> list[tuple[Node, Node]]:
-        """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
-        return [
-            (own, k)
-            for own in self.gains[i]
-            for k in self.plan.partners(own)
-            if ("R", j, k) in self.arrays or k in self.gains[j]
-        ]
