@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from derive.ledger import VERDICTS, entries, find
+from tests.ledger.claims import build
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "selfconsistent2023"
@@ -88,6 +89,21 @@ def test_one_can_find_an_entry_by_number() -> None:
         find(SOURCE, "Q.1")
     with pytest.raises(LookupError, match="nobody1999"):
         entries("nobody1999")
+
+
+def test_every_piece_of_evidence_exists() -> None:
+    for name in {name for e in entries() for name in e.evidence}:
+        module, _, function = name.partition(":")
+        assert f"\ndef {function}(" in (ROOT / f"tests/ledger/evidence/{module}.py").read_text(), name
+
+
+def test_verdicts_on_residual_networks_and_depth() -> None:
+    for number in ("17", "72", "73", "74", "81", "89", "93", "94"):
+        entry = find("linear2025", number)
+        assert entry.verdict == "wrong"
+        assert build(entry)
+    for number in ("Lemma 4.3", "D.3", "Prop. 4.4", "11"):
+        assert find("depth2023", number).verdict == "agrees"
 
 
 @pytest.mark.slow

@@ -1,13 +1,22 @@
-"""The evidence against the scaling laws of linear2025 must fail if the paper printed what is found."""
+"""The scaling laws of linear2025: how the printed steps (112) to (116) hang together, what the theory has in
+their place, and evidence that must fail if the paper printed what is found.
+"""
 
 import numpy as np
 import pytest
+import sympy
+from sympy import Expr, Function, Integral, sympify
 
-from derive.program import gamma0, t
-from tests.ledger.claims.linear2025.notation import C_g
+from derive.program import gamma0, s, t
+from derive.reduce.data import absorb_factors, mode_sums
+from tests.derive.once import mean_field, structured
+from tests.ledger.claims import claimed
+from tests.ledger.claims.linear2025.notation import C_g, k, lamda
 from tests.ledger.claims.linear2025.scaling import beta, chi
 from tests.ledger.evidence import scaling_exponents, scaling_networks
 from tests.ledger.test_linear2025_evidence import repaired
+
+h0 = Function("h0")
 
 
 def test_a_drift_that_halves_from_step_to_step_is_followed_to_its_end() -> None:
@@ -71,3 +80,30 @@ def test_networks_reject_the_theory_of_the_other_depth(monkeypatch: pytest.Monke
     monkeypatch.setattr(scaling_networks, "NETWORKS", 4)
     found = scaling_networks.two_layers()
     assert "z of the loss, theory" in found.summary
+
+
+# -- (112) to (116) as printed -------------------------------------------------------------------------------
+
+
+def claim(number: str, name: str) -> Expr:
+    return sympify(claimed("linear2025", number)[name])
+
+
+def test_112_has_the_derived_memory_of_the_error_at_equal_times() -> None:
+    theory = mode_sums(absorb_factors(mean_field(structured(data="population", rule="flow")), "r0"))
+    memory = [x.function.coeff(h0(k, s)) for x in theory.equation("xi").rhs.atoms(Integral)]
+    assert sympy.expand(sum(memory).subs(s, t) - claim("112", "K")) == 0
+
+
+def test_114_solves_112_with_113_but_for_a_constant() -> None:
+    rate = sympy.diff(sympy.log(claim("114", "v")), t) / -lamda(k)
+    growth, ansatz = sympy.simplify(rate - 1), claim("113", "K") - 1
+    assert sympy.simplify(growth / ansatz - chi) == 0
+
+
+def test_115_and_116_follow_from_the_growth_after_114() -> None:
+    (found,) = sympy.solve(claim("114 text", "power") - (chi - 1), chi)
+    assert sympy.simplify(found - claim("115", "chi")) == 0
+    assert sympy.simplify(claim("116", "hard") - beta * claim("115", "chi")) == 0
+    assert claim("116", "hard") == claim("21", "hard")
+    assert claim("116", "easy") == claim("21", "easy") == beta
