@@ -16,6 +16,7 @@ from typing import Any
 
 from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol
 from sympy.core.function import AppliedUndef
+from sympy.utilities.iterables import sift
 
 from derive.calculus.sums import normal_form, rewritten
 from derive.calculus.symbols import L, ell, s, t
@@ -245,10 +246,7 @@ def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> It
     if stable is None:
         return
     left, right = stable
-    classes: dict[int, list[str]] = {}
-    for n, c in left.items():
-        classes.setdefault(c, []).append(n)
-    open_ones = sorted((x for x in classes.values() if len(x) > 1), key=len)
+    open_ones = sorted((x for x in sift(left, left.__getitem__).values() if len(x) > 1), key=len)
     if not open_ones:
         back = {c: n for n, c in right.items()}
         yield {n: back[c] for n, c in left.items()}

@@ -36,6 +36,7 @@ from sympy import (
 )
 from sympy.polys.fields import FracElement
 from sympy.polys.rings import PolyElement, PolyRing
+from sympy.utilities.iterables import sift
 
 from derive.calculus.symbols import L, P, ell, gamma0, s, t
 from derive.errors import NotApplicable
@@ -84,11 +85,8 @@ def modes_of(
     for m in counts:
         if m.is_positive is False or m.is_integer is False:
             raise ValueError(f"multiplicities: {m} must be a positive integer or a symbol for one")
-    together: dict[Expr, list[int]] = {}
-    for k, x in enumerate(values):
-        together.setdefault(x, []).append(k)
     moving, still = [], []
-    for x, ks in together.items():
+    for x, ks in sift(range(len(values)), values.__getitem__).items():
         squares = [parts[k] for k in ks if parts[k] != 0]
         norm = squares[0] if len(squares) == 1 else sqrt(Add(*[y**2 for y in squares]))
         moving.append(Mode(x, norm))

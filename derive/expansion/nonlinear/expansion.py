@@ -39,6 +39,7 @@ from sympy import (
 )
 
 from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.sums import drawn_out
 from derive.calculus.symbols import L, P, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import ErrorLaw
@@ -270,11 +271,8 @@ class _Tree:
         """Summed over earlier times, what does not depend on them in front."""
         if not self.limits or e == 0:
             return e
-        dummies = {x for x, _, _ in self.limits}
-        inside = [f for f in Mul.make_args(e) if f.free_symbols & dummies]
-        outside = [f for f in Mul.make_args(e) if not f.free_symbols & dummies]
         add = Sum if self.writer.site.discrete else Integral
-        return Mul(*outside, add(Mul(*inside), *reversed(self.limits)))
+        return drawn_out(add(e, *reversed(self.limits)))
 
 
 def _in_order(samples: Samples) -> Samples:
