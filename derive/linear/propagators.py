@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from sympy import DiracDelta, Eq, Expr, Function, Integral, KroneckerDelta, Mul,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, delta
-from derive.calculus.sums import all_apart, binding, factors, is_at, rewritten, without_empty
+from derive.calculus.sums import all_apart, binding, factors, is_at, placed, rewritten, without_empty
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
@@ -445,7 +446,8 @@ class Transfer:
             for lhs in list(todo):
                 if lhs != self.answer(self.into) and self._dispensable(lhs, todo, instant):
                     rhs = todo.pop(lhs)
-                    todo = {x: _substituted(e, lhs, rhs) for x, e in todo.items()}
+                    put = partial(_at_start, rhs, lhs)
+                    todo = {x: rewritten(e, [str(lhs.func)], put) for x, e in todo.items()}
         return tuple(Eq(x, e, evaluate=False) for x, e in todo.items())
 
     @staticmethod
@@ -536,16 +538,9 @@ def _delta(theory: Theory) -> Expr:
     return KroneckerDelta(t, s) if theory.program.rule.discrete else DiracDelta(t - s)
 
 
-def _substituted(e: Expr, lhs: AppliedUndef, rhs: Expr) -> Expr:
-    def put(x: AppliedUndef) -> Expr:
-        return _at_start(rhs.xreplace(dict(zip(lhs.args, x.args, strict=True))))
-
-    return rewritten(e, [str(lhs.func)], put)
-
-
-def _at_start(e: Expr) -> Expr:
-    """Memory is empty at time 0."""
-    return e.replace(
+def _at_start(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
+    """An answer at other indices and times; memory is empty at time 0."""
+    return placed(rhs, lhs, atom).replace(
         lambda x: isinstance(x, Sum | Integral) and (x.limits[-1][2] - x.limits[-1][1]) in (-1, 0),
         lambda x: S.Zero if isinstance(x, Integral) or x.limits[-1][2] < x.limits[-1][1] else x,
     )
