@@ -20,10 +20,11 @@ from typing import Any
 
 from sympy import Add, Eq, Expr, Function, Integer, Poly, S, cancel, factor, sympify
 
+from derive.calculus.sums import gathered
 from derive.calculus.symbols import eta, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import sigma
-from derive.scale.first_steps import Form, add_to, exact_steps, first_step
+from derive.scale.first_steps import Form, exact_steps, first_step
 from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
@@ -152,9 +153,8 @@ class _Recursion:
         a, a0 = self.kernel(then, now), self.kernel(S.One, S.Zero)
         v, h0 = (exact.form(Function(x)(now)) for x in ("v", "h0"))
         n: Form = self.source(now)
-        m: Form = {}
-        for s in map(Integer, range(step)):
-            add_to(m, exact.form(Function("h0")(s)), self.kernel(then, s) - self.kernel(now, s))
+        grown = ((s, self.kernel(then, s) - self.kernel(now, s)) for s in map(Integer, range(step)))
+        m = gathered((y, k * c) for s, k in grown for y, c in exact.form(Function("h0")(s)).items())
         n0 = self.source(S.Zero)
         share = exact.quotient(exact.overlap(n0, n0), exact.value(Function("C_h0")(S.Zero, S.Zero)))
         vh, hh, nn = exact.overlap(v, h0), exact.overlap(h0, h0), exact.overlap(n, n)
@@ -179,11 +179,12 @@ class _Recursion:
 
     def source(self, now: Expr) -> Form:
         """How the function's own source changes in a step."""
-        found: Form = {}
-        for time, sign in ((now + 1, 1), (now, -1)):
-            for x in self.exact.row(Function("xi")(time)).sources:
-                add_to(found, self.exact.acted(x, time), self.exact.number(Integer(sign)))
-        return found
+        return gathered(
+            (y, sign * c)
+            for time, sign in ((now + 1, 1), (now, -1))
+            for x in self.exact.row(Function("xi")(time)).sources
+            for y, c in self.exact.acted(x, time).items()
+        )
 
 
 def _lowest(e: Expr) -> Expr:

@@ -15,9 +15,10 @@ is proved for every depth, and hold the solution against the equations of both e
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from sympy import (
@@ -49,7 +50,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.recurrences import Z_L, Layered, Recurrences, Z, q
-from derive.calculus.sums import Binding, factors, match
+from derive.calculus.sums import Binding, factors, gathered, match
 from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
@@ -109,10 +110,8 @@ class Unrolled:
         """A field at an integer time, in the sources of its site."""
         if field not in self.forms:
             row, now = self.row(field), field.args[-1]
-            found: Form = {}
-            for x in (*row.sources, *row.actions):
-                add_to(found, self.acted(x, now))
-            cut = {k: self.trimmed(v) for k, v in found.items()}
+            acting = (self.acted(x, now).items() for x in (*row.sources, *row.actions))
+            cut = {k: self.trimmed(v) for k, v in gathered(chain(*acting)).items()}
             self.forms[field] = {k: v for k, v in cut.items() if v != 0}
         return self.forms[field]
 
@@ -130,13 +129,16 @@ class Unrolled:
         """``sum_s kernel(now, s) field(s)`` in the sources of the site."""
         if x.over:
             raise NotApplicable(f"{x.expr}: a sum over {x.over[0].index}; the steps are of one output")
-        found: Form = {}
-        for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
-            front = self.kernel(x, now, Integer(k))
-            if front != 0:
-                at = x.field.xreplace({t: now, s: Integer(k)})
-                add_to(found, {at: self.one} if x.name in self.source_names else self.form(at), front)
-        return found
+
+        def parts() -> Iterator[tuple[AppliedUndef, Any]]:
+            for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
+                front = self.kernel(x, now, Integer(k))
+                if front != 0:
+                    at = x.field.xreplace({t: now, s: Integer(k)})
+                    form = {at: self.one} if x.name in self.source_names else self.form(at)
+                    yield from ((y, front * c) for y, c in form.items())
+
+        return gathered(parts())
 
     def kernel(self, x: Action, now: Expr, past: Expr) -> Any:
         """What multiplies the field at two times."""
@@ -215,13 +217,6 @@ class Unrolled:
             if (place := match(head, a, ())) is not None:
                 return item, place
         raise NotApplicable(f"the theory has nothing for {a}")
-
-
-def add_to(form: Form, other: Form, front: Any = None) -> None:
-    """``form += front * other``."""
-    for x, c in other.items():
-        c = c if front is None else front * c
-        form[x] = form[x] + c if x in form else c
 
 
 def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
