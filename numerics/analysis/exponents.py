@@ -177,11 +177,8 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> Power:
     xs, ys, errors = (np.asarray(v, dtype=float) for v in (x, y, stderr))
     if len(xs) < 3 or not (ys > errors).all() or not (errors > 0).all() or not (xs > 0).all():
         raise ValueError("a power needs three points or more, each larger than its error")
-    relative = errors / ys
-    rows = np.column_stack([np.log(xs), np.ones(len(xs))]) / relative[:, None]
-    values = np.log(ys) / relative
-    covariance = np.linalg.inv(rows.T @ rows)
-    slope, offset = covariance @ rows.T @ values
-    rest = values - rows @ [slope, offset]
+    across, up, weights = np.log(xs), np.log(ys), ys / errors
+    (slope, offset), covariance = np.polyfit(across, up, 1, w=weights, cov="unscaled")
+    rest = weights * (up - slope * across - offset)
     misfit = float(rest @ rest) / (len(xs) - 2)
     return Power(float(slope), float(np.sqrt(covariance[0, 0])), float(np.exp(offset)), misfit)
