@@ -230,7 +230,8 @@ def balance(
         rows = {n: rows[n] for n in _needed(rows, todo)}
     found = dict.fromkeys(rows, NOTHING)
     sizes = Sizes(found, {}, domain)
-    for _ in range(2 * len(rows) + 2):  # e <- max over terms, from minus infinity upwards
+    # e <- max over terms, from minus infinity upwards, until nothing changes; `sizes` reads what is found
+    for _ in range(2 * len(rows) + 2):
         before = dict(found)
         for name, own in rows.items():
             found[name] = domain.largest(p for x in own for p in sizes.counted(x))

@@ -111,19 +111,15 @@ class TrainingRule(Protocol):
     @property
     def discrete(self) -> bool:
         """True when time counts steps."""
-        ...
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """``(m(t), k(t, s))``: what is left of W(0), and the weight of the update made at ``past``."""
-        ...
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """The covariance of W(t) and W(s) that noise injected during training adds, entry by entry."""
-        ...
 
     def __hash__(self) -> int:
         """Rules are immutable: what is found of one is kept."""
-        ...
 
 
 class Recursion:
