@@ -29,7 +29,8 @@ from numerics.analysis.sweep import Rate, largest_rate
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import layered_numbers, numbers_of
-from numerics.experiment.theory import Reduction, derived, program_of, reductions_of, served
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import Reduction, beta, derived, program_of, reductions_of, served
 from numerics.solver import solve
 from numerics.solver.depth import LAYERS, Progress, correction_of, limit_of, solve_depth_correction
 
@@ -467,13 +468,13 @@ class DepthLimits:
 
 
 def depth_limits(
-    experiment: Experiment, *, layers: int = LAYERS, progress: Progress | None = None
+    source: Problem | Experiment, *, layers: int = LAYERS, progress: Progress | None = None
 ) -> DepthLimits:
-    """The limit of infinite depth of ``experiment`` at ``beta0``: the branch times the root of the depth, or
-    ``network.branch`` itself if the depth is ``"L"``.
+    """The limit of infinite depth at ``beta0``: the branch times the root of the depth, or the branch itself
+    (``network.branch``, the number for ``beta``) if the depth is a symbol.
 
-    Raises :class:`~numerics.errors.SpecError` for a network without a branch, and for what
-    :func:`~numerics.solver.depth.solve_depth_correction` refuses.
+    Raises :class:`~numerics.errors.SpecError` for a network without a branch, for a program at a number of
+    layers, and for what :func:`~numerics.solver.depth.solve_depth_correction` refuses.
 
     >>> e = Experiment.from_dict({
     ...     "network": {"depth": 16, "branch": 0.25, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
@@ -482,28 +483,32 @@ def depth_limits(
     >>> found.beta0, bool(abs(found.finite[0] - found.to_first_order[0]) < 0.01), found.diversity.exponent
     (1.0, True, 1/2)
     """
-    network = experiment.network
-    if network.branch is None:
-        raise SpecError(
-            "network.branch",
-            None,
-            "is missing: only residual networks have a limit of infinite depth here",
-            "a positive number, such as 1/sqrt(depth)",
-        )
-    depth = None if experiment.symbolic else experiment.depth
-    beta0 = float(network.branch) * (1.0 if depth is None else float(np.sqrt(depth)))
-    deep = experiment
-    if depth is not None:
-        deep = experiment.replace({"network.depth": "L", "network.branch": beta0})
-    found = solve_depth_correction(deep, layers=layers, progress=progress)
-    name = "test_loss" if experiment.spec.kind == "isotropic" else "train_loss"
-    limit = correction_of(*limit_of(deep)).limit
+    experiment = source if isinstance(source, Experiment) else source.experiment
+    depth, beta0 = None, 0.0
+    if experiment is not None:
+        network = experiment.network
+        if network.branch is None:
+            raise SpecError(
+                "network.branch",
+                None,
+                "is missing: only residual networks have a limit of infinite depth here",
+                "a positive number, such as 1/sqrt(depth)",
+            )
+        if not experiment.symbolic:
+            depth, beta0 = experiment.depth, float(network.branch) * float(np.sqrt(experiment.depth))
+            source = experiment.replace({"network.depth": "L", "network.branch": beta0})
+    problem = Problem.of(source)
+    found = solve_depth_correction(problem, layers=layers, progress=progress)
+    name = "train_loss" if problem.seen else "test_loss"
+    limit = correction_of(*limit_of(problem)).limit
     field = next(str(e.lhs.func) for e in limit.correlations if str(e.lhs.func) in ("C_h", "H"))
-    finite = None if depth is None else np.asarray(solve(experiment)[name].values, dtype=float)
+    finite = None
+    if depth is not None and experiment is not None:
+        finite = np.asarray(solve(experiment)[name].values, dtype=float)
     return DepthLimits(
         name,
-        np.asarray(experiment.times, dtype=float),
-        beta0,
+        problem.times,
+        beta0 or float(problem.numbers[beta]),
         depth,
         finite,
         found.limit[name],

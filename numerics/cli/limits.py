@@ -10,9 +10,11 @@ import typer
 
 from numerics.cli.common import (
     AsJson,
+    DataIn,
     Settings,
     SpecFile,
     load,
+    load_problem,
     load_program,
     naming_the_key,
     print_json,
@@ -144,17 +146,18 @@ def _number(x: float | None) -> str:
     return "" if x is None else f" = {x:.4g}"
 
 
-def depth(file: SpecFile, as_json: AsJson = False, settings: Settings = None) -> None:
+def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings: Settings = None) -> None:
     """A residual linear network and its limit of infinite depth: loss, first correction, feature diversity.
 
     The depth may be a number, or "L": then network.branch is the branch times the square root of the depth,
-    and only the limit is there.
+    and only the limit is there; so it is with beta of a program, whose depth must be a symbol.
     """
-    experiment = load(file, None, settings)
     from numerics.analysis.limits import depth_limits
+    from numerics.experiment.problem import is_program
 
-    with naming_the_key(experiment), progress("limits depth") as meter:
-        found = depth_limits(experiment, progress=meter)
+    source = load_problem(file, data, settings) if is_program(file) else load(file, data, settings)
+    with naming_the_key(source), progress("limits depth") as meter:
+        found = depth_limits(source, progress=meter)
     if as_json:
         print_json(found.to_json())
         return

@@ -1,8 +1,9 @@
 """Residual linear networks of infinite depth, in layer time: the limit, its first correction, its diversity.
 
-In an experiment of symbolic depth, ``depth = "L"``, the branch is ``branch/sqrt(L)`` and L goes to infinity:
-``network.branch`` is beta0 of linear2025 (eq. 85).  Every answer is read from solutions on three grids of
-layer time (:data:`GRIDS`) and extrapolated.
+In an experiment of symbolic depth, ``depth = "L"``, and in a program whose depth is a symbol, the branch is
+``branch/sqrt(L)`` and L goes to infinity: ``network.branch``, or the number for ``beta``, is beta0 of
+linear2025 (eq. 85).  Every answer is read from solutions on three grids of layer time (:data:`GRIDS`) and
+extrapolated.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from derive.depth.infinite import Diversity, InfiniteDepth, diversity, infinite_
 from derive.depth.layers import coefficient_name, tau, tau_
 from derive.errors import NotApplicable
 from derive.program import L, Program
+from derive.program.networks.random_data import sigma
 from numerics.compile.layered import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
 from numerics.errors import SpecError, require_memory
 from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
-from numerics.experiment.numbers import arrays_of, numbers_of
-from numerics.experiment.theory import Reduction, beta, derived, program_of, reductions_of, wide_layers
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import Reduction, beta, derived, wide_layers
 from numerics.predictions import OUTPUT, random_losses, split
 from numerics.solver.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
 
@@ -157,15 +159,14 @@ def _removed(rows: list[Array], squares: list[float], apart: int = 1) -> list[Ar
 
 
 def solve_depth_limit(
-    experiment: Experiment, *, layers: int = LAYERS, progress: Progress | None = None
+    source: Problem | Experiment, *, layers: int = LAYERS, progress: Progress | None = None
 ) -> DepthLimit:
-    """Solve ``experiment``, whose depth must be ``"L"``, in the limit of infinite depth.
+    """Solve an experiment or a problem, whose depth must be a symbol, in the limit of infinite depth.
 
     Solves the equations in layer time that are derived for its theory on ``layers``, three quarters and half
     as many cells, and extrapolates: the error of a grid is a series in the squared spacing.  Raises
-    :class:`~numerics.errors.SpecError` for an experiment without such a limit (no branch, a flow,
-    biases) and for ``layers`` that are no multiple of 4, :class:`~numerics.errors.Diverged` with the
-    step.
+    :class:`~numerics.errors.SpecError` for what has no such limit (no branch, a flow, biases) and for
+    ``layers`` that are no multiple of 4, :class:`~numerics.errors.Diverged` with the step.
 
     >>> e = Experiment.from_dict({
     ...     "network": {"depth": "L", "branch": 1.0, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
@@ -175,16 +176,17 @@ def solve_depth_limit(
     >>> bool(abs(found["test_loss"][0] - exact) < found.errors["test_loss"] < 1e-3)
     True
     """
-    require_limit(experiment)
-    table = _limit_table(*limit_of(experiment))
-    runs = _solved(experiment, table, layers, progress)
-    return extrapolated(layers, [values_of(experiment, run, table) for run in runs], LAYERED)
+    problem = Problem.of(source)
+    require_limit(problem)
+    table = _limit_table(*limit_of(problem))
+    runs = _solved(problem, table, layers, progress)
+    return extrapolated(layers, [values_of(problem, run, table) for run in runs], LAYERED)
 
 
 def solve_depth_correction(
-    experiment: Experiment, *, layers: int = LAYERS, progress: Progress | None = None
+    source: Problem | Experiment, *, layers: int = LAYERS, progress: Progress | None = None
 ) -> DepthCorrection:
-    """Solve ``experiment``, whose depth must be ``"L"``, at infinite depth and to first order in 1/L.
+    """Solve an experiment or a problem, whose depth must be a symbol, at infinite depth and to order 1/L.
 
     The same networks and refusals as :func:`solve_depth_limit`.
 
@@ -196,15 +198,16 @@ def solve_depth_correction(
     >>> [bool(abs(found.at_depth(n, "test_loss")[0] - x) < 4 / n**2) for n, x in zip((50, 100), exact)]
     [True, True]
     """
-    require_limit(experiment)
-    deep = limit_of(experiment)
+    problem = Problem.of(source)
+    require_limit(problem)
+    deep = limit_of(problem)
     table = lower_layer_time(correction_of(*deep).limit)
-    runs = _solved(experiment, _corrected_table(*deep), layers, progress)
+    runs = _solved(problem, _corrected_table(*deep), layers, progress)
 
     def values(run: LayerGrid, share: float) -> dict[str, Array]:
         names = [row.name for group in table.groups for row in group]
         moved = {n: run[n] + share * run.values.get(FIRST + n, 0.0) for n in names}
-        return values_of(experiment, replace(run, values=moved), table)
+        return values_of(problem, replace(run, values=moved), table)
 
     def first(run: LayerGrid) -> dict[str, Array]:
         """What results are of the fields is quadratic at most, so this difference is their derivative."""
@@ -218,38 +221,41 @@ def solve_depth_correction(
     )
 
 
-def _solved(
-    experiment: Experiment, table: LayerTable, layers: int, progress: Progress | None
-) -> list[LayerGrid]:
-    """Solutions of equations that know the numbers of ``experiment``."""
-    constants = {beta0 if k == beta else k: v for k, v in numbers_of(experiment).items()}
-    extents = {"c": experiment.network.outputs}
-    if experiment.spec.kind == "fixed":
-        extents |= {"mu": experiment.sample_count, "alpha": experiment.sample_count}
+def _solved(problem: Problem, table: LayerTable, layers: int, progress: Progress | None) -> list[LayerGrid]:
+    """Solutions of equations that know the numbers of ``problem``."""
+    extents = {"c": problem.outputs}
+    if problem.seen:
+        extents |= {"mu": problem.sample_count, "alpha": problem.sample_count}
     return on_grids(
         table,
         layers,
-        len(experiment.times),
-        constants=constants,
+        len(problem.times),
+        constants={beta0 if k == beta else k: v for k, v in problem.numbers.items()},
         extents=extents,
-        known=arrays_of(experiment),
+        known=problem.arrays,
         progress=progress,
     )
 
 
-def require_limit(experiment: Experiment) -> None:
-    """Raises SpecError for an experiment without a limit of infinite depth, or whose limit is not served."""
-    network, training = experiment.network, experiment.training
-    if not experiment.symbolic:
-        raise SpecError("network.depth", network.depth, "the limit is that of symbolic depth", '"L"')
-    if network.branch is None:
-        raise SpecError(
-            "network.branch", None, "is missing", "beta0, the branch times the square root of the depth"
-        )
+def require_limit(problem: Problem) -> None:
+    """Raises SpecError for what has no limit of infinite depth, or whose limit is not served.
+
+    The keys of a file are named; of a program the derivation of the limit says what is in the way.
+    """
+    if problem.depth is not None:
+        accepted = "a program whose depth is a symbol" if problem.experiment is None else '"L"'
+        raise SpecError(*problem.said("network.depth"), "the limit is that of symbolic depth", accepted)
+    if beta not in problem.numbers:
+        accepted = "beta0, the branch times the square root of the depth"
+        raise SpecError(*problem.said("network.branch"), f"has no branch {beta}", accepted)
+    if problem.flow:
+        raise SpecError(*problem.said("training.rule"), "is not served at infinite depth", '"gd" or "sgd"')
+    if problem.experiment is None:
+        _limit_table(*limit_of(problem))
+        return
+    network, training = problem.experiment.network, problem.experiment.training
     if not is_linear(network.activation):
         raise SpecError("network.activation", network.activation, "is not served", '"linear"')
-    if training.rule == "flow":
-        raise SpecError("training.rule", "flow", "is not served at infinite depth", '"gd" or "sgd"')
     if training.objective != "square":
         reason = "is not served at infinite depth, where the error must be linear in the output"
         raise SpecError("training.objective", training.objective, reason, '"square"')
@@ -259,10 +265,9 @@ def require_limit(experiment: Experiment) -> None:
         )
 
 
-def limit_of(experiment: Experiment) -> tuple[Program, tuple[Reduction, ...]]:
-    """The program of an experiment, and what is done to its theory: the limit of wide layers."""
-    reductions = reductions_of(experiment.spec)
-    return program_of(experiment), tuple(x for x in reductions if x is wide_layers)
+def limit_of(problem: Problem) -> tuple[Program, tuple[Reduction, ...]]:
+    """The program of a problem, and what is done to its theory: the limit of wide layers."""
+    return problem.program, tuple(x for x in problem.reductions if x is wide_layers)
 
 
 def refused(derive: Callable[[], T]) -> T:
@@ -297,19 +302,17 @@ def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> Lay
     return lower_layer_time(correction_of(program, reductions).system)
 
 
-def values_of(experiment: Experiment, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
+def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
     """The contract's variables; times before indices, as they have it."""
-    if experiment.spec.kind == "fixed":
+    if problem.seen:
         found = {
             name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", "Delta"), (OUTPUT, "f"))
         }
         found |= {"Phi": run["H"].transpose(0, 3, 4, 1, 2), "G": np.moveaxis(run["G"], (-2, -1), (1, 2))}
-        return split(experiment, found)
+        return split(problem, found)
     rows = [r for g in table.groups for r in g if r.symmetric]
     found = {r.name: np.moveaxis(run[r.name], (-2, -1), (r.layers, r.layers + 1)) for r in rows}
-    data = experiment.spec.data
-    noise = 0.0 if data is None else data.noise or 0.0
-    return found | random_losses(found, noise, experiment.network.outputs)
+    return found | random_losses(found, problem.numbers.get(sigma, 0.0), problem.outputs)
 
 
 # -- how different layers are --------------------------------------------------------------------------------

@@ -110,10 +110,8 @@ class Layers:
         if problem.depth is not None:
             key, value = problem.said("network.depth")
             return No(key, value, "the limit is that of symbolic depth", '"L"')
-        if problem.experiment is None:
-            return No(*problem.said("network.depth"), "is solved from a file", "an experiment file")
         try:
-            require_limit(problem.experiment)
+            require_limit(problem)
         except ValueError as reason:
             return No(*problem.said("network.depth"), _reason(reason), "an integer >= 1")
         steps, samples = len(problem.times), max(problem.sample_count, 1)
@@ -122,8 +120,7 @@ class Layers:
         )
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        assert problem.experiment is not None
-        found = solve_depth_limit(problem.experiment, layers=LAYERS, progress=progress)
+        found = solve_depth_limit(problem, layers=LAYERS, progress=progress)
         notes = {
             "method": "infinite depth, layer grid",
             "layers": LAYERS,

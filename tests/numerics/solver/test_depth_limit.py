@@ -13,12 +13,13 @@ import pytest
 from sympy import sqrt
 
 from derive.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
-from derive.program import L, eta, gamma0
+from derive.program import L, eta, gamma0, mlp
 from derive.program.networks.random_data import nu
 from numerics.cli import run
 from numerics.compile.layered import LayerTable, NotLowered, lower_layer_time
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta
 from numerics.solver import solve
 from numerics.solver.depth import beta0, solve_depth_limit
@@ -208,6 +209,20 @@ def test_what_has_no_limit_is_refused(change: dict[str, Any], key: str) -> None:
     with pytest.raises(SpecError) as refused:
         solve_depth_limit(CASES["fixed"].replace(change))
     assert refused.value.key == key
+
+
+def test_a_program_has_the_limit_of_its_file() -> None:
+    e = CASES["fixed"]
+    numbers = {"eta": e.effective_rate, "gamma0": e.network.gamma0, "beta": e.network.branch}
+    given = {"arrays": {"K_x": e.kernel, "y": e.targets}, "times": e.times, "numbers": numbers}
+    ours = solve_depth_limit(Problem.of(mlp(branch=beta), **given), layers=4)
+    theirs = solve_depth_limit(e, layers=4)
+    np.testing.assert_allclose(ours["train_loss"], theirs["train_loss"], rtol=1e-12)
+    for program in (mlp(branch=beta, bias=True), mlp(branch=beta, activation="tanh")):
+        with pytest.raises(SpecError, match="no limit of infinite depth"):
+            solve_depth_limit(Problem.of(program, **given), layers=4)
+    with pytest.raises(SpecError, match="a program whose depth is a symbol"):
+        solve_depth_limit(Problem.of(mlp(3, branch=beta), **given), layers=4)
 
 
 def test_grids_that_cannot_be_coarsened_are_refused() -> None:
