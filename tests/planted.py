@@ -10,6 +10,7 @@ error last time (``seen``), then those that import or are named like the file, i
     python tests/planted.py --only "transposed kernel"   # those whose name contains this
     python tests/planted.py --own                        # without the tests of other rooms
     python tests/planted.py --record                     # and write into the list which test saw each
+    python tests/planted.py --unseen                     # those of which the list does not say that yet
 
 Each run of tests is a fork of this process, which has imported the libraries and nothing of the project.
 What a test costs is not judged.
@@ -217,10 +218,12 @@ def main() -> int:
         "--room", default="", metavar="ROOM", help="errors in one room, such as derive/theory"
     )
     options.add_argument("--own", action="store_true", help="leave out the tests of other rooms")
+    options.add_argument("--unseen", action="store_true", help="errors of which no test is known to see them")
     options.add_argument("--record", action="store_true", help="write into the list which test saw each")
     options.add_argument("--seconds", type=float, default=1500, help="processor time for each run of tests")
     asked = options.parse_args()
     chosen = [x for x in planted() if asked.only in x.name and x.file.startswith(asked.room)]
+    chosen = [x for x in chosen if not (asked.unseen and x.seen)]
     found: list[tuple[Planted, bool]] = []
     with tempfile.TemporaryDirectory() as folder:
         copied(Path(folder))
