@@ -125,3 +125,15 @@ def require_memory(size: float, said: tuple[str, object], what: str, accepted: s
     if size > memory_there():
         problem = f"needs {size / 2**30:.0f} GiB {what}; there are {memory_there() / 2**30:.0f}"
         raise SpecError(*said, problem, accepted)
+
+
+def require_time(seconds: float, hours: float, what: str, accepted: str) -> None:
+    """Raises SpecError for what is estimated to take more than so many hours on one core.
+
+    >>> require_time(1e9, 24.0, "the march", "fewer steps")
+    Traceback (most recent call last):
+    numerics.errors.SpecError: solver.hours = 24.0: the march takes about 2.8e+05 hours (accepted: ...
+    """
+    if not seconds <= 3600 * hours:
+        problem = f"{what} takes about {seconds / 3600:.2g} hours"
+        raise SpecError("solver.hours", hours, problem, f"{accepted}, or a larger solver.hours")

@@ -5,7 +5,9 @@ They carry assumptions, so a symbol that only has the same name is another one: 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -81,10 +83,16 @@ def expression(value: Any, key: str = "value") -> Any:
         raise ProgramError(told) from None
 
 
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+LARGEST = 1e9
+"""The size of the largest number that is worked with exactly."""
+
+
 def exact(name: str, value: Any) -> Expr:
     """A number as a fraction, an expression as it is; text is a number, never an expression.
 
-    Raises ValueError for text that is no number and SympifyError for what is no expression.
+    Raises ValueError for text that is no number, or one that nobody means and that exact powers of would
+    take for ever (beyond LARGEST, or its inverse), and SympifyError for what is no expression.
 
     >>> exact("source", "0.7"), exact("source", "2/3"), exact("source", 0.1)
     (7/10, 2/3, 1/10)
@@ -92,6 +100,9 @@ def exact(name: str, value: Any) -> Expr:
     if isinstance(value, float):
         value = repr(value)
     if isinstance(value, str):
+        size = [Decimal(x.strip().lstrip("+-")) for x in value.split("/") if NUMBER.fullmatch(x.strip())]
+        if any(x and not 1 / LARGEST <= x <= LARGEST for x in size):
+            raise ValueError(f"{name} = {value!r}: must be between {1 / LARGEST:g} and {LARGEST:g} in size")
         try:
             value = Fraction(value.strip())
         except (ValueError, ZeroDivisionError):

@@ -35,6 +35,7 @@ from numerics.cli.common import (
 )
 from numerics.cli.limits import limits
 from numerics.errors import Interrupted, SpecError
+from numerics.experiment.schema import Solver
 
 if TYPE_CHECKING:
     from derive.ledger import Entry
@@ -202,15 +203,15 @@ def expand(
     check_outputs(file, data, problem, {"--output": output})
     from numerics.expansion import evaluated_at, forecast
 
-    tell(forecast(problem, order))
+    tell(forecast(problem, order), problem.solver.hours)
     with naming_the_key(problem):
         result = evaluated_at(problem, order, resum)
     report(result, output, as_json, extra)
 
 
-def tell(seconds: float | None) -> None:
-    """Says beforehand what takes long."""
-    if seconds is not None and seconds > LONG:
+def tell(seconds: float, hours: float) -> None:
+    """Says beforehand what takes long, and is not refused for that."""
+    if LONG < seconds <= 3600 * hours:
         say(f"this takes about {seconds:.0f} s on one core")
 
 
@@ -221,10 +222,13 @@ def _series(file: str, order: int, show: Form, settings: list[str] | None) -> st
         from numerics.expansion import forecast, series
 
         experiment = load(file, None, settings)
-        tell(forecast(experiment, order, symbols=True))
+        tell(forecast(experiment, order, symbols=True), experiment.solver.hours)
         return series(experiment, order).render(show.value)
     from derive.errors import NotApplicable
     from derive.expansion import expand
+    from numerics.expansion import require_order
+
+    require_order(program, order, Solver())
     from derive.program import gamma0
     from derive.theory import mean_field
 

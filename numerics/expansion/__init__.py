@@ -21,7 +21,7 @@ from derive.linear.closure import LinearClosure
 from derive.program import L, Program
 from derive.program import gamma0 as gamma0_symbol
 from derive.theory import Theory, mean_field
-from numerics.errors import Diverged, NotConverged, SpecError
+from numerics.errors import Diverged, NotConverged, SpecError, require_time
 from numerics.expansion import kinks, trees
 from numerics.expansion.closure import Closed, OrderByOrder
 from numerics.expansion.coefficients import Setting, check_order, evaluated, symbolic
@@ -61,6 +61,7 @@ def series(experiment: Experiment, order: int) -> Expansion:
     negative order, and where there is no such series.
     """
     check_order(order)
+    require_order(experiment, order, experiment.solver)
     _check_error(theory_of(experiment), order, "training.objective", experiment.objective)
     program, said = program_of(experiment, L), ("network.activation", experiment.network.activation)
     if not is_linear(experiment.network.activation):
@@ -113,6 +114,7 @@ def expand(
     problem = Problem.of(source, numbers=numbers, arrays=arrays, times=times, solver=solver)
     if problem.depth is None:
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
+    require_order(problem, order, problem.solver, symbols=False)
     _check_error(problem.theory, order, *problem.said("training.objective"))
     if isinstance(problem.linear, NotApplicable):
         _check_samples(*problem.said("data.kind"), problem.seen > 0)
@@ -125,24 +127,45 @@ def expand(
     return evaluated(problem, found, order, started, attributes={"method": "expansion in gamma0"})
 
 
-def forecast(source: Source, order: int, *, symbols: bool = False) -> float | None:
-    """About how many seconds an expansion takes on one core, measured; None where it was not.
+WORDS, SYMBOLS, TREES = (2e-5, 3), (40 / 8**3, 8**0.5), (5e-2, 4.5)
+"""Measured seconds: of words to order n the first times n to the second, of words as symbols and of trees the
+first times the second to the n."""
+
+
+def forecast(source: Source, order: int, *, symbols: bool = False) -> float:
+    """About how many seconds an expansion takes on one core, measured on small problems.
 
     Words as ``symbols`` multiply by eight with each power of gamma0^2, and so does the time to print them;
-    the theory of each order has as many correlations as there are pairs of orders.
+    the theory of each order has as many correlations as there are pairs of orders; trees multiply by twenty.
 
     >>> e = Experiment.from_dict({"network": {"depth": "L"}})
     >>> [round(forecast(e, n, symbols=True)) for n in (4, 6, 8)]
     [5, 40, 320]
     """
     if symbols:
-        linear = isinstance(source, Experiment) and is_linear(source.network.activation)
-        return 40.0 * 8.0 ** ((order - 6) / 2) if linear else None
+        linear = not isinstance(source, Experiment) or is_linear(source.network.activation)
+        return _power(*(SYMBOLS if linear else TREES), order)
     problem = Problem.of(source)
-    if isinstance(problem.linear, NotApplicable) or problem.depth is None or has_words(problem):
-        return None
+    if isinstance(problem.linear, NotApplicable):
+        return 0.0 if slope_jumps(problem.program) else _power(*TREES, order)
+    if problem.depth is None or has_words(problem):
+        return WORDS[0] * float(order) ** WORDS[1]
     said = March().fits(problem, "auto")
-    return said.cost * (order + 2) ** 2 if isinstance(said, Yes) else None
+    return said.cost * (order + 2.0) ** 2 if isinstance(said, Yes) else 0.0
+
+
+def _power(first: float, base: float, n: int) -> float:
+    """``first base^n``, infinite where it is more than any number."""
+    return first * base**n if n < MOST_ORDERS else float("inf")
+
+
+MOST_ORDERS = 400
+
+
+def require_order(source: Source, order: int, solver: Solver, *, symbols: bool = True) -> None:
+    """Raises SpecError for an order that takes more than ``solver.hours``."""
+    seconds = forecast(source, order, symbols=symbols)
+    require_time(seconds, solver.hours, f"the expansion to order {order}", "a lower order")
 
 
 @one_thread

@@ -67,6 +67,10 @@ class Given:
         return self.theory
 
 
+DERIVATION = 2e-2, 2e-4
+"""Seconds to derive and compile a layer, and each pair of layers, measured up to 512."""
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A theory, the numbers for its symbols, named arrays, and a clock.
@@ -97,6 +101,22 @@ class Problem:
     seen: int = 0
     text: str = ""
     experiment: Experiment | None = None
+
+    def __post_init__(self) -> None:
+        """Raises SpecError for more layers than ``solver.hours`` allows to derive the equations of.
+
+        >>> given = {"kernel": [[1.0]], "targets": [1.0]}
+        >>> tables = {"network": {"depth": 10**9}, "training": {"learning_rate": 0.1, "steps": 3}}
+        >>> Problem.of(Experiment.from_dict(tables, **given))
+        Traceback (most recent call last):
+        numerics.errors.SpecError: network.depth = 1000000000: deriving its equations takes about ...
+        """
+        layer, pair = DERIVATION
+        depth = float(self.depth or 0)
+        hours = (layer * depth + pair * depth**2) / 3600
+        if hours > self.solver.hours:
+            reason = f"deriving its equations takes about {hours:.2g} hours"
+            raise SpecError(*self.said("network.depth"), reason, "fewer layers, or a larger solver.hours")
 
     @classmethod
     def of(

@@ -139,7 +139,7 @@ class Solver(Section):
 
     Left out, samples and replicas are chosen for `accuracy`, the standard error and the bias of losses and
     errors relative to the largest of them.  `rtol` bounds the time-discretisation error of a flow; exact
-    steps (gd) have none.
+    steps (gd) have none.  What is estimated to take more than so many `hours` is refused.
     """
 
     samples: int | None = Field(
@@ -150,6 +150,7 @@ class Solver(Section):
     accuracy: float | None = Field(default=None, gt=0, lt=1, description="a number between 0 and 1")
     seed: int = Field(default=0, ge=0, lt=2**64, description="an integer >= 0, less than 2^64")
     rtol: float = Field(default=1e-8, gt=0, lt=1, description="a number between 0 and 1")
+    hours: float = Field(default=24.0, gt=0, description="a positive number")
     method: Literal["auto", "march", "layers", "nodes", "lazy", "paths", "rest", "direct"] = Field(
         default="auto",
         description='"auto", or a method by its name: "march", "layers", "nodes", "lazy", "paths", "rest" or '

@@ -42,7 +42,7 @@ from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from derive.theory import Equation, Theory
 from derive.theory.applications import read, tangent_kernel
-from numerics.errors import Diverged, Interrupted, NotConverged, SpecError
+from numerics.errors import Diverged, Interrupted, NotConverged, SpecError, require_memory, require_time
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
@@ -127,6 +127,7 @@ def simulate(
     problem = Problem.of(source, **given)
     problem = problem if variant is None else problem.varied(variant)
     size, entropy, started = _size(problem, width), entropy_of(rng), time.perf_counter()
+    _require_resources(problem, size, width, seeds, kernels)
     streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
     children = [np.random.SeedSequence(x).spawn(1)[0] for x in streams]
     networks, error = _networks(problem, size, width, kernels, tolerance, children[0])
@@ -164,6 +165,29 @@ def simulate(
             raise
         raise Interrupted(averages("partial")) from None
     return averages()
+
+
+PRODUCTS, CALL = 4e9, 2e-4
+"""Products a second of one core, and seconds of a layer in a step of the smallest networks, measured."""
+
+
+def _require_resources(problem: Problem, size: int, width: int, seeds: int, kernels: str) -> None:
+    """Raises SpecError for networks that no memory holds, and for more than ``solver.hours``.
+
+    The weights of a layer are width^2 (of the first one, width times the features), and three copies of them
+    move; a step multiplies them with the samples forwards and backwards and adds up the updates.  A flow
+    takes at least four stages between two times.
+    """
+    depth, samples, steps = problem.depth or 1, max(problem.sample_count, 1), len(problem.times)
+    weights = float(depth) * width * max(width, size)
+    require_memory(24 * weights, ("width", width), "for the weights", "a smaller width")
+    kept = 2.0 * depth * width * steps * samples
+    entries = {"full": steps * samples, "trace": steps, "none": 0}[kernels] if problem.seen else steps
+    said = problem.said("training.points" if problem.flow else "training.steps")
+    require_memory(8 * (kept + 6.0 * depth * entries**2), said, "for the kernels", "fewer times or samples")
+    stages = 4 if problem.flow else 1
+    seconds = seeds * stages * steps * (6 * weights * samples / PRODUCTS + CALL * depth / 100)
+    require_time(seconds, problem.solver.hours, f"training {seeds} networks", "fewer seeds, a smaller width")
 
 
 def _check(width: int, seeds: int, kernels: str) -> None:

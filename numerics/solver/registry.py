@@ -16,7 +16,7 @@ import xarray as xr
 
 from derive.program import Program
 from derive.theory import Theory
-from numerics.errors import SpecError, value_to_toml
+from numerics.errors import SpecError, require_time, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import dataset
@@ -101,7 +101,8 @@ def explain(source: Problem | Experiment | str | Path, *, kernels: Kernels = "au
     >>> explain(e).method.name
     'nodes'
     """
-    return choose(Problem.of(source), kernels)
+    problem = Problem.of(source)
+    return choose(problem, kernels)
 
 
 @one_thread
@@ -133,6 +134,9 @@ def solve(
     if choice.method is None:
         raise _refused(problem, choose(problem, kernels))
     expected = next(x for m, x in choice.answers if m is choice.method)
+    if isinstance(expected, Yes):
+        less = "fewer steps, times or samples"
+        require_time(expected.cost, problem.solver.hours, f"the method {choice.method.name}", less)
     if say is not None and isinstance(expected, Yes) and expected.cost > LONG:
         size = f"{expected.memory / 2**30:.2g} GiB"
         say(f"{choice.method.name}: about {expected.cost:.0f} s and {size} (dmft solve --explain says more)")

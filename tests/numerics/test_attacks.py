@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from numerics.cli import main, run
+from numerics.errors import SpecError
 from numerics.expansion import expand
 from numerics.experiment import Experiment
 from numerics.solver import solve
@@ -237,6 +238,51 @@ def test_less_than_one_unit_is_refused(tables: dict[str, Any], capsys: pytest.Ca
     status, _, said = answer(SIMULATE, capsys)
     assert status == 2
     assert "width = 16" in said
+
+
+# -- no hang: what takes too long or too much is refused by its estimate ------------------------------------
+
+DEEP = changed(LINEAR, network={"depth": 10**9})
+LONG = changed(LINEAR, training={"steps": 10**6})
+ENDLESS = {
+    "expand --order 30 --show text": (
+        LINEAR,
+        "expand spec.toml --order 30 --show text",
+        "solver.hours = 24.0",
+    ),
+    "expand --order 10^9": (LINEAR, "expand spec.toml --order 1000000000", "solver.hours = 24.0"),
+    "the same, tanh": (TANH, "expand spec.toml --order 1000000000", "solver.hours = 24.0"),
+    "the same, printed": (LINEAR, "expand spec.toml --order 1000000000 --show text", "solver.hours = 24.0"),
+    "solve of 10^9 layers": (DEEP, "solve spec.toml", "network.depth = 1000000000"),
+    "their explanation": (DEEP, "solve spec.toml --explain", "network.depth = 1000000000"),
+    "simulate of 10^9 layers": (DEEP, SIMULATE, "network.depth = 1000000000"),
+    "expand of 10^9 layers": (DEEP, "expand spec.toml --order 2", "network.depth = 1000000000"),
+    "verify of 10^9 layers": (DEEP, "verify spec.toml", "network.depth = 1000000000"),
+    "a million steps": (LONG, "solve spec.toml", "solver.hours = 24.0"),
+    "a million steps of networks": (LONG, SIMULATE, "training.steps = 1000000: needs"),
+    "wide networks": (LINEAR, "simulate spec.toml --width 1000000000 --seeds 2", "width = 1000000000: needs"),
+    "many networks": (LINEAR, "simulate spec.toml --width 16 --seeds 1000000000000", "solver.hours = 24.0"),
+    "large powers": (LINEAR, "limits scaling --depth 2 --source 1e999", "--source"),
+    "small powers": (LINEAR, "limits scaling --depth 2 --source 1e-999", "--source"),
+    "powers of many digits": (LINEAR, "limits scaling --depth 2 --source 1e999999999999", "--source"),
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+def test_what_takes_too_long_or_too_much_is_refused(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tables, words, told = ENDLESS[case]
+    Path("spec.toml").write_text(written(tables))
+    status, _, said = answer(words, capsys)
+    assert status == 2
+    assert told in said
+
+
+def test_a_longer_run_can_be_asked_for() -> None:
+    """Hours of a spec lift the bound, and lower it."""
+    experiment = Experiment.from_dict(LINEAR | {"data": {}}, kernel=np.eye(2), targets=[1.0, -0.5])
+    with pytest.raises(SpecError, match=r"solver\.hours"):
+        solve(experiment.replace({"solver.hours": 1e-9}))
+    assert solve(experiment.replace({"solver.hours": 1e9})).attrs["status"] == "ok"
 
 
 # -- processes: streams, signals, limits ------------------------------------------------------------------

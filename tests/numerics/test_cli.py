@@ -121,7 +121,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         "numerics.expansion",
         evaluated_at=computing("expand"),
         series=rendering("series"),
-        forecast=lambda *_, **__: None,
+        forecast=lambda *_, **__: 0.0,
         has_words=lambda _: True,
     )
     install(
