@@ -156,7 +156,7 @@ def simulate(
     from numerics.simulation import simulate
 
     try:
-        with naming_the_key(problem), progress("simulate") as meter:
+        with naming_the_key(problem), progress("simulate", whole=True) as meter:
             result = simulate(problem, width=width, seeds=seeds, rng=problem.solver.seed, progress=meter)
     except Interrupted as stop:
         report(stop.result, output, as_json)
@@ -258,7 +258,7 @@ def verify(
 
     for text in equations(problem, "text", powers=has_words(problem)):
         typer.echo(text)
-    with naming_the_key(problem), progress("verify") as meter:
+    with naming_the_key(problem), progress("verify", whole=True) as meter:
         report = verified(
             problem, out_dir=output, progress=meter, before=lambda found: typer.echo(found.table())
         )

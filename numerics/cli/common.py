@@ -175,9 +175,9 @@ def _name_key(experiment: Experiment, error: NumericsError) -> NoReturn:
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Progress | None]:
+def progress(label: str, *, whole: bool = False) -> Iterator[Progress | None]:
     """A meter on stderr, as a function of (step, total), that goes once from 0 to its end; None where stderr
-    is no terminal.
+    is no terminal.  ``whole``: the total is that of all there is to do, not of one pass.
     """
     if not sys.stderr.isatty():
         yield None
@@ -185,8 +185,12 @@ def progress(label: str) -> Iterator[Progress | None]:
     from tqdm import tqdm
 
     with tqdm(desc=label, file=sys.stderr, leave=False, total=1.0, bar_format=BAR) as bar:
-        yield Meter(lambda share: bar.update(share - bar.n))
-        bar.update(1.0 - bar.n)
+
+        def show(share: float) -> None:
+            bar.update(share - bar.n)
+
+        yield (lambda step, total: show(step / total)) if whole else Meter(show)
+        show(1.0)
 
 
 BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}"
