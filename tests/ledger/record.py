@@ -3,9 +3,9 @@
     python -m tests.ledger.record [--new] [NAME ..]
 
 Writes `numbers.json` of derive/ledger after each piece: its sentence, its numbers, the processor time, and
-the commit that it ran on. All pieces take a quarter of an hour on one idle core, the short ones first; with names
-only those run, with --new those that are not there. A piece that does not hold is named and loses its record,
-and the exit status is 1.
+the commit that it ran on. All pieces take a quarter of an hour on one idle core, the short ones first; with
+names only those run, with --new those that are not there. A piece that does not hold is named and loses its
+record, and the exit status is 1.
 """
 
 from __future__ import annotations
