@@ -57,9 +57,9 @@ def whitened(depth: int, order: int) -> InTime:
 # -- the exact solution of two layers on whitened data ----------------------------------------------------
 
 
-def test_two_layers_obey_the_exact_equation_to_order_6() -> None:
+def test_two_layers_obey_the_exact_equation_to_order_4() -> None:
     """(F.11), whose solution (F.12) is: each order vanishes as a polynomial in t and exp(-2 t)."""
-    order, f = 6, exact.output
+    order, f = 4, exact.output
     assert exact.reduced().output.rhs == (y - f) * sqrt(1 + gamma0**2 * f**2) * 2
     found = whitened(1, order)
     x, time, E, norm = ring("t,E,y", QQ)
@@ -82,7 +82,7 @@ def test_two_layers_obey_the_exact_equation_to_order_6() -> None:
         assert slope == -2 * product(root, error, n)
         assert error[n].subs([(time, 0), (E, 1)]) == (norm if n == 0 else 0)
     assert all(e == 0 for e in error[1::2])
-    assert error[6] != 0
+    assert error[order] != 0
 
 
 @pytest.mark.parametrize("time", ["0.3", pytest.param("1.7", marks=pytest.mark.slow)])
@@ -117,11 +117,11 @@ def test_the_estimated_radius_is_that_of_the_exact_solution(time: Any, within: f
 
 def test_the_radius_shrinks_to_one_over_y_as_training_goes_on() -> None:
     """Below (F.13): the disk |gamma0| < 1/y.  At finite times the series reaches further."""
-    nearest = [exact.singularity(time) for time in (1, 4, 8)]
+    nearest = [exact.singularity(time) for time in (1, 8)]
     sizes = [mp.sqrt(abs(z)) for z in nearest]
     assert sizes[0] > 2.6
-    assert sizes[0] > sizes[1] > sizes[2] > 1
-    assert abs(nearest[2] + 1) < 0.15
+    assert sizes[0] > sizes[1] > 1
+    assert abs(nearest[1] + 1) < 0.15
 
 
 # -- exact steps ------------------------------------------------------------------------------------------
