@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from numerics.errors import Diverged, NotConverged, SpecError
+from numerics.errors import Diverged, Interrupted, NotConverged, SpecError
 from numerics.experiment import Experiment
 
 CURVES = ("train_loss", "test_loss")
@@ -39,6 +39,8 @@ def sweep(
     of its path, in front of ``time``.  Where the dynamics diverged or a solver did not converge the losses
     are nan, and the variable ``status`` says why; elsewhere it is "ok".  ``jobs`` is the number of processes.
     Raises :class:`~numerics.errors.SpecError` for a combination that is no experiment, before anything runs.
+    Ctrl-C with some combinations done raises :class:`~numerics.errors.Interrupted`, whose ``result`` holds
+    these; the others are nan, with the status "interrupted".
 
     >>> from numerics.experiment import Experiment
     >>> e = Experiment.from_dict({"network": {"depth": 1}, "data": {"kind": "isotropic"},
@@ -58,15 +60,29 @@ def sweep(
     times = cases[0].times
     if any(len(case.times) != len(times) for case in cases):
         raise SpecError("sweep", list(over), "changes the number of times", "keys that leave the times alone")
-    runs = list(_counted(_mapped(_losses, cases, jobs), len(cases), progress))
-    ends = np.array([status for _, status in runs], dtype=object).reshape(shape)
-    found: dict[str, tuple[tuple[str, ...], Any]] = {"status": (tuple(names), ends)}
-    for curve in CURVES:
-        values = [r[0].get(curve, np.full(len(times), np.nan)) for r in runs]
-        if any(curve in r[0] for r in runs):
-            found[curve] = ((*names, "time"), np.reshape(values, (*shape, -1)))
-    coordinates = {name: list(values) for name, values in zip(names, over.values(), strict=True)}
-    return xr.Dataset(found, {**coordinates, "time": times}, {"spec": experiment.text})
+    runs: list[tuple[dict[str, Any], str]] = []
+
+    def losses() -> xr.Dataset:
+        every = runs + [({}, "interrupted")] * (len(cases) - len(runs))
+        ends = np.array([status for _, status in every], dtype=object).reshape(shape)
+        found: dict[str, tuple[tuple[str, ...], Any]] = {"status": (tuple(names), ends)}
+        for curve in CURVES:
+            values = [r[0].get(curve, np.full(len(times), np.nan)) for r in every]
+            if any(curve in r[0] for r in every):
+                found[curve] = ((*names, "time"), np.reshape(values, (*shape, -1)))
+        coordinates = {name: list(values) for name, values in zip(names, over.values(), strict=True)}
+        return xr.Dataset(found, {**coordinates, "time": times}, {"spec": experiment.text})
+
+    try:
+        for run in _mapped(_losses, cases, jobs):
+            runs.append(run)
+            if progress is not None:
+                progress(len(runs), len(cases))
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        raise Interrupted(losses().assign_attrs(status="partial")) from None
+    return losses()
 
 
 @dataclass(frozen=True)
@@ -165,10 +181,3 @@ def _mapped(function: Callable[[Experiment], Any], cases: list[Experiment], jobs
         return
     with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=get_context("spawn")) as pool:
         yield from pool.map(function, cases)
-
-
-def _counted(items: Iterable[Any], total: int, progress: Progress | None) -> Iterable[Any]:
-    for done, item in enumerate(items, 1):
-        if progress is not None:
-            progress(done, total)
-        yield item

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numerics.analysis.sweep import largest_rate, sweep
-from numerics.errors import SpecError
+from numerics.errors import Interrupted, SpecError
 from numerics.experiment import Experiment
 from numerics.solver import solve
 from tests.numerics.solver.helpers import flow, gd
@@ -36,6 +36,21 @@ def test_every_point_of_a_sweep_is_the_experiment_with_these_keys() -> None:
             point = found.sel(learning_rate=rate, width_ratio=ratio)
             assert np.array_equal(point.test_loss, alone.test_loss)
             assert np.array_equal(point.train_loss, alone.train_loss)
+
+
+def test_an_interrupt_keeps_what_is_finished() -> None:
+    def stop(done: int, _: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    rates = [0.05, 0.1, 0.2]
+    with pytest.raises(Interrupted) as stopped:
+        sweep(isotropic(steps=4), {"training.learning_rate": rates}, progress=stop)
+    kept, whole = stopped.value.result, sweep(isotropic(steps=4), {"training.learning_rate": rates})
+    assert kept.attrs["status"] == "partial"
+    assert kept.status.values.tolist() == ["ok", "ok", "interrupted"]
+    assert np.array_equal(kept.test_loss[:2], whole.test_loss[:2])
+    assert kept.test_loss[2].isnull().all()
 
 
 def test_data_of_random_samples_can_be_swept_and_given_samples_cannot() -> None:
