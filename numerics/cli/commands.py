@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from numerics.cli.common import (
+    LONG,
     AsJson,
     DataIn,
     NetcdfOut,
@@ -165,10 +166,6 @@ def simulate(
 
 
 # -- dmft expand ------------------------------------------------------------------------------------------
-
-
-LONG = 30.0
-"""Seconds from which an estimate is said before anything runs."""
 
 
 def expand(

@@ -48,6 +48,10 @@ PlotOut = Annotated[Path | None, typer.Option("--plot", metavar="OUT.png", help=
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
+LONG = 30.0
+"""Seconds from which an estimate is said before anything runs."""
+
+
 def load(file: str, data: list[str] | None = None, settings: list[str] | None = None) -> Experiment:
     """The experiment of a file, with other arrays and keys where the command line names them.
 
@@ -67,7 +71,7 @@ def load_problem(
 
     Without ``depth`` the number of layers of a residual network may be a symbol.
     """
-    from numerics.experiment.problem import is_program, pairs, problem_in
+    from numerics.experiment.problem import derivation, is_program, pairs, problem_in
 
     if is_program(file):
         return problem_in(file, pairs("-D", data or ()), pairs("--set", settings or ()))
@@ -75,6 +79,9 @@ def load_problem(
     from numerics.experiment.numbers import require_numbers
 
     require_numbers(experiment, depth=depth or experiment.network.branch is None)
+    seconds = derivation(experiment.network.depth)
+    if LONG < seconds <= 3600 * experiment.solver.hours:
+        say(f"deriving the equations of {experiment.network.depth} layers takes about {seconds:.0f} s")
     return experiment
 
 

@@ -71,6 +71,12 @@ DERIVATION = 2e-2, 2e-4
 """Seconds to derive and compile a layer, and each pair of layers, measured up to 512."""
 
 
+def derivation(depth: object) -> float:
+    """About how many seconds the equations of so many layers take; of a symbolic number none to speak of."""
+    layers = float(depth) if isinstance(depth, int) else 0.0
+    return DERIVATION[0] * layers + DERIVATION[1] * layers**2
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A theory, the numbers for its symbols, named arrays, and a clock.
@@ -111,9 +117,7 @@ class Problem:
         Traceback (most recent call last):
         numerics.errors.SpecError: network.depth = 1000000000: deriving its equations takes about ...
         """
-        layer, pair = DERIVATION
-        depth = float(self.depth or 0)
-        hours = (layer * depth + pair * depth**2) / 3600
+        hours = derivation(self.depth) / 3600
         if hours > self.solver.hours:
             reason = f"deriving its equations takes about {hours:.2g} hours"
             raise SpecError(*self.said("network.depth"), reason, "fewer layers, or a larger solver.hours")
