@@ -16,6 +16,7 @@ from numerics.solver import solve as solve_linear
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.paths.gaussian import Growing, Latents, NotPositive, scrambled_normals
 from tests.derive.once import mean_field, mlp, scaled
+from tests.numerics.solver.coverage import coverage, truth
 from tests.numerics.solver.helpers import TARGETS, gd, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}
@@ -200,3 +201,11 @@ def test_what_is_cut_from_a_covariance_is_the_nearest_positive_one() -> None:
         else:
             with pytest.raises(NotPositive):
                 growing.extend(np.zeros((2, 0)), now)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tanh", "momentum"])
+def test_intervals_of_few_paths_hold_the_true_value_as_often_as_they_say(name: str) -> None:
+    """64 paths, 60 seeds: entries of one seed go together, so that a share is known to about 3 per cent."""
+    shares = coverage(name, 64, 60, truth(name))
+    assert all(0.88 < share < 0.99 for share in shares.values()), shares
