@@ -14,7 +14,7 @@ from numerics.experiment import Experiment
 from numerics.solver import solve
 from numerics.solver import solve as solve_linear
 from numerics.solver.paths import Solved, solve_particles
-from numerics.solver.paths.gaussian import Growing, Latents, NotPositive, scrambled_normals
+from numerics.solver.paths.gaussian import Growing, Latents, NotPositive, Room, scrambled_normals
 from tests.derive.once import mean_field, mlp, scaled
 from tests.numerics.solver.coverage import coverage, truth
 from tests.numerics.solver.helpers import TARGETS, gd, kernel
@@ -193,7 +193,8 @@ def test_few_paths_of_a_wild_network_are_not_converged() -> None:
 def test_what_is_cut_from_a_covariance_is_the_nearest_positive_one() -> None:
     """A variance of -1e-4 given the past is zero, and said to be; one of -1e-2 is refused."""
     for size, cut in ((1e-4, True), (1e-2, False)):
-        growing = Growing(Latents(64, 4, np.random.SeedSequence(0), False), 2, 1, False, 0.0)
+        room = Room()
+        growing = Growing(Latents(64, 4, np.random.SeedSequence(0), False, room), 2, 1, False, 0.0, room)
         now = np.array([[1.0, np.sqrt(1 + size)], [np.sqrt(1 + size), 1.0]])
         if cut:
             growing.extend(np.zeros((2, 0)), now)
