@@ -122,7 +122,7 @@ def require_memory(size: float, said: tuple[str, object], what: str, accepted: s
     Traceback (most recent call last):
     numerics.errors.SpecError: training.steps = 9: needs 931322575 GiB for kernels; there are ...
     """
-    if size > memory_there():
+    if not size <= memory_there():
         problem = f"needs {size / 2**30:.0f} GiB {what}; there are {memory_there() / 2**30:.0f}"
         raise SpecError(*said, problem, accepted)
 

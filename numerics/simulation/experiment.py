@@ -172,15 +172,15 @@ PRODUCTS, CALL = 4e9, 2e-4
 
 
 def _require_resources(problem: Problem, size: int, width: int, seeds: int, kernels: str) -> None:
-    """Raises SpecError for networks that no memory holds, and for more than ``solver.hours``.
+    """Raises SpecError for kernels that no memory holds, and for more than ``solver.hours``.
 
-    The weights of a layer are width^2 (of the first one, width times the features), and three copies of them
-    move; a step multiplies them with the samples forwards and backwards and adds up the updates.  A flow
-    takes at least four stages between two times.
+    The weights of a layer are width^2 (of the first one, width times the features); a step multiplies them
+    with the samples forwards and backwards and adds up the updates.  A flow takes at least four stages
+    between two times.
     """
     depth, samples, steps = problem.depth or 1, max(problem.sample_count, 1), len(problem.times)
     weights = float(depth) * width * max(width, size)
-    require_memory(24 * weights, ("width", width), "for the weights", "a smaller width")
+    require_memory(8 * weights, ("width", width), "for the weights", "a smaller width")
     kept = 2.0 * depth * width * steps * samples
     entries = {"full": steps * samples, "trace": steps, "none": 0}[kernels] if problem.seen else steps
     said = problem.said("training.points" if problem.flow else "training.steps")

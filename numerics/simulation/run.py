@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from sympy import Expr, Symbol
 
 from derive.program import MomentumFlow, Parametrization, Program
 from derive.program.program import gaussian
-from numerics.errors import Diverged
+from numerics.errors import Diverged, require_memory
 from numerics.paths import Block, Paths, gathered
 from numerics.stats import Spread
 from numerics.threads import one_thread
@@ -322,6 +323,8 @@ class Trainer:
         data = dict(data or {})
         binder = prepare(program, values, data, width, steps)
         weights = laws(binder)
+        entries = sum(prod(x.shape) for x in weights)
+        require_memory(8.0 * entries, ("width", width), "for the weights", "a smaller width")
         network = unroll(binder, data)
         reading = network.reading
         moving = trainings(binder, reading, weights)

@@ -14,7 +14,7 @@ from sympy import Expr, Integer, Lambda, Symbol, sympify
 from sympy.core.function import FunctionClass
 
 from derive.program import GaussianMatrix, GivenVector, IndexRange, Population, Program
-from numerics.errors import SpecError
+from numerics.errors import SpecError, require_memory
 
 from .rows import Place
 
@@ -185,12 +185,15 @@ class Sizes:
         return self.number(sympify(p.ratio), env)
 
     def size(self, p: Population, env: Env) -> int:
-        """The number of units; ``ValueError`` when none are left or no vector on a given one is known."""
+        """The number of units; ``ValueError`` when none are left, no memory holds a vector of them, or no
+        vector on a given one is known.
+        """
         if p.given:
             if p.name not in self.given:
                 raise ValueError(f"population {p.name} is given, but no vector on it says how large it is")
             return self.given[p.name]
         ratio = self.ratio(p, env)
+        require_memory(8 * ratio * self.width, ("width", self.width), f"for {p.name}", "a smaller width")
         n = round(ratio * self.width)
         if n < 1:
             reason = f"population {p.name} has {ratio:g} * {self.width} units: must be at least one"

@@ -230,10 +230,14 @@ def test_what_runs_away_is_no_result(case: str, command: str, capsys: pytest.Cap
     "tables",
     [
         changed(ISOTROPIC, data={"sample_ratio": 0.001}),
+        changed(ISOTROPIC, data={"sample_ratio": 1e19}),
+        changed(ISOTROPIC, data={"sample_ratio": 1e308}),
         changed(TANH, network={"relative_widths": [1.0, 0.001]}),
     ],
 )
-def test_less_than_one_unit_is_refused(tables: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_less_than_one_unit_and_too_many_are_refused(
+    tables: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("spec.toml").write_text(written(tables))
     status, _, said = answer(SIMULATE, capsys)
     assert status == 2
