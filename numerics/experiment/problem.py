@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from sympy import Expr, Integer, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import mu
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
 from derive.program import P, Program
@@ -264,6 +265,11 @@ class Problem:
     def positions(self) -> bool:
         """Whether units of a layer stand at positions, as those of a convolution do."""
         return any(r.index.name == "p" for d in self.program.definitions for r in d.ranges)
+
+    @property
+    def by_sample(self) -> bool:
+        """Whether backward fields differ from sample to sample; those of a linear network do not."""
+        return any(q.symbol.has(mu) for q in self.theory.order_parameters if q.name == "G")
 
     @property
     def outputs(self) -> int:

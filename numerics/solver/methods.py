@@ -220,7 +220,7 @@ class Paths:
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         keep = paths.kept(problem, keep)
         values, notes = paths.solve_paths(problem, keep, progress)
-        return Solved(values, {"method": "particles", "nonlinear": True, "kernels": keep, **notes})
+        return Solved(values, {"method": "particles", "kernels": keep, **notes})
 
 
 class Rest:
@@ -288,9 +288,8 @@ class Direct:
 
 def _solved(problem: Problem, found: Mapping[Place, Array], keep: Kernels, notes: dict[str, Any]) -> Solved:
     """What was found by name and layer, by the contract's names."""
-    keep, nonlinear = paths.kept(problem, keep), not _is_linear(problem)
-    values = paths.labelled(problem, found, keep, nonlinear=nonlinear)
-    return Solved(values, {"nonlinear": nonlinear, "kernels": keep, **notes})
+    keep = paths.kept(problem, keep)
+    return Solved(paths.labelled(problem, found, keep), {"kernels": keep, **notes})
 
 
 # -- what the estimates are made of --------------------------------------------------------------------------

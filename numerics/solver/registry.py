@@ -147,7 +147,7 @@ def solve(
         found.values,
         times=problem.times,
         spec=problem.text,
-        nonlinear=notes.pop("nonlinear", False),
+        nonlinear=problem.by_sample,
         positions=problem.positions,
         wall_time_s=clock.perf_counter() - started,
         **notes,

@@ -241,7 +241,7 @@ def differences(
         value = _slope(strengths, moved)
         mean = value.mean(axis=0)
         missed = np.abs(mean - _slope(strengths[:-1], moved[:-1]).mean(axis=0))
-        dims = dimensions(name, mean.ndim, nonlinear=True)
+        dims = dimensions(name, mean.ndim, problem.by_sample)
         variables[name] = dims, mean
         variables[name + STDERR] = dims, value.std(axis=0, ddof=1) / np.sqrt(replicas)
         variables[name + MISSING] = dims, missed
@@ -291,10 +291,7 @@ def compared(
 def _runs(problem: Problem, gamma0: float, paths: int, replicas: int, seed: int) -> dict[str, Array]:
     """Every variable of every replica."""
     solved = particles(at(problem, gamma0), paths, replicas, seed)
-    every = [
-        labelled(problem, {n: x[k] for n, x in solved.runs.items()}, "full", nonlinear=True)
-        for k in range(replicas)
-    ]
+    every = [labelled(problem, {n: x[k] for n, x in solved.runs.items()}, "full") for k in range(replicas)]
     return {name: np.stack([x[name] for x in every]) for name in every[0] if name in SHOWN}
 
 

@@ -19,7 +19,9 @@ import tomli_w
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from numerics.errors import NotConverged
 from numerics.experiment import Experiment
+from numerics.simulation import simulate
 from numerics.solver import solve
 from numerics.stats import bound
 
@@ -389,11 +391,15 @@ def deviations(tables: dict[str, Any], folder: Path, widths: list[int], seeds: i
 
 def largest(cases: list[tuple[str, int]], folder: Path, widths: list[int], seeds: int) -> None:
     """No deviation of these experiments is beyond what the largest of all is allowed."""
-    found = {}
+    found: dict[tuple[str, int, str], Array] = {}
     for kind, seed in cases:
         tables = (on_samples if kind == "given" else on_random_data)(seed)
-        for name, z in deviations(tables, folder, widths, seeds).items():
-            found[kind, seed, name] = np.abs(z)
+        try:
+            seen = deviations(tables, folder, widths, seeds)
+        except NotConverged:  # says so, and gives no number
+            continue
+        found |= {(kind, seed, name): np.abs(z) for name, z in seen.items()}
+    assert len({key[:2] for key in found}) >= 0.8 * len(cases)
     allowed = bound(sum(z.size for z in found.values()), LEVEL, seeds - 1)
     assert {key: z.max() for key, z in found.items() if z.max() > allowed} == {}
 
@@ -403,10 +409,25 @@ def test_an_experiment_is_that_of_networks(case: tuple[str, int], tmp_path: Path
     largest([case], tmp_path, [16, 32, 64, 128], 20)
 
 
+@pytest.mark.parametrize("kernels", ["full", "trace"])
+def test_backward_kernels_of_another_loss_are_those_of_outputs(kernels: Any) -> None:
+    """A linear network's G has channels and no samples, whichever method solves it, as many as there are."""
+    spec = {
+        "network": {"depth": 2, "outputs": 2},
+        "training": {"learning_rate": 0.5, "steps": 2, "objective": "cross-entropy"},
+        "solver": {"samples": 128},
+    }
+    experiment = Experiment.from_dict(spec, inputs=np.eye(2), targets=np.eye(2), test_inputs=np.ones((1, 2)))
+    theory = solve(experiment, kernels=kernels).G
+    networks = simulate(experiment, width=100, seeds=10, kernels=kernels)
+    assert theory.dims == networks.G.dims == ("layer", "time", "time_", "channel", "channel_")
+    assert (np.abs(theory - networks.G) <= 5 * networks.G_stderr + 0.1).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["given", "random"])
 def test_random_experiments_are_those_of_networks(kind: str, tmp_path: Path) -> None:
-    largest([(kind, seed) for seed in range(30)], tmp_path, [32, 64, 128, 256], 100)
+    largest([(kind, seed) for seed in range(24)], tmp_path, [48, 96, 192, 320], 100)
 
 
 @pytest.mark.parametrize("kind", ["given", "random"])

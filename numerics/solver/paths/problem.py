@@ -241,7 +241,7 @@ class _Attempt:
 
         runs = self.prepared.runs(samples, seeds, progress=counted, finished=finished)
         for found in _sound(runs):
-            values = labelled(self.problem, found, self.kernels, nonlinear=True, at=at)
+            values = labelled(self.problem, found, self.kernels, at=at)
             if not ran_away(values["train_loss"]).any():  # that is no result either, and says more
                 self.refuse_rounding(max(left) / scale_of(values["error"]))
             into.add(values)
@@ -273,7 +273,6 @@ def labelled(
     found: Mapping[Node, Array],
     keep: str,
     *,
-    nonlinear: bool,
     at: NDArray[np.intp] | None = None,
 ) -> dict[str, Array]:
     """The contract's variables from order parameters of a theory by name and layer, whose times come last.
@@ -287,7 +286,7 @@ def labelled(
         return np.moveaxis(x, (-2, -1), (0, 1))
 
     def kept(name: str, x: Array, lead: int) -> dict[str, Array]:
-        if keep == "full" or x.ndim == lead:
+        if keep == "full" or x.ndim == lead or (name == "G" and not problem.by_sample):
             return {name: x}
         seen = slice(problem.seen)
         if x.ndim - lead == 4:
@@ -308,7 +307,7 @@ def labelled(
                 values |= kept(label, np.stack([layers.get(k, missing) for k in range(1, depth + 1)]), 3)
         if ("K", ()) in found:
             values |= kept("tangent_kernel", times_first(found["K", ()]), 2)
-    return split(problem, values, nonlinear=nonlinear)
+    return split(problem, values, nonlinear=problem.by_sample)
 
 
 # -- the flow -----------------------------------------------------------------------------------------------
