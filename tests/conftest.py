@@ -96,7 +96,7 @@ def judge(
 ) -> None:
     """Fails where ``what`` took longer than it may, and so does ``again``."""
     free = any(item.get_closest_marker(mark) for mark in FREE) or item.config.getoption("--untimed")
-    free = free or sys.gettrace() is not None
+    free = free or sys.gettrace() is not None or getattr(item.config.option, "benchmark_enable", False)
     if free or seconds <= most:
         return
     slow = slowness()

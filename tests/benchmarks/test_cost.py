@@ -11,9 +11,9 @@ from numerics.experiment import Experiment
 from tests.benchmarks.problems import experiment, exponent, operations, run
 
 SCANS = {
-    "T": ([(40, n, 2) for n in (100, 200, 300, 400, 500, 600)], 1),
-    "P": ([(n, 300, 2) for n in (10, 20, 40, 80, 160, 320)], 0),
-    "L": ([(80, 300, n) for n in (1, 2, 3, 4, 5, 6)], 2),
+    "T": ([(40, n, 2) for n in (100, 200, 300, 400, 600)], 1),
+    "P": ([(n, 200, 2) for n in (10, 20, 40, 80, 160, 320)], 0),
+    "L": ([(80, 200, n) for n in (1, 2, 3, 4, 5)], 2),
 }
 
 
