@@ -36,7 +36,8 @@ def test_a_corner_away_from_zero() -> None:
     """Three numbers above thresholds, by the distribution function of Genz."""
     fs = [Heaviside(u - 1), Heaviside(u + 1 / 2), Heaviside(u)]
     value, _ = nested([bent(f, c) for f, c in zip(fs, (1.0, -0.5, 0.0), strict=True)], K[:3, :3], 1e-9)
-    genz = multivariate_normal(np.zeros(3), K[:3, :3], abseps=1e-10, releps=1e-10, maxpts=2_000_000, seed=1)
+    genz = multivariate_normal(np.zeros(3), K[:3, :3], seed=1)
+    genz.abseps, genz.releps, genz.maxpts = 1e-10, 1e-10, 2_000_000
     assert abs(value - genz.cdf(np.array([-1.0, 0.5, 0.0]))) < 2e-6
 
 
@@ -72,5 +73,6 @@ def test_growth_is_reached() -> None:
     """exp(2 u) moves the point of largest weight: <exp(2 u) F(v, w)> = exp(2 <u u>) <F> at means 2 <u .>."""
     fs = [bent(exp(2 * u)), bent(Heaviside(u - 1), 1.0), bent(Heaviside(u), 0.0)]
     value, _ = nested(fs, K[:3, :3], 1e-8)
-    genz = multivariate_normal(-2 * K[0, 1:3], K[1:3, 1:3], abseps=1e-10, releps=1e-10)
+    genz = multivariate_normal(-2 * K[0, 1:3], K[1:3, 1:3])
+    genz.abseps, genz.releps = 1e-10, 1e-10
     assert abs(value / np.exp(2 * K[0, 0]) / genz.cdf(np.array([-1.0, 0.0])) - 1) < 1e-7
