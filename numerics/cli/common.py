@@ -64,6 +64,16 @@ def load(file: str, data: list[str] | None = None, settings: list[str] | None = 
     return experiment_in(file, pairs("-D", data or ()), pairs("--set", settings or ()))
 
 
+def load_layers(file: str, settings: list[str] | None) -> Experiment:
+    """The experiment of a file whose equations are derived at its depth; raises SpecError for too many."""
+    from numerics.experiment.problem import require_derivation
+
+    experiment = load(file, None, settings)
+    depth = experiment.network.depth
+    require_derivation(("network.depth", depth), depth, experiment.solver.hours)
+    return experiment
+
+
 def load_problem(
     file: str, data: list[str] | None, settings: list[str] | None, *, depth: bool = True
 ) -> Experiment | Problem:

@@ -14,6 +14,7 @@ from numerics.cli.common import (
     Settings,
     SpecFile,
     load,
+    load_layers,
     load_problem,
     load_program,
     naming_the_key,
@@ -56,7 +57,7 @@ def early_time(
     more: EarlySteps | None = None
     rates: Recovery | None = None
     if program is None:
-        experiment = load(file, None, settings)
+        experiment = load_layers(file, settings)
         found = of.early_time(experiment)
         more = of.early_steps(experiment, steps) if steps else None
         rates = of.recovery(experiment) if recovery else None
@@ -125,7 +126,7 @@ def largest_rate(
     program = load_program(file)
     from numerics.analysis.limits import rate_limit
 
-    found = rate_limit(load(file, None, settings) if program is None else program, regime)
+    found = rate_limit(load_layers(file, settings) if program is None else program, regime)
     if as_json:
         print_json(found.to_json())
         return

@@ -78,6 +78,16 @@ def derivation(depth: object) -> float:
     return DERIVATION[0] * layers + DERIVATION[1] * layers**2
 
 
+def require_derivation(said: tuple[str, Any], depth: object, most: float) -> None:
+    """Raises SpecError, which names the key and the value that were ``said``, for layers whose equations take
+    more than so many hours.
+    """
+    hours = derivation(depth) / 3600
+    if hours > most:
+        reason = f"deriving its equations takes about {hours:.2g} hours"
+        raise SpecError(*said, reason, "fewer layers, or a larger solver.hours")
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A theory, the numbers for its symbols, named arrays, and a clock.
@@ -118,10 +128,7 @@ class Problem:
         Traceback (most recent call last):
         numerics.errors.SpecError: network.depth = 1000000000: deriving its equations takes about ...
         """
-        hours = derivation(self.depth) / 3600
-        if hours > self.solver.hours:
-            reason = f"deriving its equations takes about {hours:.2g} hours"
-            raise SpecError(*self.said("network.depth"), reason, "fewer layers, or a larger solver.hours")
+        require_derivation(self.said("network.depth"), self.depth, self.solver.hours)
 
     @classmethod
     def of(

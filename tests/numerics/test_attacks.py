@@ -261,6 +261,11 @@ ENDLESS = {
     "their explanation": (DEEP, "solve spec.toml --explain", "network.depth = 1000000000"),
     "simulate of 10^9 layers": (DEEP, SIMULATE, "network.depth = 1000000000"),
     "expand of 10^9 layers": (DEEP, "expand spec.toml --order 2", "network.depth = 1000000000"),
+    "limits of 10^9 layers": (
+        changed(ISOTROPIC, network={"depth": 10**9}),
+        "limits early-time spec.toml --json",
+        "network.depth = 1000000000",
+    ),
     "verify of 10^9 layers": (DEEP, "verify spec.toml", "network.depth = 1000000000"),
     "a million steps": (LONG, "solve spec.toml", "solver.hours = 24.0"),
     "a million steps of networks": (LONG, SIMULATE, "training.steps = 1000000: needs"),
