@@ -265,7 +265,7 @@ def test_refusals() -> None:
         solve(experiment({}, samples=65))
     with pytest.raises(SpecError, match=r"solver.samples = 8: is too few paths"):
         solve(experiment({"depth": 1}, samples=8))
-    with pytest.raises(Diverged, match=r"at step \d+: a smaller learning rate"):
+    with pytest.raises(Diverged, match=r"at step \d+[:;] a smaller learning rate"):
         solve(experiment({"activation": "relu"}, {"learning_rate": 1e30, "steps": 12}, samples=64))
     with pytest.raises(SpecError, match=r"network.depth = \"L\""):
         solve(experiment({"depth": "L", "branch": 0.5}))

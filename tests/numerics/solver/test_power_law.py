@@ -151,7 +151,7 @@ def test_what_fits_in_no_memory_is_refused() -> None:
     with pytest.raises(
         SpecError, match=r"^training\.steps = 100000: needs \d+ GiB for the responses of modes"
     ):
-        solve(Experiment.from_dict(tables(steps=100_000)))
+        solve(Experiment.from_dict(tables(steps=100_000) | {"solver": {"hours": 1e9}}))
 
 
 # -- flow ----------------------------------------------------------------------------------------------
