@@ -14,6 +14,7 @@ from derive.program import t as now
 from numerics.cli import run
 from numerics.compile.lower import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
 from numerics.errors import Diverged, SpecError
+from numerics.experiment import Experiment
 from numerics.solver import solve
 from numerics.solver.march import march
 from numerics.solver.plan import NotCausal, Plan
@@ -74,8 +75,12 @@ def test_kernels_that_no_memory_holds_are_refused_before_anything_runs(monkeypat
 
 def test_times_that_no_memory_holds_are_refused_before_anything_runs():
     e = gd(2, kernel=np.eye(50), targets=np.ones(50), steps=200_000)
-    with pytest.raises(SpecError, match=r"training.steps = 200000: needs .* GiB .*accepted: fewer times"):
+    with pytest.raises(SpecError, match=r"solver.hours = 24.0: .*takes about 4.4e\+05 hours .*fewer steps"):
         solve(e)
+    tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 200_000}}
+    lifted = Experiment.from_dict(tables | {"solver": {"hours": 1e9}}, kernel=np.eye(50), targets=np.ones(50))
+    with pytest.raises(SpecError, match=r"training.steps = 200000: needs .* GiB .*accepted: fewer times"):
+        solve(lifted)
 
 
 def table(*, cyclic: bool) -> Table:

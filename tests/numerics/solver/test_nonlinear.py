@@ -273,4 +273,4 @@ def test_refusals() -> None:
 
 def test_what_no_memory_holds_is_refused() -> None:
     with pytest.raises(SpecError, match=r"training.steps = 60: needs .* GiB with 1099511627776 paths"):
-        solve(experiment({}, {"learning_rate": 0.1, "steps": 60}, samples=2**40))
+        solve(experiment({}, {"learning_rate": 0.1, "steps": 60}, samples=2**40, hours=1e9))
