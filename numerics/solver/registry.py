@@ -61,23 +61,30 @@ class Choice:
 
 
 def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> Choice:
-    """The best method that fits: the cheapest of those whose error meets what is asked, else the most exact.
+    """The best method that fits: of those whose error meets what is asked the cheapest, what is exact before
+    what is sampled; else the most exact.
 
     What is asked is ``solver.accuracy``, or ``solver.rtol`` where the file does not say;
     ``solver.method = "name"`` asks for one by name.  A result without responses is given only where none with
     them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.  Without
-    ``every`` only those are asked that may run: the one that is named, else all but those by name only, and
-    those that give no responses only where the others do not suffice.
+    ``every`` only those are asked that may run: the one that is named, else all but those by name only,
+    sampled paths where nothing is exact, and those that give no responses where the others do not suffice.
     """
     by_name = problem.solver.method
     named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - set(BY_NAME)
     asked = problem.solver.accuracy or problem.solver.rtol
     found: dict[str, Yes | No] = {}
 
+    def exact(said: Yes | No) -> bool:
+        return isinstance(said, Yes) and said.error <= problem.solver.rtol
+
     def able(responses: bool) -> list[tuple[Method, Yes]]:
         """Asks the methods that give responses, or the others; those that fit and may run."""
         mine = [m for m in METHODS if m.responses == responses and (every or m.name in named)]
-        found.update((m.name, m.fits(problem, keep)) for m in mine)
+        for m in mine:
+            if every or not isinstance(m, Paths) or not any(map(exact, found.values())):
+                found[m.name] = m.fits(problem, keep)
+        mine = [m for m in mine if m.name in found]
         return [(m, x) for m in mine if m.name in named and isinstance(x := found[m.name], Yes)]
 
     fit = able(True)
@@ -89,7 +96,8 @@ def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> C
     fit.sort(key=lambda pair: METHODS.index(pair[0]))
     good = [(m, x) for m, x in fit if x.error <= asked]
     if good:
-        return Choice(answers, min(good, key=lambda pair: pair[1].cost)[0], asked)
+        cost = {m: (not exact(x), x.cost) for m, x in good}
+        return Choice(answers, min(cost, key=cost.__getitem__), asked)
     return Choice(answers, min(fit, key=lambda pair: pair[1].error)[0] if fit else None, asked)
 
 

@@ -118,9 +118,17 @@ class Layout:
         for xs in product(*spans):
             yield dict(zip(unique, xs, strict=True))
 
-    def key(self, symbol: AppliedUndef, at: Mapping[Symbol, int]) -> tuple[int | None, ...]:
-        """The arguments of ``symbol`` as integers, its times left open."""
-        return tuple(None if x in TIMES else self.integer(x, at) for x in symbol.args)
+    def reader(self, symbol: AppliedUndef) -> Callable[[Mapping[Symbol, int]], tuple[int | None, ...]]:
+        """The arguments of ``symbol`` as integers, its times left open, from the values of its indices."""
+        plain = [int(x) if x.is_Integer else x for x in symbol.args]
+
+        def key(at: Mapping[Symbol, int]) -> tuple[int | None, ...]:
+            return tuple(
+                x if isinstance(x, int) else None if x in TIMES else at[x] if x in at else self.integer(x, at)
+                for x in plain
+            )
+
+        return key
 
     def families(self, items: Iterable[Equation | OrderParameter]) -> dict[str, Family]:
         found: dict[str, Family] = {}
@@ -132,30 +140,38 @@ class Layout:
                     f"{symbol} is given by a flow; time counts steps here: use a discrete rule "
                     "(GradientDescent) with a small rate"
                 )
+            put = self.family(found, symbol, body, item)
             for at in self.over(item.ranges):
-                self.place(found, symbol, at, body, item)
+                put(at)
         return found
 
-    def place(
-        self, found: dict[str, Family], symbol: AppliedUndef, at: dict[Symbol, int], body: Expr, item: Any
-    ) -> None:
+    def family(
+        self, found: dict[str, Family], symbol: AppliedUndef, body: Expr, item: Any
+    ) -> Callable[[dict[Symbol, int]], tuple[int | None, ...]]:
+        """What places the members of ``symbol`` in its family, and says their keys."""
         places = tuple(i for i, x in enumerate(symbol.args) if x in TIMES)
-        name = str(symbol.func)
-        family = found.setdefault(name, Family(places))
-        if family.places != places:
+        name, key = str(symbol.func), self.reader(symbol)
+        members = found.setdefault(name, Family(places)).members
+        if found[name].places != places:
             raise Unserved(f"{name} carries its times in different places: {symbol}")
         times = tuple(symbol.args[i] for i in places)
-        family.members.setdefault(self.key(symbol, at), Member(body, at, times, item))
+
+        def put(at: dict[Symbol, int]) -> tuple[int | None, ...]:
+            own = key(at)
+            if own not in members:
+                members[own] = Member(body, at, times, item)
+            return own
+
+        return put
 
     def add_source(self, u: Source) -> None:
+        body = sympify(u.covariance)
+        puts = [self.family(self.sources, x, body, u) for x in (u.symbol, u.partner)]
+        names = str(u.symbol.func), str(u.partner.func)
+        times = tuple(x for x in (*u.symbol.args, *u.partner.args) if x in TIMES)
         for at in self.over(u.ranges):
-            first, second = (self.key(x, at) for x in (u.symbol, u.partner))
-            names = str(u.symbol.func), str(u.partner.func)
-            for symbol in (u.symbol, u.partner):
-                self.place(self.sources, symbol, at, sympify(u.covariance), u)
-            pair = (names[0], first), (names[1], second)
-            times = tuple(x for x in (*u.symbol.args, *u.partner.args) if x in TIMES)
-            self.covariances.setdefault(pair, Member(sympify(u.covariance), at, times, u))
+            first, second = (put(at) for put in puts)
+            self.covariances.setdefault(((names[0], first), (names[1], second)), Member(body, at, times, u))
 
     # -- what an argument means ------------------------------------------------------------------------
 

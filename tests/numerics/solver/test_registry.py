@@ -215,3 +215,16 @@ def test_noise_of_a_flow_is_that_of_short_steps_at_any_variance() -> None:
         found = solve(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))
         kernels.append(float(found.Phi[0, -1, -1, 0, 0]))
     assert kernels[0] == pytest.approx(kernels[1], rel=2e-3)
+
+
+def test_a_linear_problem_of_many_samples_is_not_asked_of_paths() -> None:
+    """Their forecast lists every entry of every kernel, for nothing: the march is exact."""
+    e = Experiment.from_dict(
+        {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 2}},
+        kernel=np.eye(200),
+        targets=np.ones(200),
+    )
+    found = choose(Problem.of(e), every=False)
+    assert found.method is not None
+    assert found.method.name == "march"
+    assert "paths" not in {m.name for m, _ in found.answers}
