@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sympy import Add, Dummy, Expr, Integral, KroneckerDelta, Max, Mul, Pow, Rational, S, Sum, Symbol
+from sympy.core.exprtools import factor_terms
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell
@@ -119,6 +120,8 @@ def power(e: Expr) -> tuple[Expr, Expr]:
     >>> from sympy.abc import x
     >>> power(Sum(x / L, (k, 1, L)))
     (0, Sum(x, (k, 1, L)))
+    >>> power(1 / (L * x - 2 * L))
+    (-1, 1/(x - 2))
     """
     if isinstance(e, Sum | Integral):
         order, inner = power(e.function)
@@ -130,6 +133,9 @@ def power(e: Expr) -> tuple[Expr, Expr]:
     if isinstance(e, Mul):
         found = [power(x) for x in e.args]
         return Add(*[x for x, _ in found]), Mul(*[x for _, x in found])
+    if isinstance(e, Pow) and isinstance(e.base, Add) and e.has(L):  # a denominator that was multiplied out
+        order, inner = power(factor_terms(e.base))
+        return order * e.exp, inner**e.exp
     return S.Zero, e
 
 

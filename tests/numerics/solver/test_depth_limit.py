@@ -151,6 +151,18 @@ def test_finite_depth_up_to_64_converges_like_one_over_depth(name: str) -> None:
     converges({**CASES, **MORE}[name], (4, 8, 16, 32, 64))
 
 
+def test_momentum_has_a_limit_which_depths_approach() -> None:
+    """Its memory brings denominators such as L P m - L P, whose power of L has to be seen."""
+    e = MORE["momentum"].replace({"training.steps": 2})
+    limit = solve_depth_limit(e, layers=4)["train_loss"]
+    branch = e.network.branch or 0.0
+    near, nearer = (
+        solve(e.replace({"network.depth": n, "network.branch": branch / np.sqrt(n)})).train_loss.values
+        for n in (4, 8)
+    )
+    assert np.max(np.abs(2 * nearer - near - limit)) < np.max(np.abs(nearer - near)) / 4
+
+
 @pytest.mark.parametrize("name", ["population", pytest.param("fixed", marks=pytest.mark.slow)])
 def test_the_error_estimate_is_larger_than_the_error(name: str) -> None:
     coarse, fine = (solve_depth_limit(CASES[name], layers=n) for n in (4, 16))
