@@ -153,7 +153,7 @@ def test_finite_depth_up_to_64_converges_like_one_over_depth(name: str) -> None:
 
 def test_momentum_has_a_limit_which_depths_approach() -> None:
     """Its memory brings denominators such as L P m - L P, whose power of L has to be seen."""
-    e = MORE["momentum"].replace({"training.steps": 2})
+    e = experiment({"width_ratio": 2.0}, ISOTROPIC, momentum=0.5).replace({"training.steps": 2})
     limit = solve_depth_limit(e, layers=4)["train_loss"]
     branch = e.network.branch or 0.0
     near, nearer = (
