@@ -173,7 +173,7 @@ def _not_lazy(small: Problem) -> Problem:
 def _said(problem: Problem, small: Problem) -> str:
     """At which gamma0 a check was made, if it is another than the problem's."""
     own, used = (x.numbers.get(gamma0) for x in (problem, small))
-    return "" if own == used else f"; gamma0 = {used:g}"
+    return "" if own == used else f"; gamma0={used:g}"
 
 
 def reduced(problem: Problem) -> list[Check]:
