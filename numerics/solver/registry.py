@@ -109,8 +109,7 @@ def explain(source: Problem | Experiment | str | Path, *, kernels: Kernels = "au
     >>> explain(e).method.name
     'nodes'
     """
-    problem = Problem.of(source)
-    return choose(problem, kernels)
+    return choose(Problem.of(source), kernels)
 
 
 @one_thread
