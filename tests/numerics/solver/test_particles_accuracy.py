@@ -41,9 +41,13 @@ def solved(depth: int, activation: str, **options: Any) -> Solved:
     ],
 )
 def test_errors_fall_faster_than_those_of_independent_paths(activation: str, depth: int) -> None:
-    """Independent paths give the power -1/2, a scrambled sequence of few dimensions up to -1."""
-    exact = solved(depth, activation, samples=2048, replicas=8, seed=99)
-    sizes, replicas = np.array([16, 32, 64, 128]), 36
+    """Independent paths give the power -1/2; scrambled nets a steeper one (the variance of any average is
+    o(1/S)), up to -3/2 for smooth functions (Owen 1997), apart from logarithms.
+
+    Half of the paths are a net.  One of fewer than 16 points has no such power yet.
+    """
+    exact = solved(depth, activation, samples=4096, replicas=8, seed=99)
+    sizes, replicas = np.array([32, 64, 128, 256]), 48 * depth
     for name, layer in (("Delta", None), ("Phi", depth), ("G", 1)):
         logs = []
         for n in sizes:
@@ -53,9 +57,9 @@ def test_errors_fall_faster_than_those_of_independent_paths(activation: str, dep
             logs.append(np.log(groups) / 2)
         slopes = np.polyfit(np.log(sizes), np.array(logs), 1)[0]  # one fit for each group of replicas
         slope, error = slopes.mean(), slopes.std(ddof=1) / np.sqrt(len(slopes))
-        assert error < 0.1
+        assert error < 0.1, (name, error)
         assert slope + 3.4 * error < -0.5, (name, slope, error)  # Student's t of 5 degrees, one per cent
-        assert slope + 3.4 * error > -1, (name, slope, error)
+        assert slope + 3.4 * error > -1.5, (name, slope, error)
 
 
 def test_scrambled_points_fill_every_dimension_evenly() -> None:
