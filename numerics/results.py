@@ -10,14 +10,19 @@ import errno
 import io
 import math
 import os
+import platform
+import re
 import secrets
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import requires
 from importlib.metadata import version as installed
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import h5netcdf
@@ -256,7 +261,7 @@ def dataset(
         coordinates["order"] = np.asarray(orders)
     metadata = {
         "spec": spec,
-        "version": _version(),
+        **provenance(),
         "status": status,
         **{key: _plain(value) for key, value in attributes.items() if value is not None},
     }
@@ -311,17 +316,39 @@ def interval(result: xr.Dataset, name: str, level: float = 0.95) -> NDArray[np.f
 
 
 @cache
-def _version() -> str:
-    return installed("dmft-derive")
+def provenance() -> Mapping[str, str]:
+    """What computed a result, as attributes: ``version``, of a checkout with its commit (and ``.changed``
+    where its files are others), and ``libraries``, the versions of Python and of what this package needs.
+
+    >>> sorted(provenance())
+    ['libraries', 'version']
+    """
+    package, root = "dmft-derive", Path(__file__).parents[1]
+    version = installed(package)
+    if (root / ".git").exists():
+        git = ["git", "--no-optional-locks", "-C", str(root), "describe"]
+        words = ["--always", "--exclude=*", "--abbrev=12", "--dirty=.changed"]
+        with suppress(OSError):  # there is no git
+            found = subprocess.run([*git, *words], capture_output=True, text=True, check=False)
+            version += f"+g{found.stdout.strip()}" if found.returncode == 0 else ""
+    needed = [re.split(r"[^\w.-]", x)[0] for x in requires(package) or () if "extra ==" not in x]
+    libraries = ", ".join(f"{x} {installed(x)}" for x in sorted(needed))
+    return MappingProxyType(
+        {"version": version, "libraries": f"Python {platform.python_version()}, {libraries}"}
+    )
 
 
 def save(result: xr.Dataset, path: str | Path) -> None:
-    """Writes NetCDF (h5netcdf) with a checksum of each variable.  On any failure, an interrupt included,
-    `path` is as it was before.
+    """Writes NetCDF (h5netcdf) with a checksum of each variable of numbers.  On any failure, an
+    interrupt included, `path` is as it was before.
 
     The file is made in memory: the HDF5 library does not survive a disk that is full.
     """
-    checked = {str(n): {"fletcher32": True} for n, x in result.variables.items() if x.size and x.ndim}
+    checked = {
+        str(n): {"fletcher32": True}
+        for n, x in result.variables.items()
+        if x.size and x.ndim and x.dtype.kind in "biuf"  # words have a length of their own
+    }
     memory = io.BytesIO()
     with h5netcdf.File(memory, "w") as file:
         result.dump_to_store(H5NetCDFStore(file), encoding=checked)

@@ -179,8 +179,7 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
         if len(data) > 2:
             result[f"{name}_chi2"] = _chi2(line, data, name)
     attrs = {
-        "spec": first.attrs.get("spec", ""),
-        "version": first.attrs.get("version", ""),
+        **{k: first.attrs[k] for k in ("spec", "version", "libraries", "data_sha256") if k in first.attrs},
         "seed": [int(d.attrs["seed"]) for d in data],
         "status": "ok",
         "wall_time_s": float(sum(d.attrs.get("wall_time_s", 0.0) for d in data)),

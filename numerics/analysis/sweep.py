@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from numerics.errors import Diverged, Interrupted, NotConverged, SpecError
+from numerics.errors import Diverged, Interrupted, NotConverged, SpecError, value_to_toml
 from numerics.experiment import Experiment
+from numerics.experiment.experiment import fingerprint
+from numerics.results import provenance
 
 CURVES = ("train_loss", "test_loss")
 Progress = Callable[[int, int], None]
@@ -70,8 +73,10 @@ def sweep(
             values = [r[0].get(curve, np.full(len(times), np.nan)) for r in every]
             if any(curve in r[0] for r in every):
                 found[curve] = ((*names, "time"), np.reshape(values, (*shape, -1)))
-        coordinates = {name: list(values) for name, values in zip(names, over.values(), strict=True)}
-        return xr.Dataset(found, {**coordinates, "time": times}, {"spec": experiment.text})
+        coordinates = {name: _labels(values) for name, values in zip(names, over.values(), strict=True)}
+        kept = {"spec": experiment.text, "data_sha256": fingerprint(experiment.arrays), **provenance()}
+        attributes = {k: x for k, x in (kept | {"status": "ok"}).items() if x is not None}
+        return xr.Dataset(found, {**coordinates, "time": times}, attributes)
 
     try:
         for run in _mapped(_losses, cases, jobs):
@@ -162,6 +167,12 @@ def _settles(loss: NDArray[np.float64]) -> bool:
     quarter = max(1, (len(loss) - 1) // 4)
     late, before = loss[-quarter:].max(), loss[-2 * quarter : -quarter].max()
     return bool(late <= max(before / 2, ROUNDING * loss[0]))
+
+
+def _labels(values: Sequence[object]) -> list[object]:
+    """The values as a coordinate: numbers or words as they are, else all as a file spells them."""
+    alike = any(all(isinstance(x, kind) for x in values) for kind in (str, Real))
+    return [x if alike or isinstance(x, str) else value_to_toml(x) for x in values]
 
 
 def _losses(experiment: Experiment) -> tuple[dict[str, Any], str]:

@@ -105,6 +105,7 @@ def evaluated(
         values if len(kept) == len(found.orders) else {k: v[kept] for k, v in values.items()},
         times=problem.times if steps is None else steps.times,
         spec=problem.text,
+        data_sha256=problem.data_sha256,
         orders=[found.orders[i] for i in kept],
         truncation_order=order,
         wall_time_s=clock.perf_counter() - started,

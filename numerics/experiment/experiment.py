@@ -10,6 +10,7 @@ what computing needs).
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -314,6 +315,20 @@ def _is_word(text: str) -> bool:
     return False
 
 
+def fingerprint(arrays: Mapping[str, Array]) -> str | None:
+    """By which a result knows its data: SHA-256 over each array in turn, its name and its shape as Python
+    prints them, and its numbers as little-endian float64; None without any.
+
+    >>> fingerprint({"targets": np.ones(2)})[:12]
+    '7032157bdf0c'
+    """
+    whole = hashlib.sha256()
+    for name, x in arrays.items():
+        whole.update(f"{name}{x.shape}".encode())
+        whole.update(np.ascontiguousarray(x, dtype="<f8").tobytes())
+    return whole.hexdigest() if arrays else None
+
+
 def precision_of(array: NDArray[Any]) -> float:
     """The relative rounding of the numbers that a file was written in."""
     return float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 0.0
@@ -485,6 +500,16 @@ class Experiment:
     def inputs(self) -> Array | None:
         """x, read-only, shape (P, D), or None if only the kernel was given."""
         return self._known_samples.inputs
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that were given, by their keys of [data]; ``test_kernel`` is that of all points."""
+        found: dict[str, Array | None] = {}
+        for prefix, part in (("", self.samples), ("test_", self.held_out)):
+            if part is not None:
+                features = {"kernel": part.kernel} if part.inputs is None else {"inputs": part.inputs}
+                found |= {f"{prefix}{k}": x for k, x in {**features, "targets": part.targets}.items()}
+        return {k: x for k, x in found.items() if x is not None}
 
     @property
     def objective(self) -> str:

@@ -35,7 +35,7 @@ from derive.program import P, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.theory import Theory, mean_field
 from numerics.errors import SpecError
-from numerics.experiment.experiment import Experiment, HeldOut, read_array
+from numerics.experiment.experiment import Experiment, HeldOut, fingerprint, read_array
 from numerics.experiment.numbers import (
     Spectrum,
     arrays_of,
@@ -305,6 +305,11 @@ class Problem:
             return linear_form(self.discrete)
         except NotApplicable as reason:
             return reason
+
+    @property
+    def data_sha256(self) -> str | None:
+        """The :func:`.fingerprint` of the arrays that were given, not of what follows from them."""
+        return fingerprint(self.arrays if self.experiment is None else self.experiment.arrays)
 
     @property
     def held_out(self) -> HeldOut | None:

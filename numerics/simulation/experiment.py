@@ -140,6 +140,7 @@ def simulate(
             spread.mean() | {f"{name}_stderr": x for name, x in spread.stderr().items()},
             times=problem.times,
             spec=problem.text,
+            data_sha256=problem.data_sha256,
             status=status,
             nonlinear=readout.nonlinear,
             positions=problem.positions,

@@ -154,6 +154,7 @@ def solve(
         found.values,
         times=problem.times,
         spec=problem.text,
+        data_sha256=problem.data_sha256,
         nonlinear=problem.by_sample,
         positions=problem.positions,
         wall_time_s=clock.perf_counter() - started,

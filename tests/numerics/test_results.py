@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from numerics import Experiment, expand, simulate, solve, sweep
 from numerics.errors import Diverged
-from numerics.results import VARIABLES, dataset, load, replacing, save, to_json
+from numerics.experiment.problem import Problem
+from numerics.results import VARIABLES, dataset, load, provenance, replacing, save, to_json
+from numerics.stats import extrapolate
 
 SIZES = {"layer": 2, "time": 4, "time_": 4, "sample": 3, "sample_": 3, "test_sample": 2}
 TIMES = np.linspace(0.0, 1.0, 4)
@@ -33,7 +38,7 @@ def test_a_result_has_the_contracts_dimensions_coordinates_and_attributes() -> N
     assert list(result.layer.values) == [1, 2]
     assert np.array_equal(result.time, result.time_)
     assert result.G_stderr.attrs["long_name"] == f"standard error of the {result.G.attrs['long_name']}"
-    assert set(result.attrs) == {"spec", "version", "status", "seed", "wall_time_s"}
+    assert set(result.attrs) == {"spec", "version", "libraries", "status", "seed", "wall_time_s"}
     assert all(array.attrs["long_name"] for array in result.data_vars.values())
 
 
@@ -140,3 +145,37 @@ def test_a_number_that_is_not_finite_is_no_result(values: dict[str, Any], said: 
 def test_a_loss_may_grow_but_not_run_away() -> None:
     assert dataset({"train_loss": [1.0, 9e7]}, times=[0.0, 1.0], spec="").train_loss[-1] == 9e7
     assert dataset({"test_loss": [1e9, 2e9]}, times=[0.0, 1.0], spec="").test_loss[-1] == 2e9
+
+
+def test_every_result_knows_what_it_was_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 2}}
+    first, other = (
+        Experiment.from_dict(tables, inputs=np.eye(2), targets=y) for y in ([1.0, -1.0], [1.0, -1.0 - 1e-15])
+    )
+
+    def made(e: Experiment) -> list[xr.Dataset]:
+        networks = [simulate(e, width=n, seeds=2, kernels="none", rng=0) for n in (4, 8)]
+        return [
+            solve(e),
+            expand(e, 1),
+            sweep(e, {"network.gamma0": [0.5, 1.0]}),
+            *networks,
+            extrapolate(networks),
+        ]
+
+    found, changed = made(first), made(other)
+    assert len({x.attrs["data_sha256"] for x in found}) == len({x.attrs["data_sha256"] for x in changed}) == 1
+    assert found[0].attrs["data_sha256"] != changed[0].attrs["data_sha256"]
+    assert found[0].attrs["data_sha256"] == Problem.of(first).data_sha256
+    for x in found:
+        assert x.attrs["version"].startswith(version("dmft-derive"))
+        assert f"numpy {version('numpy')}, " in x.attrs["libraries"]
+    assert "data_sha256" not in solve(Experiment.from_dict(tables | {"data": {"kind": "isotropic"}})).attrs
+
+
+def test_the_version_of_a_checkout_says_its_commit() -> None:
+    root, commit = Path(__file__).parents[2], ""
+    if (root / ".git").exists():
+        asked = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    assert provenance()["version"].partition("+g")[2].removesuffix(".changed") == commit

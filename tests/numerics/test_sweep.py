@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from numerics.analysis.sweep import largest_rate, sweep
 from numerics.errors import Interrupted, SpecError
 from numerics.experiment import Experiment
+from numerics.results import load, save
 from numerics.solver import solve
 from tests.numerics.solver.helpers import flow, gd
 
@@ -51,6 +53,18 @@ def test_an_interrupt_keeps_what_is_finished() -> None:
     assert kept.status.values.tolist() == ["ok", "ok", "interrupted"]
     assert np.array_equal(kept.test_loss[:2], whole.test_loss[:2])
     assert kept.test_loss[2].isnull().all()
+
+
+def test_a_sweep_is_kept_on_disk_with_values_of_any_kind(tmp_path: Path) -> None:
+    over = {
+        "network.width_ratio": [1.0, [2.0], None],
+        "training.center": [True, False],
+        "training.loss": ["mean"],
+    }
+    found = sweep(isotropic(steps=2), over)
+    save(found, tmp_path / "sweep.nc")
+    assert load(tmp_path / "sweep.nc").equals(found)
+    assert found.width_ratio.values.tolist() == ["1.0", "[2.0]", "None"]
 
 
 def test_data_of_random_samples_can_be_swept_and_given_samples_cannot() -> None:
