@@ -111,7 +111,8 @@ def simulate(
     :class:`~numerics.errors.Interrupted`, whose ``result`` are their means, with the status "partial".
 
     Raises :class:`~numerics.errors.SpecError` for fewer than two seeds, a bad option and isotropic data
-    without ``network.width_ratio``, :class:`~numerics.errors.Diverged` with the step or the time, and
+    without ``network.width_ratio`` and a ``gamma0`` so small that rounding hides what centred networks learn,
+    :class:`~numerics.errors.Diverged` with the step or the time, and
     :class:`~numerics.errors.NotConverged` when no step of a flow is short enough.
 
     >>> spec = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 3}}
@@ -128,6 +129,7 @@ def simulate(
     problem = problem if variant is None else problem.varied(variant)
     size, entropy, started = _size(problem, width), entropy_of(rng), time.perf_counter()
     _require_resources(problem, size, width, seeds, kernels)
+    _require_digits(problem, tolerance)
     streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
     children = [np.random.SeedSequence(x).spawn(1)[0] for x in streams]
     networks, error = _networks(problem, size, width, kernels, tolerance, children[0])
@@ -189,6 +191,23 @@ def _require_resources(problem: Problem, size: int, width: int, seeds: int, kern
     stages = 4 if problem.flow else 1
     seconds = seeds * stages * steps * (6 * weights * samples / PRODUCTS + CALL * depth / 100)
     require_time(seconds, problem.solver.hours, f"training {seeds} networks", "fewer seeds, a smaller width")
+
+
+def _require_digits(problem: Problem, tolerance: float) -> None:
+    """Raises SpecError where rounding hides more than ``tolerance`` of what networks learn.
+
+    Weights change by ``gamma0`` of their size.  Outputs less those of the start, both ``1/gamma0`` times as
+    large as the difference, keep all but ``eps/gamma0`` of it.  Without centring the outputs are that large.
+    """
+    experiment = problem.experiment
+    if experiment is None or not experiment.spec.centered:
+        return
+    strength, eps = experiment.network.gamma0, float(np.finfo(float).eps)
+    if eps > tolerance * strength:
+        hidden = f"{min(eps / strength, 1.0):.2g}"
+        reason = f"with training.center, rounding hides a share of {hidden} of what networks learn"
+        accepted = f"{eps / tolerance:.1e} or more, which is as lazy"
+        raise SpecError("network.gamma0", strength, reason, accepted)
 
 
 def _check(width: int, seeds: int, kernels: str) -> None:

@@ -156,6 +156,18 @@ def test_centred_networks_say_what_the_centred_theory_says(network) -> None:
     assert (found.train_loss_stderr[1:] > 0).all()
 
 
+def test_a_gamma0_at_which_rounding_hides_what_is_learnt_is_refused() -> None:
+    """Outputs less those of the start lose eps/gamma0: no more than the tolerance, or there is no result."""
+
+    def found(gamma0: float) -> xr.Dataset:
+        e = gd(steps=3, gamma0=gamma0).replace({"training.center": True})
+        return simulate(e, width=12, seeds=2, rng=0)
+
+    np.testing.assert_allclose(found(3e-10).error, found(1e-7).error, rtol=1e-6, atol=1e-6)
+    with pytest.raises(SpecError, match=r"network\.gamma0 = 1e-14: .*a share of 0\.022 "):
+        found(1e-14)
+
+
 def test_a_centred_network_is_one_whose_targets_have_its_first_outputs_on_top() -> None:
     """Its errors y - (f - f(0)) are those of the same network with targets y + f(0)."""
     problem = Problem.of(gd(activation="tanh", steps=5))
