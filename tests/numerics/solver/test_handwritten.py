@@ -17,7 +17,9 @@ from derive.program import (
     GivenVector,
     GradientDescent,
     IndexRange,
+    L,
     Mean,
+    Network,
     Outer,
     P,
     Population,
@@ -25,17 +27,21 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
     alpha,
+    ell,
     eta,
     gamma0,
     mu,
     t,
 )
 from numerics.compile import lower
+from numerics.experiment.problem import Problem
+from numerics.solver import solve
 from numerics.solver.march import march
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import INPUTS, TARGETS, gd, kernel, unprojected
 
 ETA, GAMMA0, STEPS, SAMPLES = 0.15, 1.2, 5, 3
+rho = Symbol("rho", positive=True)
 
 
 def two_layers(feedback_learns: bool) -> Program:
@@ -142,6 +148,44 @@ def test_the_builders_untied_network_is_the_one_written_by_hand():
         data={"K_x": kernel(SAMPLES), "y": TARGETS[:SAMPLES]},
     )
     assert np.abs(built.scalars["Delta"] - by_hand).max() < 1e-13
+
+
+def damped_stream() -> Program:
+    """h(ell + 1) = rho h(ell) + W(ell) h(ell): a field stands in the next one's equation times a number."""
+    layer = Population("layer", shared=True)
+    h, every = Field("h", layer, layered=True), IndexRange(ell, S.One, L - 1)
+    x = GivenVector("x", Population("input", given=True), "K_x")
+    W0 = GaussianMatrix("W0", layer.at(1), x.population)
+    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=every)
+    w, f = GaussianVector("w", layer.at(L)), Function("f")(mu, t)
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        h(ell + 1, mu, t): rho * h(ell, mu, t) + W(ell) @ h(ell, mu, t),
+        f: Mean(w.symbol * h(L, mu, t)) / gamma0,
+    }
+    network = Network("damped stream", (h,), forward, (W0, W, w), given=(x,), ranges=(every,))
+    return network.train((Function("y")(mu) - f) ** 2 / 2, GradientDescent(eta))
+
+
+def test_kernels_read_after_the_march_are_those_of_the_march():
+    """The full correlations, found at output times alone, of fields that hold each other."""
+    numbers = {eta: ETA, gamma0: GAMMA0, rho: 0.6}
+    arrays = {"K_x": kernel(2), "y": TARGETS[:2]}
+    program = damped_stream()
+    given = {str(k): v for k, v in numbers.items()} | {"L": 3}
+    found = solve(Problem.of(program, numbers=given, arrays=arrays, times=range(STEPS + 1)))
+    whole = march(
+        lower(mean_field(program).at_depth(3)),
+        steps=STEPS + 1,
+        constants=numbers | {P: 2.0},
+        data=arrays,
+        wanted=tuple(("H", n) for n in (1, 2, 3)),
+    )
+    assert np.abs(found.error - whole.scalars["Delta"]).max() < 1e-13
+    for n in (1, 2, 3):
+        expected = whole.correlation(("h", n), ("h", n)).transpose(0, 2, 1, 3)
+        assert np.abs(found.Phi[n - 1] - expected).max() < 1e-12
+    assert np.abs(found.Phi[2, -1, -1] - found.Phi[2, 0, 0]).max() > 0.1
 
 
 g, tau = Symbol("g", positive=True), Symbol("tau", real=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-import numerics.solver.linear as linear
-import numerics.solver.refine as refine
 from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.solver import solve
+from numerics.solver.grid import Grid
+from numerics.solver.refine import Attempt, Refined, Trapezoidal, refine
 from numerics.solver.rows import RESOLVED, ROUNDING, Settling, settle_step
 
 
@@ -58,17 +57,34 @@ FLOW: dict[str, Any] = {
 }
 
 
-@pytest.mark.slow
-def test_the_error_estimate_of_a_flow_holds_what_steps_were_off_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = linear.march
-    before = solve(Experiment.from_dict(FLOW)).attrs["error_estimate"]
-    monkeypatch.setattr(linear, "march", lambda *a, **k: replace(real(*a, **k), residual=5e-4))
-    after = solve(Experiment.from_dict(FLOW)).attrs["error_estimate"]
+def estimated(rtol: float, *powers: float, residual: float = 0.0, most: int = 2000) -> Refined[float]:
+    """Grids of an integrator with an error of these coefficients of h^2, h^4, ..., around 1."""
+    clock = Trapezoidal(np.array([0.0, 1.0]), rtol, first=4)
+    clock.most = most
+
+    def run(grid: Grid) -> Attempt[float]:
+        h = float(grid.nodes[1])
+        value = 1 + sum(c * h ** (2 * k) for k, c in enumerate(powers, 1))
+        return Attempt(np.array([1.0, value]), value, residual)
+
+    return refine(clock, run)
+
+
+def test_each_grid_takes_away_one_power_of_the_step() -> None:
+    """Of errors h^2, h^4, h^6 three, four and five grids leave nothing: the last shows that none is left."""
+    for steps, powers in ((8, [0.7]), (12, [0.7, -2.0]), (16, [0.7, -2.0, 3.0])):
+        found = estimated(1e-13, *powers)
+        assert found.notes["time_nodes"] == steps + 1
+        (value,) = found.extrapolated(lambda x: {"x": np.array(x)}).values()
+        assert value == pytest.approx(1, abs=1e-14)
+
+
+def test_the_error_estimate_holds_what_steps_were_off_by() -> None:
+    before = estimated(1e-3, 0.1).notes["error_estimate"]
+    after = estimated(1e-3, 0.1, residual=5e-4).notes["error_estimate"]
     assert before < 5e-4 <= after <= 1e-3
-    monkeypatch.setattr(linear, "march", lambda *a, **k: replace(real(*a, **k), residual=2e-3))
-    monkeypatch.setattr(refine.Trapezoidal, "most", 201)
-    with pytest.raises(NotConverged, match="error estimate is"):
-        solve(Experiment.from_dict(FLOW))
+    with pytest.raises(NotConverged, match=r"error estimate is 2\.0e-03"):
+        estimated(1e-3, 0.1, residual=2e-3, most=200)
 
 
 @pytest.mark.slow
