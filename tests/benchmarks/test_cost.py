@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from numerics.experiment import Experiment
+from numerics.solver.march import March
 from tests.benchmarks.problems import experiment, exponent, operations, run
 
 SCANS = {
@@ -27,10 +28,10 @@ def gemm_rate() -> float:
     return 20 * 2 * 40 * 400 * 4000 / (time.perf_counter() - started)
 
 
-def _seconds(e: Experiment) -> float:
+def _seconds(e: Experiment) -> tuple[float, March]:
     started = time.perf_counter()
-    run(e)
-    return time.perf_counter() - started
+    found = run(e)
+    return time.perf_counter() - started, found
 
 
 @pytest.mark.parametrize("name", SCANS)
@@ -42,7 +43,10 @@ def test_cost(benchmark, timed, note, name):
     seconds, counted = [], []
     for p, t, depth in sizes:
         e = experiment(p, t, depth)
-        seconds.append(min(_seconds(e) for _ in range(3)))
+        runs = [_seconds(e) for _ in range(3)]
+        seconds.append(min(spent for spent, _ in runs))
+        error = runs[0][1].scalars["Delta"]
+        assert np.linalg.norm(error[-1]) < 0.7 * np.linalg.norm(error[0])  # the problem is one that is learnt
         counted.append(operations(p, t, depth))
         note(
             f"Time over {name}",
@@ -58,14 +62,16 @@ def test_cost(benchmark, timed, note, name):
     if timed:
         scan = [s[axis] for s in sizes]
         last = slice(-3, None)  # where arithmetic, not the interpreter, takes the time
+        expected, largest = {"T": 3, "P": 1, "L": 1}[name], exponent(scan[last], seconds[last])
         note(
             "Exponents of the march",
             over=name,
             seconds_all=exponent(scan, seconds),
-            seconds_largest_three=exponent(scan[last], seconds[last]),
+            seconds_largest_three=largest,
             counted=exponent(scan[last], counted[last]),
-            expected={"T": 3, "P": 1, "L": 1}[name],
+            expected=expected,
         )
+        assert largest <= expected + 0.3
 
 
 def test_operations_grow_as_l_p_t_cubed():

@@ -26,10 +26,10 @@ def best(function, repeats=5):
     return min(seconds)
 
 
-@pytest.mark.parametrize("order", [2, 4, 6])
+@pytest.mark.parametrize("order", [4, 6])
 def test_symbols(benchmark, timed, note, order):
     theory = mean_field(mlp(rule="flow"))
-    order = order if timed else 2
+    order = order if timed else 4
     started = time.perf_counter()
     found = benchmark.pedantic(expand_linear, args=(theory, order), rounds=1)
     seconds = time.perf_counter() - started
@@ -40,8 +40,11 @@ def test_symbols(benchmark, timed, note, order):
         words_of_f=words,
         seconds=seconds,
     )
-    assert words > 0
-    assert seconds < 60
+    lower = expand_linear(theory, order - 2).output
+    assert found.output[: len(lower)] == lower
+    assert found.output[order] != 0
+    if timed:
+        assert seconds < 60
 
 
 def experiment(samples, steps, depth):

@@ -71,16 +71,17 @@ def test_time_and_memory_over_steps(timed, note):
 
 def test_time_over_depth(timed, note):
     """Layers have the same equations, and time grows as their number."""
-    if not timed:
-        pytest.skip("a comparison of times")
-    layers, times = (1, 2, 4, 8), 500
-    seconds = []
+    layers, times = (1, 2, 4, 8), 500 if timed else 10
+    seconds, counted = [], []
     for depth in layers:
         run = prepare(isotropic(depth, times))
-        run()
-        seconds.append(_best(run, 3))
+        m = run()
+        counted.append(products(m.plan, m.sizes, m.widths, times))
+        seconds.append(_best(run, 3 if timed else 1))
         note(TITLE + ", over L", T=times, L=depth, seconds=seconds[-1])
-    assert exponent(layers, seconds) < 1.3
+    assert counted[3] - counted[2] == pytest.approx(2 * (counted[2] - counted[1]))
+    if timed:
+        assert exponent(layers, seconds) < 1.3
 
 
 def test_residual_network(timed, note):
