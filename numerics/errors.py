@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 from collections.abc import Mapping
@@ -77,6 +78,21 @@ class Interrupted(KeyboardInterrupt):
 
 class Unserved(ValueError):
     """What is asked for is outside of what a computation can take; the message says what."""
+
+
+def require_finite(numbers: Mapping[str, object]) -> None:
+    """Raises :class:`Diverged`, which names it, for a number (or one of a list) that is not finite.
+
+    >>> require_finite({"rate": None, "loss": [1.0, float("inf")]})
+    Traceback (most recent call last):
+    numerics.errors.Diverged: loss is not finite: numbers on the way have overflown; numbers nearer to one ...
+    """
+    for name, x in numbers.items():
+        every = x if isinstance(x, list | tuple) else x.values() if isinstance(x, Mapping) else [x]
+        if not all(math.isfinite(y) for y in every if isinstance(y, float)):
+            raise Diverged(
+                f"{name} is not finite: numbers on the way have overflown; numbers nearer to one would do"
+            )
 
 
 def _short(value: object, limit: int = 80) -> str:

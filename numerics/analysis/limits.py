@@ -26,7 +26,7 @@ from derive.scale.largest_rate import largest_rate as largest_rate_form
 from derive.scale.lazy import lazy_kernel
 from derive.theory import Theory, mean_field
 from numerics.analysis.sweep import Rate, largest_rate
-from numerics.errors import SpecError
+from numerics.errors import SpecError, require_finite
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import layered_numbers, numbers_of
 from numerics.experiment.problem import Problem
@@ -37,6 +37,18 @@ from numerics.solver.depth import LAYERS, Progress, correction_of, limit_of, sol
 Array = NDArray[np.float64]
 Found = TypeVar("Found")
 
+
+class Finite:
+    """What says its numbers, all of which are finite, or it is none."""
+
+    def __post_init__(self) -> None:
+        require_finite(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        raise NotImplementedError
+
+
 # -- the first step ------------------------------------------------------------------------------------------
 
 FIRST_STEP = {"data.kind": "isotropic", "training.rule": ("gd", "sgd"), "network.outputs": 1}
@@ -44,7 +56,7 @@ FIRST_STEP = {"data.kind": "isotropic", "training.rule": ("gd", "sgd"), "network
 
 
 @dataclass(frozen=True)
-class EarlyTime:
+class EarlyTime(Finite):
     """``growth_factor`` is ``C_v(1)/C_v(0)``, a number; ``formula`` the same in symbols.
 
     ``critical_learning_rate`` is the smallest rate at which the first step leaves the loss where it is;
@@ -58,7 +70,6 @@ class EarlyTime:
     critical_learning_rate: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
         return {
             "growth_factor": self.growth_factor,
             "critical_learning_rate": self.critical_learning_rate,
@@ -175,7 +186,7 @@ NODES = 4
 
 
 @dataclass(frozen=True)
-class EarlySteps:
+class EarlySteps(Finite):
     """``C_v`` and the loss on fresh or repeated samples (``C_Delta``) after each step, as solved.
 
     ``memory_free`` is the recursion beside ``C_v``, and ``dropped`` its neglected terms in the second step by
@@ -200,7 +211,6 @@ class EarlySteps:
         return None if self.C_Delta is None else self.C_Delta[1] / self.C_Delta[0]
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
         return {
             "C_v": list(self.C_v),
             "test_growth_factor": self.test_growth_factor,
@@ -245,7 +255,7 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
 
 
 @dataclass(frozen=True)
-class Recovery:
+class Recovery(Finite):
     """Rates: ``critical`` first raises the loss, below ``largest`` training still succeeds, as solved.
 
     ``lazy`` is the largest rate of the lazy limit and ``ceiling`` a bound on it in closed form; both are
@@ -264,7 +274,6 @@ class Recovery:
         return self.critical is not None and self.largest.stable > self.critical
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
         return {
             "largest_learning_rate": self.largest.value,
             "recovers": self.recovers,
@@ -316,7 +325,7 @@ LARGEST_RATE = {
 
 
 @dataclass(frozen=True)
-class RateLimit:
+class RateLimit(Finite):
     """``form`` is the closed form, the rest its numbers, None if the depth is a symbol.
 
     ``rate`` of lazy networks is 2 over the largest eigenvalue of the kernel at the file's width, which the
@@ -330,7 +339,6 @@ class RateLimit:
     neglected: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
         return {
             "regime": self.form.regime,
             "exponent": self.exponent,
@@ -419,7 +427,7 @@ REGIME = "branch beta0/sqrt(L): the noise of every layer stays, features of laye
 
 
 @dataclass(frozen=True)
-class DepthLimits:
+class DepthLimits(Finite):
     """The loss ``name`` over ``time``: in the limit, its first correction (the coefficient of ``L**order``)
     and, at a depth that is a number, that of the network itself (else None).
 
@@ -446,7 +454,6 @@ class DepthLimits:
         return None if self.depth is None else self.limit + self.depth**self.order * self.first
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
         first = self.to_first_order
         return {
             "time": self.time.tolist(),

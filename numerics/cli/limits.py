@@ -21,7 +21,7 @@ from numerics.cli.common import (
     print_json,
     progress,
 )
-from numerics.errors import SpecError
+from numerics.errors import SpecError, require_finite
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -283,13 +283,15 @@ def _numbers(found: PowerLaw, given: str | None) -> dict[str, Any]:
         try:
             values = {gamma0: exact("gamma0", given)}
         except ValueError as error:
-            raise SpecError("--gamma0", given, "is no number", "a positive number") from error
+            problem = str(error).rpartition(": ")[2]
+            raise SpecError("--gamma0", given, problem, "a positive number") from error
         if not values[gamma0] > 0:
             raise SpecError("--gamma0", given, "must be positive", "a positive number")
     out: dict[str, Any] = {}
     for why, when in found.crossover.items():
         e = when.subs(values)
         out[why] = float(e) if e.is_number else str(e)
+    require_finite(out)
     return out
 
 

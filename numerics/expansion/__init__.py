@@ -34,6 +34,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.experiment.theory import integrated, program_of, slope_jumps, theory_of
 from numerics.predictions import mean_square
+from numerics.results import provenance
 from numerics.solver.grid import Grid
 from numerics.solver.method import Yes
 from numerics.solver.methods import March
@@ -219,6 +220,8 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
     }
     attributes = {
         "spec": problem.text,
+        "data_sha256": problem.data_sha256,
+        **provenance(),
         "status": "ok",
         "method": "expansion in gamma0 at fixed error",
         "gamma0": strength,

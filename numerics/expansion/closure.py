@@ -198,6 +198,10 @@ class Closed:
         lazy.remember(np.random.default_rng(0).standard_normal((self.T, self.P)), 0)
         size = float(np.max(np.abs(self.kernel))) or 1.0  # squares of the smallest kernels are no numbers
         f, known = lazy.output(0) / size, self.weight @ lazy.errors[0] @ (self.kernel / size)
+        scale = float(np.max(np.abs(known))) or 1.0  # nor are those of the shortest times
+        if scale < np.finfo(float).tiny:
+            raise Diverged(f"what is learnt in so short a time, {scale:.0e}, is rounded away")
+        f, known = f / scale, known / scale
         gain = float(np.vdot(known, f)) / max(float(np.vdot(known, known)), 1e-300)
         if np.max(np.abs(f - gain * known)) > LEFT * np.max(np.abs(f)):
             raise NotApplicable("the output at order 0 is no multiple of what the data's kernel remembers")

@@ -19,6 +19,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from numerics.errors import NotConverged
+from numerics.results import LOSSES, ran_away
 
 Array = NDArray[np.float64]
 
@@ -215,10 +216,15 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
     for name, array in series.data_vars.items():
         dense = np.zeros((top // step + 1, *array.shape[1:]))
         dense[[n // step for n in orders]] = array.values
-        values = evaluate(dense, gamma0**step)
-        if values.failed.any():
-            failed[str(name)] = f"{int(values.failed.sum())} of {values.failed.size}"
-            if values.failed.all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = evaluate(dense, float(np.float64(gamma0) ** step))
+        bad = values.failed | ~np.isfinite(values.value) | ~np.isfinite(values.error)
+        if name in LOSSES:
+            bad |= ran_away(values.value)
+        if bad.any():
+            values = Values(np.where(bad, np.nan, values.value), np.where(bad, np.nan, values.error), bad)
+            failed[str(name)] = f"{int(bad.sum())} of {bad.size}"
+            if bad.all():
                 raise NotConverged(
                     f"the series of {name} to order {top} says nothing about gamma0 = {gamma0}: "
                     "a smaller gamma0, or a higher order, would do"

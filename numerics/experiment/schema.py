@@ -7,6 +7,7 @@ is accepted.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, Literal
@@ -252,12 +253,15 @@ NETWORK_KINDS = {
 """The kinds of data that go with a key of [network] that is not at its default."""
 
 STEPPED = ("learning_rate", "steps")
+MIN = sys.float_info.min
+
 RULE_KEYS = {"gd": STEPPED, "sgd": STEPPED, "flow": ("time", "points", "grid")}
 """The keys of [training] that each rule has for itself."""
 
 
 def check_together(spec: Spec) -> None:
     """All checks of keys against each other; raises SpecError."""
+    _check_digits(spec)
     _check_data(spec)
     _check_network(spec)
     _check_lists(spec)
@@ -278,6 +282,18 @@ def _said(section: Section) -> Iterable[tuple[str, Any]]:
         value = getattr(section, key)
         if key in section.model_fields_set and value is not None:
             yield key, value
+
+
+def _check_digits(spec: Spec) -> None:
+    """Refuses numbers so small that a float has not all its digits for them."""
+    for name in SECTIONS:
+        section = getattr(spec, name)
+        for key, value in () if section is None else _said(section):
+            for x in value if isinstance(value, list) else [value]:
+                if isinstance(x, float) and 0 < abs(x) < MIN:
+                    raise SpecError(
+                        f"{name}.{key}", value, "is too small for a float", f"0, or {MIN:.1e} and more"
+                    )
 
 
 def _kinds(kinds: Iterable[str]) -> str:

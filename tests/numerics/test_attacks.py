@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -116,6 +117,11 @@ REFUSED = {
         "no regular",
     ),
     "picture that needs LaTeX": ("depth = 2", "solve whole.toml --plot p.pgf", "no picture format"),
+    "number with less than its digits": (
+        "depth = 2\ngamma0 = 1e-320",
+        "derive spec.toml",
+        "network.gamma0 = 1e-320: is too small",
+    ),
     "output is the spec": ("depth = 2", "solve whole.toml -o whole.toml", "is read or written"),
     "output is an array": ("depth = 2", "solve whole.toml -o k.npy", "is read or written"),
     "output is the plot": ("depth = 2", "solve whole.toml -o a.png --plot a.png", "is read or written"),
@@ -143,6 +149,14 @@ def test_nothing_to_learn_is_learnt_at_once(capsys: pytest.CaptureFixture[str]) 
         status, out, _ = answer(words, capsys)
         assert status == 0
         assert "1" not in out.partition('"train_loss": ')[2].partition("]")[0]
+
+
+def test_a_flow_of_no_time_has_its_coefficients(capsys: pytest.CaptureFixture[str]) -> None:
+    """Squares of what is learnt are no numbers."""
+    Path("spec.toml").write_text(written(LINEAR | {"training": FLOW | {"time": 1e-200}}))
+    status, out, _ = answer("expand spec.toml --order 2 --json", capsys)
+    assert status == 0
+    assert json.loads(out)["train_loss"] == [[1.0] * 5]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -191,6 +205,18 @@ RUNAWAY = {
     "targets that overflow": (TANH, ("solve", "simulate", "expand", "verify"), HUGE, "not finite|diverged"),
     "the same, linear": (LINEAR, ("solve", "simulate", "expand", "verify"), HUGE, "not finite|diverged"),
     "noise that overflows": (changed(ISOTROPIC, data={"noise": 1e160}), ("solve", "simulate"), {}, "at step"),
+    "noise that overflows in a closed form": (
+        changed(ISOTROPIC, network={"depth": 1}, data={"noise": 1e160}, training={"weight_decay": 0.1}),
+        ("limits",),
+        {},
+        "growth_factor is not finite",
+    ),
+    "a strength whose square overflows": (
+        changed(LINEAR, network={"gamma0": 1e160}),
+        ("expand",),
+        {},
+        "says nothing about gamma0",
+    ),
     "temperature": (
         changed(LINEAR, training={"temperature": 1e200}),
         ("solve", "simulate", "expand"),
@@ -217,7 +243,8 @@ def test_what_runs_away_is_no_result(case: str, command: str, capsys: pytest.Cap
         np.save(f"{name}.npy", x)
     words = {
         "simulate": SIMULATE,
-        "expand": "expand spec.toml --order 2 --json",
+        "expand": "expand spec.toml --order 2 --json --resum sum",
+        "limits": "limits early-time spec.toml --json",
         "verify": "verify spec.toml",
     }
     status = run(words.get(command, f"{command} spec.toml --json").split())
