@@ -7,6 +7,7 @@ from sympy import Rational
 from derive.scale.power_counting import count_powers
 from derive.scale.width import named, parametrized, put_in
 from numerics.simulation import simulate_program
+from tests.chance import excess
 from tests.derive.once import feedback_alignment, mlp
 from tests.ledger.evidence import width_constraints, width_powers
 from tests.ledger.evidence.width_powers import ETA, GAMMA0, INPUTS, Networks, cases, measured, slope_of
@@ -59,8 +60,7 @@ def test_measured_powers_reject_wrong_ones():
     said = {("muP", "rate", "h2"): 0.0, ("standard", "rate", "h2"): 0.5, ("standard", "rate", "f"): 1.0}
     for key, right in said.items():
         value, error = slopes[key]
-        assert abs(value - right) < 4 * error
-        assert abs(value - right - 0.5) > 4 * error
+        assert excess((value - right) / error) < 1 < excess((value - right - 0.5) / error)
 
 
 def test_a_planted_error_in_the_networks_is_seen(monkeypatch):
@@ -93,11 +93,12 @@ def test_slopes_come_with_their_errors():
     rng, widths = np.random.default_rng(1), (32, 64, 128, 256)
     logs = [2 * -0.5 * np.log(n) + 0.3 * rng.standard_normal(400) for n in widths]
     value, error = slope_of(widths, logs)
-    assert abs(value + 0.5) < 4 * error < 0.2
+    assert excess((value + 0.5) / error) < 1
+    assert error < 0.05
     bent = [x + 2 * np.log(1 + 3 * n**-0.5) for n, x in zip(widths, logs, strict=True)]
-    assert abs(slope_of(widths, bent)[0] + 0.5) > 4 * error
+    assert excess((slope_of(widths, bent)[0] + 0.5) / error) > 1
     curved, wider = slope_of(widths, bent, curved=True)
-    assert abs(curved + 0.5) < 4 * wider
+    assert excess((curved + 0.5) / wider) < 1
 
 
 PROGRAMS = {

@@ -23,7 +23,7 @@ from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.simulation import simulate
 from numerics.solver import solve
-from numerics.stats import bound
+from tests.chance import excess
 
 Array = NDArray[np.float64]
 
@@ -35,7 +35,6 @@ ACTIVATIONS = {
 }
 """phi and its slope."""
 
-LEVEL = 1e-3
 """Chance that the largest deviation of a sound theory is refused."""
 
 
@@ -400,8 +399,9 @@ def largest(cases: list[tuple[str, int]], folder: Path, widths: list[int], seeds
             continue
         found |= {(kind, seed, name): np.abs(z) for name, z in seen.items()}
     assert len({key[:2] for key in found}) >= 0.8 * len(cases)
-    allowed = bound(sum(z.size for z in found.values()), LEVEL, seeds - 1)
-    assert {key: z.max() for key, z in found.items() if z.max() > allowed} == {}
+    assert excess(np.concatenate([np.ravel(z) for z in found.values()]), seeds - 1) < 1, {
+        key: z.max() for key, z in found.items()
+    }
 
 
 @pytest.mark.parametrize("case", [("given", 4), ("given", 8), ("random", 4), ("random", 9)])

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import t as student
 
 from derive.program import P, eta, gamma0
 from numerics.analysis.ensembles import alignment, change, cosine, each
 from numerics.analysis.exponents import fitted_power
 from numerics.simulation import simulate_program
 from numerics.solver.paths import solve_particles
+from numerics.stats import bound
+from tests.chance import excess
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 
@@ -53,8 +54,8 @@ def test_errors_are_those_of_the_scatter_and_the_bias_goes() -> None:
         for k in range(300)
     ]
     error = values.std(ddof=1) / np.sqrt(len(values))
-    assert abs(values.mean() - exact) < 3 * error
-    assert abs(np.mean(raw) - exact) > 5 * error  # without the correction there is a bias
+    assert excess((values.mean() - exact) / error) < 1
+    assert excess((np.mean(raw) - exact) / error) > 1.5  # without the correction there is a bias
     mean_error = np.sqrt(np.mean([x.stderr**2 for x in found]))
     assert 0.85 < values.std() / mean_error < 1.15
 
@@ -64,11 +65,11 @@ def test_each_network_with_the_theory() -> None:
     exact = kernels(1, 0.0, 0)
     one = each(exact, kernels(4000, 0.02, 1))
     expected = 1 - 0.02**2 * 8 / (2 * (exact**2).sum())
-    assert abs(one.value - expected) < 4 * one.stderr
+    assert excess((one.value - expected) / one.stderr) < 1
     assert one.stderr == pytest.approx(one.spread / np.sqrt(4000))
     noisy = [each(kernels(8, 0.1, 10 + k), kernels(50, 0.02, 500 + k)) for k in range(200)]
     values = np.array([x.value for x in noisy])
-    assert abs(values.mean() - expected) < 3.5 * values.std() / np.sqrt(len(values))
+    assert excess((values.mean() - expected) / values.std(ddof=1) * np.sqrt(len(values))) < 1
     assert abs(float(each(exact, exact).value) - 1) < 1e-12
 
 
@@ -87,9 +88,11 @@ def test_a_power_and_its_error() -> None:
         y = 3 * x**-1.5
         found.append(fitted_power(x, y * (1 + 0.05 * rng.standard_normal(5)), 0.05 * y))
     z = np.array([(p.exponent + 1.5) / p.stderr for p in found])
-    assert abs(z.mean()) < 3.5 / np.sqrt(200)
-    assert np.mean(np.abs(z) < student.ppf(0.975, 10**6)) == pytest.approx(0.95, abs=0.05)
-    assert np.mean([p.misfit for p in found]) == pytest.approx(1, abs=0.25)
+    assert excess(z.mean() * np.sqrt(200)) < 1
+    held = np.mean(np.abs(z) < bound(1, 0.05))
+    assert excess((held - 0.95) / np.sqrt(0.05 * 0.95 / 200)) < 1
+    misfit = np.array([p.misfit for p in found])
+    assert excess((misfit.mean() - 1) / misfit.std(ddof=1) * np.sqrt(200)) < 1
     bent = fitted_power(x, 3 * x**-1.5 + 0.1, 0.05 * x**-1.5)
     assert bent.misfit > 10
 
@@ -112,7 +115,7 @@ def test_networks_align_with_the_theory_as_one_over_their_width() -> None:
             found = [each(own, run[name][:, layer - 1], axes=4) for run in runs if run is not None]
             missing = [1 - float(a.value) for a in found]
             power = fitted_power(widths, missing, [float(a.stderr) for a in found])
-            assert abs(power.exponent + 1) < 3 * power.stderr, (name, layer)
+            assert excess((power.exponent + 1) / power.stderr) < 1, (name, layer)
             assert power.stderr < 0.2
 
 

@@ -10,7 +10,6 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import laplace, norm
-from scipy.stats import t as student
 
 from numerics.analysis.ensembles import (
     SMOOTHING,
@@ -23,6 +22,7 @@ from numerics.analysis.ensembles import (
     non_gaussianity,
     quantiles,
 )
+from tests.chance import excess
 
 
 def runs(values: np.ndarray) -> xr.DataArray:
@@ -35,10 +35,9 @@ def sampled(law: str, count: int = 16, units: int = 400, seed: int = 0) -> xr.Da
 
 
 def near(value: xr.DataArray, error: xr.DataArray, exact: object, count: int = 16) -> None:
-    """All within what Student's t of so many runs exceeds with probability 1e-4."""
-    z = np.abs((value - exact) / error).to_numpy()
+    """All within what chance allows of so many runs."""
     assert (error.to_numpy() > 0).all()
-    assert z.max() < student.ppf(1 - 5e-5 / z.size, count - 1)
+    assert excess((value - exact) / error, count - 1) < 1
 
 
 def test_a_density_is_that_of_its_law() -> None:
@@ -119,7 +118,7 @@ def test_gaussian_units_are_gaussian() -> None:
     for name, smallest in (("skewness", 0.8), ("excess_kurtosis", 0.8), ("gaussian_distance", 0.4)):
         values = np.array([float(x[name]) for x in found])
         errors = np.array([float(x[f"{name}_stderr"]) for x in found])
-        assert abs(values.mean()) < 3.5 * values.std() / np.sqrt(len(values)), name
+        assert excess(values.mean() / values.std(ddof=1) * np.sqrt(len(values)), len(values) - 1) < 1, name
         assert smallest < values.std() / np.sqrt((errors**2).mean()) < 1.25, name
     assert min(float(x.gaussian_distance) for x in found) < 0
 

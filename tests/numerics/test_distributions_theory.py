@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import xarray as xr
 from scipy.special import erf
-from scipy.stats import t as student
 
 from derive.program import P, eta, gamma0
 from numerics.analysis.ensembles import deviations, histogram, kernel_density, moments, non_gaussianity
 from numerics.paths import Paths
 from numerics.simulation import Networks, simulate_program
 from numerics.solver.paths import solve_particles
+from tests.chance import excess
 from tests.derive.once import convolution, mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 
@@ -38,14 +38,13 @@ def networks(depth: int, activation: str, paths: Paths, **options: Any) -> Netwo
 
 
 def furthest(found: xr.Dataset, name: str, exact: Any) -> float:
-    """The largest distance to ``exact``, as a share of what Student's t exceeds once in 10^4 such tests.
+    """The largest distance to ``exact``, as a share of what chance allows.
 
     What mirrored paths make exact must be so to rounding.
     """
     gap, error = (np.abs(x.to_numpy()) for x in (found[name] - exact, found[f"{name}_stderr"]))
     assert gap[error < 1e-12].max(initial=0.0) < 1e-12
-    z = gap[error >= 1e-12] / error[error >= 1e-12]
-    return float(z.max(initial=0.0) / student.ppf(1 - 5e-5 / max(z.size, 1), RUNS - 1))
+    return excess(gap[error >= 1e-12] / error[error >= 1e-12], RUNS - 1)
 
 
 # -- the start -----------------------------------------------------------------------------------------------
@@ -92,13 +91,13 @@ def test_relu_starts_with_an_atom_of_one_half() -> None:
     assert (found.atom_at == 0).all()
     assert furthest(found.sel(time=0), "atom", 0.5) < 1
     later = found.sel(time=5, layer=1)
-    assert (np.abs(later.atom - 0.5) > 3 * later.atom_stderr).any()  # units have moved across the kink
+    assert excess((later.atom - 0.5) / later.atom_stderr, RUNS - 1) > 1  # units have moved across the kink
     measured = networks(2, "relu", Paths(("phi(h)",))).paths
     assert measured is not None
     theirs = histogram(measured["phi(h)"], np.linspace(0, 3, 9))
     assert furthest(theirs.sel(time=0), "atom", 0.5) < 1
     z = deviations(found.sel(time=5), theirs.sel(time=5), "atom")
-    assert float(np.abs(z).max()) < 4
+    assert excess(z, RUNS - 1) < 1
 
 
 # -- later ---------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.chance import excess
+
 from .isotropic_dense import Isotropic, isotropic_dense
 from .isotropic_network import Network
 
@@ -82,15 +84,14 @@ SMALL = ("full batch, one layer, noise, centred", "online, unequal widths, noise
     [*((x, 60) for x in SMALL), *(pytest.param(x, 150, marks=pytest.mark.slow) for x in CASES)],
 )
 def test_finite_networks_decide(case: str, features: int) -> None:
-    """All correlations and responses at all pairs of times: 2600 of them, hence 5 standard errors for the
-    largest, and a root mean square of one to within what a few hundred correlated entries allow.  A theory
-    with one wrong option is seen.
+    """All correlations and responses at all pairs of times, 2600 of them, and a root mean square of one to
+    within what a few hundred correlated entries allow.  A theory with one wrong option is seen.
     """
     options, wrong = CASES[case]
     found = simulated(options, features)
     z = deviations(found, options)
     assert len(z) > 300
-    assert np.abs(z).max() < 5
+    assert excess(z) < 1
     assert np.sqrt(np.mean(z**2)) < 1.3
     for change in wrong:
         assert np.abs(deviations(found, options | change)).max() > 8, change

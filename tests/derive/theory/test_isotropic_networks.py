@@ -13,6 +13,7 @@ from sympy import Function, Sum, Symbol
 from derive.program import GradientDescent, eta, gamma0, s, t
 from derive.program.networks.random_data import alpha, alpha_B, nu, sigma
 from derive.theory import Term, Theory
+from tests.chance import excess
 from tests.derive.once import isotropic, mean_field
 from tests.derive.theory.isotropic_march import March
 
@@ -157,12 +158,12 @@ LONG = (
 
 @pytest.mark.parametrize("case", [pytest.param(x, marks=pytest.mark.slow) if x in LONG else x for x in CASES])
 def test_theory_agrees_with_finite_networks(case: str) -> None:
-    """Losses and kernels at four steps, each within four and a half standard errors."""
+    """Losses and kernels at four steps, each within what chance allows."""
     depth, network, program = CASES[case]
     mean, error = simulated(depth, network)
     theory = predicted(mean_field(isotropic(**program)).at_depth(depth), depth, program.get("outputs"))
     z = (mean - theory) / error
-    assert np.nanmax(abs(z)) < 4.5, np.round(z, 1)
+    assert excess(z[~np.isnan(z)]) < 1, np.round(z, 1)
 
 
 @pytest.mark.parametrize(("data", "branch"), [("full-batch", None), ("full-batch", BRANCH)])
@@ -233,5 +234,5 @@ def test_what_is_printed_differs_from_finite_networks(field: str, fun: Any, gamm
         (mean - predicted(x.at_depth(2), 2, gamma=gamma)) / error
         for x in (theory, changed(theory, field, fun))
     )
-    assert np.nanmax(abs(derived)) < 4.5, np.round(derived, 1)
+    assert excess(derived[~np.isnan(derived)]) < 1, np.round(derived, 1)
     assert np.nanmax(abs(printed)) > 8, np.round(printed, 1)

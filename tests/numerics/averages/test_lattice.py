@@ -19,6 +19,7 @@ from derive.calculus.gaussian import GaussianAverage
 from numerics.averages import tensor, tensors
 from numerics.averages.lattice import averages, cholesky
 from numerics.errors import NotConverged, SpecError
+from tests.chance import excess
 
 u = symbols("u", real=True)
 T0 = tanh(u)
@@ -86,7 +87,7 @@ def test_four_factors_by_sampling(scale: float) -> None:
         sample = np.prod([v[:, i] for v, i in zip(values, index, strict=True)], axis=0)
         deviation = sample.std() / np.sqrt(count)
         misses.append((found.value[index] - sample.mean()) / deviation)
-    assert np.abs(misses).max() < 4.5  # 256 correlated numbers
+    assert excess(misses) < 1
     assert np.mean(np.square(misses)) < 2
 
 

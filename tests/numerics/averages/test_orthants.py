@@ -16,6 +16,7 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.jumps import Ambiguous
 from numerics.averages import orthants, tensor
 from numerics.errors import Unserved
+from tests.chance import excess
 
 u = symbols("u", real=True)
 RELU, STEP, MASS = Max(0, u), Heaviside(u), DiracDelta(u)
@@ -130,7 +131,7 @@ def test_four_signs_of_three_numbers() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1_000_000, 3)) @ rows.T
     sample = np.sign(x).prod(axis=1)
-    assert abs(found - sample.mean()) < 4 * sample.std() / 1000
+    assert excess((found - sample.mean()) / sample.std() * 1000) < 1
     jitter = tensor([SIGNS] * 4, rows @ rows.T + 1e-10 * np.eye(4)).value[0, 1, 2, 3]
     assert abs(found - jitter) < 1e-4  # of the order of the root of the change
 
@@ -160,7 +161,7 @@ def test_four_factors_by_sampling(functions: list[Expr]) -> None:
             misses.append((found[index] - sample.mean()) / deviation)
         else:
             assert abs(found[index] - sample[0]) < 1e-13
-    assert np.abs(misses).max() < 4.5
+    assert excess(misses) < 1
     assert np.mean(np.square(misses)) < 2
 
 

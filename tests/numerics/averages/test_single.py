@@ -29,6 +29,7 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.jumps import Ambiguous
 from numerics.averages import Value, average, tensor
 from numerics.errors import NotConverged, SpecError, Unserved
+from tests.chance import excess
 
 x, y, z, w = symbols("x y z w", real=True)
 K = np.array([[0.9, 0.3, -0.2, 0.1], [0.3, 0.7, 0.2, 0.0], [-0.2, 0.2, 1.1, 0.4], [0.1, 0.0, 0.4, 0.6]])
@@ -57,7 +58,7 @@ def test_values_and_methods(body: Expr, method: str) -> None:
     rng = np.random.default_rng(4)
     sample = rng.normal(size=(400_000, 4)) @ np.linalg.cholesky(K).T
     values = lambdify((x, y, z, w), body, ["scipy", "numpy"])(*sample.T)
-    assert abs(found.value - values.mean()) < 4 * values.std() / np.sqrt(len(values))
+    assert excess((found.value - values.mean()) / values.std() * np.sqrt(len(values))) < 1
     assert found.error < 1e-9
 
 

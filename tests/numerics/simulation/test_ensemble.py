@@ -12,7 +12,7 @@ from numerics.experiment.problem import Problem
 from numerics.simulation import simulate, simulate_program
 from numerics.simulation.experiment import centred
 from numerics.solver import solve
-from numerics.stats import bound
+from tests.chance import excess
 
 from .helpers import INPUTS, TARGETS, flow, gd
 
@@ -56,10 +56,10 @@ def test_standard_error_falls_as_the_root_of_the_number_of_networks():
     many = simulate(gd(steps=3), width=24, seeds=800, rng=1, kernels="none")
     ratio = few["train_loss_stderr"] / many["train_loss_stderr"]
     scatter = np.sqrt(0.5 / 49 + 0.5 / 799)  # of the logarithm of a standard deviation that is estimated
-    assert np.abs(np.log(ratio.to_numpy() / 4)).max() < scatter * bound(ratio.size, 1e-2)
+    assert excess(np.log(ratio / 4) / scatter) < 1
     # and it is the error: two independent means differ by about as much as they claim
     z = (few["error"] - many["error"]) / np.hypot(few["error_stderr"], many["error_stderr"])
-    assert np.abs(z.to_numpy()).max() < bound(z.size, 1e-4, 49)
+    assert excess(z, 49) < 1
 
 
 def test_traced_kernels_are_the_traces():

@@ -23,6 +23,7 @@ from numerics.solver.frozen_ends import (
     solve_frozen_ends_correction,
 )
 from numerics.solver.layer_grid import solve_layer_grid
+from tests.chance import excess
 from tests.derive.once import depth_program, mean_field
 from tests.ledger.evidence.depth_correction import in_powers
 
@@ -194,7 +195,7 @@ def test_distances_are_those_of_networks() -> None:
         errors.append(run.stderr[1, 1, q, q])
     value, error = 2 * means[1] - means[0], float(np.hypot(2 * errors[1], errors[0]))
     derived = found.squares[1, size // 4, 3 * size // 4]
-    assert abs(value - derived) < 4 * error
+    assert excess((value - derived) / error) < 1
     assert error < 0.1 * derived
 
 

@@ -10,6 +10,7 @@ from numerics.errors import SpecError
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.frozen_ends import solve_frozen_ends, solve_frozen_ends_limit
+from tests.chance import excess
 from tests.derive.once import depth_program, mean_field
 
 INPUTS = np.array([1.0, 0.6, -0.8, 1.1])
@@ -50,8 +51,7 @@ def test_networks_at_two_widths_extrapolate_to_the_theory(alpha: float, gamma: f
         error = np.hypot(2 * many[name].stderr, few[name].stderr)
         if gap.ndim > 1:  # each layer with itself
             gap, error = (np.moveaxis(np.einsum("tskk->tsk", x), -1, 0) for x in (gap, error))
-        score = np.max(np.abs(gap - theory[name]) / error)
-        assert score < 4.5, (name, score)
+        assert excess((gap - theory[name]) / error) < 1, name
 
 
 def test_initial_stream_is_that_of_random_layers() -> None:

@@ -13,6 +13,7 @@ from numerics.simulation import simulate_program
 from numerics.solver.direct import Evaluated
 from numerics.solver.nodes import solve_two_layer
 from numerics.solver.paths import solve_particles
+from tests.chance import excess
 from tests.derive.once import mean_field, mlp
 
 Array = NDArray[np.float64]
@@ -75,13 +76,12 @@ def distances(a: Array, b: Array, *errors: Array) -> Array:
     ("activation", "depth"), [pytest.param("tanh", 2, marks=pytest.mark.slow), ("relu", 1)]
 )
 def test_training_samples_do_not_know_of_test_points(activation: str, depth: int) -> None:
-    """Of 12 errors the largest z is above 4.6 less than once in a thousand times (Student, 22)."""
     alone = solved(activation, depth, 1.5, 1)
     both = solved(activation, depth, 1.5, 2, ELSEWHERE)
     z = distances(
         both.value("Delta")[:, :3], alone.value("Delta"), both.stderr("Delta")[:, :3], alone.stderr("Delta")
     )
-    assert z.max() < 4.6
+    assert excess(z, 11) < 1
     assert np.all(both.value("Delta")[:, 3:] == 0)
 
 
@@ -94,7 +94,7 @@ def test_a_copy_of_a_training_input_is_predicted_as_it_is(activation: str, depth
 
 
 def test_test_points_do_not_know_of_each_other() -> None:
-    """In another order, and one by itself: 12 numbers."""
+    """In another order, and one by itself."""
     new = ELSEWHERE[1:]
     a = solved("tanh", 2, 1.5, 4, new)
     b = solved("tanh", 2, 1.5, 5, new[::-1])
@@ -104,7 +104,7 @@ def test_test_points_do_not_know_of_each_other() -> None:
         z = distances(
             one.value("f")[:, i], two.value("f")[:, j], one.stderr("f")[:, i], two.stderr("f")[:, j]
         )
-        assert z.max() < 4.7
+        assert excess(z, 11) < 1
 
 
 def test_lazy_relu_predicts_by_its_arc_cosine_kernel() -> None:
@@ -120,7 +120,7 @@ def test_lazy_relu_predicts_by_its_arc_cosine_kernel() -> None:
         f = f + tangent[:, :3] @ (TARGETS - f[:3]) / 3
     found = solved("relu", 1, 0.01, 7, ELSEWHERE)
     z = distances(found.value("f"), np.array(expected), found.stderr("f"))
-    assert z.max() < 6  # of 24 numbers, Student with 11 degrees of freedom: once in 300 times
+    assert excess(z, 11) < 1
     assert found.stderr("f").max() < 0.02 * np.abs(expected).max()
 
 
@@ -143,7 +143,7 @@ def test_one_hidden_layer_predicts_as_its_states_do() -> None:
     assert states.converged
     assert np.abs(states.value("f")[:, 2] - states.value("f")[:, 0]).max() < 1e-12
     z = distances(paths.value("f"), states.value("f"), paths.stderr("f"), states.stderr("f"))
-    assert z.max() < 6
+    assert excess(z, 11) < 1
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -208,9 +208,8 @@ def against_networks(
     ("activation", "depth"), [("tanh", 2), pytest.param("relu", 2, marks=pytest.mark.slow)]
 )
 def test_finite_networks_predict_alike(activation: str, depth: int) -> None:
-    """12 numbers after the start: the largest z is above 4.2 once in a thousand times."""
     z, error = against_networks(activation, depth, 1.5, (60, 120), 40)
-    assert z.max() < 4.2
+    assert excess(z, 11) < 1
     assert error < 0.1
 
 
@@ -219,5 +218,5 @@ def test_finite_networks_predict_alike(activation: str, depth: int) -> None:
 @pytest.mark.parametrize(("activation", "depth"), [("tanh", 1), ("tanh", 3), ("relu", 1), ("relu", 3)])
 def test_wider_networks_predict_alike(activation: str, depth: int, strength: float) -> None:
     z, error = against_networks(activation, depth, strength, (200, 400), 100)
-    assert z.max() < 4.2
+    assert excess(z, 11) < 1
     assert error < 0.05

@@ -19,6 +19,7 @@ from numerics.simulation import simulate_program
 from numerics.solver import solve
 from numerics.solver.paths import solve_particles
 from numerics.solver.rest import AtRest, at_rest, compare, regression
+from tests.chance import excess
 from tests.derive.once import mean_field, mlp
 
 Array = NDArray[np.float64]
@@ -297,7 +298,7 @@ def test_networks_at_rest(activation: str, depth: int) -> None:
         ends[width] = x.mean(axis=0), x.std(axis=0, ddof=1) / np.sqrt(networks)
     limit = 2 * ends[120][0] - ends[60][0]
     error = np.hypot(np.hypot(2 * ends[120][1], ends[60][1]), rest.outputs_stderr)
-    assert np.abs((limit - rest.outputs) / error).max() < 3.5
+    assert excess((limit - rest.outputs) / error, 59) < 1
     assert error.max() < 0.05
     assert np.abs(gaps).max() < 2e-3
 

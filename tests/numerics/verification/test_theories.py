@@ -9,6 +9,7 @@ from sympy import Symbol
 from numerics.solver.direct import evaluate
 from numerics.stats import bound
 from numerics.verification.report import LEVEL
+from tests.chance import excess
 from tests.derive.once import mean_field, mlp
 from tests.numerics.theories.__main__ import line
 from tests.numerics.theories.cases import CASES
@@ -107,7 +108,7 @@ def test_the_bound_is_what_chance_allows():
     rng = np.random.default_rng(0)
     draws = rng.standard_t(19, (4000, found.entries))  # no fewer degrees of freedom than the smaller group
     beyond = np.mean(np.abs(draws).max(axis=1) > bound(found.entries, LEVEL, 19))
-    assert abs(beyond - 1e-3) < 4 * np.sqrt(1e-3 / 4000)
+    assert excess((beyond - 1e-3) / np.sqrt(1e-3 / 4000)) < 1
     assert bound(found.entries, LEVEL) <= found.bound <= bound(found.entries, LEVEL, 19)
 
 
