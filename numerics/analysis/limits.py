@@ -25,7 +25,7 @@ from derive.scale.largest_rate import LargestRate
 from derive.scale.largest_rate import largest_rate as largest_rate_form
 from derive.scale.lazy import lazy_kernel
 from derive.theory import Theory, mean_field
-from numerics.analysis.sweep import Rate, largest_rate
+from numerics.analysis.rates import Rate, largest_rate
 from numerics.errors import SpecError, require_finite
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import layered_numbers, numbers_of
@@ -355,7 +355,7 @@ class RateLimit(Finite):
 def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateLimit:
     """The largest rate of an experiment on the population of isotropic data, from the derived closed forms
     (of a program on such data, at any depth, in symbols);
-    :func:`numerics.analysis.sweep.largest_rate` measures the same in the solved theory.
+    :func:`numerics.analysis.rates.largest_rate` measures the same in the solved theory.
 
     ``regime`` is "rich" or "lazy"; that of the file if it is not given, which needs a depth that is a number:
     training is rich where the rich rate is the smaller one.

@@ -1,46 +1,299 @@
-"""One experiment at many values of its keys, and the largest learning rate at which it learns.
+"""One experiment at many values of its keys: in memory or in a folder, in this process, several, or on a
+cluster.
 
-sweep(experiment, {"training.learning_rate": rates, "network.width_ratio": ratios})
-largest_rate(experiment)
+sweep(experiment, {"training.learning_rate": rates, "network.depth": range(1, 6)}, folder="runs", jobs=4)
+
+In a folder every point has a file of its own, called by a digest of all that determines it: what is there is
+not computed again, whoever computed it, and a sweep that was killed goes on where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from itertools import product
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
-from numerics.errors import Diverged, Interrupted, NotConverged, SpecError, value_to_toml
+from numerics.errors import Interrupted, NumericsError, SpecError, value_to_toml
 from numerics.experiment import Experiment
-from numerics.experiment.experiment import fingerprint
-from numerics.results import provenance
+from numerics.experiment.experiment import TESTING, TRAINING, fingerprint
+from numerics.experiment.numbers import require_numbers
+from numerics.results import load, provenance, replacing, save
+from numerics.solver.method import Kernels, Progress
+from numerics.solver.registry import solve
 
-CURVES = ("train_loss", "test_loss")
-Progress = Callable[[int, int], None]
+DEFECT = "a defect in dmft: "
+"""How the status of a point begins at which a program error came up."""
+OWN = ("spec", "wall_time_s")
+"""Attributes of a result that are not gathered: the file of the sweep is, and time is not reproduced."""
+
+
+class Executor(Protocol):
+    """What runs functions elsewhere: of concurrent.futures, of submitit, a client of dask.distributed."""
+
+    def submit(self, fn: Any, /, *args: Any) -> Any:
+        """A future, whose ``result()`` waits for the value."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a point: ``status`` is that of its result, or why there is none."""
+
+    status: str
+    result: xr.Dataset | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One experiment of a sweep, ``at`` these values of keys, and the folder that keeps what becomes of it.
+
+    Without a folder nothing is kept.
+    """
+
+    experiment: Experiment
+    at: tuple[tuple[str, object], ...]
+    kernels: Kernels
+    folder: Path | None
+
+    @cached_property
+    def file(self) -> Path:
+        """Where its result stands, in the folder."""
+        return (self.folder or Path()) / f"{digest(self.experiment, self.kernels)}.nc"
+
+    @property
+    def failed(self) -> Path:
+        """Where it stands why there is none."""
+        return self.file.with_suffix(".failed.json")
+
+    @property
+    def done(self) -> bool:
+        """Whether the folder holds its result."""
+        return self.file.exists()
+
+    def kept(self, *, retry: bool = False) -> Outcome | None:
+        """What the folder holds; with ``retry`` no failure.  What cannot be read is not there."""
+        if self.folder is None:
+            return None
+        try:
+            if self.done:
+                result = load(self.file)
+                return Outcome(str(result.attrs["status"]), result)
+            if not retry and self.failed.exists():
+                return Outcome(json.loads(self.failed.read_text(encoding="utf-8"))["status"])
+        except (OSError, KeyError, ValueError):  # a file that was cut, on a disk that was full
+            pass
+        return None
+
+    def run(self) -> Outcome:
+        """Solves it.  A failure is an outcome: no point of a sweep stops the others."""
+        try:
+            result = solve(self.experiment, kernels=self.kernels)
+        except (NumericsError, SpecError) as error:
+            return self.keep(Outcome(str(error)))
+        except MemoryError:
+            return self.keep(Outcome("memory: this takes more than there is"))
+        except Exception as error:
+            return self.keep(Outcome(f"{DEFECT}{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
+        return self.keep(Outcome(str(result.attrs["status"]), result))
+
+    def keep(self, found: Outcome) -> Outcome:
+        """Writes it down; what is in a folder need not come back from another process."""
+        if self.folder is None:
+            return found
+        if found.result is None:
+            said = {"status": found.status, "spec": self.experiment.text}
+            with replacing(self.failed) as beside:
+                beside.write_text(json.dumps(said), encoding="utf-8")
+        else:
+            save(found.result, self.file)
+            self.failed.unlink(missing_ok=True)
+        return Outcome(found.status)
+
+    def __call__(self) -> Outcome:
+        """What the folder holds by now, or a run: a point that is sent again to a cluster is not redone."""
+        kept = self.kept(retry=True)
+        return self.run() if kept is None else Outcome(kept.status)
+
+    def checkpoint(self) -> Any:
+        """What submitit sends again when a job is cut off."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def digest(experiment: Experiment, *more: str) -> str:
+    """A name for all that determines a result: every key of the file, those left out too, the arrays, the
+    version, and ``more``.
+
+    >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 3}}
+    >>> one = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])
+    >>> digest(one) == digest(one.replace({"network.gamma0": 1.0})), len(digest(one))
+    (True, 16)
+    >>> digest(one) == digest(Experiment.from_dict(tables, kernel=[[1.0]], targets=[2.0]))
+    False
+    """
+    tables = experiment.spec.model_dump()
+    for key in (*TRAINING, *TESTING):  # names of files, whose numbers are in the fingerprint
+        (tables["data"] or {}).pop(key, None)
+    said = [tables, fingerprint(experiment.arrays), provenance()["version"], *more]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """An experiment at all combinations of values of some keys, the last key first.
+
+    Raises SpecError for a combination that is no experiment, and for a folder that is none.
+    """
+
+    experiment: Experiment
+    over: Mapping[str, Sequence[object]]
+    points: tuple[Point, ...]
+
+    @classmethod
+    def of(
+        cls,
+        experiment: Experiment,
+        over: Mapping[str, Iterable[object]],
+        folder: str | Path | None = None,
+        kernels: Kernels = "none",
+    ) -> Grid:
+        """Checks everything that can be checked before anything runs."""
+        values = {path: list(x) for path, x in over.items()}
+        if not values or not all(values.values()):
+            raise SpecError(
+                "sweep", list(values), "has nothing to run over", "keys of the file, each with values"
+            )
+        names = [path.rpartition(".")[2] for path in values]
+        if len(set(names)) < len(names):
+            raise SpecError("sweep", list(values), "names two keys alike", "keys that end differently")
+        places = [tuple(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+        cases = [experiment.replace(dict(at)) for at in places]
+        for case in cases:
+            require_numbers(case, depth=case.network.branch is None)
+        place = None if folder is None else Path(folder)
+        if place is not None:
+            if place.exists() and not place.is_dir():
+                raise SpecError("folder", str(place), "is a file", "a folder, new or old")
+            place.mkdir(exist_ok=True)
+        return cls(
+            experiment,
+            values,
+            tuple(Point(case, at, kernels, place) for case, at in zip(cases, places, strict=True)),
+        )
+
+    def run(
+        self,
+        *,
+        jobs: int = 1,
+        retry: bool = False,
+        executor: Executor | None = None,
+        progress: Progress | None = None,
+    ) -> list[Outcome]:
+        """What became of every point, those that stand in the folder included.
+
+        ``jobs`` processes share the work, or ``executor`` does it.  Ctrl-C with something done raises
+        :class:`~numerics.errors.Interrupted`, whose ``result`` holds that.
+        """
+        kept = [point.kept(retry=retry) for point in self.points]
+        found = {n: Outcome(x.status) if x.result is None else x for n, x in enumerate(kept) if x is not None}
+        todo = [n for n in range(len(self.points)) if n not in found]
+        if progress is not None and found:
+            progress(len(found), len(self.points))
+        try:
+            with closing(_run([self.points[n] for n in todo], jobs, executor)) as runs:
+                for n, outcome in runs:
+                    found[todo[n]] = outcome
+                    if progress is not None:
+                        progress(len(found), len(self.points))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            left = Outcome("interrupted")
+            every = [found.get(n, left) for n in range(len(self.points))]
+            raise Interrupted(self.gathered(every).assign_attrs(status="partial")) from None
+        return [found[n] for n in range(len(self.points))]
+
+    def gathered(self, outcomes: Sequence[Outcome]) -> xr.Dataset:
+        """All results side by side: each key is a dimension, called by the last part of its path.
+
+        Where a point has no result its numbers are nan, and so are times, layers and samples that only
+        others have.  ``status`` says what became of each; attributes that differ are variables too.
+        """
+        names = [path.rpartition(".")[2] for path in self.over]
+        shape = tuple(len(x) for x in self.over.values())
+        every = [
+            point.kept(retry=True) if x.result is None else x
+            for point, x in zip(self.points, outcomes, strict=True)
+        ]
+        results = [xr.Dataset() if x is None or x.result is None else x.result for x in every]
+        side = xr.concat(results, "point", data_vars="all", coords="minimal", compat="override", join="outer")
+        found: dict[Any, tuple[tuple[Any, ...], Any]] = {
+            name: ((*names, *x.dims[1:]), x.values.reshape(shape + x.shape[1:]))
+            for name, x in side.data_vars.items()
+        }
+        attributes: dict[str, Any] = {}
+        for key in sorted({str(key) for x in results for key in x.attrs} - {*OWN}):
+            said: list[Any] = [x.attrs.get(key) for x in results]
+            there = [y for x, y in zip(results, said, strict=True) if x.attrs]
+            if all(y is not None and np.array_equal(y, there[0]) for y in there):
+                attributes[key] = there[0]
+            elif all(np.ndim(y) == 0 for y in there if y is not None):
+                texts = any(isinstance(y, str) for y in there)
+                empty: Any = "" if texts else np.nan
+                column = [empty if y is None else str(y) if texts else float(y) for y in said]
+                found[key] = tuple(names), np.array(column, dtype=object if texts else float).reshape(shape)
+        attributes.pop("status", None)
+        found["status"] = tuple(names), np.array([x.status for x in outcomes], dtype=object).reshape(shape)
+        labels = {name: _labels(x) for name, x in zip(names, self.over.values(), strict=True)}
+        return xr.Dataset(found, {**side.coords, **labels}, {**attributes, "spec": self.experiment.text})
+
+
+def _labels(values: Sequence[object]) -> list[object]:
+    """The values as a coordinate: numbers or words as they are, else all as a file spells them."""
+    alike = any(all(isinstance(x, kind) for x in values) for kind in (str, Real))
+    return [x if alike or isinstance(x, str) else value_to_toml(x) for x in values]
 
 
 def sweep(
     experiment: Experiment | str | Path,
-    over: Mapping[str, Sequence[object]],
+    over: Mapping[str, Iterable[object]],
     *,
     jobs: int = 1,
+    folder: str | Path | None = None,
+    retry: bool = False,
+    kernels: Kernels = "none",
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """The losses of ``experiment`` at all combinations of values of some keys.
+    """The results of ``experiment`` at all combinations of values of some keys.
 
     ``over`` maps keys of the file (dotted paths) to values; each becomes a dimension, called by the last part
-    of its path, in front of ``time``.  Where the dynamics diverged or a solver did not converge the losses
-    are nan, and the variable ``status`` says why; elsewhere it is "ok".  ``jobs`` is the number of processes.
+    of its path, in front of those of a result of :func:`numerics.solve` with these ``kernels``.  Where the
+    dynamics diverged, a solver did not converge or a point is refused the numbers are nan, and the variable
+    ``status`` says why; elsewhere it is that of the result.
+
+    With a ``folder`` every result is a file in it, named by a digest of its experiment and the version, and
+    a failure one with the reason: what is there is not computed again, failures only with ``retry``.
+    ``jobs`` is the number of processes; an ``executor`` runs the points elsewhere: anything with a
+    ``submit(function)`` that returns a future, such as a client of dask.distributed or, from
+    :func:`cluster`, an executor of submitit.
+
     Raises :class:`~numerics.errors.SpecError` for a combination that is no experiment, before anything runs.
     Ctrl-C with some combinations done raises :class:`~numerics.errors.Interrupted`, whose ``result`` holds
     these; the others are nan, with the status "interrupted".
@@ -52,143 +305,82 @@ def sweep(
     >>> found.sizes["learning_rate"], found.status.values[1], bool(found.test_loss[1].isnull().all())
     (2, 'C_v diverged at step 2', True)
     """
-    experiment = Experiment.of(experiment)
-    if not over or not all(len(values) for values in over.values()):
-        raise SpecError("sweep", list(over), "has nothing to run over", "keys of the file, each with values")
-    names = [path.rpartition(".")[2] for path in over]
-    if len(set(names)) < len(names):
-        raise SpecError("sweep", list(over), "names two keys alike", "keys that end differently")
-    shape = tuple(len(values) for values in over.values())
-    cases = [experiment.replace(dict(zip(over, chosen, strict=True))) for chosen in product(*over.values())]
-    times = cases[0].times
-    if any(len(case.times) != len(times) for case in cases):
-        raise SpecError("sweep", list(over), "changes the number of times", "keys that leave the times alone")
-    runs: list[tuple[dict[str, Any], str]] = []
-
-    def losses() -> xr.Dataset:
-        every = runs + [({}, "interrupted")] * (len(cases) - len(runs))
-        ends = np.array([status for _, status in every], dtype=object).reshape(shape)
-        found: dict[str, tuple[tuple[str, ...], Any]] = {"status": (tuple(names), ends)}
-        for curve in CURVES:
-            values = [r[0].get(curve, np.full(len(times), np.nan)) for r in every]
-            if any(curve in r[0] for r in every):
-                found[curve] = ((*names, "time"), np.reshape(values, (*shape, -1)))
-        coordinates = {name: _labels(values) for name, values in zip(names, over.values(), strict=True)}
-        kept = {"spec": experiment.text, "data_sha256": fingerprint(experiment.arrays), **provenance()}
-        attributes = {k: x for k, x in (kept | {"status": "ok"}).items() if x is not None}
-        return xr.Dataset(found, {**coordinates, "time": times}, attributes)
-
-    try:
-        for run in _mapped(_losses, cases, jobs):
-            runs.append(run)
-            if progress is not None:
-                progress(len(runs), len(cases))
-    except KeyboardInterrupt:
-        if not runs:
-            raise
-        raise Interrupted(losses().assign_attrs(status="partial")) from None
-    return losses()
+    grid = Grid.of(Experiment.of(experiment), over, folder, kernels)
+    return grid.gathered(grid.run(jobs=jobs, retry=retry, executor=executor, progress=progress))
 
 
-@dataclass(frozen=True)
-class Rate:
-    """The largest learning rate lies between ``stable``, which learns, and ``unstable``, which does not."""
+def cluster(folder: str | Path, *, hours: float, jobs: int, kind: str | None = None) -> Executor:
+    """An executor of submitit, whose jobs are one array of at most ``jobs`` at a time, of one core each.
 
-    stable: float
-    unstable: float
-    steps: int
-
-    @property
-    def value(self) -> float:
-        """The geometric mean of the two."""
-        return float(np.sqrt(self.stable * self.unstable))
-
-
-def largest_rate(
-    experiment: Experiment, *, rtol: float = 0.01, rise: bool = True, settle: bool = False
-) -> Rate:
-    """The learning rate above which ``experiment`` does not learn, to a relative ``rtol``.
-
-    At a stable rate the loss (of random data the test loss) is smaller after all ``training.steps`` than at
-    the start; with ``rise=False`` it must not have been larger in between either, as it is in a catapult: the
-    error grows until the kernel has shrunk.  With ``settle`` it must die out: above the rate that the minimum
-    bears, the error of rich networks may swing around it for ever, below its start.  The largest loss in the
-    last quarter of the steps is then at most half of that in the quarter before, or rounding; there must be
-    steps enough for that, and ``training.learning_rate`` must not be far too small.
-
-    Rates are halved or doubled from ``training.learning_rate`` until one is stable and its double is not,
-    then bisected.  A rate that is only just unstable needs many steps to show: the answer falls to its limit
-    as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for a flow, and
-    :class:`~numerics.errors.NotConverged` when no rate between 2^-60 and 2^60 times the given one will do
-    (with ``settle``: none down to 2^-10).
-
-    >>> from numerics.experiment import Experiment
-    >>> lazy = Experiment.from_dict({"network": {"depth": 1, "gamma0": 1e-3}, "data": {"kind": "isotropic"},
-    ...                              "training": {"learning_rate": 0.1, "steps": 40}})
-    >>> [round(largest_rate(lazy, rise=x).value, 1) for x in (False, True)]  # 2/K and 4/K, K = 2 (catapult)
-    [1.0, 2.0]
+    ``folder`` takes the logs, ``hours`` is the bound of one point; a point that is cut off by it or by the
+    cluster is sent again.  ``kind``: ``"slurm"``, ``"local"`` or ``"debug"``; the cluster there is if None.
+    Raises SpecError where submitit is not installed.
     """
-    training = experiment.training
-    if training.rule == "flow" or training.steps is None:
-        raise SpecError("training.rule", training.rule, "has no learning rate to be found", '"gd" or "sgd"')
-    rate = training.learning_rate or 0.1
-    learns = partial(_learns, experiment, rise=rise, settle=settle)
-    low, high = (rate, 2 * rate) if learns(rate) else (rate / 2, rate)
-    for _ in range(10 if settle else 60):
-        if learns(high):
-            low, high = high, 2 * high
-        elif not learns(low):
-            low, high = low / 2, low
-        else:
-            break
-    else:
-        raise NotConverged(f"no rate between {low:.3g} and {high:.3g} separates learning from divergence")
-    while high / low > 1 + rtol:
-        middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if learns(middle) else (low, middle)
-    return Rate(low, high, training.steps)
-
-
-def _learns(experiment: Experiment, rate: float, *, rise: bool, settle: bool) -> bool:
-    curves, status = _losses(experiment.replace({"training.learning_rate": rate}))
-    if status != "ok":
-        return False
-    fixed = experiment.spec.kind == "fixed"  # where test points may be learnt less while training succeeds
-    loss = curves["train_loss"] if fixed else curves.get("test_loss", curves["train_loss"])
-    learnt = bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))
-    return learnt and (not settle or _settles(loss))
-
-
-ROUNDING = 1e-12
-"""A loss that is no larger than this part of its start has died out."""
-
-
-def _settles(loss: NDArray[np.float64]) -> bool:
-    quarter = max(1, (len(loss) - 1) // 4)
-    late, before = loss[-quarter:].max(), loss[-2 * quarter : -quarter].max()
-    return bool(late <= max(before / 2, ROUNDING * loss[0]))
-
-
-def _labels(values: Sequence[object]) -> list[object]:
-    """The values as a coordinate: numbers or words as they are, else all as a file spells them."""
-    alike = any(all(isinstance(x, kind) for x in values) for kind in (str, Real))
-    return [x if alike or isinstance(x, str) else value_to_toml(x) for x in values]
-
-
-def _losses(experiment: Experiment) -> tuple[dict[str, Any], str]:
-    """The losses at all times, and what became of the run."""
-    from numerics.solver import solve
-
     try:
-        result = solve(experiment, kernels="none")
-    except (Diverged, NotConverged) as error:
-        return {}, str(error)
-    return {name: result[name].values for name in CURVES if name in result}, "ok"
+        import submitit
+    except ImportError:
+        accepted = "pip install 'dmft-derive[cluster]'"
+        raise SpecError("--cluster", "submitit", "is not installed", accepted) from None
+    found = submitit.AutoExecutor(Path(folder) / "jobs", cluster=kind)
+    minutes = max(1, int(60 * hours))
+    found.update_parameters(
+        name="dmft", timeout_min=minutes, cpus_per_task=1, slurm_array_parallelism=max(1, jobs)
+    )
+    return cast(Executor, found)
 
 
-def _mapped(function: Callable[[Experiment], Any], cases: list[Experiment], jobs: int) -> Iterable[Any]:
-    if jobs == 1 or len(cases) == 1:
-        yield from map(function, cases)
-        return
-    with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(function, cases)
+def _run(
+    points: Sequence[Point], jobs: int, executor: Executor | None
+) -> Generator[tuple[int, Outcome], None, None]:
+    """The place of each point and what became of it, as they end; of an ``executor`` in order."""
+    if executor is None and (jobs == 1 or len(points) < 2):
+        yield from ((n, point()) for n, point in enumerate(points))
+    elif executor is None:
+        with _processes(min(jobs, len(points))) as pool:
+            places = {pool.submit(point): n for n, point in enumerate(points)}
+            try:
+                yield from ((places[done], done.result()) for done in as_completed(places))
+            except BrokenExecutor:
+                why = "a process of the sweep was killed, perhaps for its memory: finished points are kept"
+                raise NumericsError(f"{why}; fewer jobs, or solver.samples, would do") from None
+    else:
+        batch = getattr(executor, "batch", None)  # of submitit: one array of jobs
+        if batch is None:
+            futures = [executor.submit(point) for point in points]
+        else:
+            with batch():
+                futures = [executor.submit(point) for point in points]
+        yield from ((n, future.result()) for n, future in enumerate(futures))
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with this block, whatever they are at, and with this process, however it ends."""
+    others = {*active_children()}
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begun)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in {*active_children()} - others:
+            child.terminate()
+        raise
+    pool.shutdown()
+
+
+def _begun() -> None:
+    """What a process of a sweep does first.
+
+    Ctrl-C is for the one that asked for it; to be ended is an exception, so that no half of a file is left.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    """Ends this process when the one that began it has ended, be it by kill -9."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -18,6 +18,7 @@ from numerics.cli.common import (
     LONG,
     AsJson,
     DataIn,
+    Kernels,
     NetcdfOut,
     PlotOut,
     Settings,
@@ -35,6 +36,7 @@ from numerics.cli.common import (
     say,
 )
 from numerics.cli.limits import limits
+from numerics.cli.sweep import sweep
 from numerics.errors import Interrupted, SpecError
 from numerics.experiment.schema import Solver
 
@@ -60,9 +62,6 @@ Format = StrEnum("Format", ["TEXT", "LATEX", "SREPR", "JSON"])
 
 Form = StrEnum("Form", ["TEXT", "LATEX"])
 """The forms a series is printed in."""
-
-Kernels = StrEnum("Kernels", {"AUTO": "auto", "FULL": "full", "TRACE": "trace", "NONE": "none"})
-"""How much of the two-time kernels a result holds."""
 
 Method = StrEnum("Method", {"SUM": "sum", "PADE": "pade", "SELF_CONSISTENT": "self-consistent"})
 """How a series is evaluated; as in :mod:`numerics.expansion.resummation`."""
@@ -353,6 +352,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (derive, solve, simulate, expand, verify, ledger):
+for command in (derive, solve, simulate, expand, verify, sweep, ledger):
     app.command()(command)
 app.add_typer(limits, name="limits")

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -45,6 +46,8 @@ NetcdfOut = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="OUT.nc", help="Write the result as NetCDF.")
 ]
 PlotOut = Annotated[Path | None, typer.Option("--plot", metavar="OUT.png", help="Draw the result.")]
+Kernels = StrEnum("Kernels", {"AUTO": "auto", "FULL": "full", "TRACE": "trace", "NONE": "none"})
+"""How much of the two-time kernels a result holds."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -194,14 +197,16 @@ def _name_key(experiment: Experiment, error: NumericsError) -> NoReturn:
 @contextmanager
 def progress(label: str, *, whole: bool = False) -> Iterator[Progress | None]:
     """A meter on stderr, as a function of (step, total), that goes once from 0 to its end; None where stderr
-    is no terminal.  ``whole``: the total is that of all there is to do, not of one pass.
+    is no terminal.  ``whole``: the total is that of all there is to do, not of one pass, and the time that
+    is left is shown.
     """
     if not sys.stderr.isatty():
         yield None
         return
     from tqdm import tqdm
 
-    with tqdm(desc=label, file=sys.stderr, leave=False, total=1.0, bar_format=BAR) as bar:
+    form = BAR + "<{remaining}" if whole else BAR
+    with tqdm(desc=label, file=sys.stderr, leave=False, total=1.0, bar_format=form) as bar:
 
         def show(share: float) -> None:
             bar.update(share - bar.n)

@@ -8,7 +8,7 @@ import pytest
 from sympy import Symbol, sympify
 
 from numerics.analysis.limits import early_time
-from numerics.analysis.sweep import largest_rate
+from numerics.analysis.rates import largest_rate
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numerics.analysis.sweep import largest_rate, sweep
+from numerics.analysis.rates import largest_rate
+from numerics.analysis.sweep import sweep
 from numerics.errors import Interrupted, SpecError
 from numerics.experiment import Experiment
 from numerics.results import load, save
@@ -105,13 +106,13 @@ def test_processes_change_nothing() -> None:
     [
         ({}, "nothing to run over"),
         ({"training.learning_rate": []}, "nothing to run over"),
-        ({"training.steps": [2, 3]}, "number of times"),
+        ({"network.depth": ["L"]}, r"network\.depth"),
         ({"training.learning_rate": [0.1, -1.0]}, r"training\.learning_rate = -1"),
         ({"training.speed": [1]}, r"training\.speed"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_before_anything_runs(over, why, monkeypatch) -> None:
-    monkeypatch.setattr("numerics.solver.solve", lambda *_, **__: pytest.fail("something ran"))
+    monkeypatch.setattr("numerics.analysis.sweep.solve", lambda *_, **__: pytest.fail("something ran"))
     with pytest.raises(SpecError, match=why):
         sweep(isotropic(), over)
 
