@@ -280,10 +280,12 @@ def _bounded(
 
     A of the last layer, which none reads, is NaN; so is a coefficient that is not known, at all times.
     """
-    wrong, found = ~np.isfinite(array), "is not finite"
-    if "order" in dims:
+    wrong, found = np.isfinite(array), "is not finite"
+    every = bool(wrong.all())
+    np.logical_not(wrong, out=wrong)
+    if "order" in dims and not every:
         wrong[[bool(np.isnan(x).all()) for x in array]] = False
-    if name.removesuffix(STDERR) == "A" and "layer" in dims:
+    if name.removesuffix(STDERR) == "A" and "layer" in dims and not every:
         at = dims.index("layer")
         last = np.arange(array.shape[at]) == array.shape[at] - 1
         wrong &= ~(np.isnan(array) & last.reshape([-1 if k == at else 1 for k in range(array.ndim)]))

@@ -24,7 +24,7 @@ from derive.theory import Theory, mean_field
 from numerics.errors import Diverged, NotConverged, SpecError, require_time
 from numerics.expansion import kinks, trees
 from numerics.expansion.closure import Closed, OrderByOrder
-from numerics.expansion.coefficients import Setting, check_order, evaluated, symbolic
+from numerics.expansion.coefficients import Setting, check_order, evaluated, slope_of, symbolic
 from numerics.expansion.fixed_error import AtFixedError, solved
 from numerics.expansion.orders import strength_series
 from numerics.expansion.resummation import RESUMMED, TRUNCATION, Method, resummed
@@ -282,7 +282,7 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
     except NotApplicable:
         return  # no output that it is a function of: another expansion says whether it applies
     try:
-        law.slope(min(order, 1))
+        slope_of(law, min(order, 1))
     except NotApplicable as reason:
         raise SpecError(key, value, str(reason), "--order 0, or a smooth loss") from None
 

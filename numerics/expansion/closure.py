@@ -7,19 +7,20 @@ closure's equations give each order of an operator by products of lower ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Symbol, sympify
+from sympy import Expr, Indexed, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell
 from derive.errors import NotApplicable
 from derive.expansion.words import layer_products, parts_of
 from derive.linear.closure import LinearClosure
-from derive.linear.operators import J, operator
+from derive.linear.operators import J, Kernel, operator
 from numerics.errors import Diverged
 from numerics.expansion.coefficients import Setting, parted
 from numerics.expansion.operators import (
@@ -27,6 +28,7 @@ from numerics.expansion.operators import (
     Dense,
     Separable,
     Stream,
+    Times,
     Value,
     add,
     convolved,
@@ -41,77 +43,131 @@ Place = tuple[str, int]
 
 DATA = operator("K_x")
 
+PROBED = 16
+"""So many times say how the output at order 0 depends on the error."""
 LEFT, LOST = 1e-9, 1e-5
 """What may be left of the error's own equation, relative to the largest term in it; and what rounding leaves
 at most, where kernels of a step that is too long have grown large."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """A closure's equations layer by layer, at a depth: all that no number and no time enters.
+
+    ``base`` says where each operator is given, and what it is there; ``laws`` and ``made_of`` its equation,
+    and what a kernel is made of (responses, and correlations remembered), at each layer; ``products`` the
+    addends of the tangent kernel, (layers, left, right), of factors by name and layer or as data.
+    """
+
+    base: Mapping[str, tuple[int, Expr]]
+    laws: Mapping[str, Mapping[int, Expr]]
+    kernels: Mapping[str, Kernel]
+    made_of: Mapping[Place, tuple[list[Place], list[Place]]]
+    average: Expr
+    products: list[tuple[Expr | Place, Expr | Place]]
+
+
+@lru_cache(maxsize=64)
+def layers_of(closure: LinearClosure, depth: int) -> Layers:
+    """Raises :class:`~derive.errors.NotApplicable` for a closure without a family of layers."""
+    if closure.layers is None:
+        raise NotApplicable("the expansion needs a family of layers")
+    upper, every = closure.layers.upper, range(1, depth + 1)
+
+    def site(e: Expr | int) -> int:
+        return int(sympify(e).subs(upper, depth))
+
+    def place(a: AppliedUndef, layer: int) -> Place:
+        return str(a.func), site(a.args[0].subs(ell, layer))
+
+    def factor(a: AppliedUndef | None, layer: int) -> Expr | Place:
+        if a is None:
+            return J
+        return place(a, layer) if str(a.func) in laws else operator(str(a.func))
+
+    equations = {str(e.lhs.args[0]): e for e in (*closure.covariances, *closure.responses)}
+    laws = {
+        name: {k: e.rhs.subs(ell, k - (e.lhs.args[1] - ell)).subs(upper, depth) for k in every}
+        for name, e in equations.items()
+    }
+    kernels = {k.name: k for k in closure.kernels if k.operator.has(ell) and k.name not in laws}
+    made_of: dict[Place, tuple[list[Place], list[Place]]] = {}
+    for name, kernel in kernels.items():
+        responses, memories = parts_of(kernel, closure)
+        for k in every:
+            made_of[name, k] = [place(a, k) for a in responses], [place(a, k) for a in memories]
+    products = []
+    for limits, a, b in layer_products(closure):
+        low, high = (0, 0) if limits is None else (site(limits[0]), site(limits[1]))
+        products += [(factor(a, k), factor(b, k)) for k in range(low, high + 1)]
+    return Layers(
+        base={str(e.lhs.args[0]): (site(e.lhs.args[1]), e.rhs) for e in closure.base},
+        laws=laws,
+        kernels=kernels,
+        made_of=made_of,
+        average=closure.outputs[0].rhs.subs(upper, depth),
+        products=products,
+    )
+
+
+def place_of(x: Indexed) -> Place:
+    """The name and the layer of an operator."""
+    return x.base.label.name, int(x.indices[0])
 
 
 class Closed:
     """Orders 0, 1, 2, ... of every operator at every layer, on one time grid.
 
     ``memory[C]`` is the weight with which kernel C remembers, (T, T); ``kernel`` the data's constant kernel.
-    Raises :class:`~derive.errors.NotApplicable` for a closure without a family of
-    layers.
     """
 
     def __init__(
         self,
-        closure: LinearClosure,
+        layers: Layers,
         depth: int,
         constants: Mapping[Symbol, float],
         memory: Mapping[str, Array],
         kernel: Array,
     ) -> None:
-        if closure.layers is None:
-            raise NotApplicable("the expansion needs a family of layers")
-        self.closure, self.depth, self.memory, self.kernel = closure, depth, memory, kernel
-        self.upper = closure.layers.upper
-        self.constants = dict(constants) | {self.upper: depth}
+        self.layers, self.depth, self.memory, self.kernel = layers, depth, memory, kernel
+        self.constants = constants
         self.T, self.P = next(iter(memory.values())).shape[0], len(kernel)
-        self.base = {str(e.lhs.args[0]): (self.site(e.lhs.args[1]), e.rhs) for e in closure.base}
-        self.laws = {str(e.lhs.args[0]): (e.lhs, e.rhs) for e in (*closure.covariances, *closure.responses)}
-        self.kernels = {k.name: k for k in closure.kernels if k.operator.has(ell) and k.name not in self.laws}
+        self.base, self.laws, self.kernels = layers.base, layers.laws, layers.kernels
         self.correlations = [x for x in self.laws if self.base.get(x, (0, 0))[1] != 0]
         self.errors: dict[int, Array] = {}
         self.outputs: list[Array] = []
         self.settled = -1
         self.operators: dict[Place, Stream] = {}
         self.numbers: dict[Expr, float] = {}
-        self.made_of: dict[Place, tuple[list[Place], list[Place]]] = {}
         self.algebra = Algebra(self.known, self.number, self.is_correlation)
-        self.average_law = closure.outputs[0].rhs.subs(self.upper, depth)
-        self.average = self.algebra.series(self.average_law)
+        self.average = self.algebra.series(layers.average)
 
     @classmethod
     def of(cls, setting: Setting, closure: LinearClosure) -> Self:
         """The closure of a problem's theory with its numbers, depth and data."""
-        data = memories(setting, closure), setting.kernel
-        return cls(closure, setting.depth, setting.numbers, *data)
+        layers = layers_of(closure, setting.depth)
+        return cls(layers, setting.depth, setting.numbers, memories(setting, closure), setting.kernel)
 
     def upto(self, now: int | None = None) -> Closed:
         """The same equations with nothing known yet, up to a time only."""
         memory = {k: v[:now, :now] for k, v in self.memory.items()}
-        return Closed(self.closure, self.depth, self.constants, memory, self.kernel)
+        return Closed(self.layers, self.depth, self.constants, memory, self.kernel)
 
     # -- operators -------------------------------------------------------------------------------------
-
-    def site(self, e: Expr | int) -> int:
-        """A layer as a number."""
-        return int(sympify(e).subs(self.upper, self.depth))
 
     def number(self, e: Expr) -> float:
         """A constant of the closure."""
         if e not in self.numbers:
-            self.numbers[e] = float(e.subs(self.constants))
+            self.numbers[e] = float(e if e.is_Number else e.subs(self.constants))
         return self.numbers[e]
 
     def known(self, x: Expr) -> Stream:
         """An operator by its symbol: data, or one of the family at a layer."""
-        return self.constant(x) if x.is_Symbol else self.operator(str(x.args[0]), int(x.args[1]))
+        return self.constant(x) if x.is_Symbol else self.operator(*place_of(x))
 
     def is_correlation(self, x: Expr) -> bool:
         """Is an operator a correlation, or data?  These are of low rank."""
-        return bool(x.is_Symbol) or str(x.args[0]) in self.correlations
+        return bool(x.is_Symbol) or place_of(x)[0] in self.correlations
 
     def constant(self, x: Expr) -> Stream:
         """Kernels without memory."""
@@ -137,13 +193,11 @@ class Closed:
             return self.constant(value) if value != 0 else Stream(lambda n: None)
         if name not in self.laws:
             return self.remembering(name, site)
-        lhs, rhs = self.laws[name]
         inner: list[Stream] = []
 
         def rule(n: int) -> Value | None:
-            # deferred, so that a law may name the layers that it is made from
-            if not inner:
-                inner.append(self.algebra.series(rhs.subs(ell, site - (lhs.args[1] - ell))))
+            if not inner:  # deferred, so that a law may name the layers that it is made from
+                inner.append(self.algebra.series(self.laws[name][site]))
             return inner[0].at(n)
 
         return Stream(rule) if name in self.correlations else self.algebra.new(rule)
@@ -151,7 +205,9 @@ class Closed:
     def remembering(self, name: str, site: int) -> Stream:
         """A kernel: the response of the neighbouring layer, and the memory of a correlation."""
         kernel = self.kernels[name]
-        responses, memories = ([self.operator(*x) for x in places] for places in self.parts(name, site))
+        responses, memories = (
+            [self.operator(*x) for x in places] for places in self.layers.made_of[name, site]
+        )
 
         def rule(n: int) -> Value | None:
             if n > self.settled + 1:
@@ -170,17 +226,6 @@ class Closed:
 
         return self.algebra.new(rule)
 
-    def parts(self, name: str, site: int) -> tuple[list[Place], list[Place]]:
-        """What a kernel is made of, each by name and layer: responses, and the correlations remembered."""
-        if (name, site) in self.made_of:
-            return self.made_of[name, site]
-        responses, memories = (
-            [(str(a.func), self.site(a.args[0].subs(ell, site))) for a in atoms]
-            for atoms in parts_of(self.kernels[name], self.closure)
-        )
-        self.made_of[name, site] = responses, memories
-        return responses, memories
-
     # -- the error -------------------------------------------------------------------------------------
 
     @cached_property
@@ -194,10 +239,12 @@ class Closed:
 
         Raises :class:`~derive.errors.NotApplicable` where f_0 depends on the error in another way.
         """
-        lazy = self.upto()
-        lazy.remember(np.random.default_rng(0).standard_normal((self.T, self.P)), 0)
+        some = np.linspace(0, self.T - 1, min(PROBED, self.T)).astype(int)
+        memory = {k: v[np.ix_(some, some)] for k, v in self.memory.items()}
+        lazy = Closed(self.layers, self.depth, self.constants, memory, self.kernel)
+        lazy.remember(np.random.default_rng(0).standard_normal((lazy.T, self.P)), 0)
         size = float(np.max(np.abs(self.kernel))) or 1.0  # squares of the smallest kernels are no numbers
-        f, known = lazy.output(0) / size, self.weight @ lazy.errors[0] @ (self.kernel / size)
+        f, known = lazy.output(0) / size, lazy.weight @ lazy.errors[0] @ (self.kernel / size)
         scale = float(np.max(np.abs(known))) or 1.0  # nor are those of the shortest times
         if scale < np.finfo(float).tiny:
             raise Diverged(f"what is learnt in so short a time, {scale:.0e}, is rounded away")
@@ -260,26 +307,33 @@ class Closed:
         """Order n of an operator at a layer."""
         return self.operator(name, site).at(n)
 
-    def tangent(self, n: int, out: NDArray[np.intp]) -> Array:
-        """Order n of the tangent kernel at output times, (out, out, P, P)."""
-        total = np.zeros((len(out), len(out), self.P, self.P))
-        for limits, a, b in layer_products(self.closure):
-            low, high = (0, 0) if limits is None else (self.site(limits[0]), self.site(limits[1]))
-            for layer in range(low, high + 1):
-                for k in range(n + 1):
-                    left, right = self.factor(a, layer, k), self.factor(b, layer, n - k)
-                    if left is not None and right is not None:
-                        G = left.at(out)[:, 0, :, 0]
-                        total += G[:, :, None, None] * right.at(out).transpose(0, 2, 1, 3)
-        return total
+    def tangent(self, n: int, out: Times, into: Array) -> None:
+        """Order n of the tangent kernel at output times, (out, P, out, P): sums of products entry by entry.
 
-    def factor(self, a: AppliedUndef | None, layer: int, n: int) -> Value | None:
-        """A factor of the tangent kernel at order n; None stands for the kernel that is 1."""
-        if a is None:
-            return self.constant(J).at(n)
-        if str(a.func) not in self.laws:
-            return self.constant(operator(str(a.func))).at(n)
-        return self.operator(str(a.func), self.site(a.args[0].subs(ell, layer))).at(n)
+        Products with the same factor are one: at order 0 all kernels are the data's, or 1.
+        """
+        pairs: list[tuple[Value, Value]] = []
+        for places in self.layers.products:
+            streams = [self.operator(*x) if isinstance(x, tuple) else self.constant(x) for x in places]
+            for k in range(n + 1):
+                left, right = streams[0].at(k), streams[1].at(n - k)
+                if left is not None and right is not None:
+                    pairs.append((left, right))
+        pairs = [(x, y) for y, x in merged([(x, y) for y, x in merged(pairs)])]
+        product = np.empty_like(into)
+        for left, right in pairs:
+            right.at(out, product)
+            into += np.multiply(product, left.at(out), out=product)
+
+
+def merged(pairs: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
+    """Those with the same second value as one, with the sum of their first."""
+    found: dict[tuple[bytes, ...], tuple[list[Value], Value]] = {}
+    for x, y in pairs:
+        assert isinstance(y, Separable)
+        key = y.left.tobytes(), y.core.tobytes(), y.right.tobytes()
+        found.setdefault(key, ([], y))[0].append(x)
+    return [(total, y) for xs, y in found.values() if (total := add(*xs)) is not None]
 
 
 class Densities(Closed):
@@ -290,7 +344,7 @@ class Densities(Closed):
             name: np.tril(np.ones_like(w)) * (np.sum(w[-1]) / nodes[-1]) for name, w in found.memory.items()
         }
         self.found, self.nodes = found, nodes
-        super().__init__(found.closure, found.depth, found.constants, plain, found.kernel)
+        super().__init__(found.layers, found.depth, found.constants, plain, found.kernel)
         self.algebra.multiply = self.multiply
         self.errors, self.settled = found.errors, found.settled
 
@@ -324,22 +378,30 @@ class OrderByOrder:
 
     def values(self) -> dict[str, Array]:
         """Every variable at output times, with the order first."""
-        out, P, closed = self.setting.out, self.closed.P, self.closed
-        source = closed if self.setting.grid is None else Densities(closed, self.setting.grid.nodes)
+        P, closed, grid = self.closed.P, self.closed, self.setting.grid
+        out: Times = slice(None) if grid is None else grid.outputs
+        source = closed if grid is None else Densities(closed, grid.nodes)
+
+        orders, depth, T = self.orders, self.setting.depth, len(self.setting.problem.times)
 
         def read(name: str, found: Closed, rows: int, cols: int) -> Array:
             """Axes: orders, layers, times t, rows, times s, columns."""
-            zero = np.zeros((len(out), rows, len(out), cols))
-            layers = range(1, self.setting.depth + 1)
-            values = [[found.operator(name, k).at(n) for k in layers] for n in self.orders]
-            return np.array([[zero if x is None else x.at(out) for x in row] for row in values])
+            values = np.zeros((len(orders), depth, T, rows, T, cols))
+            for i, n in enumerate(orders):
+                for k in range(depth):
+                    if (x := found.operator(name, k + 1).at(n)) is not None:
+                        x.at(out, values[i, k])
+            return values
 
+        tangent = np.zeros((len(orders), T, P, T, P))
+        for n, into in zip(orders, tangent, strict=True):
+            closed.tangent(n, out, into)
         kernels = {
             "Phi": read("H", closed, P, P).swapaxes(3, 4),
             "G": read("G", closed, 1, 1)[:, :, :, 0, :, 0],
             "A": read("A", source, P, 1)[..., 0].swapaxes(3, 4),
             "B": read("B", source, 1, P)[:, :, :, 0],
-            "tangent_kernel": np.stack([closed.tangent(n, out) for n in self.orders]),
+            "tangent_kernel": tangent.swapaxes(2, 3),
         }
         error, f = self.watched()[:, out], np.stack(self.closed.outputs)[:, out]
         return parted(self.setting.problem, error, f, kernels, self.orders)

@@ -217,7 +217,7 @@ class Composed:
     def slope(self, k: int, f: Array) -> Array:
         """``e^(k)/k!`` at an output."""
         with np.errstate(over="ignore"):
-            return np.broadcast_to(_slope(self.law, k)(f, *self.data), f.shape).astype(float)
+            return np.broadcast_to(slope_of(self.law, k)(f, *self.data), f.shape).astype(float)
 
     def order(self, outputs: Sequence[Array]) -> Array:
         """The last order, from those of the output."""
@@ -233,7 +233,11 @@ class Composed:
 
 
 @lru_cache(maxsize=256)
-def _slope(law: ErrorLaw, k: int) -> Callable[..., Array]:
+def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
+    """``e^(k)/k!`` as a function of the output and the arrays.
+
+    Raises :class:`~derive.errors.NotApplicable` where the error or a slope of it jumps.
+    """
     arguments = [law.output, *sorted(law.body.atoms(AppliedUndef) - {law.output}, key=lambda x: str(x.func))]
     names = {x: Symbol(str(x.func)) for x in arguments}
     function: Callable[..., Array] = lambdify(list(names.values()), law.slope(k).xreplace(names), "numpy")

@@ -19,15 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Mul
 
-from derive.calculus.symbols import ell, gamma0
 from numerics.errors import NotConverged
-from numerics.expansion.closure import Closed, Place
+from numerics.expansion.closure import Closed, Place, place_of
 from numerics.expansion.coefficients import Setting
 from numerics.expansion.operators import (
     Algebra,
@@ -37,6 +35,8 @@ from numerics.expansion.operators import (
     Value,
     add,
     remembered,
+    scale_of,
+    split,
     times,
 )
 from numerics.expansion.resummation import Values, resum
@@ -128,18 +128,18 @@ class AtStrength(Algebra):
 
     def scaled(self, factor: Expr, x: Stream) -> Stream:
         """A number, gamma0 in it, times a value."""
-        constant, power = factor.as_coeff_exponent(gamma0)
-        number = self.number(constant) * self.strength ** int(power)
+        constant, power = scale_of(factor)
+        number = self.number(constant) * self.strength**power
         return self.new(lambda n: None if (found := x.at(n)) is None else times(number, found))
 
     def resolved(self, loop: Expr, x: Stream) -> Stream:
         """``(1 - loop)^-1 x``; where the loop's first letter leads from fewer entries to more, the equations
         are those of the fewer: ``(1 - a b)^-1 x = x + a (1 - b a)^-1 b x``."""
-        numbers, factors = loop.args_cnc() if isinstance(loop, Mul) else ([], [])
+        number, factors = split(loop) if isinstance(loop, Mul) else (loop, ())
         if len(factors) > 1:
             first = self.series(factors[0]).at(0)
             if isinstance(first, Dense) and first.matrix.shape[0] > first.matrix.shape[1]:
-                rest = Mul(*numbers, *factors[1:])
+                rest = Mul(number, *factors[1:])
                 inner = self.resolved(Mul(rest, factors[0]), self.applied(rest, x))
                 return self.sum([x, self.applied(factors[0], inner)])
         matrix = self.series(loop)
@@ -168,7 +168,7 @@ class Laws:
         """An operator by its symbol."""
         if x.is_Symbol:
             return self.closed.constant(x).at(0)
-        return self.at(str(x.args[0]), int(x.args[1]))
+        return self.at(*place_of(x))
 
     def at(self, name: str, site: int) -> Value | None:
         """An operator at a layer."""
@@ -182,13 +182,12 @@ class Laws:
 
     def by_law(self, name: str, site: int) -> Value | None:
         """What the right-hand side of an operator's law says, with everything else as it is."""
-        lhs, rhs = self.closed.laws[name]
-        return AtStrength(self).series(at_site(lhs, rhs, site)).at(0)
+        return AtStrength(self).series(self.closed.laws[name][site]).at(0)
 
     def output(self) -> Array:
         """f, (T, P); the average it is made of carries one power of gamma0 more."""
         closed = self.closed
-        value = AtStrength(self).series(closed.average_law).at(0)
+        value = AtStrength(self).series(closed.layers.average).at(0)
         assert isinstance(value, Separable)
         return value.diagonal().reshape(closed.T, closed.P) / self.strength
 
@@ -218,7 +217,7 @@ def with_kernels(
                 laws.values[name, site] = new
                 change = max(change, moved(old, new))
                 for kernel, memory in memories.items():
-                    sources = closed.parts(*kernel)[0]
+                    sources = closed.layers.made_of[kernel][0]
                     if (name, site) in sources:
                         laws.values[kernel] = add(memory, *[laws.values[x] for x in sources])
         if change <= SETTLED:
@@ -234,22 +233,14 @@ def moved(old: Value | None, new: Value | None) -> float:
     return float(np.max(np.abs(gap))) / max(float(np.max(np.abs(new.block))), 1e-300)
 
 
-@lru_cache(maxsize=1000)
-def at_site(lhs: Expr, rhs: Expr, site: int) -> Expr:
-    """The right-hand side of a law, moved so that the law is that of one layer."""
-    return rhs.subs(ell, site - (lhs.args[1] - ell))
-
-
 def output_at(closed: Closed, error: Array, order: int, strength: float) -> Values:
     """f with ``error`` remembered in full; the error is how far the laws used once have moved it.
 
     Raises :class:`~numerics.errors.NotConverged` where a memory has no approximant.
     """
     closed.remember(error, order)
-    bodies = {
-        (name, k): closed.parts(name, k)[1] for name in closed.kernels for k in range(1, closed.depth + 1)
-    }
-    narrow = [closed.parts(name, 1)[1][0][0] for name, k in closed.kernels.items() if not k.rows]
+    bodies = {kernel: remembers for kernel, (_, remembers) in closed.layers.made_of.items()}
+    narrow = [closed.layers.made_of[name, 1][1][0][0] for name, k in closed.kernels.items() if not k.rows]
     series = Series(closed, error, order, strength)
 
     def memory(laws: Laws, kernel: Place) -> Value:
@@ -289,7 +280,7 @@ class Series:
 
     def remembered(self, kernel: Place) -> Dense:
         """The memory of a kernel with samples on its left, resummed mode by mode of the data."""
-        bodies = [self.closed.operator(*x) for x in self.closed.parts(*kernel)[1]]
+        bodies = [self.closed.operator(*x) for x in self.closed.layers.made_of[kernel][1]]
         T, P = self.closed.T, self.closed.P
         past = np.tril_indices(T, -1)
         found = np.zeros((self.order + 1, len(past[0]), P))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from derive.linear.operators import Kernel
 from numerics.solver.afterwards import interval_weights
 
 Array = NDArray[np.float64]
+Times = NDArray[np.intp] | slice
+"""Steps or nodes: their numbers, or all of them, which need no copies."""
 
 KEPT = 1e-16
 """Singular values of a sum of separable operators below this share of the largest are rounding."""
@@ -46,9 +49,13 @@ class Dense:
     def transpose(self) -> Dense:
         return Dense(self.block.transpose(2, 3, 0, 1))
 
-    def at(self, out: NDArray[np.intp]) -> Array:
-        """Entries at output times, (out, rows, out, cols)."""
-        return self.block[out][:, :, out]
+    def at(self, out: Times, into: Array | None = None) -> Array:
+        """Entries at output times, (out, rows, out, cols); put ``into`` an array if it is given."""
+        found = self.block[out][:, :, out]
+        if into is None:
+            return found
+        into[...] = found
+        return into
 
 
 @dataclass(frozen=True)
@@ -62,11 +69,14 @@ class Separable:
     def transpose(self) -> Separable:
         return Separable(self.right, self.core.T, self.left)
 
-    def at(self, out: NDArray[np.intp]) -> Array:
-        """Entries at output times, (out, rows, out, cols)."""
+    def at(self, out: Times, into: Array | None = None) -> Array:
+        """Entries at output times, (out, rows, out, cols); put ``into`` a contiguous array if it is given."""
         a = self.left[out] @ self.core
         b = self.right[out]
-        return (a.reshape(-1, a.shape[2]) @ b.reshape(-1, b.shape[2]).T).reshape(*a.shape[:2], *b.shape[:2])
+        found = np.empty((*a.shape[:2], *b.shape[:2])) if into is None else into
+        flat = found.reshape(a.shape[0] * a.shape[1], -1)
+        np.matmul(a.reshape(-1, a.shape[2]), b.reshape(-1, b.shape[2]).T, out=flat)
+        return found
 
     def diagonal(self) -> Array:
         """Entries at equal times, (T, rows, cols)."""
@@ -146,12 +156,22 @@ def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapp
     >>> time_table(2 * (t - s), {}, 2, {}).tolist()
     [[0.0, 0.0], [2.0, 0.0]]
     """
-    named = [a for a in weight.atoms(AppliedUndef) if a.args == (t, s)]
-    e = weight.xreplace({a: Symbol(str(a.func)) for a in named}).subs(dict(known))
-    value = lambdify((t, s, *[Symbol(str(a.func)) for a in named]), e, "numpy")
+    value, named, numbers = _table(weight)
     later, earlier = np.meshgrid(np.arange(T, dtype=float), np.arange(T, dtype=float), indexing="ij")
-    found = value(later, np.minimum(earlier, later), *[tables[str(a.func)] for a in named])
+    found = value(
+        later, np.minimum(earlier, later), *[tables[x] for x in named], *[known[x] for x in numbers]
+    )
     return np.asarray(np.tril(np.broadcast_to(found, (T, T)), -1))
+
+
+@lru_cache(maxsize=64)
+def _table(weight: Expr) -> tuple[Callable[..., Array], list[str], list[Symbol]]:
+    """A weight as a function of t, s, of the tables in it and of the numbers in it."""
+    named = sorted((a for a in weight.atoms(AppliedUndef) if a.args == (t, s)), key=str)
+    names = [Symbol(str(a.func)) for a in named]
+    numbers = sorted(weight.free_symbols - {t, s}, key=str)
+    e = weight.xreplace(dict(zip(named, names, strict=True)))
+    return lambdify((t, s, *names, *numbers), e, "numpy"), [str(x) for x in names], numbers
 
 
 def _factors(e: Expr) -> list[Expr]:
@@ -178,6 +198,28 @@ class Stream:
         if n not in self.known:
             self.known[n] = self.rule(n)
         return self.known[n]
+
+
+@lru_cache(maxsize=10_000)
+def split(e: Expr) -> tuple[Expr, tuple[Expr, ...]]:
+    """What commutes in a product, and the operators in their order."""
+    numbers, factors = e.args_cnc()
+    return Mul(*numbers), tuple(factors)
+
+
+@lru_cache(maxsize=10_000)
+def scale_of(factor: Expr) -> tuple[Expr, int]:
+    """A constant, and the power of gamma0 that it goes with."""
+    number, power = factor.as_coeff_exponent(gamma0)
+    return number, int(power)
+
+
+@lru_cache(maxsize=10_000)
+def loop_of(inverse: Pow) -> Expr:
+    """The x of ``(1 - x)^-1``."""
+    if inverse.exp != -1:
+        raise NotImplementedError(f"{inverse}: only inverses of series that start with 1")
+    return (1 - inverse.base).expand()
 
 
 class Algebra:
@@ -218,7 +260,7 @@ class Algebra:
             return self.sum([self.series(x) for x in e.args])
         if e.is_Symbol and not e.is_commutative:
             return self.known(e)
-        numbers, factors = e.args_cnc()
+        number, factors = split(e)
         # start with what is in the middle: it is of low rank, and everything else acts on it
         start = next((k for k, x in enumerate(factors) if self.is_separable(x)), len(factors) - 1)
         found = self.series(factors[start])
@@ -229,7 +271,7 @@ class Algebra:
             for x in factors[start + 1 :]:
                 found = self.applied(flipped(x), found)
             found = self.transposed(found)
-        return self.scaled(Mul(*numbers), found)
+        return self.scaled(number, found)
 
     def transposed(self, x: Stream) -> Stream:
         """The series of the transposes."""
@@ -243,7 +285,7 @@ class Algebra:
     def is_separable(self, e: Expr) -> bool:
         """Is ``e`` a correlation, or a sum of words around one?"""
         if isinstance(e, Add):
-            return all(any(self.is_separable(x) for x in part.args_cnc()[1]) for part in e.args)
+            return all(any(self.is_separable(x) for x in split(part)[1]) for part in e.args)
         return not isinstance(e, Pow | Transpose) and self.is_correlation(e)
 
     def applied(self, e: Expr, x: Stream) -> Stream:
@@ -253,32 +295,44 @@ class Algebra:
         if e.is_commutative:
             return self.scaled(e, x)
         if isinstance(e, Mul):
-            numbers, factors = e.args_cnc()
+            number, factors = split(e)
             for f in reversed(factors):
                 x = self.applied(f, x)
-            return self.scaled(Mul(*numbers), x)
+            return self.scaled(number, x)
         if isinstance(e, Pow):
-            if e.exp != -1:
-                raise NotImplementedError(f"{e}: only inverses of series that start with 1")
-            return self.resolved((1 - e.base).expand(), x)
+            return self.resolved(loop_of(e), x)
         operator = self.series(e)
         return self.new(lambda n: self.convolution(operator, x, n))
 
     def resolved(self, loop: Expr, x: Stream) -> Stream:
-        """``(1 - loop)^-1 x``, that is y with ``y = x + loop y``."""
-        found = self.new(lambda n: add(x.at(n), again.at(n)))
-        again = self.applied(loop, found)
+        """``(1 - loop)^-1 x``, that is y with ``y = x + loop y``.
+
+        The loop leads from as many entries to as many: where y has more columns than rows the loop's own
+        product is the smaller one, else that of each of its factors with y.  Integrals by quadrature, which
+        depend on the order in which they are taken, are taken in turn.
+        """
+
+        def rule(n: int) -> Value | None:
+            values = (v for k in range(n + 1) if (v := x.at(k)) is not None)
+            first = next(values, None)
+            flat = isinstance(first, Dense) and first.block.shape[1] < first.block.shape[3]
+            return add(x.at(n), (at_once if flat and self.multiply is multiplied else in_turn).at(n))
+
+        found = self.new(rule)
+        in_turn = self.applied(loop, found)
+        whole = self.series(loop)
+        at_once = self.new(lambda n: self.convolution(whole, found, n, start=1))
         return found
 
     def scaled(self, factor: Expr, x: Stream) -> Stream:
         """A number times a power of gamma0, times a series."""
-        number, power = factor.as_coeff_exponent(gamma0)
+        number, power = scale_of(factor)
         value = self.number(number)
         if (power, value) == (0, 1.0):
             return x
 
         def rule(n: int) -> Value | None:
-            found = x.at(n - int(power))
+            found = x.at(n - power)
             return None if found is None else times(value, found)
 
         return self.new(rule)
@@ -287,16 +341,17 @@ class Algebra:
         """The sum of series."""
         return self.new(lambda n: add(*[x.at(n) for x in xs]))
 
-    def convolution(self, a: Stream, b: Stream, n: int) -> Value | None:
-        """Order n of a product."""
+    def convolution(self, a: Stream, b: Stream, n: int, start: int = 0) -> Value | None:
+        """Order n of a product whose first factor begins at order ``start``."""
         found = []
-        for k in range(n + 1):
+        for k in range(start, n + 1):
             right = b.at(n - k)
             if right is not None and (left := a.at(k)) is not None:
                 found.append(self.multiply(left, right))
         return add(*found)
 
 
+@lru_cache(maxsize=10_000)
 def flipped(e: Expr) -> Expr:
     """The transpose of a product, sum or inverse of operators."""
     if isinstance(e, Transpose):
@@ -304,8 +359,8 @@ def flipped(e: Expr) -> Expr:
     if isinstance(e, Add):
         return Add(*[flipped(x) for x in e.args])
     if isinstance(e, Mul):
-        numbers, factors = e.args_cnc()
-        return Mul(*numbers, *[flipped(x) for x in reversed(factors)])
+        number, factors = split(e)
+        return Mul(number, *[flipped(x) for x in reversed(factors)])
     if isinstance(e, Pow) and not e.is_commutative:
         return Pow(flipped(e.base), e.exp)
     return e if e.is_commutative else Transpose(e)

@@ -18,7 +18,7 @@ import runpy
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -301,10 +301,7 @@ class Problem:
     @cached_property
     def linear(self) -> LinearForm | NotApplicable:
         """The linear form of :attr:`discrete`, or the reason why it has none."""
-        try:
-            return linear_form(self.discrete)
-        except NotApplicable as reason:
-            return reason
+        return _linear(self.discrete)
 
     @property
     def data_sha256(self) -> str | None:
@@ -338,6 +335,14 @@ class Problem:
         section, _, name = key.partition(".")
         table = getattr(self.experiment.spec, section)
         return key, None if table is None else getattr(table, name)
+
+
+@lru_cache(maxsize=64)
+def _linear(theory: Theory) -> LinearForm | NotApplicable:
+    try:
+        return linear_form(theory)
+    except NotApplicable as reason:
+        return reason
 
 
 def _sizes(program: Program, data: Mapping[str, Array]) -> dict[str, float]:
