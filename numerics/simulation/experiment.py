@@ -40,7 +40,7 @@ from sympy.core.function import AppliedUndef
 from derive.program import Program, mu, s, t
 from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
-from derive.theory import Equation, Theory
+from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
 from numerics.errors import Diverged, Interrupted, NotConverged, SpecError, require_memory, require_time
 from numerics.experiment import Experiment
@@ -418,13 +418,37 @@ def _layers_first(x: Array, axes: tuple[Axis, ...]) -> Array:
     """Where all layers have the same units, correlations of one layer with itself."""
     names = [name for name, _ in axes]
     if "ell'" not in names:
-        return x
+        return np.moveaxis(x, names.index("ell"), 0) if "ell" in names else x
     return np.moveaxis(np.diagonal(x, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
 
 
 @lru_cache(maxsize=64)
-def _formula(program: Program) -> tuple[Equation, ...]:
-    return tuple(tangent_kernel(read(program)))
+def _factors(
+    program: Program,
+    numbers: tuple[tuple[Symbol, float], ...],
+    layered: tuple[tuple[str, tuple[tuple[int, Expr], ...]], ...],
+    equal: bool,
+) -> tuple[tuple[Expr, ...], Callable[..., Array], tuple[Symbol, ...]] | None:
+    """The factors of the tangent kernel, what it is of them, and its axes; None for none, and for several."""
+    found = tangent_kernel(read(program))
+    if len(found) != 1:
+        return None
+    equation, whole = found[0], found[0].rhs.doit()
+    by_layer = {k: dict(x) for k, x in layered}
+    known: dict[Expr, Any] = {k: v for k, v in numbers if k in whole.free_symbols}
+    for a in whole.atoms(AppliedUndef):
+        if str(a.func) in by_layer:
+            known[a] = by_layer[str(a.func)][int(a.args[0])]
+    indices = [x for x in equation.lhs.args if x not in (t, s)]
+    if equal:
+        half = len(indices) // 2
+        known |= dict(zip(indices[half:], indices[:half], strict=True))
+        indices = indices[:half]
+    formula = whole.subs(known)
+    leaves = sorted(formula.atoms(AppliedUndef, KroneckerDelta), key=str)
+    places = [Dummy(f"x{i}") for i in range(len(leaves))]
+    function = lambdify(places, formula.xreplace(dict(zip(leaves, places, strict=True))))
+    return tuple(leaves), function, (t, s, *indices)
 
 
 @dataclass(frozen=True)
@@ -447,29 +471,13 @@ class TangentKernel:
     def of(cls, problem: Problem, equal: bool = False) -> Self | None:
         """That of a problem on fixed samples; None of others, and of programs that name not all factors."""
         program = problem.program
-        found = _formula(program) if problem.seen else ()
-        if len(found) != 1:
-            return None
-        equation, whole = found[0], found[0].rhs.doit()
-        layered = {k: dict(x) for k, x in problem.layered}
-        numbers: dict[Expr, Any] = {k: v for k, v in problem.numbers.items() if k in whole.free_symbols}
-        for a in whole.atoms(AppliedUndef):
-            if str(a.func) in layered:
-                numbers[a] = layered[str(a.func)][int(a.args[0])]
-        indices = [x for x in equation.lhs.args if x not in (t, s)]
-        if equal:
-            half = len(indices) // 2
-            numbers |= dict(zip(indices[half:], indices[:half], strict=True))
-            indices = indices[:half]
+        layered = tuple((k, tuple(sorted(dict(x).items()))) for k, x in problem.layered)
+        found = _factors(program, tuple(problem.numbers.items()), layered, equal) if problem.seen else None
         feature = "Phi" if "Phi" in program.notation.values() else "H"
-        formula = whole.subs(numbers)
-        leaves = sorted(formula.atoms(AppliedUndef, KroneckerDelta), key=str)
-        names = {str(a.func) for a in leaves if isinstance(a, AppliedUndef)}
-        if not names <= {feature, "G", *problem.arrays} & {*program.notation.values(), *problem.arrays}:
+        known = {feature, "G", *problem.arrays} & {*program.notation.values(), *problem.arrays}
+        if found is None or not {str(a.func) for a in found[0] if isinstance(a, AppliedUndef)} <= known:
             return None
-        places = [Dummy(f"x{i}") for i in range(len(leaves))]
-        function = lambdify(places, formula.xreplace(dict(zip(leaves, places, strict=True))))
-        return cls(tuple(leaves), function, (t, s, *indices), feature, problem.arrays, equal)
+        return cls(*found, feature, problem.arrays, equal)
 
     def __call__(self, kernels: Mapping[str, Array]) -> Array:
         """K, axes t, s and then samples (and channels), from ``Phi`` and ``G`` of all layers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,6 @@ from derive.program import (
     IndexRange,
     Mean,
     Outer,
-    Population,
     Product,
     Program,
     t,
@@ -89,6 +89,7 @@ class Binder:
     free: dict[Expr, tuple[Symbol, ...]] = field(default_factory=dict)
     known: dict[Bound, float] = field(default_factory=dict)
     spans: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    homes: dict[tuple[str, int | None], tuple[Place, int]] = field(default_factory=dict)
 
     families: dict[str, dict[tuple[int, ...], Env]] = field(default_factory=dict)
 
@@ -130,13 +131,13 @@ class Binder:
         slots = tuple(sorted(self.find(e), key=str))
         if slots == (e,):
             return slots, _same
-        places = [Dummy(f"x{i}", real=True) for i in range(len(slots))]
+        places = tuple(_argument(i) for i in range(len(slots)))
         body = e.xreplace(dict(zip(slots, places, strict=True)))
         left = body.atoms(AppliedUndef, Derivative, Subs)
         if left:
             raise ValueError(f"{min(map(str, left))} in {e}: only activations known to SymPy can be computed")
         body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Eq(a, b)), (0, True)))  # of arrays
-        return slots, lambdify(places, body, modules=["scipy", "numpy"], cse=True)
+        return slots, _function(places, body)
 
     def named(self, e: Expr) -> Expr:
         """Activations replaced by the functions they stand for, derivatives done.
@@ -262,7 +263,7 @@ class Binder:
             key.append(ring(i, *span[j]) if ringed and j < len(span) else i)
         if tuple(key) not in self.domains[name]:
             raise Missing(f"{e} at {tuple(key)} is used, but no definition gives it")
-        place = None if x is None else self.field_place(x, tuple(key))
+        place = None if x is None else self.home(x, tuple(key))[0]
         return Entry((name, tuple(key)), first, place=place)
 
     def span(self, name: str) -> list[tuple[int, int]]:
@@ -272,12 +273,13 @@ class Binder:
             self.spans[name] = [(min(c), max(c)) for c in columns]
         return self.spans[name]
 
-    def field_population(self, x: Field, key: tuple[int, ...]) -> Population:
-        """Where a field's member lives."""
-        return x.population.at(Integer(key[0])) if x.layered else x.population
-
-    def field_place(self, x: Field, key: tuple[int, ...]) -> Place:
-        return self.sizes.place(self.field_population(x, key), {})
+    def home(self, x: Field, key: tuple[int, ...]) -> tuple[Place, int]:
+        """Where a field's member lives, and how many units there are; members of a layer live together."""
+        layer = key[0] if x.layered else None
+        if (x.name, layer) not in self.homes:
+            p = x.population if layer is None else x.population.at(Integer(layer))
+            self.homes[x.name, layer] = self.sizes.place(p, {}), self.sizes.size(p, {})
+        return self.homes[x.name, layer]
 
     def constant(self, name: str, args: tuple[Expr, ...], env: Env) -> Leaf:
         vector = self.program.given_of(name)
@@ -314,6 +316,17 @@ def indices(x: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
 def members(x: GaussianMatrix | GaussianVector, values: Values) -> list[dict[Symbol, int]]:
     """Every member of a family of weights; one without indices for a single one."""
     return list(values.members(indices(x)))
+
+
+@lru_cache(maxsize=100)
+def _argument(i: int) -> Dummy:
+    return Dummy(f"x{i}", real=True)
+
+
+@lru_cache(maxsize=500)
+def _function(places: tuple[Dummy, ...], body: Expr) -> Callable[..., Any]:
+    function: Callable[..., Any] = lambdify(places, body, modules=["scipy", "numpy"], cse=True)
+    return function
 
 
 def _same(x: Any) -> Any:

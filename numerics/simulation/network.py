@@ -156,7 +156,7 @@ def _nodes(binder: Binder, d: Definition) -> list[Node]:
     found: dict[Key, Node] = {}
     for env in binder.values.members(d.ranges):
         key = (d.name, _index(binder, d.lhs, env))
-        size = 0 if x is None else binder.sizes.size(binder.field_population(x, key[1]), {})
+        size = 0 if x is None else binder.home(x, key[1])[1]
         node = Node(key, binder.bind(d.rhs, env), size)
         if key in found and found[key].rhs is not node.rhs:
             raise ValueError(f"{key[0]}{key[1]} is defined twice")

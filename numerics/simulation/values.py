@@ -52,12 +52,11 @@ class Values:
 
     def integer(self, e: Any, env: Env) -> int:
         """The integer that ``e`` is; ``ValueError`` if a symbol has no value or it is not an integer."""
-        e = sympify(e)
         if isinstance(e, Integer):
             return int(e)
         if e in env:
             return env[e]
-        table = {}
+        e, table = sympify(e), {}
         for x in e.free_symbols:
             if x not in env and x.name not in self.numbers:
                 raise ValueError(f"no value for {x}, which {e} needs: give values[{x.name!r}]")

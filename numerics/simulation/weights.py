@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -99,6 +100,16 @@ class Update:
     scale: float
     shape: tuple[int, ...]
 
+    @cached_property
+    def vectors(self) -> tuple[int, int]:
+        """How many there are on each side."""
+        return int(self.pairs[0].max()) + 1, int(self.pairs[1].max()) + 1
+
+    @cached_property
+    def once(self) -> bool:
+        """Does no pair of vectors occur twice?"""
+        return len(set(zip(*map(tuple, self.pairs), strict=True))) == len(self.pairs[0])
+
     def factors(self, state: State) -> Factors:
         """At this step."""
         i, j = self.pairs
@@ -111,7 +122,10 @@ class Update:
             return Factors(left.swapaxes(1, 2) @ total[..., None], ONE)
         right = spread(self.right(state), 2, self.shape[1])
         between = np.zeros((len(c), rows, right.shape[1]))
-        np.add.at(between, cast(Any, (slice(None), i % rows, j % right.shape[1])), c / self.scale)
+        if self.once and (rows, right.shape[1]) == self.vectors:
+            between[:, i, j] = c / self.scale
+        else:
+            np.add.at(between, cast(Any, (slice(None), i % rows, j % right.shape[1])), c / self.scale)
         if rows <= right.shape[1]:
             return Factors(left.swapaxes(1, 2), between @ right)
         return Factors(left.swapaxes(1, 2) @ between, right)

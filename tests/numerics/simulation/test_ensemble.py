@@ -75,7 +75,9 @@ def test_traced_kernels_are_the_traces():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("network", [{"outputs": 2}, {"outputs": 2, "activation": "tanh"}, {"bias": True}])
+@pytest.mark.parametrize(
+    "network", [{"outputs": 2}, {"outputs": 2, "activation": "tanh"}, {"bias": True}, {"branch": 0.5}]
+)
 def test_traces_of_other_networks(network):
     """With channels and samples that gradients depend on; test points are in no trace."""
     shape = (3, 2) if "outputs" in network else (3,)
