@@ -69,8 +69,9 @@ def test_targets_must_fit_the_samples(targets: object) -> None:
 
 def test_the_callers_arrays_stay_their_own() -> None:
     kernel, targets = np.eye(2), np.ones(2)
-    with_kernel(kernel, targets)
+    experiment = with_kernel(kernel, targets)
     kernel[0, 0] = targets[0] = 5.0
+    assert experiment.kernel[0, 0] == experiment.targets[0] == 1.0
 
 
 def test_integers_single_precision_and_a_column_of_targets_are_accepted() -> None:

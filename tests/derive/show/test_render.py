@@ -15,7 +15,7 @@ from derive.show.text import width
 from derive.theory import Theory
 from derive.theory.document import namespace, render
 from tests.derive.once import error_projected, mean_field, mlp
-from tests.derive.show.networks import recurrent_net
+from tests.derive.programs import recurrent, tau
 
 THEORIES = {
     "linear": lambda: mean_field(mlp()),
@@ -28,8 +28,8 @@ THEORIES = {
     "unrolled": lambda: mean_field(mlp(3)).at_depth(3),
     "multistep": lambda: mean_field(mlp(rule="multistep")),
     "projected": lambda: error_projected(mean_field(mlp())),
-    "recurrent": lambda: mean_field(recurrent_net()),
-    "correlated": lambda: mean_field(recurrent_net(Symbol("tau"))),
+    "recurrent": lambda: mean_field(recurrent()),
+    "correlated": lambda: mean_field(recurrent(tau)),
 }
 
 
@@ -126,10 +126,10 @@ def test_tangent_kernel():
 
 def test_recurrent_net_has_neither_layers_nor_samples():
     page = lines("correlated")
-    rate = r"\frac{d}{dt} x(t) &= -x(t) + u(t) + g^{2} \tau \int_0^t ds\, R_{\phi u}(t,s) \phi(x(s))"
+    rate = r"\frac{d}{dt} x(t) &= -x(t) + \eta(t) + g^{2} \tau \int_0^t ds\, R_{\phi \eta}(t,s) \phi(x(s))"
     assert rate in page
-    assert r"\{u\} &\sim \mathcal{GP}(0, g^{2} C_{\phi}(t,s))" in page
-    assert "d/dt x(t) = -x(t) + u(t)\n" in shown("recurrent")
+    assert r"\{\eta\} &\sim \mathcal{GP}(0, g^{2} C_{\phi}(t,s))" in page
+    assert "d/dt x(t) = -x(t) + η(t)\n" in shown("recurrent")
 
 
 def test_text():

@@ -32,8 +32,8 @@ from derive.program import P, alpha, ell, eta, gamma0, mu, s, t
 from derive.theory import Equation, Theory
 from derive.theory.unfold import covariance, stein
 from tests.derive.once import mean_field, mlp
-from tests.derive.theory.programs import g as coupling
-from tests.derive.theory.programs import recurrent, tau, there_and_back, trained_between_sizes
+from tests.derive.programs import g as coupling
+from tests.derive.programs import recurrent, tau, there_and_back, trained_between_sizes
 
 h, g, z, u, r, A, B = (Function(n) for n in ("h", "g", "z", "u", "r", "A", "B"))
 phi, x = Function("phi"), Function("x")

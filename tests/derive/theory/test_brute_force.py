@@ -9,7 +9,7 @@ from sympy import Expr, Rational, Symbol, simplify
 from derive.theory.path_integral import path_integral
 from tests.chance import excess
 from tests.derive.once import mean_field
-from tests.derive.theory.programs import g, rho_a, rho_b, there_and_back
+from tests.derive.programs import g, rho_a, rho_b, there_and_back
 from tests.derive.theory.single_time import SingleTime
 
 

@@ -13,7 +13,7 @@ from derive.theory.applications import read
 from derive.theory.path_integral import path_integral
 from derive.theory.routes import check_routes
 from tests.derive.once import mean_field, mlp
-from tests.derive.theory.programs import phi, recurrent, tau, there_and_back
+from tests.derive.programs import phi, recurrent, tau, there_and_back
 
 
 def causal(theory: Theory) -> dict[str, str]:

@@ -32,7 +32,7 @@ from derive.program import (
 )
 from derive.theory import Theory
 from tests.derive.once import mean_field, mlp
-from tests.derive.theory.programs import excitatory_inhibitory, recurrent, tau, there_and_back
+from tests.derive.programs import excitatory_inhibitory, recurrent, tau, there_and_back
 
 rate = Symbol("eta", positive=True)
 FIRST = ("h", "k", "z", "g", "f", "Delta", "y", "x", "K_x", "phi", "W", "V", "w", "mu", "alpha")

@@ -32,7 +32,7 @@ from derive.theory import Average
 from derive.theory.path_integral import PathIntegral, hatted_correlator, path_integral
 from derive.theory.path_integral.action import Inner, N, Partition, hatted
 from tests.derive.once import mlp
-from tests.derive.theory.programs import g, phi, recurrent, rho_a, tau, there_and_back
+from tests.derive.programs import g, phi, recurrent, rho_a, tau, there_and_back
 
 h, gf, x, A, B, K = (Function(n) for n in ("h", "g", "x", "A", "B", "K_x"))
 chi, xi, chihat, xihat = (Function(n) for n in ("chi", "xi", "chihat", "xihat"))

@@ -10,7 +10,7 @@ from derive.program import s, t
 from derive.theory import Average, Response
 from derive.theory.routes import check_routes
 from tests.derive.once import mean_field
-from tests.derive.theory.programs import decomposed, g, phi, recurrent, tau
+from tests.derive.programs import decomposed, g, phi, recurrent, tau
 
 x, eta, C, R = (Function(n) for n in ("x", "eta", "C_phi", "R_phieta"))
 

@@ -41,7 +41,7 @@ from derive.theory.compare import compare
 from derive.theory.names import symmetric
 from derive.theory.routes import RoutesDisagree, check_routes
 from tests.derive.once import mean_field, mlp
-from tests.derive.theory.programs import (
+from tests.derive.programs import (
     excitatory_inhibitory,
     phi,
     rho_a,

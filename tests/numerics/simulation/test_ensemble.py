@@ -13,6 +13,7 @@ from numerics.simulation import simulate, simulate_program
 from numerics.simulation.experiment import centred
 from numerics.solver import solve
 from tests.chance import excess
+from tests.derive.once import mlp
 
 from .helpers import INPUTS, TARGETS, flow, gd
 
@@ -94,12 +95,14 @@ def test_traces_of_other_networks(network):
     np.testing.assert_allclose(trace.test_f, full.test_f, rtol=1e-12)
 
 
-def test_networks_do_not_depend_on_how_many_are_trained_together(monkeypatch):
-    many = simulate(gd(), width=8, seeds=5, rng=3)
-    monkeypatch.setattr("numerics.simulation.run.TOGETHER", 0)
-    alone = simulate(gd(), width=8, seeds=5, rng=3)
-    for name in many.data_vars:
-        np.testing.assert_allclose(many[name], alone[name], rtol=1e-10, atol=1e-12, err_msg=name)
+def test_networks_do_not_depend_on_how_many_are_trained_together():
+    given = {"width": 8, "steps": 6, "values": {"eta": 0.12, "gamma0": 1.3, "P": 3}, "seed": 3, "each": True}
+    data = {"x": INPUTS, "y": TARGETS}
+    many, few, alone = (simulate_program(mlp(2), seeds=n, data=data, **given).each for n in (5, 2, 1))
+    for name in ("f", "H", "G"):
+        np.testing.assert_allclose(many[name][:2], few[name], rtol=1e-10, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(many[name][:1], alone[name], rtol=1e-10, atol=1e-12, err_msg=name)
+    assert np.abs(many["f"][0] - many["f"][1]).max() > 0.1
 
 
 def test_flow_and_a_kernel_without_inputs():

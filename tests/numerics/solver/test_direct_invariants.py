@@ -70,8 +70,9 @@ def test_covariances_are_positive_and_symmetric(options):
 
 
 @SLOW
-@given(OPTIONS)
+@given(OPTIONS.filter(lambda x: x["depth"] == 2))
 def test_nothing_responds_to_its_future(options):
+    """Of two layers, which answer each other."""
     found = solved(options)
     flags = {q.name: q.causal for q in theory(**options).responses()}
     seen = 0
@@ -81,7 +82,7 @@ def test_nothing_responds_to_its_future(options):
             reach = 0 if flags[name] == "strict" else 1  # the first s that must vanish is t, or t + 1
             for t in range(STEPS):
                 assert not value[..., t, t + reach :].any(), name
-    assert seen == len(theory(**options).responses())
+    assert seen == len(theory(**options).responses()) > 0
 
 
 @SLOW

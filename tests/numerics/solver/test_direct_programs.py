@@ -34,7 +34,7 @@ from derive.theory import OrderParameter, Theory
 from numerics.solver.direct import evaluate
 from tests.chance import excess
 from tests.derive.once import convolution, mean_field, recurrent
-from tests.derive.theory.programs import g, rho_a, rho_b, there_and_back
+from tests.derive.programs import g, leaky, rho_a, rho_b, there_and_back
 from tests.numerics.solver.helpers import TARGETS
 
 RNG = np.random.default_rng(5)
@@ -105,22 +105,11 @@ lam, noise = Symbol("lam"), Symbol("D")
 
 
 def drifting() -> Program:
-    """x <- x + eta (J x - x), with a J that decays, diffuses and learns nothing."""
+    """With a J that decays, diffuses and learns nothing."""
     units = Population("units")
-    x, z = Field("x", units), Field("z", units)
-    start_J = GaussianMatrix("J", units, units)
-    J = TrainedMatrix(start_J, Outer(S.Zero, x(t), x(t)), GradientDescent(eta, decay=lam, diffusion=noise))
-    start = GaussianVector("x_0", units, source="x0")
-    rule = GradientDescent(eta)
-    return Program(
-        name="drifting couplings",
-        rule=rule,
-        fields=(x, z),
-        matrices=(J,),
-        vectors=(TrainedVector(start, Along(S.One, z(t) - x(t)), rule),),
-        definitions=(Definition(x(t), start.symbol), Definition(z(t), start_J @ x(t))),
-        notation={x(t): "C"},
-    )
+    x = Field("x", units)(t)
+    rule = GradientDescent(eta, decay=lam, diffusion=noise)
+    return leaky(TrainedMatrix(GaussianMatrix("J", units, units), Outer(S.Zero, x, x), rule))
 
 
 def entry_covariance(steps: int, decay: float, diffusion: float) -> np.ndarray:
@@ -157,21 +146,10 @@ def test_couplings_that_decay_and_diffuse(method: Any) -> None:
 
 
 def modes() -> Program:
-    """x <- x + eta (J x - lamda x): each unit has its own leak."""
+    """Each unit has its own leak."""
     units = Population("units")
-    x, z, lamda = Field("x", units), Field("z", units), Attribute("lamda", units)
-    J, start = GaussianMatrix("J", units, units), GaussianVector("x_0", units, source="x0")
-    rule, k = GradientDescent(eta), Symbol("k", integer=True, positive=True)
-    return Program(
-        name="units with their own leaks",
-        rule=rule,
-        fields=(x, z),
-        attributes=(lamda,),
-        matrices=(J,),
-        vectors=(TrainedVector(start, Along(S.One, z(t) - lamda(k) * x(t)), rule),),
-        definitions=(Definition(x(t), start.symbol), Definition(z(t), J @ x(t))),
-        notation={x(t): "C"},
-    )
+    lamda, k = Attribute("lamda", units), Symbol("k", integer=True, positive=True)
+    return replace(leaky(GaussianMatrix("J", units, units), lamda(k)), attributes=(lamda,))
 
 
 @pytest.mark.parametrize("method", ["linear", "particles"])

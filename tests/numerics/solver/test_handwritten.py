@@ -6,85 +6,18 @@ from math import comb
 
 import numpy as np
 import pytest
-from sympy import Function, S, Symbol
+from sympy import S
 
-from derive.program import (
-    Along,
-    Definition,
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    GivenVector,
-    GradientDescent,
-    IndexRange,
-    L,
-    Mean,
-    Network,
-    Outer,
-    P,
-    Population,
-    Program,
-    TrainedMatrix,
-    TrainedVector,
-    alpha,
-    ell,
-    eta,
-    gamma0,
-    mu,
-    t,
-)
+from derive.program import GaussianMatrix, P, Population, Program, eta, gamma0
 from numerics.compile import lower
 from numerics.experiment.problem import Problem
 from numerics.solver import solve
 from numerics.solver.march import march
 from tests.derive.once import mean_field, mlp
+from tests.derive.programs import damped_stream, g, leaky, rho, tau, two_layers
 from tests.numerics.solver.helpers import INPUTS, TARGETS, gd, kernel, unprojected
 
 ETA, GAMMA0, STEPS, SAMPLES = 0.15, 1.2, 5, 3
-rho = Symbol("rho", positive=True)
-
-
-def two_layers(feedback_learns: bool) -> Program:
-    """h = W0 x, k = W h, f = <w k>/gamma0, trained with the backward field q = V^T w, V independent of W."""
-    site = Population("units")
-    inputs = Population("input", given=True)
-    rule = GradientDescent(eta)
-    h, k, c, q = (Field(n, site) for n in "hkcq")
-    x = GivenVector("x", inputs, "K_x")
-    f, Delta, y = (Function(n) for n in ("f", "Delta", "y"))
-    W0 = GaussianMatrix("W0", site, inputs, sources=("u", "_"))
-    W = GaussianMatrix("W", site, site, sources=("v", "_v"))
-    V = GaussianMatrix("V", site, site, sources=("_r", "r"))
-    w = GaussianVector("w", site, source="w0")
-    every, past = IndexRange(mu, S.One, P), (IndexRange(alpha, S.One, P),)
-
-    def step(left, right):
-        return Outer(gamma0 * Delta(alpha, t), left, right, past)
-
-    middle = step(c(t), h(alpha, t))
-    return Program(
-        name="feedback network",
-        rule=rule,
-        fields=(h, k, c, q),
-        definitions=(
-            Definition(h(mu, t), W0 @ x(mu), (every,)),
-            Definition(k(mu, t), W @ h(mu, t), (every,)),
-            Definition(f(mu, t), Mean(c(t) * k(mu, t)) / gamma0, (every,)),
-            Definition(Delta(mu, t), y(mu) - f(mu, t), (every,)),
-            Definition(c(t), w.symbol),
-            Definition(q(t), V.T @ c(t)),
-        ),
-        matrices=(
-            TrainedMatrix(W0, step(q(t), x(alpha)), rule),
-            TrainedMatrix(W, middle, rule),
-            TrainedMatrix(V, middle, rule) if feedback_learns else V,
-        ),
-        vectors=(TrainedVector(w, Along(gamma0 * Delta(alpha, t), k(alpha, t), past), rule),),
-        given=(x,),
-        scalars=("f", "Delta"),
-        constants=("y",),
-        scale=gamma0,
-    )
 
 
 def brute_force(width: int, seed: int, feedback_learns: bool) -> np.ndarray:
@@ -150,23 +83,6 @@ def test_the_builders_untied_network_is_the_one_written_by_hand():
     assert np.abs(built.scalars["Delta"] - by_hand).max() < 1e-13
 
 
-def damped_stream() -> Program:
-    """h(ell + 1) = rho h(ell) + W(ell) h(ell): a field stands in the next one's equation times a number."""
-    layer = Population("layer", shared=True)
-    h, every = Field("h", layer, layered=True), IndexRange(ell, S.One, L - 1)
-    x = GivenVector("x", Population("input", given=True), "K_x")
-    W0 = GaussianMatrix("W0", layer.at(1), x.population)
-    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=every)
-    w, f = GaussianVector("w", layer.at(L)), Function("f")(mu, t)
-    forward = {
-        h(1, mu, t): W0 @ x(mu),
-        h(ell + 1, mu, t): rho * h(ell, mu, t) + W(ell) @ h(ell, mu, t),
-        f: Mean(w.symbol * h(L, mu, t)) / gamma0,
-    }
-    network = Network("damped stream", (h,), forward, (W0, W, w), given=(x,), ranges=(every,))
-    return network.train((Function("y")(mu) - f) ** 2 / 2, GradientDescent(eta))
-
-
 def test_kernels_read_after_the_march_are_those_of_the_march():
     """The full correlations, found at output times alone, of fields that hold each other."""
     numbers = {eta: ETA, gamma0: GAMMA0, rho: 0.6}
@@ -188,32 +104,13 @@ def test_kernels_read_after_the_march_are_those_of_the_march():
     assert np.abs(found.Phi[2, -1, -1] - found.Phi[2, 0, 0]).max() > 0.1
 
 
-g, tau = Symbol("g", positive=True), Symbol("tau", real=True)
-
-
-def recurrent(symmetry) -> Program:
-    """x(t+1) = x(t) + eta (J x(t) - x(t)): the memory of a trained vector is that of a leaky unit."""
-    units = Population("units")
-    x, z = Field("x", units), Field("z", units)
-    J = GaussianMatrix("J", units, units, variance=g**2, symmetry=symmetry)
-    start = GaussianVector("x_0", units, source="x0")
-    rule = GradientDescent(eta)
-    return Program(
-        name="linear recurrent network",
-        rule=rule,
-        fields=(x, z),
-        definitions=(Definition(x(t), start.symbol), Definition(z(t), J @ x(t))),
-        matrices=(J,),
-        vectors=(TrainedVector(start, Along(S.One, z(t) - x(t)), rule),),
-        notation={x(t): "C", z(t): "Z"},
-    )
-
-
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_a_linear_recurrent_network(symmetric):
     """x(t) = sum_k binom(t,k) (1-eta)^(t-k) eta^k J^k x(0); <J^k x(0) . J^m x(0)> from the spectrum of J."""
     rate, strength, steps = 0.3, 0.9, 9
-    theory = mean_field(recurrent(tau if symmetric else S.Zero))
+    units = Population("units")
+    J = GaussianMatrix("J", units, units, variance=g**2, symmetry=tau if symmetric else S.Zero)
+    theory = mean_field(leaky(J))
     assert bool(theory.responses()) == symmetric
     m = march(
         lower(theory),

@@ -12,20 +12,31 @@ from derive.program import (
     Field,
     GaussianMatrix,
     GaussianVector,
+    GivenVector,
     GradientDescent,
     GradientFlow,
+    IndexRange,
+    L,
+    Mean,
+    Network,
     Outer,
+    P,
     Population,
     Program,
     TrainedMatrix,
     TrainedVector,
+    alpha,
+    ell,
     eta,
+    gamma0,
+    mu,
     t,
 )
 
 phi = Function("phi")
 g = Symbol("g", positive=True)
 tau = Symbol("tau", real=True)
+rho = Symbol("rho", positive=True)
 rho_a, rho_b = symbols("rho_a rho_b", positive=True)
 
 
@@ -125,3 +136,80 @@ def trained_between_sizes() -> Program:
             Definition(y(t), -y(t) + M.T @ x(t) + bias.symbol, (), evolves=True),
         ),
     )
+
+
+def leaky(J: GaussianMatrix | TrainedMatrix, leak: Expr = S.One) -> Program:
+    """x(t+1) = x(t) + eta (J x(t) - leak x(t)): the memory of a trained vector is that of a leaky unit."""
+    initial = J.initial if isinstance(J, TrainedMatrix) else J
+    x, z = Field("x", initial.rows), Field("z", initial.rows)
+    start = GaussianVector("x_0", initial.rows, source="x0")
+    rule = GradientDescent(eta)
+    return Program(
+        name="leaky linear units",
+        rule=rule,
+        fields=(x, z),
+        definitions=(Definition(x(t), start.symbol), Definition(z(t), initial @ x(t))),
+        matrices=(J,),
+        vectors=(TrainedVector(start, Along(S.One, z(t) - leak * x(t)), rule),),
+        notation={x(t): "C", z(t): "Z"},
+    )
+
+
+def two_layers(feedback_learns: bool) -> Program:
+    """h = W0 x, k = W h, f = <w k>/gamma0, trained with the backward field q = V^T w, V independent of W."""
+    site = Population("units")
+    inputs = Population("input", given=True)
+    rule = GradientDescent(eta)
+    h, k, c, q = (Field(n, site) for n in "hkcq")
+    x = GivenVector("x", inputs, "K_x")
+    f, Delta, y = (Function(n) for n in ("f", "Delta", "y"))
+    W0 = GaussianMatrix("W0", site, inputs, sources=("u", "_"))
+    W = GaussianMatrix("W", site, site, sources=("v", "_v"))
+    V = GaussianMatrix("V", site, site, sources=("_r", "r"))
+    w = GaussianVector("w", site, source="w0")
+    every, past = IndexRange(mu, S.One, P), (IndexRange(alpha, S.One, P),)
+
+    def step(left, right):
+        return Outer(gamma0 * Delta(alpha, t), left, right, past)
+
+    middle = step(c(t), h(alpha, t))
+    return Program(
+        name="feedback network",
+        rule=rule,
+        fields=(h, k, c, q),
+        definitions=(
+            Definition(h(mu, t), W0 @ x(mu), (every,)),
+            Definition(k(mu, t), W @ h(mu, t), (every,)),
+            Definition(f(mu, t), Mean(c(t) * k(mu, t)) / gamma0, (every,)),
+            Definition(Delta(mu, t), y(mu) - f(mu, t), (every,)),
+            Definition(c(t), w.symbol),
+            Definition(q(t), V.T @ c(t)),
+        ),
+        matrices=(
+            TrainedMatrix(W0, step(q(t), x(alpha)), rule),
+            TrainedMatrix(W, middle, rule),
+            TrainedMatrix(V, middle, rule) if feedback_learns else V,
+        ),
+        vectors=(TrainedVector(w, Along(gamma0 * Delta(alpha, t), k(alpha, t), past), rule),),
+        given=(x,),
+        scalars=("f", "Delta"),
+        constants=("y",),
+        scale=gamma0,
+    )
+
+
+def damped_stream() -> Program:
+    """h(ell + 1) = rho h(ell) + W(ell) h(ell): a field stands in the next one's equation times a number."""
+    layer = Population("layer", shared=True)
+    h, every = Field("h", layer, layered=True), IndexRange(ell, S.One, L - 1)
+    x = GivenVector("x", Population("input", given=True), "K_x")
+    W0 = GaussianMatrix("W0", layer.at(1), x.population)
+    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=every)
+    w, f = GaussianVector("w", layer.at(L)), Function("f")(mu, t)
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        h(ell + 1, mu, t): rho * h(ell, mu, t) + W(ell) @ h(ell, mu, t),
+        f: Mean(w.symbol * h(L, mu, t)) / gamma0,
+    }
+    network = Network("damped stream", (h,), forward, (W0, W, w), given=(x,), ranges=(every,))
+    return network.train((Function("y")(mu) - f) ** 2 / 2, GradientDescent(eta))
