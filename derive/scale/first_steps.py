@@ -672,8 +672,8 @@ def smallest_rate(growth: Expr, rate: Symbol) -> float | None:
     >>> smallest_rate((1 - 3 * x) ** 2, x)
     0.6666666666666666
     """
-    found = [x for x in _moves(growth, rate).nroots(n=20, maxsteps=500) if x.is_real and x > 0]
-    return float(min(found)) if found else None
+    found = [x for x in _moves(growth, rate).real_roots() if x > 0]
+    return float(found[0].evalf(20)) if found else None
 
 
 def _moves(growth: Expr, rate: Symbol) -> Poly:

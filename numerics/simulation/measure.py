@@ -94,10 +94,10 @@ class Record:
         """One more time."""
         for i, side in enumerate(self.sides):
             for site, read in side.readers.items():
-                x, rows, count = read(state), side.rows[site], int(np.prod(side.shape, dtype=int))
+                x, rows = read(state), side.rows[site]
                 whole = self.kept.get((i, site))
                 if whole is None:
-                    shape = (self.networks, count, self.times, x.shape[-1])
+                    shape = (self.networks, int(np.prod(side.shape, dtype=int)), self.times, x.shape[-1])
                     whole = np.empty(shape) if isinstance(rows, slice) else np.full(shape, np.nan)
                 elif x.shape[-1] > whole.shape[-1]:  # a constant at first
                     whole = np.repeat(whole, x.shape[-1], axis=-1)

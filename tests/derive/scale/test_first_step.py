@@ -141,6 +141,7 @@ def test_the_critical_rate_leaves_the_loss_where_it_is() -> None:
     critical = step.critical_learning_rate.subs(numbers)
     assert smallest_rate(step.growth_factor.subs(numbers), eta) == pytest.approx(float(critical))
     assert smallest_rate(1 + eta, eta) is None
+    assert smallest_rate(1 + eta * (eta - Rational(10, 3)) ** 3 * (eta - 4), eta) == pytest.approx(10 / 3)
 
 
 @pytest.mark.parametrize(
