@@ -35,6 +35,7 @@ from numerics.cli.common import (
     report,
     say,
 )
+from numerics.cli.files import draw, examples, new, show
 from numerics.cli.limits import limits
 from numerics.cli.sweep import sweep
 from numerics.errors import Interrupted, SpecError
@@ -121,15 +122,7 @@ def solve(
     with naming_the_key(problem), progress("solve") as meter:
         result = registry.solve(problem, kernels=kernels.value, progress=meter, say=say)
     if plot is not None:
-        from matplotlib.figure import Figure
-
-        from numerics.plots import plot_kernels, plot_loss, save_figure
-
-        figure = Figure(figsize=(9.0, 4.0), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        plot_loss(result, ax=left)
-        plot_kernels(result, ax=right)
-        save_figure(figure, plot)
+        draw(result, plot)
     report(result, output, as_json)
     if plot is not None and not as_json:
         typer.echo(f"wrote {plot}")
@@ -273,15 +266,20 @@ def ledger(
     number: Annotated[
         str | None, typer.Argument(help="Of one equation only, such as 104 or '105 text'.")
     ] = None,
+    verdict: Annotated[str | None, typer.Option(help="Of one verdict only, such as wrong.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Run the evidence again; exit 1 if any fails.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the ledger of equations; with --check, in a checkout, run the evidence behind the verdicts."""
-    from derive.ledger import render
+    from derive.ledger import VERDICTS, render
 
-    rows = _chosen(source, number)
+    if verdict is not None and verdict not in VERDICTS:
+        raise SpecError("--verdict", verdict, "is no verdict", ", ".join(VERDICTS))
+    if verdict is not None and check:
+        raise SpecError("--verdict", verdict, "with --check", "a paper and a number with --check")
+    rows = [x for x in _chosen(source, number) if verdict in (None, x.verdict)]
     place = _checkout() if check else None
     words = [x for x in (source, number) if x is not None]
     if as_json:
@@ -352,6 +350,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (derive, solve, simulate, expand, verify, sweep, ledger):
+for command in (derive, solve, simulate, expand, verify, sweep, ledger, new, show, examples):
     app.command()(command)
 app.add_typer(limits, name="limits")
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from numerics.results import provenance
+
+        typer.echo(f"dmft {provenance()['version']}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Derive, expand, solve and verify the mean-field theory of a neural network's training."""

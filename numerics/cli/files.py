@@ -1,0 +1,185 @@
+"""The commands around files: `dmft new` writes an experiment, `show` prints and draws a result, `examples`
+copies those that come with the package.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from numerics.cli.common import (
+    AsJson,
+    PlotOut,
+    check_folder,
+    check_outputs,
+    check_plot,
+    print_json,
+    summary,
+)
+from numerics.errors import SpecError, value_to_toml
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Kind = StrEnum("Kind", {"ISOTROPIC": "isotropic", "POWER_LAW": "power-law", "FIXED": "fixed"})
+"""The kinds of data of an experiment."""
+
+CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
+    "isotropic": {"data": {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.2}},
+    "power-law": {
+        "network": {"width": 256},
+        "data": {"kind": "power-law", "capacity": 1.5, "source": 1.0, "modes": 200},
+    },
+    "fixed": {"data": {"kind": "fixed", "inputs": "x.npy", "targets": "y.npy"}},
+}
+"""Keys with values of their own, by kind of data; all kinds have those below."""
+ALWAYS: dict[str, dict[str, Any]] = {
+    "network": {"depth": 2, "gamma0": 1.0},
+    "training": {"rule": "gd", "learning_rate": 0.05, "steps": 60},
+    "solver": {"seed": 0},
+}
+
+
+def template(kind: str) -> str:
+    """An experiment with a line on every key that goes with this kind of data; those left out are comments.
+
+    >>> print(template("isotropic")[:107])
+    # An experiment of dmft. Keys that are left out, here behind a #, have the value that is shown.
+    <BLANKLINE>
+    [network]
+    """
+    from numerics.experiment.schema import DATA_KEYS, NETWORK_KINDS, RULE_KEYS, SECTIONS
+
+    lines = [
+        "# An experiment of dmft. Keys that are left out, here behind a #, have the value that is shown."
+    ]
+    for name, model in SECTIONS.items():
+        lines += ["", f"[{name}]"]
+        chosen = ALWAYS.get(name, {}) | CHOSEN[kind].get(name, {})
+        for key, field in model.model_fields.items():
+            own = ("kind", *DATA_KEYS[kind]) if name == "data" else None
+            if (own is not None and key not in own) or kind not in NETWORK_KINDS.get(key, (kind,)):
+                continue
+            rules = [f'"{rule}"' for rule, keys in RULE_KEYS.items() if name == "training" and key in keys]
+            words = f"rule = {' or '.join(rules)}: {field.description}" if rules else f"{field.description}"
+            said = textwrap.wrap(words, 100, break_on_hyphens=False)
+            lines += [f"# {x}" for x in said]
+            if key in chosen:
+                lines.append(f"{key} = {value_to_toml(chosen[key])}")
+            else:
+                lines.append(
+                    f"#{key} = {'' if field.default is None else value_to_toml(field.default)}".rstrip()
+                )
+    return "\n".join(lines) + "\n"
+
+
+def new(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to write; it must be new.")],
+    kind: Annotated[Kind, typer.Option(help="Random data of these statistics, or arrays.")] = Kind.ISOTROPIC,
+) -> None:
+    """Write an experiment file with a comment on every key, ready to be solved or to be given arrays."""
+    if file.exists():
+        raise SpecError("FILE", str(file), "is there already", "the name of a new file")
+    check_outputs("", None, None, {"FILE": file})
+    from numerics.results import replacing
+
+    with replacing(file) as beside:
+        beside.write_text(template(kind.value), encoding="utf-8")
+    typer.echo(f"wrote {file}")
+
+
+def show(
+    file: Annotated[Path, typer.Argument(metavar="RESULT.nc", help="A result of dmft.")],
+    plot: PlotOut = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a result: what was run, by which version, and its losses; of a sweep the status of its points."""
+    result = load_result(file)
+    check_plot(plot)
+    check_outputs(str(file), None, None, {"--plot": plot})
+    swept = [str(x) for x in result.get("status", result.time).dims] if "status" in result else []
+    if plot is not None:
+        if swept or "train_loss" not in result or "order" in result.dims:
+            raise SpecError("--plot", str(plot), f"{file} holds no single solution", "a result of dmft solve")
+        draw(result, plot)
+    if as_json:
+        from numerics.results import to_json
+
+        print_json(to_json(result))
+        return
+    typer.echo(str(result.attrs.get("spec", "")).strip())
+    for key, value in result.attrs.items():
+        if key != "spec":
+            typer.echo(f"{key}: {value}")
+    held = ", ".join(f"{name}({', '.join(map(str, x.dims))})" for name, x in result.data_vars.items())
+    typer.echo(f"holds: {held}\n")
+    if swept:
+        table = result.status.to_dataframe()
+        typer.echo(table["status"].to_string())
+    elif "train_loss" in result:
+        typer.echo(summary(result))
+    if plot is not None:
+        typer.echo(f"wrote {plot}")
+
+
+def load_result(file: Path) -> xr.Dataset:
+    """The result in a file; raises SpecError for what is none, or was cut off."""
+    from numerics.experiment.experiment import require_file
+    from numerics.results import load
+
+    accepted = "a NetCDF file that dmft wrote"
+    require_file("RESULT.nc", str(file), file, accepted)
+    try:
+        result = load(file)
+    except Exception as error:  # HDF5 fails in many ways on what it did not write
+        problem = f"cannot be read: {' '.join(str(error).split())[:200]}"
+        raise SpecError("RESULT.nc", str(file), problem, accepted) from None
+    if "spec" not in result.attrs or "time" not in result.coords:
+        raise SpecError("RESULT.nc", str(file), "is no result", accepted)
+    return result
+
+
+def draw(result: xr.Dataset, path: Path) -> None:
+    """The losses and the kernels of a solution over time."""
+    from matplotlib.figure import Figure
+
+    from numerics.plots import plot_kernels, plot_loss, save_figure
+
+    figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    plot_loss(result, ax=left)
+    plot_kernels(result, ax=right)
+    save_figure(figure, path)
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+"""Where the examples stand that come with the package."""
+
+
+def examples(
+    copy: Annotated[
+        Path | None, typer.Option("--copy", metavar="DIR", help="Copy them, with their arrays, to DIR.")
+    ] = None,
+) -> None:
+    """List the experiments that come with the package, or copy them."""
+    check_folder(copy)
+    found = sorted(EXAMPLES.glob("*.toml"))
+    if copy is None:
+        for path in found:
+            first = path.read_text(encoding="utf-8").splitlines()[0]
+            typer.echo(f"{path.name:18} {first.removeprefix('# ')}")
+        return
+    from numerics.results import replacing_folder
+
+    files = [*found, *sorted(EXAMPLES.glob("*.npy"))]
+    there = [x.name for x in files if (copy / x.name).exists()]
+    if there:
+        raise SpecError("--copy", str(copy), f"holds {', '.join(there)} already", "a folder without them")
+    with replacing_folder(copy) as beside:
+        for path in files:
+            (beside / path.name).write_bytes(path.read_bytes())
+    typer.echo(f"wrote {len(files)} files to {copy}; try: dmft verify {copy / found[0].name}")
