@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from sympy import Expr, Function, Lambda, Matrix, Max, Rational, Symbol, eye, simplify, sqrt, symbols
@@ -194,19 +196,19 @@ def test_ridge_regression_has_conditions(program: object, reason: str) -> None:
 @pytest.mark.parametrize(
     ("network", "ridge"),
     [
-        (mlp(2, "relu", weight_decay=lam), 3 * lam),
-        (mlp(2, "relu", "gd", "mean", weight_decay=lam), 3 * lam * P),
-        (mlp(2, "relu", momentum=Rational(2, 5), weight_decay=lam), 3 * lam * Rational(3, 5)),
-        (mlp(L, "relu", relative_widths="a", weight_decay=lam), (L + 1) * lam),
-        (mlp(L, "relu", init_variance="sigma", weight_decay=lam), (L + 1) * lam),
-        (mlp(1, "relu", bias=True, weight_decay=lam), 2 * lam),
-        (convolution(L, "relu", positions=4, receptive=1, weight_decay=lam), (L + 1) * lam),
+        (partial(mlp, 2, "relu", weight_decay=lam), 3 * lam),
+        (partial(mlp, 2, "relu", "gd", "mean", weight_decay=lam), 3 * lam * P),
+        (partial(mlp, 2, "relu", momentum=Rational(2, 5), weight_decay=lam), 3 * lam * Rational(3, 5)),
+        (partial(mlp, L, "relu", relative_widths="a", weight_decay=lam), (L + 1) * lam),
+        (partial(mlp, L, "relu", init_variance="sigma", weight_decay=lam), (L + 1) * lam),
+        (partial(mlp, 1, "relu", bias=True, weight_decay=lam), 2 * lam),
+        (partial(convolution, L, "relu", positions=4, receptive=1, weight_decay=lam), (L + 1) * lam),
     ],
     ids=["steps", "mean loss", "momentum", "widths", "variances", "one layer with biases", "convolution"],
 )
-def test_the_ridge_of_other_rules_and_networks(network: Program, ridge: Expr) -> None:
+def test_the_ridge_of_other_rules_and_networks(network: Callable[[], Program], ridge: Expr) -> None:
     """A weight at rest loses eta lambda W in a step; it gains its update, eta U, or eta U/(1 - m)."""
-    found = representer(mean_field(network))
+    found = representer(mean_field(network()))
     assert simplify(found.ridge - ridge) == 0
     assert found.rate is None
     sides = found.balance.lhs - found.balance.rhs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -98,18 +99,18 @@ def test_what_is_drawn_at_the_start() -> None:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (mlp(2, "tanh"), "Phi"),
-        (mlp(L), "not drawn once"),
-        (mlp(1, "tanh", temperature=Rational(1, 2)), "not drawn once"),
-        (mlp(1, "tanh", "multistep"), "w\\(t, s\\)"),
-        (recurrent(2), "not drawn once"),
-        (isotropic(1), "not drawn once"),
-        (perceptron(), "not drawn once"),
+        (partial(mlp, 2, "tanh"), "Phi"),
+        (partial(mlp, L), "not drawn once"),
+        (partial(mlp, 1, "tanh", temperature=Rational(1, 2)), "not drawn once"),
+        (partial(mlp, 1, "tanh", "multistep"), "w\\(t, s\\)"),
+        (partial(recurrent, 2), "not drawn once"),
+        (partial(isotropic, 1), "not drawn once"),
+        (partial(perceptron), "not drawn once"),
     ],
 )
-def test_memory_is_named(program: Program, reason: str) -> None:
+def test_memory_is_named(program: Callable[[], Program], reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
-        markov(mean_field(program))
+        markov(mean_field(program()))
 
 
 def test_responses_are_named() -> None:

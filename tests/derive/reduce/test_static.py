@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from sympy import Expr, Function, Integral, Rational, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
@@ -94,12 +97,12 @@ def test_linear_networks_are_those_of_the_lazy_limit() -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        mlp(2, "tanh", weight_decay=Rational(1, 2)),
-        mlp(2, "tanh", temperature=Rational(1, 2)),
-        isotropic(2),
-        perceptron(),
+        partial(mlp, 2, "tanh", weight_decay=Rational(1, 2)),
+        partial(mlp, 2, "tanh", temperature=Rational(1, 2)),
+        partial(isotropic, 2),
+        partial(perceptron),
     ],
 )
-def test_what_moves_is_named(program: Program) -> None:
+def test_what_moves_is_named(program: Callable[[], Program]) -> None:
     with pytest.raises(NotApplicable, match="moves at gamma0 = 0"):
-        static(mean_field(program))
+        static(mean_field(program()))

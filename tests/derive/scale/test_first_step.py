@@ -1,15 +1,15 @@
 """The first step in closed form: every depth at once against each depth, and against the solved theory."""
 
 import random
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 
 import mpmath
 import pytest
 from sympy import Expr, Function, Rational, Symbol, lambdify, simplify
 
 from derive.errors import NotApplicable
-from derive.program import L, ell, eta, gamma0
+from derive.program import L, Program, ell, eta, gamma0
 from derive.program.networks.random_data import alpha_B, nu, sigma
 from derive.scale import FirstStep, smallest_rate
 from numerics.experiment import Experiment
@@ -147,16 +147,16 @@ def test_the_critical_rate_leaves_the_loss_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (isotropic(data="population", rule="flow"), "exact steps"),
-        (isotropic(data="population", branch=0.5), "residual"),
-        (isotropic(data="population", outputs=2), "one output"),
-        (structured(), "units that differ"),
-        (isotropic(data="population", center=False, widths=Function("nu")), "from layer to layer"),
+        (partial(isotropic, data="population", rule="flow"), "exact steps"),
+        (partial(isotropic, data="population", branch=0.5), "residual"),
+        (partial(isotropic, data="population", outputs=2), "one output"),
+        (partial(structured), "units that differ"),
+        (partial(isotropic, data="population", center=False, widths=Function("nu")), "from layer to layer"),
     ],
 )
-def test_what_has_no_closed_form_is_refused(program: object, reason: str) -> None:
+def test_what_has_no_closed_form_is_refused(program: Callable[[], Program], reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
-        first_step(mean_field(program))
+        first_step(mean_field(program()))
 
 
 def test_a_theory_without_the_function_is_refused() -> None:

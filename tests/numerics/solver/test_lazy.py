@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -220,13 +221,15 @@ def test_particles_with_every_activation(activation: Any, depth: int) -> None:
 
 
 BETA: dict[Any, Any] = {eta: 0.1, P: 3, Symbol("beta"): 0.7}
-PROGRAMS: dict[str, Program] = {
-    "bias": mlp(2, "tanh", bias=True),
-    "channels": mlp(2, "relu", outputs=2),
-    "residual": mlp(2, "tanh", branch=Symbol("beta"), bias=True),
-    "widths": mlp(2, "erf", relative_widths=[1, Rational(1, 2)], init_variance=[2, 1, Rational(1, 2)]),
-    "momentum": mlp(2, "softplus", momentum=Rational(1, 2)),
-    "mean loss": mlp(2, "sin", loss="mean"),
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    "bias": partial(mlp, 2, "tanh", bias=True),
+    "channels": partial(mlp, 2, "relu", outputs=2),
+    "residual": partial(mlp, 2, "tanh", branch=Symbol("beta"), bias=True),
+    "widths": partial(
+        mlp, 2, "erf", relative_widths=[1, Rational(1, 2)], init_variance=[2, 1, Rational(1, 2)]
+    ),
+    "momentum": partial(mlp, 2, "softplus", momentum=Rational(1, 2)),
+    "mean loss": partial(mlp, 2, "sin", loss="mean"),
 }
 
 
@@ -240,11 +243,11 @@ def test_programs(name: str) -> None:
     data = DATA | ({"y": np.stack([TARGETS[:3], -TARGETS[1:4]], axis=1)} if name == "channels" else {})
     if name == "channels":
         given: dict[str, Any] = {"values": {eta: 0.05, P: 3}, "data": data}
-        ours = solve_lazy(mean_field(PROGRAMS[name]), steps=4, **given)
+        ours = solve_lazy(mean_field(PROGRAMS[name]()), steps=4, **given)
         one = solved(mlp(2, "relu"), steps=4, values={eta: 0.05, P: 3})
         np.testing.assert_allclose(ours.scalars["Delta"][..., 0], one.scalars["Delta"], atol=1e-12)
         return
-    against_particles(PROGRAMS[name], values=BETA)
+    against_particles(PROGRAMS[name](), values=BETA)
 
 
 @pytest.mark.slow

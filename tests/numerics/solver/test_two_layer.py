@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -168,12 +169,12 @@ def test_particles(activation: str) -> None:
 
 QUICK = ("feedback alignment", "weight decay")
 PROGRAMS: dict[str, Any] = {
-    "bias and channels": mlp(1, "tanh", bias=True, outputs=2),
-    "momentum": mlp(1, "tanh", momentum=Rational(1, 2)),
-    "weight decay": mlp(1, "tanh", weight_decay=Rational(1, 2)),
-    "both": mlp(1, "tanh", weight_decay=Rational(1, 2), momentum=Rational(1, 3)),
-    "feedback alignment": feedback_alignment(1, "tanh"),
-    "widths and variances": mlp(1, "tanh", relative_widths=[Rational(1, 2)], init_variance=[2, 1]),
+    "bias and channels": partial(mlp, 1, "tanh", bias=True, outputs=2),
+    "momentum": partial(mlp, 1, "tanh", momentum=Rational(1, 2)),
+    "weight decay": partial(mlp, 1, "tanh", weight_decay=Rational(1, 2)),
+    "both": partial(mlp, 1, "tanh", weight_decay=Rational(1, 2), momentum=Rational(1, 3)),
+    "feedback alignment": partial(feedback_alignment, 1, "tanh"),
+    "widths and variances": partial(mlp, 1, "tanh", relative_widths=[Rational(1, 2)], init_variance=[2, 1]),
 }
 
 
@@ -183,7 +184,7 @@ PROGRAMS: dict[str, Any] = {
 def test_programs(name: str) -> None:
     data = DATA | ({"y": np.stack([TARGETS[:2], -TARGETS[1:3]], axis=1)} if "channels" in name else {})
     given: dict[str, Any] = {"steps": 4, "values": VALUES, "data": data}
-    theory = mean_field(PROGRAMS[name])
+    theory = mean_field(PROGRAMS[name]())
     ours = solve_two_layer(theory, accuracy=1e-3, most=2**14, **given)
     particles = solve_particles(theory, samples=512, replicas=16, seed=1, **given)
     z = distances(particles, ours)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from sympy import Add, Expr, Function, Lambda, S, Sum, Symbol, Wild, erf, exp, sqrt, tanh
 
@@ -13,7 +16,7 @@ from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.depth import AtFixedPoint, p, q
 from derive.expansion.nonlinear.depth import x as slope
 from derive.expansion.nonlinear.trees import Fields, Piece, Tensor, oriented
-from derive.program import L, P, alpha, ell, mu, s, t
+from derive.program import L, P, Program, alpha, ell, mu, s, t
 from tests.derive.once import expand_linear, mean_field, mlp
 
 phi = Function("phi")
@@ -149,17 +152,17 @@ def test_a_known_phi_is_put_in() -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        mlp(L, phi, weight_decay=Symbol("lam")),
-        mlp(L, phi, bias=True),
-        mlp(L, phi, branch=Symbol("beta")),
-        mlp(3, phi),
-        mlp(L, "linear"),
+        partial(mlp, L, phi, weight_decay=Symbol("lam")),
+        partial(mlp, L, phi, bias=True),
+        partial(mlp, L, phi, branch=Symbol("beta")),
+        partial(mlp, 3, phi),
+        partial(mlp, L, "linear"),
     ],
     ids=["decay", "bias", "residual", "integer depth", "linear"],
 )
-def test_other_theories_are_refused(program: object) -> None:
+def test_other_theories_are_refused(program: Callable[[], Program]) -> None:
     with pytest.raises(NotApplicable):
-        expand_nonlinear(mean_field(program), 0)  # type: ignore[arg-type]
+        expand_nonlinear(mean_field(program()), 0)
 
 
 def test_kinks_are_refused_beyond_order_zero() -> None:
