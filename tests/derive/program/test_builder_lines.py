@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from sympy import Function
@@ -83,22 +84,25 @@ def _name(x: object) -> str:
     return str(getattr(x, "name", x))
 
 
-PROGRAMS = {"linear": mlp(), "nonlinear": mlp(L, phi), "untied": mlp(L, phi, tied=False)}
-CASES = [(k, name, make) for k, p in PROGRAMS.items() for name, make in lines(p)]
+PROGRAMS = {"tied": partial(mlp, L, phi), "untied": partial(mlp, L, phi, tied=False)}
+CASES = [(k, name, make) for k, p in PROGRAMS.items() for name, make in lines(p())]
+CASES = [(k, name, make) for k, name, make in CASES if k == "tied" or name.endswith(" V") or " z(" in name]
+"""Of untied networks the lines that are not those of tied ones."""
 
 
 @pytest.fixture(scope="module")
 def theories() -> dict[str, Theory]:
-    return {k: mean_field(p) for k, p in PROGRAMS.items()}
+    return {k: mean_field(p()) for k, p in PROGRAMS.items()}
 
 
-@pytest.mark.parametrize(
-    ("which", "make"), [(k, m) for k, _, m in CASES], ids=[f"{k}: {n}" for k, n, _ in CASES]
-)
-def test_every_line_counts(which: str, make: Callable[[], Program], theories: dict[str, Theory]) -> None:
+@pytest.mark.parametrize(("which", "name", "make"), CASES, ids=[f"{k}: {n}" for k, n, _ in CASES])
+def test_every_line_counts(
+    which: str, name: str, make: Callable[[], Program], theories: dict[str, Theory]
+) -> None:
     try:
         theory = mean_field(make())
     except ProgramError:
+        assert name.startswith("without ")
         return
     assert compare(theory, theories[which])
 
