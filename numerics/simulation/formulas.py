@@ -61,6 +61,7 @@ from .rows import (
     Timed,
     Total,
     common_place,
+    itself,
 )
 from .values import Env, Sizes, Tables, Values, ring
 
@@ -130,7 +131,7 @@ class Binder:
         e = self.named(e)
         slots = tuple(sorted(self.find(e), key=str))
         if slots == (e,):
-            return slots, _same
+            return slots, itself
         places = tuple(_argument(i) for i in range(len(slots)))
         body = e.xreplace(dict(zip(slots, places, strict=True)))
         left = body.atoms(AppliedUndef, Derivative, Subs)
@@ -327,10 +328,6 @@ def _argument(i: int) -> Dummy:
 def _function(places: tuple[Dummy, ...], body: Expr) -> Callable[..., Any]:
     function: Callable[..., Any] = lambdify(places, body, modules=["scipy", "numpy"], cse=True)
     return function
-
-
-def _same(x: Any) -> Any:
-    return x
 
 
 Ranges = tuple[IndexRange, ...]

@@ -166,6 +166,11 @@ class State:
 Reader = Callable[[State], Array]
 
 
+def itself(x: Any) -> Any:
+    """The function of a formula that is a single leaf."""
+    return x
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where the entries of fields and numbers stand: the block and the row of each."""
@@ -221,7 +226,7 @@ class Reading:
         if all(isinstance(x, Known) for b in bounds for x in b.leaves):
             constant = value(State({}))
             return lambda state: constant
-        return value
+        return columns[0] if function is itself else value
 
     def leaves(self, leaves: Sequence[Any]) -> Reader:
         """The values of leaves that stand in the same place of formulas."""

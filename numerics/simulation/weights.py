@@ -38,8 +38,9 @@ from .formulas import Binder, members
 from .network import Network, Task
 from .rows import Applied, Array, Bound, Entry, Key, Reader, Reading, State, common_place, spread
 
-SMALL = 4096
-"""Entries of a matrix below which networks are updated together rather than one by one."""
+SMALL, TINY = 4096, 256
+"""Entries of a matrix below which networks are updated together rather than one by one; the second where the
+update is one outer product."""
 
 BAND = 8
 """Rows of a matrix that are turned from row by row to column by column at once."""
@@ -169,7 +170,7 @@ def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) 
     """``w <- beta w + alpha left right`` in place, network by network: matrices are column by column."""
     n = len(w)
     beta, alpha = np.zeros(n) + beta, np.zeros(n) + alpha
-    if w.ndim == 2 or w[0].size < SMALL:
+    if w.ndim == 2 or w[0].size < (SMALL if u.right.shape[1] > 1 else TINY):
         change = u.right.swapaxes(1, 2) @ (alpha[:, None, None] * u.left).swapaxes(1, 2)
         if np.any(beta != 1):
             w *= by_network(beta, w)
@@ -211,6 +212,8 @@ def trainings(binder: Binder, reading: Reading, every: Sequence[Law]) -> list[Tr
             names = ", ".join(r.__name__ for r in RULES)
             raise ValueError(f"{w.name} is trained by {w.rule!r}: only {names} can be simulated")
         numbers_of = [x for x in ("rate", "decay", "diffusion", "momentum") if hasattr(w.rule, x)]
+        if getattr(w.rule, "diffusion", 0) == 0:
+            numbers_of = [x for x in numbers_of if x != "diffusion"]
         for env in members(w.initial, binder.values):
             law = by_key[w.name, tuple(env.values())]
             numbers = {x: reading.read([binder.bind(sympify(getattr(w.rule, x)), env)]) for x in numbers_of}
@@ -251,10 +254,12 @@ def move(every: Sequence[Training], state: State, dt: float, rngs: Sequence[np.r
         q = state.velocities.get(key)
         if isinstance(rule, GradientDescent):
             accumulate(w, 1 - n["decay"], n["rate"], u)
-            x.disturb(state, n["diffusion"], rngs)
+            if "diffusion" in n:
+                x.disturb(state, n["diffusion"], rngs)
         elif isinstance(rule, GradientFlow):
             accumulate(w, 1 - dt * n["decay"], dt * n["rate"], u)
-            x.disturb(state, n["diffusion"] * dt, rngs)
+            if "diffusion" in n:
+                x.disturb(state, n["diffusion"] * dt, rngs)
         elif isinstance(rule, Momentum):
             q = state.velocities.setdefault(key, np.zeros_like(w))
             accumulate(q, n["momentum"], 1.0, u)
