@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from tests.planted import planted
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+TABLES = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, BUILD = TABLES["project"], TABLES["build-system"]
 PINS = (ROOT / ".ci" / "constraints.txt").read_text()
 
 
@@ -23,12 +26,30 @@ def name_of(requirement: str) -> str:
 
 def test_every_dependency_is_pinned_and_nothing_else_pins() -> None:
     pins = [line for line in PINS.splitlines() if line and not line.startswith("#")]
-    assert all(re.fullmatch(r"[\w.-]+==[\w.+!-]+", line) for line in pins)
+    assert all(re.fullmatch(r"[\w.-]+==[\w.+!-]+ # sha256:[0-9a-f]{64}", line) for line in pins)
     pinned = {name_of(line) for line in pins}
     extras = PROJECT["optional-dependencies"].values()
-    wanted = [*PROJECT["dependencies"], *(each for extra in extras for each in extra)]
+    wanted = [*PROJECT["dependencies"], *(each for extra in extras for each in extra), *BUILD["requires"]]
     assert {name_of(each) for each in wanted} <= pinned
     assert not any("==" in each for each in wanted)
+
+
+@pytest.mark.slow
+def test_an_older_build_leaves_nothing_in_a_new_one(tmp_path: Path) -> None:
+    """A module that is no more, in the build/ of an earlier install, is in no wheel; all others are."""
+    packages = [x for x in ("derive", "numerics") for x in (ROOT / x).rglob("*.*") if x.suffix != ".pyc"]
+    for x in (*packages, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE"))):
+        place = tmp_path / "source" / x.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(x.read_bytes())
+    stale = tmp_path / "source" / "build" / "lib" / "derive" / "removed.py"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    words = ["wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(tmp_path / "source")]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = {x for x in ZipFile(wheel).namelist() if ".dist-info/" not in x and not x.endswith("/")}
+    assert inside == {str(x.relative_to(ROOT)) for x in packages}
 
 
 def test_one_version_everywhere() -> None:
