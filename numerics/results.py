@@ -48,12 +48,12 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise FileExistsError(errno.EEXIST, "is no regular file", str(path))
     beside = _beside(path)
     try:
-        yield beside
-        with beside.open("rb") as written:
-            os.fsync(written.fileno())
-        if path.exists():
-            shutil.copymode(path, beside)
-        os.replace(beside, path)
+        with _naming(path, beside):
+            yield beside
+            _sync(beside)
+            if path.exists():
+                shutil.copymode(path, beside)
+            os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -64,15 +64,36 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
     path = Path(path).resolve()
     beside = _beside(path.with_suffix(""))
     try:
-        beside.mkdir()
-        yield beside
-        if path.exists():
+        with _naming(path, beside):
+            beside.mkdir()
+            yield beside
             for file in beside.iterdir():
-                os.replace(file, path / file.name)
-        else:
-            os.rename(beside, path)
+                _sync(file)
+            if not path.exists():
+                with suppress(OSError):  # another run has made it now
+                    os.rename(beside, path)
+            if beside.exists():
+                for file in beside.iterdir():
+                    os.replace(file, path / file.name)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextmanager
+def _naming(path: Path, beside: Path) -> Iterator[None]:
+    """Failures name ``path``, which was asked for, and not what is ``beside`` it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or str(error.filename).startswith(str(beside)):
+            error.filename = str(path)
+        raise
+
+
+def _sync(path: Path) -> None:
+    """Waits until it is on the disk."""
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
 
 
 def _beside(path: Path) -> Path:

@@ -88,6 +88,6 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        status = _fail(f"output: {error.strerror}", BAD_INPUT)
+        status = status or _fail(f"output: {error.strerror}", BAD_INPUT)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains of it once more
     sys.exit(status)

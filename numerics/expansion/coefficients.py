@@ -198,7 +198,7 @@ class Setting:
             f[step] = rest[step] + feedback @ (weight[step, :step] @ error[:step])
             error[step] = slope[step] * f[step] + known[step] if lower else law.order([f[step]])
             if not np.all(np.abs(error[step]) < bound):
-                raise Diverged(f"Delta at order {len(lower)} diverged at step {step}")
+                raise Diverged(f"Delta at order {len(lower)} diverged at step {step}", start=not step)
         return error, f
 
 

@@ -149,6 +149,9 @@ class _Checked:
         if y.ndim not in (1, 2) or y.size == 0:
             raise self.refused(key, f"has shape {y.shape}", _shape(count, self.outputs))
         _check_columns(y, self.outputs, self.names.get(key), f"data.{key}")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(np.vdot(y, y)):
+                raise self.refused(key, "has squares that overflow", "targets of order one")
         if len(y) != there:
             problem = f"is for {len(y)} {what}, but data.{source} has {there} {what}"
             raise self.refused(key, problem, _shape(there, self.outputs))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
@@ -413,6 +414,12 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
             '"sgd"',
         )
         for key in ("batch", "batch_ratio")
+    ),
+    (
+        "data.noise",
+        lambda x: x.data is not None and (x.data.noise or 0.0) * (x.data.noise or 0.0) == inf,
+        "has a square that overflows",
+        "noise of order one",
     ),
     (
         "training.objective",

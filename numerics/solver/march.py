@@ -428,12 +428,12 @@ class _Sweep:
     def check(self, step: int) -> None:
         for name, a in self.scalars.items():
             if not np.all(np.abs(a[step]) < self.largest):  # no loss is beyond the bound of results before
-                raise Diverged(f"{name} diverged at step {step}")
+                raise Diverged(f"{name} diverged at step {step}", start=not step)
         for x in self.watched:
             q = self.table.tensors[x]
             value = self.sums[x][step, step] if x in self.sums else self.now[q.first, q.second]
             if not np.all(np.abs(value) < self.bound):
-                raise Diverged(f"{x[0]} diverged at step {step}")
+                raise Diverged(f"{x[0]} diverged at step {step}", start=not step)
 
     # -- the operations of a step ----------------------------------------------------------------------
 

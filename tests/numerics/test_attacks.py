@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -176,7 +175,6 @@ def test_an_activation_with_a_number_in_front_is_linear(depth: int) -> None:
 # -- one gate: no number that is not finite, and no loss that ran away --------------------------------------
 
 SIMULATE = "simulate spec.toml --width 16 --seeds 2 --json"
-HUGE = {"y": [1e160, -1e160]}
 RUNAWAY = {
     "decay at a large rate": (
         changed(TANH, training={"learning_rate": 5.0, "steps": 20, "weight_decay": 1.0}),
@@ -200,13 +198,10 @@ RUNAWAY = {
         changed(TANH, network={"gamma0": 1e-200}),
         ("simulate",),
         {},
-        "before any step",
+        "^(?!.*rate).* before any step",
     ),
-    "targets that overflow": (TANH, ("solve", "simulate", "expand", "verify"), HUGE, "not finite|diverged"),
-    "the same, linear": (LINEAR, ("solve", "simulate", "expand", "verify"), HUGE, "not finite|diverged"),
-    "noise that overflows": (changed(ISOTROPIC, data={"noise": 1e160}), ("solve", "simulate"), {}, "at step"),
-    "noise that overflows in a closed form": (
-        changed(ISOTROPIC, network={"depth": 1}, data={"noise": 1e160}, training={"weight_decay": 0.1}),
+    "rate that overflows in a closed form": (
+        changed(ISOTROPIC, network={"depth": 1}, training={"learning_rate": 1e200, "weight_decay": 0.1}),
         ("limits",),
         {},
         "growth_factor is not finite",
@@ -251,6 +246,20 @@ def test_what_runs_away_is_no_result(case: str, command: str, capsys: pytest.Cap
     err = capsys.readouterr().err
     assert (status, err.count("\n")) == (3, 1)
     assert re.search(told, err)
+
+
+@pytest.mark.parametrize("tables", [LINEAR, TANH, changed(ISOTROPIC, data={"noise": 1e160})])
+@pytest.mark.parametrize(
+    "words", ["solve spec.toml", SIMULATE, "expand spec.toml --order 2", "verify spec.toml"]
+)
+def test_data_whose_squares_overflow_are_refused(
+    tables: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("spec.toml").write_text(written(tables))
+    np.save("y.npy", [1e160, -1e160])
+    status, _, said = answer(words, capsys)
+    assert status == 2
+    assert re.search(r"data\.(targets = \"y.npy\"|noise = 1e\+160): has (squares that|a square that)", said)
 
 
 @pytest.mark.parametrize(
@@ -336,13 +345,12 @@ class Ended:
 def stream(number: int, encoding: str) -> Any:
     """As Python opens it, None if it is closed."""
     with suppress(OSError):
-        return open(number, "w", encoding=encoding)
+        return open(number, "w", encoding=encoding, closefd=False)
     return None
 
 
 def process(words: str, before: Callable[[], object] = lambda: None, encoding: str = "utf-8") -> Ended:
     """The command in a process of its own, forked from this one, so that nothing is imported again."""
-    Path("spec.toml").write_text(written(LINEAR))
     with TemporaryFile("w+", encoding=encoding) as out, TemporaryFile("w+", encoding=encoding) as err:
         child = os.fork()
         if not child:
@@ -369,6 +377,7 @@ def process(words: str, before: Callable[[], object] = lambda: None, encoding: s
 
 
 def test_letters_that_a_terminal_has_not_are_spelled_out() -> None:
+    Path("spec.toml").write_text(written(LINEAR))
     found = process("derive spec.toml", encoding="latin-1")
     assert (found.status, found.err) == (0, "")
     assert "\\u03b7" in found.out
@@ -380,11 +389,13 @@ def test_a_closed_pipe_ends_quietly() -> None:
         os.close(read)
         os.dup2(write, 1)
 
+    Path("spec.toml").write_text(written(LINEAR))
     assert process("derive spec.toml", close) == Ended(128 + signal.SIGPIPE, "", "")
 
 
 def test_closed_streams_are_no_failure() -> None:
     assert process("solve nowhere.toml", lambda: os.close(2)) == Ended(2, "", "")
+    Path("spec.toml").write_text(written(LINEAR))
     assert process("solve spec.toml", lambda: os.close(1)) == Ended(0, "", "")
 
 
@@ -400,28 +411,3 @@ def test_an_interrupt_while_modules_load_is_one() -> None:
     command = [sys.executable, "-c", early, "solve", "spec.toml"]
     found = subprocess.run(command, capture_output=True, env=env, check=False)
     assert (found.returncode, found.stderr) == (130, b"dmft: interrupted\n")
-
-
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_a_signal_leaves_no_half_of_a_file(ending: signal.Signals) -> None:
-    def ended() -> None:
-        setattr(os, "fsync", lambda _: os.kill(os.getpid(), ending))  # noqa: B010 - half of it is written
-
-    Path("out.nc").write_bytes(b"an older result")
-    found = process("solve spec.toml -o out.nc", ended)
-    assert found.status == (-ending if ending == signal.SIGKILL else 128 + ending)
-    visible = {x.name for x in Path().iterdir() if not x.name.startswith(".dmft-")}
-    assert visible == {"k.npy", "y.npy", "spec.toml", "out.nc"}
-    assert Path("out.nc").read_bytes() == b"an older result"
-
-
-@pytest.mark.parametrize(
-    "words", ["solve spec.toml -o out.nc", "simulate spec.toml --width 8 --seeds 2 -o out.nc"]
-)
-def test_a_full_disk_is_a_message_and_leaves_what_was_there(words: str) -> None:
-    Path("out.nc").write_bytes(b"an older result")
-    found = process(words, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
-    assert found.status == 2
-    assert "too large" in found.err
-    assert {x.name for x in Path().iterdir()} == {"k.npy", "y.npy", "spec.toml", "out.nc"}
-    assert Path("out.nc").read_bytes() == b"an older result"
