@@ -38,7 +38,7 @@ from numerics.cli.common import (
 from numerics.cli.files import draw, examples, new, show
 from numerics.cli.limits import limits
 from numerics.cli.sweep import sweep
-from numerics.errors import Interrupted, SpecError
+from numerics.errors import Interrupted, NotConverged, SpecError
 from numerics.experiment.schema import Solver
 
 if TYPE_CHECKING:
@@ -126,6 +126,11 @@ def solve(
     report(result, output, as_json)
     if plot is not None and not as_json:
         typer.echo(f"wrote {plot}")
+    if result.attrs["status"] != "ok":  # there to be looked at, but no answer
+        raise NotConverged(
+            f"the status is {result.attrs['status']!r}: more solver.samples, or solver.accuracy in place of "
+            "solver.samples, would do"
+        )
 
 
 # -- dmft simulate ----------------------------------------------------------------------------------------

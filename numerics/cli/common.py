@@ -311,6 +311,8 @@ def summary(result: xr.Dataset, rows: int = 9) -> str:
         bias = f"bias {said['bias']:.1e} (at most {said['bias_estimate']:.1e})"
         paths = f"{said['replicas']} replicas of {said['samples']} paths"
         status.append(f"standard error {said['accuracy']:.1e}, {bias} of the largest value; {paths}")
+    if "unknown_errors" in result.attrs:
+        status.append(f"errors that are not known: {result.attrs['unknown_errors']}")
     if "powers_of" in result.attrs:
         orders = {str(k): v.attrs["known_to_order"] for k, v in result.data_vars.items()}
         known = ", ".join(f"{name} {n}" for name, n in orders.items() if not name.endswith("_stderr"))

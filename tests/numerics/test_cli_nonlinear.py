@@ -154,6 +154,20 @@ def test_no_result_ends_with_3(spec: Path, capsys: pytest.CaptureFixture[str], n
     assert there() == OWN
 
 
+def test_what_is_not_converged_is_shown_and_ends_with_3(
+    spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At a rate of 5 the replicas are apart; they are there to be looked at."""
+    text = SPEC.replace("learning_rate = 0.5\nsteps = 3", "learning_rate = 5\nsteps = 10")
+    spec.write_text(text.replace("depth = 2", "depth = 2\ngamma0 = 4.0"))
+    assert run(["solve", "spec.toml", "-o", "out.nc"]) == 3
+    out, err = capsys.readouterr()
+    assert out.startswith("status: not converged\n")
+    assert "errors that are not known: kernels: 64 paths" in out
+    assert err.startswith("dmft: NotConverged: the status is 'not converged': ")
+    assert load("out.nc").attrs["status"] == "not converged"
+
+
 @pytest.mark.slow
 def test_an_interrupt_in_the_middle_ends_with_130_and_writes_nothing(spec: Path) -> None:
     """Control-C, once the first replicas have been marched."""

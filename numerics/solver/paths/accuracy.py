@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from numerics.errors import Diverged, NotConverged
 from numerics.solver.grid import Grid, flow_grid
@@ -46,9 +47,10 @@ collects them, and gives what is watched of it.  The same number means the same 
 class Reached(Generic[C]):
     """Solutions of ``replicas`` replicas of ``samples`` paths and what they miss.
 
-    ``error`` is the largest standard error of what was watched, ``bias`` the root mean square of its bias as
-    far as it exceeds its own noise and ``bias_bound`` with it, each relative to the largest value of its
-    quantity; ``power`` says that the error fell as ``samples**-power``, where several sizes were tried.
+    ``error`` is the largest standard error of what was watched, ``bias`` the root mean square of its bias
+    where noise alone would leave as much in less than one of twenty cases, and ``bias_bound`` with its noise,
+    each relative to the largest value of its quantity; ``power`` says that the error fell as
+    ``samples**-power``, where several sizes were tried.
     """
 
     samples: int
@@ -78,12 +80,12 @@ class Level(Generic[C]):
         spread = spread_of(self.watched)
         return list(spread.stderr().values()), [scale_of(x) for x in spread.mean().values()]
 
-    def bias(self, coarse: Level[C]) -> tuple[float, float]:
+    def bias(self, coarse: Level[C], sure: float = 0.0) -> tuple[float, float]:
         """What a bias of order 1/samples leaves here, from the difference to fewer samples.
 
-        Beyond noise, and at most.
+        Beyond noise, and at most; see :func:`apart`.
         """
-        beyond, whole = apart(self.watched, coarse.watched)
+        beyond, whole = apart(self.watched, coarse.watched, sure)
         gain = self.samples / coarse.samples - 1
         return beyond / gain, whole / gain
 
@@ -106,22 +108,29 @@ def rms(x: Array) -> float:
     return float(np.sqrt(np.mean(x**2)))
 
 
-def apart(first: Sequence[Watched], second: Sequence[Watched]) -> tuple[float, float]:
+def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0) -> tuple[float, float]:
     """How far two solutions from the same seeds are apart, beyond what noise leaves between them, and in all.
 
     The root of the mean square difference of a quantity (for the first number less the square of its
-    standard error), relative to the quantity's scale; the largest such numbers.
+    standard error), relative to the quantity's scale; the largest such numbers.  With ``sure``, a
+    probability, what noise alone leaves as often as that counts as noise (Student's t).
 
     >>> noisy, other = [{"x": np.array([1.0, 2.0])}, {"x": np.array([1.2, 1.8])}], [{"x": np.ones(2)}] * 2
     >>> [round(x, 3) for x in apart(noisy, other)], apart(noisy, noisy)
     ([0.333, 0.337], (0.0, 0.0))
+    >>> apart(noisy, other, 0.95)[0]
+    0.0
     """
     gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
     scales, errors = spread_of(first).mean(), gaps.stderr()
-    beyond = {k: float(np.sqrt(max(rms(x) ** 2 - rms(errors[k]) ** 2, 0.0))) for k, x in gaps.mean().items()}
+    least = max(1.0, stdtrit(min(len(first), len(second)) - 1, (1 + sure) / 2))
+    found = [(rms(x), rms(errors[k]), scale_of(scales[k])) for k, x in gaps.mean().items()]
     return (
-        max(x / scale_of(scales[k]) for k, x in beyond.items()),
-        max(rms(x) / scale_of(scales[k]) for k, x in gaps.mean().items()),
+        max(
+            float(np.sqrt(gap**2 - noise**2)) / scale if gap > least * noise else 0.0
+            for gap, noise, scale in found
+        ),
+        max(gap / scale for gap, _, scale in found),
     )
 
 
@@ -158,7 +167,8 @@ def reach(
                 f"of {bias:.1e} is left; more of them (solver.samples) would do"
             )
         _more_replicas(attempt, level, accuracy)
-    return Reached(samples, len(level.watched), level.solutions, level.error, bias, bound, _power(errors))
+    seen, _ = level.bias(before, sure=0.95)
+    return Reached(samples, len(level.watched), level.solutions, level.error, seen, bound, _power(errors))
 
 
 def _extend(attempt: Attempt[C], level: Level[C], replicas: int) -> None:

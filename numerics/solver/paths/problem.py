@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
-from numerics.results import STDERR, ran_away
+from numerics.results import LOSSES, STDERR, ran_away
 from numerics.solver.grid import Grid, is_noisy, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
@@ -32,7 +32,7 @@ from numerics.solver.paths.accuracy import (
 from numerics.solver.paths.gaussian import NotPositive
 from numerics.solver.paths.march import March
 from numerics.solver.paths.solve import LEAST, Prepared
-from numerics.stats import Spread
+from numerics.stats import Spread, jackknife
 from numerics.tensors import Node
 
 Array = NDArray[np.float64]
@@ -56,6 +56,10 @@ GRIDS = 4.5
 
 POOR = 0.1
 """The standard error or bias, relative to the largest value, beyond which a result is not converged."""
+
+TOLD_APART = 16
+"""Paths for each entry of a source, times its indices, from which the errors of kernels are known, measured
+(docs/theory/nonlinear.md)."""
 
 LOST = (
     "the covariance of the paths has lost its accuracy ({}); smaller steps, or more solver.samples, would do"
@@ -85,7 +89,8 @@ def solve_paths(
     ``kernels`` is ``full``, ``trace`` or ``none``.  ``solver.samples`` is taken as it is; without it, samples
     and replicas are chosen for ``solver.accuracy``.
 
-    The status is not ok where the standard error or the bias is more than POOR.
+    The status is not ok where the standard error or the bias is more than POOR; where replicas say nothing
+    of the errors of kernels, ``unknown_errors`` says why (:func:`unknown`).
 
     Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for what no
     memory holds, :class:`~numerics.errors.Diverged` with the step, and
@@ -107,7 +112,7 @@ def _solved(
     solver = problem.solver
     notes: dict[str, Any] = {}
     grid: Grid | None = None
-    begun: Level[Spread] | None = None
+    begun: Level[Replicas] | None = None
     first = 0
     if problem.flow:
         first = more * _first(problem, prepared_for(problem))
@@ -121,9 +126,8 @@ def _solved(
     attempt = _Attempt(problem, prepared, kernels, grid, progress)
     given = solver.samples is not None
     accuracy = solver.accuracy or (None if given else ACCURACY)
-    reached = reach(attempt, Spread, accuracy, first, first if given else _most(prepared, first), begun)
-    found = reached.solutions
-    values = found.mean() | {name + STDERR: x for name, x in found.stderr().items()}
+    reached = reach(attempt, Replicas, accuracy, first, first if given else _most(prepared, first), begun)
+    values = reached.solutions.averaged(problem)
     methods = sorted(set(prepared.methods.values()))
     cut = max(attempt.cut, default=0.0)
     if accuracy is not None and cut > accuracy:
@@ -133,6 +137,7 @@ def _solved(
     bias = reached.bias + cut + float(notes.get("grid_error", 0.0))
     return values, notes | {
         "status": "ok" if max(reached.error, bias) <= POOR else "not converged",
+        "unknown_errors": unknown(values, prepared.most, reached.samples),
         "samples": reached.samples,
         "replicas": reached.replicas,
         "responses": " and ".join(methods) if methods else "none needed",
@@ -141,6 +146,36 @@ def _solved(
         "bias_estimate": reached.bias_bound,
         "error_power": reached.power,
     }
+
+
+def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | None:
+    """Why the standard errors of kernels do not bound what is wrong with them; None if they do.
+
+    Few paths for each of the ``entries`` of a source leave a bias that half as many paths do not show, as
+    they are biased as much; and where kernels are hardly more than their noise, replicas are so skew that
+    their spread says little: where ``max_t (<e^2> / <k^2>)^(1/2) > POOR`` at equal times, over the samples of
+    a layer, with the kernel k and its standard error e.
+
+    >>> k = np.ones((1, 2, 2, 1, 1))
+    >>> unknown({"G": k, "G_stderr": 0.01 * k}, 4, 64), unknown({"G": k, "G_stderr": 0.2 * k}, 4, 64)
+    (None, 'G: a standard error of 0.2 of the kernel')
+    """
+    names = [x for x in values if x.removesuffix("_trace") in ("Phi", "G", "tangent_kernel")]
+    if names and samples < TOLD_APART * entries:
+        return (
+            f"kernels: {samples} paths for the {entries} entries of a source, {TOLD_APART} for each would do"
+        )
+    for name in names:
+        lead = not name.startswith("tangent_kernel")
+        value, error = (
+            np.einsum("ltt...->lt..." if lead else "tt...->t...", values[name + x]) for x in ("", STDERR)
+        )
+        axes = tuple(range(1 + lead, value.ndim))
+        size, spread = ((x**2).mean(axis=axes) for x in (value, error))
+        share = float(np.sqrt(np.max(spread / np.where(size > 0, size, np.inf))))
+        if share > POOR:
+            return f"{name}: a standard error of {share:.2g} of the kernel"
+    return None
 
 
 # -- the theory with its numbers ----------------------------------------------------------------------------
@@ -214,6 +249,35 @@ def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> Non
 # -- one replica after another ------------------------------------------------------------------------------
 
 
+@dataclass
+class Replicas:
+    """Means and spreads of all variables over replicas; of each replica its errors and outputs."""
+
+    spread: Spread = field(default_factory=Spread)
+    scalars: list[Array] = field(default_factory=list)
+
+    def averaged(self, problem: Problem) -> dict[str, Array]:
+        """The variables with their standard errors; losses are those of the mean errors and outputs.
+
+        With r replicas whose outputs scatter by s a mean of losses is too large by ``l'' s^2 / 2``: more than
+        its standard error, or than the loss, once a loss is small.  The jackknife takes what is left of it,
+        ``l'' s^2 / (2 r)``, away; no loss is negative.
+        """
+        values = self.spread.mean() | {name + STDERR: x for name, x in self.spread.stderr().items()}
+        names = [name for name in LOSSES if name in values]
+
+        def losses(replicas: Array) -> Array:
+            first = replicas[0]
+            error, output = first + (replicas - first).mean(axis=0)  # exact where all agree
+            found = split(problem, {"error": error, OUTPUT: output}, nonlinear=problem.by_sample)
+            return np.stack([found[name] for name in names])
+
+        value, error, _ = jackknife(losses, np.stack(self.scalars))
+        for name, x, e in zip(names, np.maximum(value, 0.0), error, strict=True):
+            values |= {name: x, name + STDERR: e}
+        return values
+
+
 @dataclass(frozen=True)
 class _Attempt:
     """Solves replicas, puts their variables into what collects them, and gives their losses and errors."""
@@ -226,7 +290,7 @@ class _Attempt:
     cut: list[float] = field(default_factory=list)
     """What was taken from covariances to make them positive."""
 
-    def __call__(self, samples: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, Array]]:
+    def __call__(self, samples: int, numbers: Iterable[int], into: Replicas) -> Iterator[dict[str, Array]]:
         numbers = list(numbers)
         total = len(numbers) * self.prepared.steps
         progress = self.progress
@@ -244,7 +308,9 @@ class _Attempt:
             values = labelled(self.problem, found, self.kernels, at=at)
             if not ran_away(values["train_loss"]).any():  # that is no result either, and says more
                 self.refuse_rounding(max(left) / scale_of(values["error"]))
-            into.add(values)
+            into.spread.add(values)
+            every = slice(None) if at is None else at
+            into.scalars.append(np.stack([found["Delta", ()][every], found[OUTPUT, ()][every]]))
             yield {name: values[name] for name in WATCHED if name in values}
 
     def refuse_rounding(self, share: float) -> None:
@@ -313,7 +379,7 @@ def labelled(
 # -- the flow -----------------------------------------------------------------------------------------------
 
 
-def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Spread]:
+def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Replicas]:
     """The grid on which the flow has settled to a part of the statistical error."""
     solver = problem.solver
     noisy = is_noisy(problem.program.rule)
@@ -328,7 +394,7 @@ def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | 
     return settle_paths(
         problem.times,
         attempt,
-        Spread,
+        Replicas,
         samples,
         rtol=solver.rtol,
         accuracy=accuracy,

@@ -228,6 +228,11 @@ class Prepared:
         return self.steps * max(sizes, default=0)
 
     @property
+    def most(self) -> int:
+        """The most entries, steps times indices, of any source."""
+        return self.steps * max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
+
+    @property
     def enough(self) -> int:
         """Samples that a search for the right number begins with."""
         return int(max(FEWEST, 2 ** np.ceil(np.log2(max(2 * self.entries, 1)))))
