@@ -53,7 +53,9 @@ def moved(x: State) -> Expr:
     return value
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in ("steps", "momentum") else x for x in STEPS]
+)
 def test_steps_add_up_to_the_sums(name: str) -> None:
     for x in markov(mean_field(STEPS[name]())).states:
         assert simplify(moved(x) - one_sample(x.definition.subs(t, 2))) == 0

@@ -268,6 +268,9 @@ PROGRAMS = {
     "unequal widths": lambda: isotropic(widths=Function("nu", positive=True)),
     "channels": lambda: isotropic(outputs=K),
     "NTK": lambda: isotropic(parametrization="ntk"),
+    "flow, noise, NTK, unequal widths": lambda: isotropic(
+        rule="flow", noise=True, parametrization="ntk", widths=Function("nu", positive=True)
+    ),
     "residual, online, centred, channels": lambda: isotropic(
         branch=beta, data="online", center=True, outputs=K, noise=True
     ),
@@ -278,6 +281,8 @@ PROGRAMS = {
 
 LONG = ("full batch", "online", "centred", "residual", "channels", "residual, online, centred, channels")
 """What ``program/test_builders_compositions.py`` compares in one network."""
+LONG += ("noise", "flow", "unequal widths", "NTK")
+"""Compared here in one network."""
 
 
 @pytest.mark.parametrize(

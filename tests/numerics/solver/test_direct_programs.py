@@ -257,9 +257,9 @@ def test_weights_tied_over_depth() -> None:
         steps=STEPS,
         values={eta: RATE, gamma0: GAMMA, P: SAMPLES},
         data={"K_x": X_TIED @ X_TIED.T / X_TIED.shape[1], "y": TARGETS[:SAMPLES]},
-        samples=2**7,
+        samples=2**6,
     )
-    found = extrapolated(tied_network, (40, 80), 60)
+    found = extrapolated(tied_network, (40, 80), 40)
     last = STEPS - 1
 
     def across(name: str, a: int, b: int) -> tuple[np.ndarray, np.ndarray]:
