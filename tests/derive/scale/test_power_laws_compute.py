@@ -6,6 +6,7 @@ from cmath import isfinite
 import pytest
 from sympy import Expr, N, Rational, hyper, lambdify
 
+from derive.scale.rich import RichScaling, rich_scaling
 from tests.derive.scale.derived import batches, data, modes, order, reduced, rich, width
 
 AT = {"a": "23/10", "beta": "7/10", "L": 2, "gamma0": "3/10", "t": 50, "eta": "1/10", "B": 5, "N": 100}
@@ -28,17 +29,19 @@ PUBLIC = {
     "rich loss, corrected": lambda: rich().corrected(),
     "rich kernel": lambda: rich().kernel,
     "profile": lambda: rich().profile,
+    "rich loss of one layer": lambda: one_layer().loss,
+    "rich kernel of one layer": lambda: one_layer().kernel,
+    "profile of one layer": lambda: one_layer().profile,
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def derived_once() -> None:
-    rich()
+def one_layer() -> RichScaling:
+    return rich_scaling(reduced(), 1, "1/2", 2)
 
 
 LONG = ("loss in steps", "gain of a batch", "rich loss", "its slope", "stirred", "rich loss, corrected")
-LONG += ("variance of a width",)
-"""Beside each of these a longer expression of the same functions is computed."""
+LONG += ("variance of a width", "rich kernel", "profile")
+"""Beside each of these another expression of the same functions is computed."""
 
 
 @pytest.mark.parametrize(
