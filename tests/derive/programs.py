@@ -155,6 +155,12 @@ def leaky(J: GaussianMatrix | TrainedMatrix, leak: Expr = S.One) -> Program:
     )
 
 
+def linear_recurrent(symmetry: Expr = S.Zero) -> Program:
+    """Leaky linear units with couplings J_ij and J_ji that are correlated by ``symmetry``."""
+    units = Population("units")
+    return leaky(GaussianMatrix("J", units, units, variance=g**2, symmetry=symmetry))
+
+
 def two_layers(feedback_learns: bool) -> Program:
     """h = W0 x, k = W h, f = <w k>/gamma0, trained with the backward field q = V^T w, V independent of W."""
     site = Population("units")

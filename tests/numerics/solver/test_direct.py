@@ -16,8 +16,9 @@ from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.direct.interpret import CyclicDemand
 from tests.chance import excess
 from tests.derive.once import mean_field, mlp, perceptron
+from tests.derive.programs import g, linear_recurrent, tau, two_layers
 from tests.numerics.solver.helpers import INPUTS, TARGETS, gd, kernel, unprojected
-from tests.numerics.solver.test_handwritten import ETA, GAMMA0, SAMPLES, STEPS, g, recurrent, tau, two_layers
+from tests.numerics.solver.test_handwritten import ETA, GAMMA0, SAMPLES, STEPS
 from tests.numerics.solver.test_handwritten import solved as marched_by_hand
 
 
@@ -66,7 +67,7 @@ def test_a_feedback_network_written_by_hand() -> None:
 def test_a_linear_recurrent_network(symmetry: float) -> None:
     """x(t) = (1 - eta + eta J)^t x(0), and <J^k x . J^j x> is the limit of a trace of J's and J^T's."""
     rate, strength, steps = 0.3, 0.9, 6
-    theory = mean_field(recurrent(tau if symmetry else S.Zero))
+    theory = mean_field(linear_recurrent(tau if symmetry else S.Zero))
     direct = evaluate(theory, steps=steps, values={g: strength, eta: rate, tau: symmetry})
 
     def share(time: int, k: int) -> float:

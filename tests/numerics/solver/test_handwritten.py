@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from sympy import S
 
-from derive.program import GaussianMatrix, P, Population, Program, eta, gamma0
+from derive.program import P, Program, eta, gamma0
 from numerics.compile import lower
 from numerics.experiment.problem import Problem
 from numerics.solver import solve
 from numerics.solver.march import march
 from tests.derive.once import mean_field, mlp
-from tests.derive.programs import damped_stream, g, leaky, rho, tau, two_layers
+from tests.derive.programs import damped_stream, g, linear_recurrent, rho, tau, two_layers
 from tests.numerics.solver.helpers import INPUTS, TARGETS, gd, kernel, unprojected
 
 ETA, GAMMA0, STEPS, SAMPLES = 0.15, 1.2, 5, 3
@@ -108,9 +108,7 @@ def test_kernels_read_after_the_march_are_those_of_the_march():
 def test_a_linear_recurrent_network(symmetric):
     """x(t) = sum_k binom(t,k) (1-eta)^(t-k) eta^k J^k x(0); <J^k x(0) . J^m x(0)> from the spectrum of J."""
     rate, strength, steps = 0.3, 0.9, 9
-    units = Population("units")
-    J = GaussianMatrix("J", units, units, variance=g**2, symmetry=tau if symmetric else S.Zero)
-    theory = mean_field(leaky(J))
+    theory = mean_field(linear_recurrent(tau if symmetric else S.Zero))
     assert bool(theory.responses()) == symmetric
     m = march(
         lower(theory),
