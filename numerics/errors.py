@@ -64,6 +64,15 @@ AT_START = "before any step: smaller data, or a gamma0 nearer to one, would do"
 """What would do after a divergence: at some step, and at the start."""
 
 
+def diverged_at(step: int, name: str) -> Diverged:
+    """What left every bound at a step; at the start, where no rate would do, with what would.
+
+    >>> str(diverged_at(3, "f")), diverged_at(0, "f").start
+    ('f diverged at step 3', True)
+    """
+    return Diverged(f"{name} diverged at step {step}" + ("" if step else f"; {AT_START}"), start=not step)
+
+
 class NotConverged(NumericsError):
     """A solver did not reach the tolerance that was asked of it."""
 

@@ -30,7 +30,7 @@ from derive.calculus.symbols import mu, t
 from derive.expansion.errors import OUTPUT, ErrorLaw
 from derive.program import L, Program
 from derive.program.networks.options import objective_of
-from numerics.errors import Diverged, SpecError
+from numerics.errors import SpecError, diverged_at
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.predictions import of_training
@@ -198,7 +198,7 @@ class Setting:
             f[step] = rest[step] + feedback @ (weight[step, :step] @ error[:step])
             error[step] = slope[step] * f[step] + known[step] if lower else law.order([f[step]])
             if not np.all(np.abs(error[step]) < bound):
-                raise Diverged(f"Delta at order {len(lower)} diverged at step {step}", start=not step)
+                raise diverged_at(step, f"Delta at order {len(lower)}")
         return error, f
 
 

@@ -36,7 +36,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
 from numerics.compile.lower import Coupling, Factor, FieldRow, Node, Reach, Request, Table
-from numerics.errors import Diverged
+from numerics.errors import diverged_at
 from numerics.experiment.numbers import Spectrum
 from numerics.results import RUNAWAY
 from numerics.solver.folded import Folded
@@ -411,7 +411,7 @@ class _Sweep:
             for x in self.watched:
                 q = self.table.tensors[x]
                 if not abs(folded.stack.equal(q.first, q.second)) < self.bound:
-                    raise Diverged(f"{x[0]} diverged at step {step}")
+                    raise diverged_at(step, x[0])
             if progress is not None:
                 progress(step + 1, self.T)
 
@@ -428,12 +428,12 @@ class _Sweep:
     def check(self, step: int) -> None:
         for name, a in self.scalars.items():
             if not np.all(np.abs(a[step]) < self.largest):  # no loss is beyond the bound of results before
-                raise Diverged(f"{name} diverged at step {step}", start=not step)
+                raise diverged_at(step, name)
         for x in self.watched:
             q = self.table.tensors[x]
             value = self.sums[x][step, step] if x in self.sums else self.now[q.first, q.second]
             if not np.all(np.abs(value) < self.bound):
-                raise Diverged(f"{x[0]} diverged at step {step}", start=not step)
+                raise diverged_at(step, x[0])
 
     # -- the operations of a step ----------------------------------------------------------------------
 

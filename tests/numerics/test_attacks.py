@@ -124,6 +124,9 @@ REFUSED = {
     "output is the spec": ("depth = 2", "solve whole.toml -o whole.toml", "is read or written"),
     "output is an array": ("depth = 2", "solve whole.toml -o k.npy", "is read or written"),
     "output is the plot": ("depth = 2", "solve whole.toml -o a.png --plot a.png", "is read or written"),
+    "output is a folder": ("depth = 2", "solve whole.toml -o .", "is a folder"),
+    "output is a device": ("depth = 2", "solve whole.toml -o /dev/null", "is no regular file"),
+    "folder is a file": ("depth = 2", "verify whole.toml -o k.npy", "is a file"),
     "output is a pipe": ("depth = 2", "expand whole.toml --order 2 -o pipe", "no regular file"),
     "output is a link to the spec": ("depth = 2", "solve whole.toml -o link.nc", "is read or written"),
 }
@@ -206,6 +209,12 @@ RUNAWAY = {
         {},
         "growth_factor is not finite",
     ),
+    "more time than steps": (
+        LINEAR | {"training": FLOW | {"time": 1e12}},
+        ("simulate",),
+        {},
+        "training.time = 1000000000000.0: ",
+    ),
     "a strength whose square overflows": (
         changed(LINEAR, network={"gamma0": 1e160}),
         ("expand",),
@@ -262,6 +271,17 @@ def test_data_whose_squares_overflow_are_refused(
     assert re.search(r"data\.(targets = \"y.npy\"|noise = 1e\+160): has (squares that|a square that)", said)
 
 
+@pytest.mark.parametrize("command", ["solve spec.toml", SIMULATE, "expand spec.toml --order 2"])
+def test_a_kernel_near_the_largest_number_has_no_curve(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("spec.toml").write_text(written(LINEAR))
+    np.save("k.npy", 1e308 * np.eye(2))
+    status, _, said = answer(command, capsys)
+    assert status == 3
+    assert re.search("^(?!.* rate).*before any step|training.learning_rate = 0.1: .* at step [1-9]", said)
+
+
 @pytest.mark.parametrize(
     "tables",
     [
@@ -293,6 +313,17 @@ ENDLESS = {
     "expand --order 10^9": (LINEAR, "expand spec.toml --order 1000000000", "solver.hours = 24.0"),
     "the same, tanh": (TANH, "expand spec.toml --order 1000000000", "solver.hours = 24.0"),
     "the same, printed": (LINEAR, "expand spec.toml --order 1000000000 --show text", "solver.hours = 24.0"),
+    "expand --order 200": (
+        LINEAR,
+        "expand spec.toml --order 200 --set solver.hours=0.02",
+        "solver.hours = 0.02: the expansion to order 200",
+    ),
+    "the same of trees": (TANH, "expand spec.toml --order 200", "solver.hours = 24.0"),
+    "solve of 10^4 layers": (
+        changed(LINEAR, network={"depth": 10**4}),
+        "solve spec.toml --set solver.hours=1",
+        "network.depth = 10000: deriving its equations",
+    ),
     "solve of 10^9 layers": (DEEP, "solve spec.toml", "network.depth = 1000000000"),
     "their explanation": (DEEP, "solve spec.toml --explain", "network.depth = 1000000000"),
     "simulate of 10^9 layers": (DEEP, SIMULATE, "network.depth = 1000000000"),
@@ -391,6 +422,13 @@ def test_a_closed_pipe_ends_quietly() -> None:
 
     Path("spec.toml").write_text(written(LINEAR))
     assert process("derive spec.toml", close) == Ended(128 + signal.SIGPIPE, "", "")
+
+
+def test_a_backend_of_no_name_is_not_asked() -> None:
+    Path("spec.toml").write_text(written(LINEAR))
+    found = process("solve spec.toml --plot p.png", lambda: os.environ.update(MPLBACKEND="nonsense"))
+    assert (found.status, found.err) == (0, "")
+    assert Path("p.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_closed_streams_are_no_failure() -> None:

@@ -143,6 +143,8 @@ def test_where_nothing_can_be_written_is_said(fault: str, name: str) -> None:
     assert ("File too large" if fault == "full disk" else "Permission denied") in found.err
     assert str(sealed) in found.err
     assert found.err.count("\n") == 1
+    if name == "verify":  # which tries its folder before it works, and says what it found before it writes
+        assert (" checks passed in " in found.out) == (fault == "full disk")
     assert there() == before
     assert target.read_bytes() == OLD
 
