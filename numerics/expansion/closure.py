@@ -36,6 +36,7 @@ from numerics.expansion.operators import (
     multiplied,
     remembered,
 )
+from numerics.solver.afterwards import interval_weights
 
 Array = NDArray[np.float64]
 Place = tuple[str, int]
@@ -343,7 +344,7 @@ class Densities(Closed):
         plain = {
             name: np.tril(np.ones_like(w)) * (np.sum(w[-1]) / nodes[-1]) for name, w in found.memory.items()
         }
-        self.found, self.nodes = found, nodes
+        self.found, self.weights = found, list(interval_weights(nodes))
         super().__init__(found.layers, found.depth, found.constants, plain, found.kernel)
         self.algebra.multiply = self.multiply
         self.errors, self.settled = found.errors, found.settled
@@ -356,7 +357,7 @@ class Densities(Closed):
     def multiply(self, a: Value, b: Value) -> Value:
         """The product of two causal operators, or an ordinary one."""
         if isinstance(a, Dense) and isinstance(b, Dense):
-            return Dense(convolved(a.block, b.block, self.nodes))
+            return Dense(convolved(a.block, b.block, self.weights))
         return multiplied(a, b)
 
 

@@ -11,7 +11,7 @@ lower orders only, since M starts at order one or later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,7 +23,6 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.symbols import gamma0, s, t
 from derive.linear.operators import Kernel
-from numerics.solver.afterwards import interval_weights
 
 Array = NDArray[np.float64]
 Times = NDArray[np.intp] | slice
@@ -116,10 +115,10 @@ def remembered(kernel: Kernel, w: Array, error: Array, body: Value) -> Dense:
     return Dense((block * w[:, None, :])[..., None])
 
 
-def convolved(a: Array, b: Array, nodes: Array) -> Array:
-    """``int_s^t a(t, t') b(t', s) dt'`` for blocks (T, rows, T, cols)."""
+def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
+    """``int_s^t a(t, t') b(t', s) dt'`` for blocks (T, rows, T, cols), with the weights of each t."""
     out = np.zeros((*a.shape[:3], b.shape[3]))
-    for n, w in enumerate(interval_weights(nodes)):
+    for n, w in enumerate(weights):
         inner = b[: n + 1, :, : n + 1] * w.T[:, None, :, None]
         k = inner.shape[0] * inner.shape[1]
         out[n, :, : n + 1] = (a[n, :, : n + 1].reshape(-1, k) @ inner.reshape(k, -1)).reshape(

@@ -130,7 +130,7 @@ class _Path:
                     whole[j] = whole[j] + x * y
         ratio = weight[0] / self.weight[0]
         change = [new - ratio * old for new, old in zip(weight, self.weight, strict=True)]
-        if self.q is not None and np.any(change[1]):
+        if self.q is not None and change[1].any():
             self.w += by_network(change[1], self.w) * self.q
         self.add(self.w, ratio, change[2:])
         if self.q is not None and last:
@@ -139,8 +139,8 @@ class _Path:
 
     def add(self, array: Array, ratio: Array, shares: Sequence[Array]) -> None:
         """``ratio array + sum_k shares_k U_k``, in place."""
-        terms = [(c, u) for c, u in zip(shares, self.updates, strict=True) if np.any(c != 0)]
-        if terms or np.any(ratio != 1):
+        terms = [(c, u) for c, u in zip(shares, self.updates, strict=True) if c.any()]
+        if terms or (ratio != 1).any():
             accumulate(array, ratio, 1.0, _together(terms) if terms else _nothing(array))
 
 

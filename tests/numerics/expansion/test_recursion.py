@@ -19,6 +19,7 @@ from numerics.expansion.orders import partial_sum
 from numerics.expansion.resummation import resummed
 from numerics.experiment import Experiment
 from numerics.solver import solve
+from numerics.solver.afterwards import interval_weights
 from tests.numerics.expansion.test_words import GD, NAMES, agree, expected_names, experiment, exponents
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.mp_reference import mp_solution
@@ -256,6 +257,6 @@ def test_a_product_of_kernels_is_integrated_from_the_source_to_the_present() -> 
     nodes = np.linspace(0.0, 1.0, 9)
     kernel = np.tril(np.outer(nodes, nodes))[:, None, :, None]
     t, s = nodes[:, None], nodes[None, :]
-    found = convolved(kernel, kernel, nodes)[:, 0, :, 0]
+    found = convolved(kernel, kernel, list(interval_weights(nodes)))[:, 0, :, 0]
     expected = np.tril(t * s * (t**3 - s**3) / 3, -2)
     np.testing.assert_allclose(np.tril(found, -2), expected, rtol=0, atol=1e-14)
