@@ -21,3 +21,11 @@ def excess(z: Any, dof: Any = np.inf) -> float:
     """
     distances = np.abs(np.ravel(np.asarray(z)))
     return float((distances / bound(distances.size, LEVEL, dof)).max(initial=0.0))
+
+
+def in_errors(gap: Any, error: Any) -> np.ndarray:
+    """Distances in standard errors where there are any; what has none has to be equal, to 1e-9."""
+    gap, error = np.broadcast_arrays(np.abs(np.asarray(gap)), np.asarray(error))
+    exact = error < 1e-12
+    assert gap[exact].max(initial=0.0) < 1e-9
+    return np.asarray(gap[~exact] / error[~exact])

@@ -13,7 +13,7 @@ from derive.program import L, P, eta, gamma0
 from numerics.errors import Diverged, Unserved
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import Solved, solve_particles
-from tests.chance import excess
+from tests.chance import excess, in_errors
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.lazy_kernels import erf_moments, recursion, relu_moments
@@ -115,7 +115,7 @@ def test_lazy_kernels(activation: str, moments: Any, depth: int) -> None:
         value, error = ours.value(name, layer), ours.stderr(name, layer)
         if name != "Delta":
             value, error = value[..., 3, 1], error[..., 3, 1]
-        assert np.abs(value - exact).max() < 4 * error.max() + 1e-12, (name, layer)
+        assert excess(in_errors(value - exact, error), 15) < 1, (name, layer)
         assert error.max() < 0.01
 
 
