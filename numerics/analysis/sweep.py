@@ -33,7 +33,7 @@ from numerics.errors import Interrupted, NumericsError, SpecError, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.experiment import TESTING, TRAINING, fingerprint
 from numerics.experiment.numbers import require_numbers
-from numerics.results import load, provenance, replacing, save
+from numerics.results import VARIABLES, load, provenance, replacing, save
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.registry import solve
 
@@ -179,7 +179,7 @@ class Grid:
             raise SpecError(
                 "sweep", list(values), "has nothing to run over", "keys of the file, each with values"
             )
-        names = [path.rpartition(".")[2] for path in values]
+        names = [_name(path) for path in values]
         if len(set(names)) < len(names):
             raise SpecError("sweep", list(values), "names two keys alike", "keys that end differently")
         places = [tuple(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
@@ -230,12 +230,13 @@ class Grid:
         return [found[n] for n in range(len(self.points))]
 
     def gathered(self, outcomes: Sequence[Outcome]) -> xr.Dataset:
-        """All results side by side: each key is a dimension, called by the last part of its path.
+        """All results side by side: each key is a dimension, called by the last part of its path (``time``,
+        which results have, by all of it).
 
         Where a point has no result its numbers are nan, and so are times, layers and samples that only
         others have.  ``status`` says what became of each; attributes that differ are variables too.
         """
-        names = [path.rpartition(".")[2] for path in self.over]
+        names = [_name(path) for path in self.over]
         shape = tuple(len(x) for x in self.over.values())
         every = [
             point.kept(retry=True) if x.result is None else x
@@ -248,7 +249,7 @@ class Grid:
             for name, x in side.data_vars.items()
         }
         attributes: dict[str, Any] = {}
-        for key in sorted({str(key) for x in results for key in x.attrs} - {*OWN}):
+        for key in sorted({str(key) for x in results for key in x.attrs} - {*OWN, *names}):
             said: list[Any] = [x.attrs.get(key) for x in results]
             there = [y for x, y in zip(results, said, strict=True) if x.attrs]
             if all(y is not None and np.array_equal(y, there[0]) for y in there):
@@ -257,11 +258,22 @@ class Grid:
                 texts = any(isinstance(y, str) for y in there)
                 empty: Any = "" if texts else np.nan
                 column = [empty if y is None else str(y) if texts else float(y) for y in said]
-                found[key] = tuple(names), np.array(column, dtype=object if texts else float).reshape(shape)
+                found[key] = tuple(names), np.array(column, dtype=str if texts else float).reshape(shape)
         attributes.pop("status", None)
-        found["status"] = tuple(names), np.array([x.status for x in outcomes], dtype=object).reshape(shape)
+        found["status"] = tuple(names), np.array([x.status for x in outcomes], dtype=str).reshape(shape)
         labels = {name: _labels(x) for name, x in zip(names, self.over.values(), strict=True)}
         return xr.Dataset(found, {**side.coords, **labels}, {**attributes, "spec": self.experiment.text})
+
+
+def _name(path: str) -> str:
+    """What the dimension of a key is called: the last part of its path, or all of it where results have a
+    dimension of that name.
+
+    >>> _name("training.learning_rate"), _name("training.time")
+    ('learning_rate', 'training.time')
+    """
+    last = path.rpartition(".")[2]
+    return path if any(last in x.dims for x in VARIABLES.values()) else last
 
 
 def _labels(values: Sequence[object]) -> list[object]:
@@ -302,7 +314,7 @@ def sweep(
     >>> e = Experiment.from_dict({"network": {"depth": 1}, "data": {"kind": "isotropic"},
     ...                           "training": {"learning_rate": 0.1, "steps": 20}})
     >>> found = sweep(e, {"training.learning_rate": [0.1, 40.0]})
-    >>> found.sizes["learning_rate"], found.status.values[1], bool(found.test_loss[1].isnull().all())
+    >>> found.sizes["learning_rate"], found.status[1].item(), bool(found.test_loss[1].isnull().all())
     (2, 'C_v diverged at step 2', True)
     """
     grid = Grid.of(Experiment.of(experiment), over, folder, kernels)

@@ -68,6 +68,23 @@ def test_a_sweep_is_kept_on_disk_with_values_of_any_kind(tmp_path: Path) -> None
     assert found.width_ratio.values.tolist() == ["1.0", "[2.0]", "None"]
 
 
+@pytest.mark.parametrize(
+    ("key", "values", "name"),
+    [("solver.seed", [0, 1], "seed"), ("training.time", [1.0, 2.0], "training.time")],
+)
+def test_keys_that_results_have_themselves_are_swept(
+    key: str, values: list[Any], name: str, tmp_path: Path
+) -> None:
+    """The seed is an attribute of every result, and time a dimension; times that only some have are nan."""
+    experiment = flow(1, time=1.0, points=3)
+    found = sweep(experiment, {key: values})
+    save(found, tmp_path / "sweep.nc")
+    assert load(tmp_path / "sweep.nc").equals(found)
+    for value in values:
+        alone = solve(experiment.replace({key: value}), kernels="none")
+        assert np.array_equal(found.train_loss.sel({name: value}).dropna("time"), alone.train_loss)
+
+
 def test_data_of_random_samples_can_be_swept_and_given_samples_cannot() -> None:
     found = sweep(isotropic(steps=3, width_ratio=2.0), {"data.sample_ratio": [0.5, 5.0]})
     assert float(found.test_loss[0, -1]) > float(found.test_loss[1, -1])
