@@ -31,7 +31,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "flow": ({"activation": "tanh"}, {"rule": "flow", "time": 1.0, "points": 6}),
 }
 """All have two layers and two samples; rich is asked at the times from FROM on."""
-SAMPLES = {None: 200, 64: 200, 256: 200, 1024: 60, 4096: 20}
+SAMPLES = {None: 200, 64: 200, 256: 200, 1024: 60, 4096: 60}
 """Seeds by the paths of a replica; None: as many as the default accuracy takes."""
 
 NAMES = ("train_loss", "error", "Phi", "G")
