@@ -278,13 +278,17 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """List the ledger of equations; with --check, in a checkout, run the evidence behind the verdicts."""
-    from derive.ledger import VERDICTS, render
+    from derive.ledger import render
 
-    if verdict is not None and verdict not in VERDICTS:
-        raise SpecError("--verdict", verdict, "is no verdict", ", ".join(VERDICTS))
-    if verdict is not None and check:
-        raise SpecError("--verdict", verdict, "with --check", "a paper and a number with --check")
-    rows = [x for x in _chosen(source, number) if verdict in (None, x.verdict)]
+    rows = _chosen(source, number)
+    if verdict is not None:
+        from derive.ledger import VERDICTS
+
+        if verdict not in VERDICTS:
+            raise SpecError("--verdict", verdict, "is no verdict", ", ".join(VERDICTS))
+        if check:
+            raise SpecError("--verdict", verdict, "with --check", "a paper and a number with --check")
+        rows = [x for x in rows if x.verdict == verdict]
     place = _checkout() if check else None
     words = [x for x in (source, number) if x is not None]
     if as_json:
