@@ -265,6 +265,11 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
         if path.suffix == ".csv":
             return _table(path)
         with path.open("rb") as opened:
+            if np.lib.format.read_magic(opened) == (1, 0):  # as nearly all are; NumPy 1.26 takes any shape
+                shape, _, _ = np.lib.format.read_array_header_1_0(opened)
+                if min(shape, default=0) < 0:
+                    raise ValueError(f"the shape {shape} is none")
+            opened.seek(0)
             array: NDArray[Any] = np.lib.format.read_array(opened, allow_pickle=False)
     except SpecError:
         raise

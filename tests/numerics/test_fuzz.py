@@ -1,4 +1,4 @@
-"""Random attacks: specs, arrays and options drawn for every command; the number of a case is its seed.
+"""Random attacks: specs, arrays, options and environments, drawn for every command by the number of a case.
 
 Whatever is drawn, a command ends with a status of the contract and without a traceback, within its time,
 without a number that is not finite where the status is 0, and with all of its files or none.
@@ -131,8 +131,40 @@ FOLDERS = (
     "sweep spec.toml --set training.learning_rate={},0.1 -o out --gather --json",
     "sweep spec.toml --set solver.seed=0..2 -o out --gather",
     "verify spec.toml -o out",
+    "verify spec.toml",
+    "new out --kind {}",
+    "examples --copy out",
+    "show k.npy --json",
+    "show spec.toml --plot {}",
+    "ledger linear2025 {} --json",
+    "ledger --verdict {}",
 )
-"""They write a folder, in which the points of a sweep that failed have a file too."""
+"""They write a folder, in which the points of a sweep that failed have a file too, or read something else."""
+
+ENVIRONMENTS = (
+    *(
+        {},
+        {},
+        {},
+        {"COLUMNS": "1"},
+        {"COLUMNS": "no number"},
+        {"TERM": "dumb", "NO_COLOR": "1"},
+        {"LANG": "C"},
+    ),
+    *(
+        {"MPLBACKEND": "nonsense"},
+        {"OMP_NUM_THREADS": "0"},
+        {"OMP_NUM_THREADS": "many"},
+        {"HOME": "/nowhere"},
+    ),
+    *(
+        {"TMPDIR": "/nowhere"},
+        {"PYTHONIOENCODING": "latin-1"},
+        {"TZ": "Nowhere/None"},
+        {"XDG_CACHE_HOME": "/"},
+    ),
+)
+"""What a case finds in its environment."""
 
 KERNELS: dict[str, Callable[[], Any]] = {
     "overflow": lambda: 1e308 * np.eye(2),
@@ -204,6 +236,21 @@ def finite(x: Any) -> bool:
     return not isinstance(x, float) or math.isfinite(x)
 
 
+def ended(words: str, seed: int, seconds: float = SECONDS) -> int:
+    """The exit status of a command in an environment that is drawn; fails if it takes too long."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in random.Random(f"environment {seed}").choice(ENVIRONMENTS).items():
+            patch.setenv(name, value)
+        signal.signal(signal.SIGVTALRM, stopped)
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        try:
+            return run(words.split())
+        except Hangs:
+            pytest.fail(f"case {seed} hangs: {words}\n{Path('spec.toml').read_text(encoding='utf-8')}")
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+
+
 def attack(seed: int, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One case, in a folder of its own."""
     folder = Path(mkdtemp(dir=place))
@@ -213,14 +260,7 @@ def attack(seed: int, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, words = drawn(seed)
     Path("spec.toml").write_text(text, encoding="utf-8")
     before = {x.name: x.read_bytes() for x in folder.iterdir()}
-    signal.signal(signal.SIGVTALRM, stopped)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
-    try:
-        status = run(words.split())
-    except Hangs:
-        pytest.fail(f"case {seed} hangs: {words}\n{text}")
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+    status = ended(words, seed)
     out, err = capsys.readouterr()
     told = f"case {seed}: {words} ended with {status}\n{text}\n{err}"
     assert status in (0, 1, 2, 3), told
@@ -254,21 +294,14 @@ def test_no_attack_gets_through(seed: int, tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(140))
+@pytest.mark.parametrize("seed", range(300))
 def test_nor_through_a_folder(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("k.npy", [[1.0, 0.3], [0.3, 1.0]])
     np.save("y.npy", [1.0, -1.0])
     Path("spec.toml").write_text(drawn(seed)[0], encoding="utf-8")
     rng = random.Random(seed)
     words = rng.choice(FOLDERS).replace("{}", rng.choice(NUMBERS[:16]))
-    signal.signal(signal.SIGVTALRM, stopped)
-    signal.setitimer(signal.ITIMER_VIRTUAL, 2 * SECONDS)
-    try:
-        status = run(words.split())
-    except Hangs:
-        pytest.fail(f"case {seed} hangs: {words}\n{Path('spec.toml').read_text(encoding='utf-8')}")
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+    status = ended(words, seed, 2 * SECONDS)
     told = f"case {seed}: {words} ended with {status}\n{capsys.readouterr().err}"
     assert status in (0, 1, 2, 3), told
     assert not list(tmp_path.rglob(".dmft-*")), told
