@@ -54,18 +54,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays, and expressions are many: a whole run of the default makes less garbage in
-    circles (some 0.3 GB) than the collector would have to look at, again and again, to find it.
-    """
+    """What was imported stays, and expressions are many: the garbage collector need not look so often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000_000)
+    gc.set_threshold(100_000)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     most = item.config.getoption("--seconds")
     if most is not None and time.monotonic() - START > most:
         pytest.skip(f"not begun within {most:g} s")
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Slow tests leave arrays of gigabytes in circles, which are too few objects for the collector to look."""
+    if any(item.get_closest_marker(mark) for mark in FREE):
+        gc.collect()
 
 
 # -- what a test costs ----------------------------------------------------------------------------------
