@@ -67,7 +67,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Slow tests leave arrays of gigabytes in circles, which are too few objects for the collector to look."""
+    """Slow tests leave gigabytes of arrays in circles: too few objects for the collector to look."""
     if any(item.get_closest_marker(mark) for mark in FREE):
         gc.collect()
 
