@@ -1,5 +1,7 @@
 """What derived closed forms say of an experiment: its first steps, its largest rate, its infinite depth.
 
+The largest rate is also measured, in the solved theory, by bisection.
+
 Numbers of the file are put in exactly, so that rounding comes last.  Where a limit has no closed form the
 refusal names the key of the file, or ``refused`` says why beside what was solved.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,8 +27,7 @@ from derive.scale.largest_rate import LargestRate
 from derive.scale.largest_rate import largest_rate as largest_rate_form
 from derive.scale.lazy import lazy_kernel
 from derive.theory import Theory, mean_field
-from numerics.analysis.rates import Rate, largest_rate
-from numerics.errors import SpecError, require_finite
+from numerics.errors import Diverged, NotConverged, SpecError, require_finite
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import layered_numbers, numbers_of
 from numerics.experiment.problem import Problem
@@ -47,6 +48,89 @@ class Finite:
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
         raise NotImplementedError
+
+
+# -- the largest rate, measured ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The largest learning rate lies between ``stable``, which learns, and ``unstable``, which does not."""
+
+    stable: float
+    unstable: float
+    steps: int
+
+    @property
+    def value(self) -> float:
+        """The geometric mean of the two."""
+        return float(np.sqrt(self.stable * self.unstable))
+
+
+def largest_rate(
+    experiment: Experiment, *, rtol: float = 0.01, rise: bool = True, settle: bool = False
+) -> Rate:
+    """The learning rate above which ``experiment`` does not learn, to a relative ``rtol``.
+
+    At a stable rate the loss (of random data the test loss) is smaller after all ``training.steps`` than at
+    the start; with ``rise=False`` it must not have been larger in between either, as it is in a catapult: the
+    error grows until the kernel has shrunk.  With ``settle`` it must die out: above the rate that the minimum
+    bears, the error of rich networks may swing around it for ever, below its start.  The largest loss in the
+    last quarter of the steps is then at most half of that in the quarter before, or rounding; there must be
+    steps enough for that, and ``training.learning_rate`` must not be far too small.
+
+    Rates are halved or doubled from ``training.learning_rate`` until one is stable and its double is not,
+    then bisected.  A rate that is only just unstable needs many steps to show: the answer falls to its limit
+    as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for a flow, and
+    :class:`~numerics.errors.NotConverged` when no rate between 2^-60 and 2^60 times the given one will do
+    (with ``settle``: none down to 2^-10).
+
+    >>> from numerics.experiment import Experiment
+    >>> lazy = Experiment.from_dict({"network": {"depth": 1, "gamma0": 1e-3}, "data": {"kind": "isotropic"},
+    ...                              "training": {"learning_rate": 0.1, "steps": 40}})
+    >>> [round(largest_rate(lazy, rise=x).value, 1) for x in (False, True)]  # 2/K and 4/K, K = 2 (catapult)
+    [1.0, 2.0]
+    """
+    training = experiment.training
+    if training.rule == "flow" or training.steps is None:
+        raise SpecError("training.rule", training.rule, "has no learning rate to be found", '"gd" or "sgd"')
+    rate = training.learning_rate or 0.1
+    learns = partial(_learns, experiment, rise=rise, settle=settle)
+    low, high = (rate, 2 * rate) if learns(rate) else (rate / 2, rate)
+    for _ in range(10 if settle else 60):
+        if learns(high):
+            low, high = high, 2 * high
+        elif not learns(low):
+            low, high = low / 2, low
+        else:
+            break
+    else:
+        raise NotConverged(f"no rate between {low:.3g} and {high:.3g} separates learning from divergence")
+    while high / low > 1 + rtol:
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if learns(middle) else (low, middle)
+    return Rate(low, high, training.steps)
+
+
+def _learns(experiment: Experiment, rate: float, *, rise: bool, settle: bool) -> bool:
+    try:
+        result = solve(experiment.replace({"training.learning_rate": rate}), kernels="none")
+    except (Diverged, NotConverged):
+        return False
+    fixed = experiment.spec.kind == "fixed"  # where test points may be learnt less while training succeeds
+    loss = result["train_loss" if fixed or "test_loss" not in result else "test_loss"].values
+    learnt = bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))
+    return learnt and (not settle or _settles(loss))
+
+
+ROUNDING = 1e-12
+"""A loss that is no larger than this part of its start has died out."""
+
+
+def _settles(loss: NDArray[np.float64]) -> bool:
+    quarter = max(1, (len(loss) - 1) // 4)
+    late, before = loss[-quarter:].max(), loss[-2 * quarter : -quarter].max()
+    return bool(late <= max(before / 2, ROUNDING * loss[0]))
 
 
 # -- the first step ------------------------------------------------------------------------------------------
@@ -286,7 +370,7 @@ def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) 
     """The largest rate of ``experiment`` within its steps, beside the critical and the lazy ones.
 
     ``nodes`` eigenvalues stand for the lazy spectrum; the rate falls with their number, see
-    :meth:`.LazySteps.largest_rate`.  Raises what :func:`.sweep.largest_rate` raises.
+    :meth:`.LazySteps.largest_rate`.  Raises what :func:`largest_rate` raises.
 
     >>> found = recovery(Experiment.from_dict({
     ...     "network": {"depth": 1, "width_ratio": 0.5, "gamma0": 0.5},
@@ -355,7 +439,7 @@ class RateLimit(Finite):
 def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateLimit:
     """The largest rate of an experiment on the population of isotropic data, from the derived closed forms
     (of a program on such data, at any depth, in symbols);
-    :func:`numerics.analysis.rates.largest_rate` measures the same in the solved theory.
+    :func:`largest_rate` measures the same in the solved theory.
 
     ``regime`` is "rich" or "lazy"; that of the file if it is not given, which needs a depth that is a number:
     training is rich where the rich rate is the smaller one.

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from sympy import Symbol, sympify
 
-from numerics.analysis.limits import early_time
-from numerics.analysis.rates import largest_rate
+from numerics.analysis.limits import early_time, largest_rate
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment

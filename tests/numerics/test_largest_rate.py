@@ -8,8 +8,7 @@ from sympy import Symbol, sympify
 
 from derive.program.networks.random_data import nu
 from derive.scale import lazy_kernel
-from numerics.analysis.limits import rate_limit
-from numerics.analysis.rates import largest_rate
+from numerics.analysis.limits import largest_rate, rate_limit
 from numerics.cli import run
 from numerics.errors import NotConverged, SpecError
 from numerics.experiment import Experiment

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from numerics.analysis.rates import largest_rate
+from numerics.analysis.limits import largest_rate
 from numerics.experiment import Experiment
 from numerics.predictions import split
 from numerics.simulation import simulate

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numerics.analysis.rates import largest_rate
+from numerics.analysis.limits import largest_rate
 from numerics.analysis.sweep import sweep
 from numerics.errors import Interrupted, SpecError
 from numerics.experiment import Experiment

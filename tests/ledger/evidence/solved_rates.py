@@ -13,7 +13,7 @@ from derive.calculus.symbols import L, gamma0
 from derive.program.networks.random_data import nu as NU
 from derive.scale.largest_rate import LargestRate, largest_rate
 from derive.scale.lazy import LazyKernel, lazy_kernel
-from numerics.analysis.rates import largest_rate as measured_rate
+from numerics.analysis.limits import largest_rate as measured_rate
 from numerics.experiment import Experiment
 from tests.derive.once import isotropic, mean_field
 from tests.ledger.claims import claimed
