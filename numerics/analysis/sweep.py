@@ -119,6 +119,7 @@ class Point:
             said = {"status": found.status, "spec": self.experiment.text}
             with replacing(self.failed) as beside:
                 beside.write_text(json.dumps(said), encoding="utf-8")
+            self.file.unlink(missing_ok=True)  # one that was cut
         else:
             save(found.result, self.file)
             self.failed.unlink(missing_ok=True)
@@ -179,6 +180,9 @@ class Grid:
             raise SpecError(
                 "sweep", list(values), "has nothing to run over", "keys of the file, each with values"
             )
+        for path, some in values.items():
+            if len({value_to_toml(x) for x in some}) < len(some):
+                raise SpecError(path, some, "has a value twice", "values that differ")
         names = [_name(path) for path in values]
         if len(set(names)) < len(names):
             raise SpecError("sweep", list(values), "names two keys alike", "keys that end differently")

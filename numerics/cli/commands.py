@@ -272,7 +272,7 @@ MOST = 100_000
 """Points beyond which a sweep is a slip of the pen."""
 
 SHOWN = 10
-"""Failures that are printed."""
+"""Points without a result, or one that is not converged, that are printed."""
 
 
 def values_of(key: str, said: str) -> list[Any]:
@@ -374,10 +374,11 @@ def sweep(
         typer.echo(
             f"{len(rows)} points in {output}: {len(rows) - len(failed)} with a result, {len(failed)} without"
         )
-        for row in failed[:SHOWN]:
+        poor = [row for row in rows if row["status"] != "ok"]
+        for row in poor[:SHOWN]:
             typer.echo("  " + ", ".join(f"{key} = {row[key]}" for key in over) + f": {row['status']}")
-        if len(failed) > SHOWN:
-            typer.echo(f"  and {len(failed) - SHOWN} more; each has its reason beside the results")
+        if len(poor) > SHOWN:
+            typer.echo(f"  and {len(poor) - SHOWN} more; each has its status in DIR")
         if gather:
             typer.echo(f"wrote {whole}")
     if any(row["status"].startswith(sweeps.DEFECT) for row in failed):

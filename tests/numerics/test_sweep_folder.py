@@ -167,6 +167,7 @@ def test_the_command_says_what_became_of_each_point(
         (["--set", "network.depth=3..1"], 2, 'network.depth = "3..1"'),
         (["--set", "network.depth=1..1000", "--set", "training.steps=1..1000"], 2, "1000000 points"),
         (["--set", "network.gamma0=1,-1"], 2, "network.gamma0 = -1"),
+        (["--set", "network.gamma0=1.0,1.0"], 2, "has a value twice"),
         (["--set", "network.gamma0=1,,2"], 2, "network.gamma0"),
         (["--set", "network.activation=tanh,nonsense"], 2, "network.activation"),
         (["--set", "training.learning_rate=50,60"], 3, "no point has a result"),
