@@ -244,7 +244,7 @@ def test_what_replicas_do_not_tell_is_said(name: str, samples: int, said: str) -
 @pytest.mark.parametrize("name", ["tanh", "momentum", "rich"])
 def test_intervals_of_the_default_hold_the_true_value_as_often_as_they_say(name: str) -> None:
     """60 seeds: entries of one seed go together, so that a share is known to about 3 per cent."""
-    found = coverage(name, None, 60, truth(name))
+    found = coverage(name, None, 60, truth(name, 2))
     assert found.poor == 0
     assert found.unknown == (1 if name == "rich" else 0)
     known = NAMES[:2] if found.unknown else NAMES
