@@ -124,12 +124,29 @@ def _balanced(latex: str) -> bool:
 
 @cache
 def _paper(source: str) -> tuple[Entry, ...]:
-    """What stands in the file of a paper; line breaks within texts mean nothing."""
-    text = Path(__file__).with_name(f"{source}.toml").read_text(encoding="utf-8")
-    rows = tomllib.loads(text)["entry"]
+    """The entries in the file of a paper; line breaks within texts mean nothing."""
+    rows = _file(source)["entry"]
     texts = [{k: " ".join(v.split()) for k, v in row.items() if isinstance(v, str)} for row in rows]
     shown = [tuple(row.get("evidence", ())) for row in rows]
     return tuple(Entry(source=source, evidence=e, **x) for x, e in zip(texts, shown, strict=True))
+
+
+@cache
+def _file(source: str) -> dict[str, Any]:
+    if source not in PAPERS:
+        raise LookupError(f"source = {source!r}: no such paper in the ledger (there: {', '.join(PAPERS)})")
+    return tomllib.loads(Path(__file__).with_name(f"{source}.toml").read_text(encoding="utf-8"))
+
+
+def citation(source: str) -> str:
+    """Authors, title, place and year of a paper of the ledger.
+
+    Raises ``LookupError`` for a paper that is not in it.
+
+    >>> citation("depth2023")[-25:]
+    ' (2023), arXiv:2310.02244'
+    """
+    return " ".join(_file(source)["cite"].split())
 
 
 def entries(source: str | None = None) -> tuple[Entry, ...]:
@@ -142,8 +159,6 @@ def entries(source: str | None = None) -> tuple[Entry, ...]:
     """
     if source is None:
         return tuple(e for paper in PAPERS for e in _paper(paper))
-    if source not in PAPERS:
-        raise LookupError(f"source = {source!r}: no such paper in the ledger (there: {', '.join(PAPERS)})")
     return _paper(source)
 
 
@@ -299,6 +314,7 @@ __all__ = [
     "Entry",
     "Recorded",
     "apart",
+    "citation",
     "display",
     "entries",
     "find",

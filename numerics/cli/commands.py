@@ -257,8 +257,8 @@ def verify(
         report = verified(
             problem, out_dir=output, progress=meter, before=lambda found: typer.echo(found.table())
         )
-    if report.figure is not None:
-        typer.echo(f"figure: {report.figure}")
+    if report.folder is not None:
+        typer.echo(f"{report.verdict}: {report.folder / 'report.html'}")
     if not report.passed:
         raise typer.Exit(1)
 

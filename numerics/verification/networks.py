@@ -39,6 +39,9 @@ Array = NDArray[np.float64]
 FLOOR = 1e-3
 """Down to which fraction of its start the loss is compared."""
 
+CENTER = """at the start their outputs are of order 1/(gamma0 sqrt(N)) = {:.1g}, in the theory they are 0:
+with training.center = true they are subtracted, and the theory is the same."""
+
 FEWEST, MOST = 12, 400
 """Networks of one width."""
 
@@ -470,6 +473,9 @@ def describe(
             "if the theory is right, the networks are too small. Near the edge of stability, where a few\n"
             "eigenvalues decide, they come to it more slowly than 1/N: try a smaller learning_rate."
         )
+        if experiment is not None and experiment.spec.kind == "fixed" and not experiment.spec.centered:
+            start = plan.widths[-1] ** -0.5 / experiment.network.gamma0
+            words += [CENTER.format(start)] if start > 0.5 else []
     if experiment is not None:
         words += _of_the_file(experiment, plan, theory, networks)
     if end < theory.sizes["time"] - 1:

@@ -50,6 +50,17 @@ class Check:
         difference = self.observed - self.expected
         return bool((difference if self.upper else abs(difference)) <= self.allowed)
 
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """As words: ok or FAIL, the name, what was observed (with its error), expected and allowed."""
+        expected, allowed = _number(self.expected), f"{self.allowed:.2g}"
+        if self.upper:
+            expected, allowed = f"< {self.expected + self.allowed:.3g}", ""
+        observed = _number(self.observed)
+        if self.error is not None:
+            observed += f" +- {self.error:.1e}" if self.error < 1e-4 else f" +- {self.error:.2g}"
+        return "ok" if self.passed else "FAIL", self.name, observed, expected, allowed
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON, which has no NaN: what is not finite becomes null."""
         fields = {**asdict(self), "passed": self.passed}
@@ -61,13 +72,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """All checks of one experiment, the equations they were about and the files that were written."""
+    """All checks of one experiment, the equations they were about and the folder that was written."""
 
     title: str
     checks: tuple[Check, ...]
     notes: tuple[str, ...] = ()
     equations: str = ""
-    figure: Path | None = None
+    folder: Path | None = None
     wall_time_s: float = 0.0
 
     @property
@@ -81,18 +92,25 @@ class Report:
         return tuple(check for check in self.checks if not check.passed)
 
     def table(self) -> str:
-        """Aligned text, under 110 columns; each row begins with ok or FAIL and ends with its basis."""
-        lines = [self.title, ""]
+        """Aligned text under 110 columns, the verdict first; a row ends with the basis of what is allowed."""
+        lines = [self.title, self.verdict, ""]
         head = f"{'':<4} {'':<38} {'observed':>19} {'expected':>11} {'allowed':>8}"
         for group in dict.fromkeys(check.group for check in self.checks):
             rows = [check for check in self.checks if check.group == group]
             lines += [group + head[len(group) :], *(_row(check) for check in rows), ""]
-        lines += [*self.notes, self._verdict()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes]).rstrip()
 
     __str__ = table
 
-    def _verdict(self) -> str:
+    def _repr_html_(self) -> str:
+        """The verdict and the table, in a notebook."""
+        from numerics.verification.webpage import fragment
+
+        return fragment(self)
+
+    @property
+    def verdict(self) -> str:
+        """How many checks passed, or which failed."""
         if not self.checks:
             return "FAILED: nothing was checked"
         count, time = len(self.checks), f" in {self.wall_time_s:.0f} s" if self.wall_time_s else ""
@@ -104,16 +122,8 @@ class Report:
 
 
 def _row(check: Check) -> str:
-    allowed = f"{check.allowed:.2g}"
-    if check.upper:
-        expected, allowed = f"< {check.expected + check.allowed:.3g}", ""
-    else:
-        expected = _number(check.expected)
-    observed = _number(check.observed)
-    if check.error is not None:
-        observed += f" +- {check.error:.1e}" if check.error < 1e-4 else f" +- {check.error:.2g}"
-    verdict = "ok" if check.passed else "FAIL"
-    return f"{verdict:<4} {check.name:<38} {observed:>19} {expected:>11} {allowed:>8}  {check.basis}".rstrip()
+    verdict, name, observed, expected, allowed = check.cells
+    return f"{verdict:<4} {name:<38} {observed:>19} {expected:>11} {allowed:>8}  {check.basis}".rstrip()
 
 
 def _number(value: float) -> str:

@@ -7,6 +7,7 @@ import time as clock
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from numerics.verification.figure import SERIES, draw
 from numerics.verification.openings import FULL, Effort, by
 from numerics.verification.report import Check, Report, title
 from numerics.verification.series import ORDER, expansion
+from numerics.verification.webpage import PROVENANCE, page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,7 +153,8 @@ def verify(
     ``times`` and ``solver`` as :meth:`.Problem.of` takes them; with `out_dir`, the files behind the checks.
 
     Written there, each complete or not at all: equations.txt, equations.tex, table.txt, checks.json,
-    theory.nc, networks.nc (along `width`, the last of which is infinite) and figure.png. Nothing is written
+    theory.nc, networks.nc (along `width`, the last of which is infinite), figure.png, and report.html, which
+    holds all of it but the two files of numbers and needs no other file. Nothing is written
     unless every computation came to an end; `before` is told the report before anything is.
     `progress(done, total)` counts the networks trained, `effort` says how many they are, and paths.
     A nonlinear theory is solved by sampled paths, whatever else would fit: the checks are about paths.
@@ -171,12 +174,13 @@ def verify(
     checks = [check for applies, found in CHECKS if applies(case) for check in found(case)]
     powers, note = expansion(problem, effort)
     trained, compared, words = _networks(problem, solution, progress, effort)
+    shown = _shown(problem, bool(powers))
     report = Report(
         title(problem),
         (*checks, *powers, *compared),
         (note, words),
-        "\n\n".join(equations(problem, "text", bool(powers))),
-        None if out_dir is None else Path(out_dir) / "figure.png",
+        "\n\n".join(render("text") for render in shown),
+        None if out_dir is None else Path(out_dir),
         clock.perf_counter() - began,
     )
     if before is not None:
@@ -185,9 +189,15 @@ def verify(
         return report
     figure = draw(problem, solution, trained, sums_of(problem, effort) if powers else {})
     limit = by_width(trained) if trained else None
-    tex = "\n\n".join(equations(problem, "latex", bool(powers)))
-    write(Path(out_dir), report, tex, solution, limit, figure)
+    tex = "\n\n".join(render("latex") for render in shown)
+    write(Path(out_dir), report, tex, solution, limit, figure, papers_of(case))
     return report
+
+
+def papers_of(case: Case) -> tuple[str, ...]:
+    """The papers whose theory a case rests on."""
+    deep = case.problem.experiment is not None and bool(case.problem.experiment.network.branch)
+    return ("selfconsistent2023", *["linear2025"] * case.linear, *["depth2023"] * deep)
 
 
 def _symbolic(problem: Problem, source: object) -> Program | None:
@@ -200,6 +210,11 @@ def _symbolic(problem: Problem, source: object) -> Program | None:
 
 def equations(source: Problem | Experiment, form: str, powers: bool) -> list[str]:
     """The theory and, with ``powers``, its series in gamma0 if it has one, as text or LaTeX."""
+    return [render(form) for render in _shown(source, powers)]
+
+
+def _shown(source: Problem | Experiment, powers: bool) -> list[Callable[[str], str]]:
+    """The same, for any form."""
     problem = Problem.of(source)
     if problem.experiment is not None:
         theory: Any = theory_of(problem.experiment)
@@ -210,7 +225,7 @@ def equations(source: Problem | Experiment, form: str, powers: bool) -> list[str
         with suppress(SpecError):
             own = problem.experiment
             found = _series(theory) if own is None else series(own, ORDER)
-    return [theory.render("all", form), *([] if found is None else [found.render(form)])]
+    return [partial(theory.render, "all"), *([] if found is None else [found.render])]
 
 
 def _series(theory: Theory) -> Expansion:
@@ -263,7 +278,13 @@ def by_width(trained: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def write(
-    folder: Path, report: Report, tex: str, theory: xr.Dataset, networks: xr.Dataset | None, figure: Figure
+    folder: Path,
+    report: Report,
+    tex: str,
+    theory: xr.Dataset,
+    networks: xr.Dataset | None,
+    figure: Figure,
+    papers: tuple[str, ...] = (),
 ) -> None:
     """Writes all files into `folder`, which is made if it is not there (its parent must be).
 
@@ -272,19 +293,22 @@ def write(
     """
     checks = [check.as_dict() for check in report.checks]
     summary = {"title": report.title, "passed": report.passed, "notes": report.notes, "checks": checks}
+    summary |= {key: theory.attrs[key] for key in ("spec", *PROVENANCE) if key in theory.attrs}
     with replacing_folder(folder) as beside:
+        save_figure(figure, beside / "figure.png")
+        figure.set_layout_engine("none")  # it has been found
         texts = {
             "equations.txt": report.equations,
             "equations.tex": DOCUMENT % tex,
             "table.txt": report.table(),
             "checks.json": json.dumps(summary, indent=2, allow_nan=False),
+            "report.html": page(report, tex, theory, networks, figure, papers),
         }
         for name, text in texts.items():
             (beside / name).write_text(text.rstrip() + "\n", encoding="utf-8")
         save(theory, beside / "theory.nc")
         if networks is not None:
             save(networks, beside / "networks.nc")
-        save_figure(figure, beside / "figure.png")
     if networks is None:
         (folder / "networks.nc").unlink(missing_ok=True)
 

@@ -90,7 +90,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     ) -> SimpleNamespace:
         fake.calls.append(("verify", {"out_dir": out_dir}))
         fake.action(experiment)
-        report = SimpleNamespace(table=lambda: "the table", figure=Path("figure.png"), passed=fake.passed)
+        shown = {"table": lambda: "the table", "folder": Path("out"), "verdict": "the verdict"}
+        report = SimpleNamespace(**shown, passed=fake.passed)
         before(report)
         return report
 
@@ -394,7 +395,7 @@ def test_verify_prints_equations_table_and_figure_and_fails_with_a_check(
         "theory all text",
         "series text",
         "the table",
-        "figure: figure.png",
+        "the verdict: out/report.html",
     ]
     assert fakes.calls == [("verify", {"out_dir": Path("out")})]
 

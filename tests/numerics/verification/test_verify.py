@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from numerics.solver import solve
 from numerics.verification import Effort, Report, identities, networks, series, verify
 from numerics.verification.networks import Plan, plan_of
 from numerics.verification.openings import MOST_TIMES, SMALL_SAMPLES, comparable, few, speed
+from numerics.verification.report import Check
 from tests.derive.once import mean_field, mlp, scaled
 
 FILES = {
@@ -32,6 +35,7 @@ FILES = {
     "theory.nc",
     "networks.nc",
     "figure.png",
+    "report.html",
 }
 ROOT = Path(__file__).parents[3]
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
@@ -100,18 +104,40 @@ def passes(report: Report) -> None:
 def test_the_files_of_a_verification(verified: Verified):
     report, folder = verified.report, verified.folder
     assert {path.name for path in folder.iterdir()} == FILES
-    assert report.figure == folder / "figure.png"
+    assert report.folder == folder
     assert imread(folder / "figure.png").shape[1] > 1000
     assert (folder / "table.txt").read_text() == report.table() + "\n"
     assert (folder / "equations.txt").read_text().strip() == report.equations.strip()
     assert (folder / "equations.tex").read_text().count(r"\begin{document}") == 1
     summary = json.loads((folder / "checks.json").read_text())
     assert summary["passed"] is True
+    assert {"version", "libraries", "data_sha256", "spec"} <= set(summary)
     assert len(summary["checks"]) == len(report.checks)
     theory, trained = load(folder / "theory.nc"), load(folder / "networks.nc")
     assert theory.attrs["status"] == "ok"
     assert np.isinf(trained.width.values[-1])
     assert {"train_loss", "train_loss_stderr", "Phi_trace", "G", "error"} <= set(trained.data_vars)
+
+
+def test_the_page_needs_no_other_file_and_holds_everything(verified: Verified):
+    report = verified.report
+    text = (verified.folder / "report.html").read_text()
+    page = ElementTree.fromstring(re.sub(r"<meta [^>]*>|<!DOCTYPE html>", "", text).replace("&nbsp;", " "))
+    said = " ".join(page.itertext())
+    assert all(x in said for x in (report.verdict, *(c.name for c in report.checks)))
+    assert all(x in said for x in ("Single-site process", "rate = 0.4", "dmft verify", "sha256", "Pehlevan"))
+    assert "\\" not in said  # no formula is left as source
+    assert sum(x.tag.endswith("}math") for x in page.iter()) > 5
+    assert sum(x.tag.endswith("}svg") for x in page.iter()) == 1
+    links = [v for x in page.iter() for k, v in x.attrib.items() if k.endswith(("href", "src"))]
+    assert all(x.startswith(("#", "data:")) for x in links)
+
+
+def test_a_check_that_failed_stands_out_in_a_notebook():
+    rows = [Check("networks", "a < b", x, expected=1.0, allowed=0.1, basis="") for x in (1.0, 2.0)]
+    page = Report("a network", tuple(rows))._repr_html_()
+    assert page.count('<tr class="failed">') == 1
+    assert "FAILED: 1 of 2 checks: a &lt; b" in page
 
 
 def test_the_same_seed_gives_the_same_networks():
@@ -240,3 +266,14 @@ def test_the_opening_of_many_samples_is_checked_on_a_few(name: str, loss: str):
     checks = [*identities.reduced(Problem.of(e)), *identities.moved(Problem.of(e))]
     assert len(checks) == 2
     assert all(check.passed for check in checks), [check.name for check in checks if not check.passed]
+
+
+def test_outputs_at_the_start_that_are_large_are_named_where_a_check_fails():
+    """gamma0 = 1e-3: networks of 192 units begin at outputs of order 70, which an error that bends sees."""
+    small = experiment(1, {**GD, "steps": 1}).replace({"network.gamma0": 1e-3})
+    solution, plan = solve(small), Plan((48, 96, 192), (4, 4, 4))
+    for e, named in ((small, True), (small.replace({"training.center": True}), False)):
+        for observed in (1.0, 2.0):
+            check = Check("networks", "Delta", observed, expected=1.0, allowed=0.1, basis="")
+            said = networks.describe(e, plan, [check], solution)
+            assert ("training.center = true" in said) == (named and not check.passed)
