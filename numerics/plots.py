@@ -5,6 +5,8 @@ Matplotlib is imported when the first figure is drawn.
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+"""Of every figure."""
+
+LOSSES = (("train_loss", "training", "black", "-"), ("test_loss", "test", "#c2571a", "--"))
+"""The losses that are drawn: name, label, colour and dashes."""
+
 KERNELS = (
     ("Phi", "-", r"tr $\Phi^{{{0}}}/P$"),
     ("G", "--", "{1}$G^{{{0}}}${2}"),
@@ -27,47 +40,102 @@ KERNELS = (
 )
 """The kernels of a layer that are drawn, how, and what they are called."""
 
+APART = 0.055
+"""Of the height of a figure: how far labels at the ends of curves are from each other."""
+
 
 def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
     """Training loss against time on a logarithmic scale, with a band (points: bars) of standard errors.
 
-    The test loss beside it, dashed, if the result has one.
+    The test loss beside it, dashed, if the result has one that differs.  A loss that
+    falls as a power of time, on power-law data, is drawn doubly logarithmically.
     """
     ax = _axes(ax)
-    artists = _curve(ax, result, "train_loss", **style)
-    label = "training loss"
-    if "test_loss" in result:
-        named = {
-            "linestyle": "--",
-            **style,
-            "label": f"test {style['label']}" if "label" in style else "test",
-        }
-        artists += _curve(ax, result, "test_loss", **named)
-        label = "training loss; dashed: test loss"
-    ax.set(xlabel=_time_label(result), ylabel=label, yscale="log")
+    artists, both = [], "test_loss" in result and bool((result.test_loss != result.train_loss).any())
+    for name, label, colour, dashes in LOSSES[: 1 + both]:
+        word = f"{label} {style['label']}" if "label" in style and name != "train_loss" else label
+        own = {"label": word} if both else {}
+        own |= {} if name == "train_loss" or "linestyle" in style else {"linestyle": dashes}
+        own |= {} if {"color", "c"} & set(style) or not both else {"color": colour}
+        artists += _curve(ax, result, name, **{**own, **style, **({"label": word} if both else {})})
+    ax.set(xlabel=_time_label(result), ylabel="loss" if both else "training loss", yscale="log")
+    later = result.time.values[result.time.values > 0]
+    if len(later) > 1 and _said(result, "data").get("kind") == "power-law":
+        ax.set(xscale="log", xlim=(later[0], later[-1]))
+    if both:
+        ax.legend()
     return artists
 
 
 def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
     """tr Phi^l(t,t)/P (full lines) and G^l(t,t) (dashed; of nonlinear networks its trace over P too) against
-    time, one colour a layer; of random data C_h^l and C_g^l.
+    time, one colour a layer; of random data C_h^l and C_g^l.  Each curve has its name at its end.
 
     A kernel that the result does not hold is left out.
     """
     ax = _axes(ax)
-    artists = []
+    artists, ends = [], []
     for name, line, label in KERNELS:
         if not _holds(result, name):
             continue
         kernel = _equal_time(result, name)
-        for place, layer in enumerate(kernel.layer.values, 1):
+        shades = colours(kernel.sizes["layer"])
+        for layer, colour in zip(kernel.layer.values, shades, strict=True):
             traced = ("tr ", "$/P$") if name == "G" and _of_samples(result, name) else ("", "")
-            row = {"color": _colour(place), "linestyle": line, "label": label.format(layer, *traced), **style}
-            artists += _curve(ax, kernel.sel(layer=layer), name, **row)
+            row = {"color": colour, "linestyle": line, "label": label.format(layer, *traced), **style}
+            of = kernel.sel(layer=layer)
+            artists += _curve(ax, of, name, **row)
+            ends.append((float(of[name][-1]), str(row["label"]), row["color"]))
     ax.set(xlabel=_time_label(result), ylabel="kernels at equal times")
-    if artists:
-        ax.legend(ncols=2, fontsize="small")
+    ax.margins(x=0.02)
+    name_ends(ax, ends)
     return artists
+
+
+def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]]) -> None:
+    """Names of curves, in their colours, at the right of where they end, apart where they would overlap.
+
+    ``ends``: the last value of each curve, its name and its colour.
+    """
+    if not ends:
+        return
+    low, high = ax.get_ylim()
+    into = ax.transAxes.inverted()
+    at = [float(into.transform(ax.transData.transform((0.0, y)))[1]) for y, *_ in ends]
+    order = np.argsort(at)
+    put = np.array(at)[order]
+    for _ in range(100):  # neighbours that are too close move apart by equal steps
+        gaps = APART - np.diff(put)
+        if (gaps < 1e-3).all():
+            break
+        for k in np.flatnonzero(gaps > 0):
+            put[k] -= gaps[k] / 2
+            put[k + 1] += gaps[k] / 2
+    for place, k in zip(put, order, strict=True):
+        _, name, colour = ends[k]
+        ax.text(1.02, place, name, transform=ax.transAxes, color=colour, va="center", fontsize="small")
+    ax.set_ylim(low, high)
+
+
+def colours(count: int) -> list[tuple[float, ...]]:
+    """One a layer, from dark to light; the lightest part of the map does not print."""
+    from matplotlib import colormaps
+
+    return [tuple(colormaps["viridis"](x)) for x in np.linspace(0.08, 0.8, count)]
+
+
+def plot_result(result: xr.Dataset) -> Figure:
+    """The losses and the kernels of a result over time, side by side."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9.0, 3.8), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        plot_loss(result, ax=left)
+        if not plot_kernels(result, ax=right):
+            right.remove()
+    return figure
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
@@ -122,12 +190,17 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
     return chosen.assign_coords(time=result.time.values)
 
 
-def _colour(layer: int) -> str:
-    return f"C{(int(layer) - 1) % 10}"
-
-
 def _time_label(result: xr.Dataset) -> str:
-    return str(result.time.attrs.get("long_name", "time"))
+    """Steps or time, as the file of the experiment says; without one, steps where times count from 0."""
+    times = result.time.values
+    counted = np.array_equal(times, np.arange(len(times)))
+    training = _said(result, "training")
+    return "time" if training.get("rule") == "flow" or not (training or counted) else "step"
+
+
+def _said(result: xr.Dataset, section: str) -> Mapping[str, Any]:
+    """A section of the experiment that a result keeps, empty if it was no file."""
+    return dict(tomllib.loads(str(result.attrs.get("spec", ""))).get(section, {}))
 
 
 def _axes(ax: Axes | None) -> Axes:

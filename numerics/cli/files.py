@@ -145,15 +145,9 @@ def load_result(file: Path) -> xr.Dataset:
 
 def draw(result: xr.Dataset, path: Path) -> None:
     """The losses and the kernels of a solution over time."""
-    from matplotlib.figure import Figure
+    from numerics.plots import plot_result, save_figure
 
-    from numerics.plots import plot_kernels, plot_loss, save_figure
-
-    figure = Figure(figsize=(9.0, 4.0), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    plot_loss(result, ax=left)
-    plot_kernels(result, ax=right)
-    save_figure(figure, path)
+    save_figure(plot_result(result), path)
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

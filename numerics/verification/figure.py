@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from derive.linear.form import LinearForm
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.plots import STYLE, colours
 from numerics.stats import extrapolate
 from numerics.verification.networks import traced
 from numerics.verification.report import title
@@ -24,13 +25,6 @@ Array = NDArray[np.float64]
 
 POINTS = 15
 """Times at which networks are drawn, denser at the beginning, where most happens."""
-
-STYLE: Any = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-}
 
 SERIES = ((0, r"lazy, $\gamma_0\to0$", "0.6", "--"), (2, r"$\Delta$ to order $\gamma_0^2$", "#c2571a", ":"))
 """Orders of the expansion whose loss is drawn, their labels, colours and dashes."""
@@ -224,10 +218,3 @@ def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
     bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.015, aspect=15)
     bar.set_label("entry / mean diagonal", fontsize=9)
     figure.suptitle(r"kernels between samples, sorted by target", fontsize=10.5)
-
-
-def colours(count: int) -> list[tuple[float, ...]]:
-    """From dark to light with the layer; the lightest part of the map does not print."""
-    from matplotlib import colormaps
-
-    return [tuple(colormaps["viridis"](x)) for x in np.linspace(0.08, 0.8, count)]

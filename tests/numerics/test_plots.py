@@ -13,7 +13,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from numerics.plots import plot_kernels, plot_loss, save_figure
+from numerics.plots import plot_kernels, plot_loss, plot_result, save_figure
 from numerics.results import dataset
 
 T, P, L = 7, 2, 3
@@ -53,6 +53,48 @@ def test_the_loss_is_a_line_with_a_band_and_points_have_bars() -> None:
         ends = np.isin(np.round(edges[:, 1], 12), np.round(side * np.exp(-TIMES), 12))
         assert ends.sum() >= T
     assert ax.get_yscale() == "log"
+
+
+def of_file(data: str, **values: object) -> xr.Dataset:
+    """A result that says of which experiment it is."""
+    spec = f'[data]\nkind = "{data}"\n[training]\nrule = "gd"\nsteps = {T - 1}\n'
+    return dataset({"train_loss": 1 / (1 + TIMES), **values}, times=TIMES, spec=spec)
+
+
+def test_axes_say_steps_or_time_and_power_laws_are_straight_lines() -> None:
+    power, flow = of_file("power-law"), result()
+    flow.attrs["spec"] = '[training]\nrule = "flow"\ntime = 6.0\n'
+    for found, label, scale in (
+        (power, "step", "log"),
+        (flow, "time", "linear"),
+        (result(), "step", "linear"),
+    ):
+        ax = Figure().subplots()
+        plot_loss(found, ax=ax)
+        assert (ax.get_xlabel(), ax.get_xscale(), ax.get_yscale()) == (label, scale, "log")
+
+
+def test_the_test_loss_has_a_curve_and_a_name_where_it_differs() -> None:
+    for test, names in ((2 / (1 + TIMES), ["training", "test"]), (1 / (1 + TIMES), [])):
+        ax = Figure().subplots()
+        lines = plot_loss(of_file("isotropic", test_loss=test), ax=ax)
+        assert len(lines) == max(1, len(names))
+        legend = ax.get_legend()
+        assert [x.get_text() for x in (legend.get_texts() if legend else [])] == names
+
+
+@pytest.mark.parametrize("size", [(9.0, 3.8), (5.0, 2.6)])
+def test_names_at_the_ends_of_kernels_do_not_overlap(size: tuple[float, float]) -> None:
+    """All kernels of 4 layers end within a hundredth of each other."""
+    kernel = np.ones((4, T, T)) + 0.01 * np.arange(4)[:, None, None]
+    figure = plot_result(of_file("isotropic", C_h=kernel, C_g=1.005 * kernel))
+    figure.set_size_inches(*size)
+    figure.draw_without_rendering()
+    right = figure.axes[1]
+    boxes = [x.get_window_extent() for x in right.texts]
+    assert len(boxes) == 8
+    tops = sorted((box.y0 + box.y1) / 2 for box in boxes)
+    assert min(np.diff(tops)) > 0.05 * right.get_window_extent().height
 
 
 def test_without_axes_a_figure_is_made() -> None:
