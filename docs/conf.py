@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from hashlib import sha256
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
@@ -13,6 +14,17 @@ sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+
+def state_of_the_code() -> str:
+    """A digest of what the cells of pages run: the two packages and the examples."""
+    sources = [*HERE.parent.glob("derive/**/*"), *HERE.parent.glob("numerics/**/*"), *HERE.glob("examples/*")]
+    chosen = sorted(x for x in sources if x.suffix in {".py", ".toml", ".json", ".npy"})
+    digest = sha256()
+    for path in chosen:
+        digest.update(str(path.relative_to(HERE.parent)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 project = "dmft-derive"
 author = "dmft-derive maintainers"
 copyright = author
@@ -21,12 +33,12 @@ release = installed_version("dmft-derive")
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinxcontrib.bibtex",
-    "latex_environments",
+    "equations",
     "ledger_pages",
     "plain_docstrings",
+    "public_names",
 ]
 exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
 bibtex_bibfiles = ["references.bib"]
@@ -34,16 +46,31 @@ bibtex_default_style = "unsrt"
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "force"
-nb_execution_timeout = 120
+nb_execution_mode = "cache"  # what a page printed is kept until its code, the packages or the examples change
+nb_execution_cache_path = str(HERE / "_build" / ".jupyter_cache" / state_of_the_code())
+nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 default_role = "code"
+suppress_warnings = ["ref.python"]  # names of types that several modules define: `Node`, `Source`
+
+mathjax_path = "mathjax/tex-svg.js"  # MathJax 3.2.2, shipped with the site: no page asks another server
+mathjax3_config = {"svg": {"fontCache": "global", "displayAlign": "left", "scale": 0.92}}
 
 html_theme = "pydata_sphinx_theme"
-html_theme_options = {"navigation_with_keys": False, "show_prev_next": True}
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "header_links_before_dropdown": 6,
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_sidebars = {"index": []}
 html_show_sourcelink = True
 html_title = "dmft-derive"

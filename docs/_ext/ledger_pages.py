@@ -6,15 +6,18 @@
 {ledger-counts} [paper] [verdicts]     how many entries have which verdict
 {ledger-pieces} [paper] [verdicts]     one row a piece of evidence: entries, seconds, commit
 
+The option `:numbers: G., D.5` chooses the entries whose number begins in one of these ways.
+
 What was measured stands in `derive/ledger/numbers.json`, which `python -m tests.ledger.record` writes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from ledger_markdown import entry_text, glance, pieces
 from sphinx.util.docutils import SphinxDirective
 
@@ -25,15 +28,23 @@ class LedgerDirective(SphinxDirective):
     """Markdown made from the entries of the chosen papers and verdicts."""
 
     optional_arguments = 20
+    option_spec: ClassVar = {"numbers": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
         verdicts = set(self.arguments) & set(VERDICTS)
         papers = set(self.arguments) - verdicts
         if unknown := papers - {e.source for e in entries()}:
             raise self.error(f"neither a verdict nor a paper of the ledger: {', '.join(sorted(unknown))}")
+        beginnings = tuple(x.strip() for x in self.options.get("numbers", "").split(","))
         chosen = [
-            e for e in entries() if e.verdict in (verdicts or VERDICTS) and e.source in (papers or {e.source})
+            e
+            for e in entries()
+            if e.verdict in (verdicts or VERDICTS)
+            and e.source in (papers or {e.source})
+            and e.number.startswith(beginnings)
         ]
+        if not chosen:
+            raise self.error("no entry of the ledger is chosen")
         return self.parse_text_to_nodes(self.text(chosen))
 
     def text(self, chosen: list[Entry]) -> str:

@@ -35,7 +35,9 @@ def process(_app: Any, _what: str, _name: str, _obj: object, _options: object, l
         elif line.startswith(" ") and not item:
             done.append("| " + escaped(line.strip()))  # a line block keeps the lines
         else:
-            if done and done[-1].startswith("| ") and not plain:
+            if line.startswith("- ") and plain and not item:  # a list begins after a blank line
+                finish()
+            if done and done[-1].strip() and not plain:
                 done.append("")
             plain.append(line)
     finish()

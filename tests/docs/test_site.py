@@ -1,13 +1,15 @@
-"""What the site and the README show is true: examples run, cells of code execute, the site builds."""
+"""What the site and the README show is true: examples run, cells execute, what they import exists."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import matplotlib
@@ -17,58 +19,20 @@ import pytest
 from numerics.experiment import Experiment
 from numerics.experiment.schema import parse
 from numerics.solver import solve
+from numerics.solver.registry import METHODS
 from numerics.verification.openings import comparable
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCED_ANY = re.compile(r"^```[^\n]+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = sorted(
     path for path in DOCS.rglob("*.md") if "_build" not in path.parts and CELL.search(path.read_text())
 )
 EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
-LONG = {
-    "convolution.md",
-    "digits.md",
-    "isotropic.md",
-    "linear.md",
-    "networks.md",
-    "nonlinear.md",
-    "parametrizations.md",
-    "program.md",
-    "reductions.md",
-    "residual-depth.md",
-    "solver.md",
-    "structured.md",
-    "sweep.md",
-    "tied-and-feedback.md",
-    "widths-bias-channels.md",
-    "approximations.md",
-    "decay-noise-momentum.md",
-    "depth-parametrizations.md",
-    "expansion.md",
-    "decay_and_noise.md",
-    "early_time.md",
-    "gradient_independence.md",
-    "infinite-depth.md",
-    "infinite_depth.md",
-    "isotropic_data.md",
-    "learning_rates.md",
-    "linear_networks.md",
-    "nonlinear-expansion.md",
-    "nonlinear_networks.md",
-    "own-network.md",
-    "other-expansions.md",
-    "perturbation.md",
-    "power-laws.md",
-    "power_law.md",
-    "relu_networks.md",
-    "residual_depth.md",
-    "scaling_laws.md",
-    "test_points.md",
-    "two_layer.md",
-}
-"""Pages that take more than a second; the site's build runs them too."""
+QUICK = {"averages.md", "quickstart.md", "tensor-programs.md"}
+"""Pages that take less than a second; the others are slow tests."""
 SLOW = {"digits_test.toml", "power_law.toml", "residual.toml", "tanh.toml"}
 SOLVED = {"digits.toml", "digits_flow.toml", "digits_test.toml", "isotropic.toml", "online.toml"}
 
@@ -90,7 +54,9 @@ def quiet_figures() -> Iterator[None]:
 
 def test_there_is_something_to_test():
     assert {path.name for path in EXAMPLES} >= SOLVED
-    assert {"quickstart.md", "linear.md", "program.md"} <= {path.name for path in PAGES}
+    assert {"index.md", "quickstart.md", "linear.md", "program.md", "ten-tasks.md"} <= {
+        path.name for path in PAGES
+    }
 
 
 @pytest.mark.parametrize(
@@ -113,7 +79,7 @@ def test_an_example_loads_and_learns_or_says_why_not(path: Path):
 
 @pytest.mark.usefixtures("quiet_figures")
 @pytest.mark.parametrize(
-    "path", [pytest.param(x, marks=pytest.mark.slow if x.name in LONG else ()) for x in PAGES], ids=named
+    "path", [pytest.param(x, marks=() if x.name in QUICK else pytest.mark.slow) for x in PAGES], ids=named
 )
 def test_the_cells_of_a_page_execute(path: Path, monkeypatch: pytest.MonkeyPatch):
     text = path.read_text()
@@ -146,11 +112,65 @@ def run(cells: list[str], name: str) -> None:
         exec(compile("\n".join(lines), f"{name}, cell {index + 1}", "exec"), space)
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_warnings(tmp_path: Path):
-    for module in ("sphinx", "myst_nb", "sphinxcontrib.bibtex"):
-        pytest.importorskip(module)
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(tmp_path / "doctrees")]
-    built = subprocess.run([*command, str(DOCS), str(tmp_path / "site")], capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr[-4000:]
-    assert (tmp_path / "site" / "index.html").exists()
+@pytest.fixture(scope="module")
+def names() -> ModuleType:
+    """What the site's reference is made with: it reads the names of modules without importing them."""
+    path = DOCS / "_ext" / "public_names.py"
+    spec = importlib.util.spec_from_file_location("public_names", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its data classes look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def known(names: ModuleType) -> dict[str, Any]:
+    """Every module of the packages by its name, parsed."""
+    found = names.modules(ROOT)
+    assert all(x.tree for x in found.values())
+    return found
+
+
+def test_what_the_pages_import_exists(names: ModuleType, known: dict[str, Any]):
+    def exists(module: str, name: str) -> bool:
+        path = ROOT / module.replace(".", "/")
+        if name == "*" or (path / f"{name}.py").exists() or (path / name).is_dir():
+            return True
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        read = known.get(module) or names.Module.read(ROOT, file)
+        return name in read.defined or name in read.imported
+
+    missing = []
+    for page in PAGES:
+        code = "\n".join(re.sub(r"(?m)^[:%].*$", "", x) for x in CELL.findall(page.read_text()))
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and re.match("derive|numerics|tests", str(node.module)):
+                lacking = [x.name for x in node.names if not exists(str(node.module), x.name)]
+                missing += [f"{page.name}: from {node.module} import {x}" for x in lacking]
+    assert not missing
+
+
+def test_what_packages_and_rooms_export_has_a_home(names: ModuleType, known: dict[str, Any]):
+    pages = names.pages(known)
+    assert {*names.PACKAGES, "index"} <= {x.split(".")[0] for x in pages}
+    for module in known.values():
+        for name in module.exported:
+            where, there = names.home(known, module.name, name)
+            room = ".".join(where.split(".")[:2])
+            assert f".. automodule:: {where}\n" in pages[room], (module.name, name)
+            assert not there or re.search(rf"\b{there}\b", pages[room]), (module.name, name)
+
+
+def test_ten_tasks_take_ten_lines_each():
+    tasks = re.split(r"(?m)^## ", (DOCS / "how-to" / "ten-tasks.md").read_text())[1:]
+    assert len(tasks) == 10
+    for task in tasks:
+        lines = [line for block in FENCED_ANY.findall(task) for line in block.strip().splitlines()]
+        assert 0 < len([x for x in lines if x.strip()]) <= 10, task
+
+
+def test_every_method_has_its_row():
+    rows = re.findall(r"(?m)^\| `(\w+)` \|", (DOCS / "how-to" / "choose-a-method.md").read_text())
+    assert rows == [method.name for method in METHODS]
