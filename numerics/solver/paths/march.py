@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -464,7 +465,8 @@ class Tangents:
     """
 
     def __init__(self, march: March, wanted: frozenset[Node]) -> None:
-        self.march, self.wanted, self.samples = march, wanted, march.samples
+        self.march: March = proxy(march)  # a circle would keep all arrays until the collector comes by
+        self.wanted, self.samples = wanted, march.samples
         model = march.model
         self.ways: dict[Node, dict[int, None]] = {}
         for n in wanted:

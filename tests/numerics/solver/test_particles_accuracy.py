@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -255,3 +256,20 @@ def test_intervals_of_the_default_hold_the_true_value_as_often_as_they_say(name:
 def test_no_seed_of_the_default_flow_fails() -> None:
     """Covariances of ever closer times are hardly positive: some seeds in a hundred failed."""
     assert {solution("flow", None, seed).attrs["status"] for seed in range(50)} == {"ok"}
+
+
+def test_arrays_of_a_solution_are_freed_with_it() -> None:
+    """Without waiting for the collector of circles, which came by after gigabytes."""
+    solution("tanh", 64, 0)  # what the first one compiles stays
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        solution("tanh", 64, 1)
+        gc.collect()
+        held = [y for x in gc.garbage for y in gc.get_referents(x) if isinstance(y, np.ndarray)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert sum(x.nbytes for x in held) < 1e4
