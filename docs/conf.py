@@ -54,10 +54,11 @@ nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+viewcode_follow_imported_members = False  # every name is documented in the module that defines it
 default_role = "code"
 suppress_warnings = ["ref.python"]  # names of types that several modules define: `Node`, `Source`
 
-mathjax_path = "mathjax/tex-svg.js"  # MathJax 3.2.2, shipped with the site: no page asks another server
+mathjax_path = "mathjax/tex-svg-full.js"  # MathJax 3.2.2, shipped with the site: no page asks another server
 mathjax3_config = {"svg": {"fontCache": "global", "displayAlign": "left", "scale": 0.92}}
 
 html_theme = "pydata_sphinx_theme"

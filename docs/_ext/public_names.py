@@ -1,7 +1,8 @@
 """Pages of the Python reference, one a room, made from the source of the packages before the site is read.
 
-A public name is one that a module defines at its top level without a leading underscore. What a package or a
-room exports (`__all__`) is listed first, with a link to where it is defined.
+A public name is a function, a class or a constant with a docstring that a module defines at its top level
+without a leading underscore, and whatever a package or a room exports (`__all__`). That is listed first, with
+a link to where it is defined.
 """
 
 from __future__ import annotations
@@ -38,16 +39,18 @@ class Module:
         return ast.parse(self.source)
 
     @cached_property
-    def defined(self) -> tuple[str, ...]:
-        """The public names that it defines, in order."""
-        found: list[str] = []
-        for node in self.tree.body:
+    def defined(self) -> dict[str, str | None]:
+        """The public names that it defines, with their docstrings; None for a constant without one."""
+        found: dict[str, str | None] = {}
+        for node, after in zip(self.tree.body, [*self.tree.body[1:], None], strict=True):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                found.append(node.name)
+                found[node.name] = ast.get_docstring(node) or ""
             elif isinstance(node, ast.Assign | ast.AnnAssign):
+                said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                found += [x.id for t in targets for x in ast.walk(t) if isinstance(x, ast.Name)]
-        return tuple(dict.fromkeys(x for x in found if not x.startswith("_")))
+                names = [x.id for t in targets for x in ast.walk(t) if isinstance(x, ast.Name)]
+                found |= dict.fromkeys(names, str(after.value.value) if said else None)
+        return {name: text for name, text in found.items() if not name.startswith("_")}
 
     @cached_property
     def exported(self) -> tuple[str, ...]:
@@ -66,17 +69,6 @@ class Module:
             for x in nodes
             for a in x.names
         }
-
-    def sentence(self, name: str = "") -> str:
-        """The first sentence of its docstring, or of that of a name that it defines."""
-        text = ast.get_docstring(self.tree) if not name else None
-        for here, after in zip(self.tree.body, [*self.tree.body[1:], None], strict=True):
-            if isinstance(here, ast.FunctionDef | ast.ClassDef) and here.name == name:
-                text = ast.get_docstring(here)
-            elif isinstance(here, ast.Assign) and name in [getattr(t, "id", "") for t in here.targets]:
-                value = after.value if isinstance(after, ast.Expr) else None
-                text = str(value.value) if isinstance(value, ast.Constant) else None
-        return " ".join((text or "").split("\n\n")[0].split())
 
 
 def modules(root: Path) -> dict[str, Module]:
@@ -110,6 +102,8 @@ def rooms(known: dict[str, Module]) -> dict[str, list[Module]]:
 def pages(known: dict[str, Module]) -> dict[str, str]:
     """The text of each page by its name."""
     made = {"index": _index(known)}
+    homes = {home(known, module.name, name) for module in known.values() for name in module.exported}
+    plain = {(where, name) for where, name in homes if name and known[where].defined[name] is None}
     for room, members in rooms(known).items():
         parts = [f"# {room}"]
         if table := _exports(known, known[room]):
@@ -117,10 +111,12 @@ def pages(known: dict[str, Module]) -> dict[str, str]:
         for module in members:
             if module.name != room:
                 parts.append(f"## {module.name.removeprefix(room + '.')}")
-            names = (
-                f"\n   :members: {', '.join(module.defined)}\n   :undoc-members:" if module.defined else ""
-            )
-            parts.append(f"```{{eval-rst}}\n.. automodule:: {module.name}{names}\n```")
+            told = [name for name, text in module.defined.items() if text is not None]
+            lines = [f".. automodule:: {module.name}"]
+            lines += [f"   :members: {', '.join(told)}", "   :undoc-members:"] if told else []
+            for where, name in sorted(plain):
+                lines += ["", f".. py:data:: {name}", f"   :module: {where}"] if where == module.name else []
+            parts.append("\n".join(["```{eval-rst}", *lines, "```"]))
         made[room] = "\n\n".join(parts) + "\n"
     return made
 
@@ -131,7 +127,9 @@ def _exports(known: dict[str, Module], module: Module) -> str:
     for name in module.exported:
         where, there = home(known, module.name, name)
         target = f"{{py:obj}}`{name} <{where}{'.' + there if there else ''}>`"
-        rows.append(f"| {target} | {_plain(known[where].sentence(there))} |")
+        text = known[where].defined[there] if there else ast.get_docstring(known[where].tree)
+        first = (text or "").split("\n\n")[0]
+        rows.append(f"| {target} | {_plain(' '.join(first.split()))} |")
     return "\n".join(["| name | what it is |", "| --- | --- |", *rows]) if rows else ""
 
 
