@@ -1,0 +1,503 @@
+"""What all figures of the gallery share: options, style, results kept on disk, numbers with their verdicts.
+
+    python docs/gallery/linear2025/figure_2.py [--full] [-o DIR] [--format png|svg|pdf] [--fresh]
+    python docs/gallery/gallery.py             every figure in short form, beside its script, and the index
+
+A script names the entries of the ledger that it bears on and has a function ``draw(run)``: it asks the
+:class:`Run` for results, draws them, and says its numbers.  The paper and the number of the figure are those
+of the script's own path.  Beside the picture stands its record, a small JSON file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import inspect
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices want one thread
+
+import matplotlib as mpl
+
+mpl.use("agg")
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # this checkout, whatever is installed
+
+import numpy as np
+import xarray as xr
+from matplotlib import pyplot as plt
+from matplotlib.text import Text
+
+import derive
+import numerics
+from derive.ledger import PAPERS, Entry, apart, entries, find
+from numerics.plots import save_figure
+from numerics.stats import bound, extrapolate
+from numerics.verification import compare
+
+HERE = Path(__file__).parent
+OUT = HERE.parents[1] / "out" / "gallery"
+"""Where pictures go that are asked for one by one; results are kept in its folder ``kept``."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Colours that the colour-blind tell apart (Okabe and Ito)."""
+
+STYLE: dict[str, Any] = {
+    "axes.prop_cycle": mpl.cycler(color=COLOURS),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "errorbar.capsize": 0,
+    "figure.constrained_layout.use": True,
+    "font.size": 8,
+    "image.cmap": "viridis",
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.5,
+    "savefig.dpi": 110,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "gallery",
+}
+SIZES = (1.0, 0.8)
+"""Shares of a figure's size at which its texts must not overlap."""
+
+REJECTED = 5.0
+"""Standard errors from which on a form is rejected."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with its error bar, what it is held against, and how many errors apart they are and may be."""
+
+    label: str
+    value: float
+    error: float
+    expected: float
+    errors_apart: float
+    allowed: float
+    rejects: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether what was expected is within the errors allowed; of what is to be rejected: beyond."""
+        return bool((self.errors_apart > self.allowed) == self.rejects)
+
+    def __str__(self) -> str:
+        value = f"{self.value:.5g}" + (f" ± {self.error:.1g}" if self.error else "")
+        verdict = ("rejected" if self.rejects else "agrees") if self.holds else "FAILS"
+        most = f"{'beyond' if self.rejects else 'allowed'} {self.allowed:.1f}"
+        far = f"{self.errors_apart:.1f} errors apart, {most}"
+        return f"{self.label}: {value} against {self.expected:.5g}, {far}: {verdict}"
+
+
+def said_of(path: Path) -> tuple[str, str]:
+    """The paper and the number of the figure that a script draws.
+
+    >>> said_of(Path("docs/gallery/selfconsistent2023/figure_A1.py"))
+    ('selfconsistent2023', 'A1')
+    """
+    return path.resolve().parent.name, path.stem.removeprefix("figure_")
+
+
+@dataclass
+class Run:
+    """One figure being drawn: its results, its picture and its numbers.
+
+    ``full`` asks for the paper's sizes, or as near to them as two cores come in minutes.
+    """
+
+    script: Path
+    folder: Path
+    full: bool = False
+    fresh: bool = False
+    numbers: list[Number] = field(default_factory=list)
+    spared: float = 0.0
+    """Seconds that results which were kept took when they were computed."""
+
+    # -- results ---------------------------------------------------------------------------------------------
+
+    def kept(self, function: Callable[..., Any], *args: Any, **given: Any) -> Any:
+        """``function(*args, **given)``, from disk if the same was computed before by the same sources."""
+        said = [
+            _sources(),
+            _word(function),
+            *map(_word, args),
+            *(k + _word(x) for k, x in sorted(given.items())),
+        ]
+        path = OUT / "kept" / (hashlib.sha256("\n".join(said).encode()).hexdigest()[:24] + ".pickle")
+        if path.exists() and not self.fresh:
+            seconds, found = pickle.loads(path.read_bytes())
+            self.spared += seconds
+            return found
+        before = time.process_time()
+        found = function(*args, **given)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(f".{os.getpid()}")
+        beside.write_bytes(pickle.dumps((time.process_time() - before, found)))
+        beside.replace(path)
+        return found
+
+    def solve(self, source: Any, **options: Any) -> xr.Dataset:
+        """The theory of an experiment."""
+        return self.kept(numerics.solve, source, **options)
+
+    def networks(
+        self, source: Any, *sizes: tuple[int, int], **options: Any
+    ) -> tuple[list[xr.Dataset], xr.Dataset]:
+        """Networks of some widths, each so many times, and what they say of infinite width (of one width:
+        themselves)."""
+        given = {"kernels": "none", **options}
+        found = [self.kept(numerics.simulate, source, width=n, seeds=k, rng=n, **given) for n, k in sizes]
+        return found, extrapolate(found) if len(found) > 1 else found[0]
+
+    # -- numbers ---------------------------------------------------------------------------------------------
+
+    def number(
+        self,
+        label: str,
+        value: Any,
+        error: Any,
+        expected: Any,
+        *,
+        dof: Any = np.inf,
+        allowed: float | None = None,
+        rejects: bool = False,
+    ) -> Number:
+        """Says the worst of some numbers, which fails a right theory once in a hundred times (Sidak).
+
+        With ``allowed`` it is that many errors; with ``rejects`` what is expected is to be wrong.
+        """
+        v, e, x = (np.ravel(a).astype(float) for a in np.broadcast_arrays(value, error, expected))
+        known = np.isfinite(v) & (e > 0)
+        v, e, x = v[known], e[known], x[known]
+        far = np.abs(v - x) / e
+        worst = int(np.argmax(far))
+        most = allowed or (REJECTED if rejects else float(bound(len(v), 0.01, dof)))
+        many = f" (worst of {len(v)})" if len(v) > 1 else ""
+        found = Number(label + many, v[worst], e[worst], x[worst], far[worst], most, rejects)
+        self.numbers.append(found)
+        print(" ", found)
+        return found
+
+    def compare(
+        self, label: str, theory: xr.Dataset, networks: Sequence[xr.Dataset], of: str = "loss"
+    ) -> None:
+        """The loss (or what ``of`` names) in which networks of several widths, extrapolated, miss the theory
+        most."""
+        checks = [c for c in compare(theory, networks).checks if c.error and of in c.name]
+        worst = max(checks, key=lambda c: abs(c.observed - c.expected) / c.allowed)
+        far = abs(worst.observed - worst.expected) / worst.error
+        many = f"{label}: {worst.name} (worst of {len(checks)})"
+        found = Number(many, worst.observed, worst.error, worst.expected, far, worst.allowed / worst.error)
+        self.numbers.append(found)
+        print(" ", found)
+
+    # -- the picture -----------------------------------------------------------------------------------------
+
+    def panels(self, *shape: int, size: tuple[float, float] = (9.0, 3.0), **options: Any) -> tuple[Any, Any]:
+        """A figure with panels, rows by columns."""
+        self.figure, panels = plt.subplots(*shape, figsize=size, **options)
+        return self.figure, panels
+
+    def save(self, suffix: str) -> Path:
+        """The picture; raises ``RuntimeError`` if texts overlap at one of the SIZES."""
+        width, height = self.figure.get_size_inches()
+        for share in (*SIZES[1:], SIZES[0]):
+            self.figure.set_size_inches(share * width, share * height)
+            label_curves(self.figure)
+            if pairs := overlaps(self.figure):
+                raise RuntimeError(f"at {share:g} of its size texts overlap: {pairs[:6]}")
+        path = self.folder / f"{self.script.stem}.{suffix}"
+        save_figure(self.figure, path)
+        plt.close(self.figure)
+        if suffix == "png":
+            _fewer_colours(path)
+        return path
+
+
+def points(panel: Any, at: Any, value: Any, error: Any, colour: Any, every: int = 1, **style: Any) -> None:
+    """Points with bars of one standard error."""
+    at, value, error = (np.atleast_1d(x)[::every] for x in np.broadcast_arrays(at, value, error))
+    panel.errorbar(
+        at,
+        value,
+        error,
+        **{"color": colour, "fmt": "o", "mfc": "white", "mew": 0.9, "elinewidth": 0.9, **style},
+    )
+
+
+def averaged(each: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard error over the first axis, which runs over networks or replicas."""
+    each = np.asarray(each)
+    return each.mean(0), each.std(0, ddof=1) / np.sqrt(len(each))
+
+
+@cache
+def digits(each: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """So many handwritten 3s and 8s: inputs (2 each, 64), and targets 1 and -1."""
+    x, y = (np.load(HERE.parent / "examples" / f"digits_{name}.npy") for name in "xy")
+    chosen = np.r_[0:each, 10 : 10 + each]
+    return x[chosen], y[chosen]
+
+
+def label_curves(figure: Any) -> None:
+    """Writes the label of each curve beside its right end, in its colour, apart from the others."""
+    figure.canvas.draw()
+    for panel in figure.axes:
+        for text in [x for x in panel.texts if x.get_gid() == "curve"]:
+            text.remove()
+        lines = [x for x in panel.get_lines() if not str(x.get_label()).startswith("_")]
+        if not lines or panel.get_legend():
+            continue
+        height = panel.get_window_extent().height
+        gap = 9.5 * figure.dpi / 72 / height
+        ends = sorted((_end(panel, x), k) for k, x in enumerate(lines))
+        places = [y for (y, _), _ in ends]
+        for k in range(1, len(places)):
+            places[k] = max(places[k], places[k - 1] + gap)
+        places[-1] = min(places[-1], 1.0)
+        for k in reversed(range(len(places) - 1)):
+            places[k] = min(places[k], places[k + 1] - gap)
+        for y, (_, k) in zip(places, ends, strict=True):
+            style = {
+                "color": lines[k].get_color(),
+                "va": "center",
+                "fontsize": 8,
+                "annotation_clip": False,
+                "gid": "curve",
+            }
+            panel.annotate(
+                lines[k].get_label(),
+                (1, y),
+                (3, 0),
+                xycoords="axes fraction",
+                textcoords="offset points",
+                **style,
+            )
+
+
+def _end(panel: Any, line: Any) -> tuple[float, float]:
+    """Where a line ends or leaves its panel: the height, as a share of the panel's; then, of two lines that
+    leave at the bottom, the lower is the one that does so first."""
+    at = panel.transAxes.inverted().transform(panel.transData.transform(np.transpose(line.get_data())))
+    at = at[np.isfinite(at).all(1)]
+    inside = np.flatnonzero((at > -0.01).all(1) & (at < 1.01).all(1))
+    if not len(inside):
+        return 0.5, 0.0
+    x, y = at[min(inside[-1] + 1, len(at) - 1)] if at[inside[-1], 0] < 0.97 else at[inside[-1]]
+    return float(np.clip(y, 0.02, 0.98)), float(x if y < 0.5 else -x)
+
+
+def overlaps(figure: Any) -> list[tuple[str, str]]:
+    """Pairs of texts that cover each other, or leave the figure."""
+    figure.canvas.draw()
+    beyond = _beyond(figure)
+    texts = [x for x in figure.findobj(Text) if x.get_visible() and x.get_text().strip() and x not in beyond]
+    boxes = [(x.get_text(), x.get_window_extent().padded(-0.7)) for x in texts]
+    frame = figure.bbox.padded(1)
+    found = [
+        (name, "the edge")
+        for name, box in boxes
+        if not (frame.contains(*box.min) and frame.contains(*box.max))
+    ]
+    for k, (name, box) in enumerate(boxes):
+        found += [(name, other) for other, its in boxes[:k] if box.overlaps(its)]
+    return found
+
+
+def _beyond(figure: Any) -> set[Text]:
+    """Labels of ticks beyond the limits of an axis: they exist, and are not drawn."""
+    found = set()
+    for axis in (x for panel in figure.axes for x in (panel.xaxis, panel.yaxis)):
+        low, high = sorted(axis.get_view_interval())
+        margin = 1e-9 * (high - low)
+        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+            if not low - margin <= tick.get_loc() <= high + margin:
+                found |= {tick.label1, tick.label2}
+    return found
+
+
+def _fewer_colours(path: Path) -> None:
+    """A picture of lines needs few colours: a file a third as large."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        small = image.convert("RGB").quantize(96, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+
+
+# -- what determines a result --------------------------------------------------------------------------------
+
+
+@cache
+def _sources() -> str:
+    """A digest of all sources that compute."""
+    found = hashlib.sha256()
+    for package in (derive, numerics):
+        for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _word(x: Any) -> str:
+    """A text that tells an argument from others: arrays by their numbers, functions by their lines."""
+    if isinstance(x, numerics.Experiment):
+        return _word([x.spec.model_dump(exclude={"solver": {"hours"}}), *x.arrays.items()])
+    if isinstance(x, np.ndarray):
+        return f"{x.shape} {x.dtype} {hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()}"
+    if isinstance(x, dict):
+        return "{" + ", ".join(f"{_word(k)}: {_word(v)}" for k, v in x.items()) + "}"
+    if isinstance(x, (list, tuple)):
+        return "(" + ", ".join(map(_word, x)) + ")"
+    if callable(x) and hasattr(x, "__qualname__"):
+        module = sys.modules[x.__module__]
+        own = x.__module__ == "__main__" or x.__module__.startswith("figure_")
+        return inspect.getsource(module if own else x)
+    return repr(x)
+
+
+# -- a figure from its script --------------------------------------------------------------------------------
+
+
+def main(draw: Callable[[Run], None], numbers: Iterable[str] = (), argv: Sequence[str] | None = None) -> None:
+    """Draws the figure of the script that calls, says its numbers and the ledger's verdicts on the entries
+    ``numbers``, and on the figure's own entry if it has one.  Exit status 1 if a number fails."""
+    module = inspect.getmodule(draw)
+    path = Path(str(inspect.getsourcefile(draw)))
+    words = " ".join(str(module.__doc__).split())
+    ask = argparse.ArgumentParser(description=words)
+    ask.add_argument("--full", action="store_true", help="sizes nearer to the paper's; minutes")
+    ask.add_argument(
+        "-o", metavar="DIR", type=Path, help="where the picture goes (default: out/gallery/PAPER)"
+    )
+    ask.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
+    ask.add_argument("--fresh", action="store_true", help="compute again what was kept on disk")
+    asked = ask.parse_args(argv)
+    folder = asked.o or OUT / path.parent.name
+    folder.mkdir(parents=True, exist_ok=True)
+    record = made(draw, path, words, tuple(numbers), folder, asked.full, asked.fresh, asked.format)
+    if not all(x["holds"] for x in record["numbers"]):
+        sys.exit(1)
+
+
+def made(
+    draw: Callable[[Run], None],
+    path: Path,
+    words: str,
+    numbers: tuple[str, ...],
+    folder: Path,
+    full: bool,
+    fresh: bool,
+    suffix: str,
+) -> dict[str, Any]:
+    """The record of a figure, which is drawn and written into ``folder``."""
+    paper, name = said_of(path)
+    print(f"{paper}, Figure {name}: {words}")
+    started, run = time.process_time(), Run(path, folder, full, fresh)
+    with mpl.rc_context(STYLE):
+        draw(run)
+        picture = run.save(suffix)
+    told = verdicts(paper, name, numbers)
+    for e in told:
+        far = apart(e) if e.verdict not in ("agrees", "definition", "convention") else None
+        print(f"  ledger {e.number}, {e.title}: {e.verdict}" + (f" ({far[0]}: {far[1]:.3g})" if far else ""))
+    record = {
+        "paper": paper,
+        "figure": name,
+        "words": words,
+        "full": full,
+        "numbers": [asdict(x) | {"holds": x.holds} for x in run.numbers],
+        "ledger": [{"number": e.number, "verdict": e.verdict, "title": e.title} for e in told],
+        "seconds": round(time.process_time() - started + run.spared, 1),
+    }
+    beside = folder / f"{path.stem}.json"
+    beside.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"  {record['seconds']} s; {picture}")
+    return record
+
+
+def verdicts(paper: str, name: str, numbers: Iterable[str]) -> list[Entry]:
+    """The entries of the ledger on a figure: its own, if there is one, and those named."""
+    own = [e.number for e in entries(paper) if e.number == f"Figure {name}"]
+    return [find(paper, x) for x in dict.fromkeys([*own, *numbers])]
+
+
+# -- all figures ---------------------------------------------------------------------------------------------
+
+
+def scripts() -> list[Path]:
+    """The scripts of all figures, in the order of papers and figures."""
+    return sorted(HERE.glob("*/figure_*.py"), key=lambda x: (x.parent.name, place(said_of(x)[1])))
+
+
+def place(name: str) -> tuple[str, int]:
+    """Figures of an appendix come last, and 10 comes after 9."""
+    return name.rstrip("0123456789"), int(name.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+
+
+def left_out() -> dict[str, dict[str, str]]:
+    """Of each paper the figures that are not redone, and why."""
+    found = tomllib.loads((HERE / "left_out.toml").read_text(encoding="utf-8"))
+    return {paper: {x: " ".join(why.split()) for x, why in found.get(paper, {}).items()} for paper in PAPERS}
+
+
+def index() -> str:
+    """The page of the gallery: a table of every figure of the papers, and the pictures."""
+    records = [json.loads(x.with_suffix(".json").read_text(encoding="utf-8")) for x in scripts()]
+    missing = left_out()
+    lines = [(HERE / "head.md").read_text(encoding="utf-8").format(redone=len(records)).rstrip()]
+    for paper in ("linear2025", "selfconsistent2023", "depth2023"):
+        lines += [
+            "",
+            f"## {{cite:t}}`{paper}`",
+            "",
+            "| figure | its number | ledger | seconds |",
+            "| --- | --- | --- | --- |",
+        ]
+        rows = {r["figure"]: _row(r) for r in records if r["paper"] == paper}
+        rows |= {x: f"| {x} | not redone: {why} | | |" for x, why in missing[paper].items()}
+        lines += [rows[x] for x in sorted(rows, key=place)]
+        for r in (r for r in records if r["paper"] == paper):
+            name = f"figure_{r['figure']}"
+            lines += [
+                "",
+                f"### Figure {r['figure']} of {paper}",
+                "",
+                r["words"],
+                "",
+                f"![{paper}, Figure {r['figure']}]({paper}/{name}.png)",
+                "",
+            ]
+            lines += [f"- {_told(x)}" for x in r["numbers"]]
+            lines += ["", f"`python docs/gallery/{paper}/{name}.py`"]
+    return "\n".join(lines) + "\n"
+
+
+def _row(record: dict[str, Any]) -> str:
+    name, numbers = record["figure"], record["numbers"]
+    told = ", ".join(f"{x['number']}: {x['verdict']}" for x in record["ledger"])
+    anchor = f"figure-{name.lower()}-of-{record['paper']}"
+    return f"| [{name}](#{anchor}) | {_told(numbers[0])} | {told} | {record['seconds']:.0f} |"
+
+
+def _told(number: dict[str, Any]) -> str:
+    """A number of a record, as its script prints it."""
+    return str(Number(**{k: v for k, v in number.items() if k != "holds"})).replace("|", r"\|")
+
+
+if __name__ == "__main__":
+    for script in scripts():
+        subprocess.run([sys.executable, str(script), "-o", str(script.parent), *sys.argv[1:]], check=True)
+    (HERE / "index.md").write_text(index(), encoding="utf-8")

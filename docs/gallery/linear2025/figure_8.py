@@ -1,0 +1,69 @@
+"""The largest learning rate: in NTK scaling it grows with the width, with the power that the number of weight
+layers sets and not the one printed; in mean-field scaling it does not depend on the width."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import numpy as np
+from gallery import COLOURS, Run, main
+
+import derive
+from derive.calculus.symbols import L, gamma0
+from derive.program.networks.random_data import nu
+from derive.scale import largest_rate
+from numerics import Experiment
+from numerics.analysis.limits import largest_rate as measured_rate
+
+STRENGTH, TOLERANCE = 100.0, 0.02
+
+
+def derived(scaling: str) -> object:
+    return largest_rate(derive.isotropic(data="population", center=True, parametrization=scaling))
+
+
+def measured(scaling: str, depth: int, ratio: float, start: float, steps: int) -> float:
+    """The largest rate at which the loss of the solved theory never exceeds its start, and dies out."""
+    e = Experiment.from_dict(
+        {
+            "network": {"depth": depth, "gamma0": STRENGTH, "parametrization": scaling, "width_ratio": ratio},
+            "data": {"kind": "isotropic"},
+            "training": {"learning_rate": start, "steps": steps, "center": True},
+        }
+    )
+    return measured_rate(e, rtol=TOLERANCE, rise=False, settle=True).value
+
+
+def draw(run: Run) -> None:
+    depths, steps = ((1, 2, 4), (60, 80, 120)) if run.full else ((1, 2), (40, 60))
+    ratios = np.geomspace(1, 1e3, 7 if run.full else 4)
+    _, panels = run.panels(1, 2, sharey=True)
+    for panel, scaling in zip(panels, ("ntk", "mean-field"), strict=True):
+        form = run.kept(derived, scaling)
+        for colour, depth, count in zip(COLOURS, depths, steps, strict=False):
+            at = {L: depth, gamma0: STRENGTH}
+            law = [float(form.rate.subs({**at, nu: x})) for x in ratios]
+            found = [
+                run.kept(measured, scaling, depth, float(x), (0.4 + 0.07 * k) * y, count)
+                for k, (x, y) in enumerate(zip(ratios, law, strict=True))  # searches on grids of their own
+            ]
+            panel.loglog(ratios, law, color=colour, label=f"$L = {depth}$")
+            panel.loglog(ratios, found, "o", color=colour, mfc="white")
+            # only the start separates measured rates from the law, and widely less at small widths
+            power, power_error = (
+                np.log(found[1] / found[0]) / np.log(ratios[1]),
+                2 * TOLERANCE / np.log(ratios[1]),
+            )
+            said = f"{scaling}, L = {depth}: power of nu"
+            run.number(said, power, power_error, float(form.exponent.subs(L, depth)))
+            if scaling == "ntk":  # printed is the derived power of one layer less
+                printed = float(form.exponent.subs(L, depth - 1))
+                panel.loglog(ratios, law[0] * ratios**printed, ":", color=colour, linewidth=1)
+                run.number(f"{said}, as printed", power, power_error, printed, rejects=True)
+        panel.set(xlabel=r"$\nu = N/D$", title=f"{scaling} scaling")
+    panels[0].set_ylabel("largest learning rate")
+    panels[0].annotate("dotted: as printed", (0.04, 0.92), xycoords="axes fraction")
+
+
+if __name__ == "__main__":
+    main(draw, ("70", "70 text"))
