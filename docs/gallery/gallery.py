@@ -244,6 +244,12 @@ def averaged(each: Any) -> tuple[np.ndarray, np.ndarray]:
     return each.mean(0), each.std(0, ddof=1) / np.sqrt(len(each))
 
 
+def beyond(wide: Any, narrow: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard error at infinite width, from networks (first axis) of a width and of half of it."""
+    (a, da), (b, db) = averaged(wide), averaged(narrow)
+    return 2 * a - b, np.hypot(2 * da, db)
+
+
 @cache
 def digits(each: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """So many handwritten 3s and 8s: inputs (2 each, 64), and targets 1 and -1."""

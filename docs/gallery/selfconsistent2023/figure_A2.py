@@ -1,0 +1,83 @@
+"""Tanh networks on clusters: the static kernel of small gamma0, and faster training with features; kernels at
+the end are blocks, one for each class."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import numpy as np
+from gallery import COLOURS, Run, averaged, beyond, main, points
+
+from derive import P, eta, gamma0, mean_field, mlp
+from numerics.simulation import simulate_program
+from numerics.solver.paths import solve_particles
+
+RATE = 0.03
+
+
+def given(strength: float, each: int) -> dict:
+    """Points whose variance is one half a centre of their class."""
+    rng = np.random.default_rng(2)
+    y = np.repeat([1.0, -1.0], each)
+    x = (y[:, None] * rng.standard_normal(50) + rng.standard_normal((2 * each, 50))) / np.sqrt(2)
+    return {
+        "values": {eta: 5 * RATE / each, gamma0: strength, P: len(y)},
+        "data": {"K_x": x @ x.T / 50, "y": y},
+    }
+
+
+def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
+    """Errors (run, t, sample), last kernels at the end (sample, sample), the tangent kernel of the start."""
+    found = solve_particles(
+        mean_field(mlp(3, "tanh")), steps=steps + 1, samples=samples, replicas=4, **given(strength, each)
+    )
+    kernels = {n: found.value(n, 3)[:, :, -1, -1] for n in ("Phi", "G")}
+    return found.runs["Delta", ()], kernels, found.value("K")[:, :, 0, 0]
+
+
+def trained(strength: float, each: int, steps: int, width: int, seeds: int) -> tuple:
+    sizes = {"width": width, "steps": steps, "seeds": seeds, "seed": width}
+    found = simulate_program(mlp(3, "tanh"), each=True, **sizes, **given(strength, each))
+    return found.each["Delta"], {n: found.each[n][:, -1, -1, -1] for n in ("Phi", "G")}
+
+
+def draw(run: Run) -> None:
+    each, steps, samples, width, seeds = (5, 25, 2048, 2000, 6) if run.full else (2, 16, 512, 256, 32)
+    _, panels = run.panels(1, 4, size=(10.0, 2.8), width_ratios=(2, 1, 1, 1))
+    for colour, strength in zip(COLOURS, (0.2, 1.0, 3.0), strict=False):
+        ours = run.kept(theory, strength, each, steps, samples)
+        wide, half = (run.kept(trained, strength, each, steps, n, seeds) for n in (width, width // 2))
+        (loss, error), (limit, bar) = (
+            averaged((ours[0] ** 2).mean(-1)),
+            beyond(*((x[0] ** 2).mean(-1) for x in (wide, half))),
+        )
+        panels[0].semilogy(loss, color=colour, label=rf"$\gamma_0 = {strength:g}$")
+        points(panels[0], np.arange(steps + 1), *averaged((wide[0] ** 2).mean(-1)), colour, 2)
+        run.number(
+            f"gamma0 = {strength:g}: loss", limit[1:], np.hypot(error, bar)[1:], loss[1:], dof=seeds - 1
+        )
+    for name in ("Phi", "G"):
+        value, off = beyond(wide[1][name], half[1][name])
+        share = value[0, -1] / value[0, 0], np.hypot(off[0, -1], off[0, 0]) / value[0, 0]
+        known = ours[1][name]
+        run.number(
+            f"gamma0 = 3: {name} between classes over that within",
+            *share,
+            known[0, -1] / known[0, 0],
+            dof=seeds - 1,
+        )
+    told = given(1.0, each)
+    rate, y = told["values"][eta], told["data"]["y"]
+    errors = [y]
+    for _ in range(steps):  # what descent with a kernel that stands still does
+        errors.append(errors[-1] - rate * ours[2] @ errors[-1])
+    panels[0].semilogy(np.mean(np.square(errors), 1), "k--", label="static kernel")
+    shown = (r"\Phi^3", ours[1]["Phi"]), (r"\Phi^3", wide[1]["Phi"].mean(0)), ("G^3", ours[1]["G"])
+    for panel, (name, kernel), word in zip(panels[1:], shown, ("theory", "networks", "theory"), strict=True):
+        panel.imshow(kernel, cmap="RdBu_r", vmin=-abs(kernel).max(), vmax=abs(kernel).max())
+        panel.set(xticks=[], yticks=[], title=f"${name}$, {word}")
+    panels[0].set(xlabel="step", title="training loss")
+
+
+if __name__ == "__main__":
+    main(draw, ("13",))
