@@ -38,6 +38,7 @@ import numpy as np
 import xarray as xr
 from matplotlib import pyplot as plt
 from matplotlib.text import Text
+from matplotlib.ticker import NullFormatter
 
 import derive
 import numerics
@@ -214,6 +215,10 @@ class Run:
     def save(self, suffix: str) -> Path:
         """The picture; raises ``RuntimeError`` if texts overlap at one of the SIZES."""
         width, height = self.figure.get_size_inches()
+        for axis in (x for panel in self.figure.axes for x in (panel.xaxis, panel.yaxis)):
+            low, high = axis.get_view_interval()
+            if axis.get_scale() == "log" and any(low <= x <= high for x in axis.get_majorticklocs()):
+                axis.set_minor_formatter(NullFormatter())
         for share in (*SIZES[1:], SIZES[0]):
             self.figure.set_size_inches(share * width, share * height)
             label_curves(self.figure)
