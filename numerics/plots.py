@@ -92,8 +92,8 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
     return artists
 
 
-def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]]) -> None:
-    """Names of curves, in their colours, at the right of where they end, apart where they would overlap.
+def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = APART) -> None:
+    """Names of curves, in their colours, at the right of where they end, ``apart`` by a share of the axis.
 
     ``ends``: the last value of each curve, its name and its colour.
     """
@@ -105,7 +105,7 @@ def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]]) -> None:
     order = np.argsort(at)
     put = np.array(at)[order]
     for _ in range(100):  # neighbours that are too close move apart by equal steps
-        gaps = APART - np.diff(put)
+        gaps = apart - np.diff(put)
         if (gaps < 1e-3).all():
             break
         for k in np.flatnonzero(gaps > 0):

@@ -1,7 +1,6 @@
 """What all figures of the gallery share: options, style, results kept on disk, numbers with their verdicts.
 
     python docs/gallery/linear2025/figure_2.py [--full] [-o DIR] [--format png|svg|pdf] [--fresh]
-    python docs/gallery/gallery.py             every figure in short form, beside its script, and the index
 
 A script names the entries of the ledger that it bears on and has a function ``draw(run)``: it asks the
 :class:`Run` for results, draws them, and says its numbers.  The paper and the number of the figure are those
@@ -16,10 +15,8 @@ import inspect
 import json
 import os
 import pickle
-import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -42,8 +39,8 @@ from matplotlib.ticker import NullFormatter
 
 import derive
 import numerics
-from derive.ledger import PAPERS, Entry, apart, entries, find
-from numerics.plots import save_figure
+from derive.ledger import FINDINGS, Entry, apart, entries, find
+from numerics.plots import name_ends, save_figure
 from numerics.stats import bound, extrapolate
 from numerics.verification import compare
 
@@ -62,7 +59,9 @@ STYLE: dict[str, Any] = {
     "axes.labelsize": 9,
     "errorbar.capsize": 0,
     "figure.constrained_layout.use": True,
-    "font.size": 8,
+    "font.size": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
     "image.cmap": "viridis",
     "legend.frameon": False,
     "lines.linewidth": 1.3,
@@ -219,9 +218,9 @@ class Run:
             low, high = axis.get_view_interval()
             if axis.get_scale() == "log" and any(low <= x <= high for x in axis.get_majorticklocs()):
                 axis.set_minor_formatter(NullFormatter())
+        label_curves(self.figure)
         for share in (*SIZES[1:], SIZES[0]):
             self.figure.set_size_inches(share * width, share * height)
-            label_curves(self.figure)
             if pairs := overlaps(self.figure):
                 raise RuntimeError(f"at {share:g} of its size texts overlap: {pairs[:6]}")
         path = self.folder / f"{self.script.stem}.{suffix}"
@@ -267,36 +266,14 @@ def label_curves(figure: Any) -> None:
     """Writes the label of each curve beside its right end, in its colour, apart from the others."""
     figure.canvas.draw()
     for panel in figure.axes:
-        for text in [x for x in panel.texts if x.get_gid() == "curve"]:
-            text.remove()
         lines = [x for x in panel.get_lines() if not str(x.get_label()).startswith("_")]
-        if not lines or panel.get_legend():
+        if panel.get_legend():
             continue
-        height = panel.get_window_extent().height
-        gap = 9.5 * figure.dpi / 72 / height
-        ends = sorted((_end(panel, x), k) for k, x in enumerate(lines))
-        places = [y for (y, _), _ in ends]
-        for k in range(1, len(places)):
-            places[k] = max(places[k], places[k - 1] + gap)
-        places[-1] = min(places[-1], 1.0)
-        for k in reversed(range(len(places) - 1)):
-            places[k] = min(places[k], places[k + 1] - gap)
-        for y, (_, k) in zip(places, ends, strict=True):
-            style = {
-                "color": lines[k].get_color(),
-                "va": "center",
-                "fontsize": 8,
-                "annotation_clip": False,
-                "gid": "curve",
-            }
-            panel.annotate(
-                lines[k].get_label(),
-                (1, y),
-                (3, 0),
-                xycoords="axes fraction",
-                textcoords="offset points",
-                **style,
-            )
+        heights = sorted((*_end(panel, x), k) for k, x in enumerate(lines))
+        into = (panel.transAxes + panel.transData.inverted()).transform
+        ends = [(into((1, y + 1e-4 * k))[1], lines[n]) for k, (y, _, n) in enumerate(heights)]
+        apart = 10 / 72 * figure.dpi / (min(SIZES) * panel.get_window_extent().height)
+        name_ends(panel, [(y, str(x.get_label()), x.get_color()) for y, x in ends], apart)
 
 
 def _end(panel: Any, line: Any) -> tuple[float, float]:
@@ -422,7 +399,7 @@ def made(
         picture = run.save(suffix)
     told = verdicts(paper, name, numbers)
     for e in told:
-        far = apart(e) if e.verdict not in ("agrees", "definition", "convention") else None
+        far = apart(e) if e.verdict in FINDINGS else None
         print(f"  ledger {e.number}, {e.title}: {e.verdict}" + (f" ({far[0]}: {far[1]:.3g})" if far else ""))
     record = {
         "paper": paper,
@@ -443,72 +420,3 @@ def verdicts(paper: str, name: str, numbers: Iterable[str]) -> list[Entry]:
     """The entries of the ledger on a figure: its own, if there is one, and those named."""
     own = [e.number for e in entries(paper) if e.number == f"Figure {name}"]
     return [find(paper, x) for x in dict.fromkeys([*own, *numbers])]
-
-
-# -- all figures ---------------------------------------------------------------------------------------------
-
-
-def scripts() -> list[Path]:
-    """The scripts of all figures, in the order of papers and figures."""
-    return sorted(HERE.glob("*/figure_*.py"), key=lambda x: (x.parent.name, place(said_of(x)[1])))
-
-
-def place(name: str) -> tuple[str, int]:
-    """Figures of an appendix come last, and 10 comes after 9."""
-    return name.rstrip("0123456789"), int(name.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
-
-
-def left_out() -> dict[str, dict[str, str]]:
-    """Of each paper the figures that are not redone, and why."""
-    found = tomllib.loads((HERE / "left_out.toml").read_text(encoding="utf-8"))
-    return {paper: {x: " ".join(why.split()) for x, why in found.get(paper, {}).items()} for paper in PAPERS}
-
-
-def index() -> str:
-    """The page of the gallery: a table of every figure of the papers, and the pictures."""
-    records = [json.loads(x.with_suffix(".json").read_text(encoding="utf-8")) for x in scripts()]
-    missing = left_out()
-    lines = [(HERE / "head.md").read_text(encoding="utf-8").format(redone=len(records)).rstrip()]
-    for paper in ("linear2025", "selfconsistent2023", "depth2023"):
-        lines += [
-            "",
-            f"## {{cite:t}}`{paper}`",
-            "",
-            "| figure | its number | ledger | seconds |",
-            "| --- | --- | --- | --- |",
-        ]
-        rows = {r["figure"]: _row(r) for r in records if r["paper"] == paper}
-        rows |= {x: f"| {x} | not redone: {why} | | |" for x, why in missing[paper].items()}
-        lines += [rows[x] for x in sorted(rows, key=place)]
-        for r in (r for r in records if r["paper"] == paper):
-            name = f"figure_{r['figure']}"
-            lines += [
-                "",
-                f"### Figure {r['figure']} of {paper}",
-                "",
-                r["words"],
-                "",
-                f"![{paper}, Figure {r['figure']}]({paper}/{name}.png)",
-                "",
-            ]
-            lines += [f"- {_told(x)}" for x in r["numbers"]]
-            lines += ["", f"`python docs/gallery/{paper}/{name}.py`"]
-    return "\n".join(lines) + "\n"
-
-
-def _row(record: dict[str, Any]) -> str:
-    name, numbers = record["figure"], record["numbers"]
-    told = ", ".join(f"{x['number']}: {x['verdict']}" for x in record["ledger"])
-    anchor = f"figure-{name.lower()}-of-{record['paper']}"
-    return f"| [{name}](#{anchor}) | {_told(numbers[0])} | {told} | {record['seconds']:.0f} |"
-
-
-def _told(number: dict[str, Any]) -> str:
-    """A number of a record, as its script prints it."""
-    return str(Number(**{k: v for k, v in number.items() if k != "holds"})).replace("|", r"\|")
-
-
-if __name__ == "__main__":
-    for script in scripts():
-        subprocess.run([sys.executable, str(script), "-o", str(script.parent), *sys.argv[1:]], check=True)
-    (HERE / "index.md").write_text(index(), encoding="utf-8")

@@ -1,5 +1,5 @@
-"""Learning rates of descent on linear residual networks of growing depth: with Depth-muP the best rate moves
-little, with the branch over the root of the depth alone it falls, without any scaling it collapses."""
+"""Learning rates of descent on linear residual networks of growing depth: with Depth-muP they carry over;
+with the branch over the root of the depth alone they must fall, and without any scaling they collapse."""
 
 import sys
 from pathlib import Path
@@ -30,12 +30,10 @@ def theory(depth: int, alpha: float, gamma: float, rates: np.ndarray) -> np.ndar
     return found
 
 
-def best_rate(rates: np.ndarray, missing: np.ndarray) -> float:
-    """The smallest rate at which nothing is missing, between two of the grid (or the best of the grid)."""
-    k = int(np.argmax(missing < 0))
-    if k == 0:
-        return float(rates[np.nanargmin(np.abs(missing))])
-    share = missing[k - 1] / (missing[k - 1] - missing[k])
+def tenth(rates: np.ndarray, missing: np.ndarray) -> float:
+    """The smallest rate that leaves a tenth, between two of the grid."""
+    k = int(np.argmax(missing < 0.1))
+    share = np.log(missing[k - 1] / 0.1) / np.log(missing[k - 1] / max(missing[k], 1e-2))
     return float(rates[k - 1] * (rates[k] / rates[k - 1]) ** share)
 
 
@@ -56,7 +54,7 @@ def trained(depth: int, alpha: float, gamma: float, rate: float, width: int, see
 def drawn(
     run: Run, cases: dict[str, tuple[float, float, float, float, str]], depths: tuple[int, ...], size: tuple
 ) -> dict:
-    """Loss against rate for each parametrisation; the power of the depth with which the best rate moves."""
+    """Loss against rate for each parametrisation; the power of the depth of the rate that leaves a tenth."""
     count, width, seeds = (61, 128, 200) if run.full else (17, 48, 200)
     _, panels = run.panels(1, len(cases), sharey=True, size=size, squeeze=False)
     moved = {}
@@ -65,9 +63,9 @@ def drawn(
         for colour, depth in zip(COLOURS, depths, strict=False):
             missing = run.kept(theory, depth, alpha, gamma, rates)
             panel.loglog(rates, missing**2, color=colour, label=f"$L = {depth}$")
-            best.append(best_rate(rates, missing))
+            best.append(tenth(rates, missing))
             if depth == depths[0]:
-                rate = float(best[-1] / 4)
+                rate = float(best[-1] / 2)
                 (one, bar), (two, other) = (
                     run.kept(trained, depth, alpha, gamma, rate, n, seeds) for n in (width, width // 2)
                 )
@@ -97,9 +95,9 @@ def draw(run: Run) -> None:
     }
     moved = drawn(run, cases, (4, 8, 32) if run.full else (4, 12), (9.0, 3.0))
     (least, error), *others = moved.values()
-    print(f"  Depth-muP: power of the depth with which the best rate moves {least:.2f} ± {error:.2f}")
+    print(f"  Depth-muP: power of the depth of the rate that leaves a tenth {least:.2f} ± {error:.2f}")
     for name, (power, step) in zip(("branch alone", "no scaling"), others, strict=True):
-        words = f"{name}: power of the depth with which the best rate moves, that of Depth-muP"
+        words = f"{name}: power of the depth of the rate that leaves a tenth, that of Depth-muP"
         run.number(words, power, np.hypot(step, error), least, allowed=5.0, rejects=True)
 
 

@@ -1,5 +1,5 @@
 """The same as figure 10 with branches over the depth (alpha = 1): features are learnt, layers are redundant.
-In linear networks under descent its best rate converges as well; a shift needs what is not in this theory."""
+In linear networks under descent learning rates carry over here as well: the shift is not in this theory."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ def draw(run: Run) -> None:
     cases = {"alpha = 1": (1.0, 0.0, 0.02, 3.0, r"$\alpha = 1, \gamma = 0$")}
     moved = drawn(run, cases, (4, 8, 32) if run.full else (4, 12), (5.0, 3.0))
     power, step = moved["alpha = 1"]
-    run.number("alpha = 1: power of the depth with which the best rate moves", power, step, 0.0, allowed=5.0)
+    run.number("alpha = 1: power of the depth of the rate that leaves a tenth", power, step, 0.0, allowed=5.0)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def experiment(depth: int, multiplier: float) -> Experiment:
 
 
 def draw(run: Run) -> None:
-    depths, count = ((2, 4, 8, 16, 32), 41) if run.full else ((2, 4, 8, 16), 17)
+    depths, count = ((2, 4, 8, 16, 32), 41) if run.full else ((2, 4, 8, 16), 13)
     shares, best = np.geomspace(0.4, 3.0, count), []
     _, panel = run.panels(size=(5.5, 3.2))
     ours, theirs = [], []

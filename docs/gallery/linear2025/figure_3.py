@@ -17,7 +17,7 @@ def experiment(data: dict[str, float], ratio: float = 1.0) -> Experiment:
         {
             "network": {"depth": 4, "gamma0": 1.0, "width_ratio": ratio},
             "data": {"kind": "isotropic", "noise": 0.3, **data},
-            "training": {"rule": rule, "learning_rate": 0.02, "steps": 100, "center": True},
+            "training": {"rule": rule, "learning_rate": 0.02, "steps": 80, "center": True},
         }
     )
 

@@ -30,7 +30,7 @@ def draw(run: Run) -> None:
     _, panels = run.panels(1, 2, sharey=True)
     for panel, scaling in zip(panels, ("ntk", "mean-field"), strict=True):
         best, ratio, error = {}, [], []
-        for colour, width in zip(COLOURS, (16, 64, 256, 1024), strict=False):
+        for colour, width in zip(COLOURS, (16, 64, 256, 1024) if run.full else (16, 64, 1024), strict=False):
             e = experiment(width, scaling)
             loss = run.kept(numerics.sweep, e, {"training.learning_rate": rates}).test_loss.isel(time=-1)
             panel.loglog(rates, loss, color=colour, label=f"$N = {width}$")

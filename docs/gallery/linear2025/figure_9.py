@@ -35,7 +35,7 @@ def draw(run: Run) -> None:
         _, wide = run.networks(experiment(batch), *sizes)
         factor = run.kept(growth, experiment(batch))
         for panel, every in zip(panels, (4, 1), strict=True):
-            panel.semilogy(theory.time, theory.test_loss, color=colour, label=f"$B = {batch:g}\,D$")
+            panel.semilogy(theory.time, theory.test_loss, color=colour, label=rf"$B = {batch:g}\,D$")
             points(panel, wide.time, wide.test_loss, wide.test_loss_stderr, colour, every)
         panels[1].plot(range(5), factor ** np.arange(5), "--", color=colour, linewidth=1)
         first, start = wide.isel(time=1), theory.test_loss.values
@@ -52,7 +52,7 @@ def draw(run: Run) -> None:
         rest = [wide.test_loss[2:9], wide.test_loss_stderr[2:9], start[2:9]]
         run.number(f"B = {batch:g} D: loss of networks, steps 2 to 8", *rest, dof=sizes[1][1] - 1)
     still = run.solve(experiment(0.2, 1e-3), kernels="none")
-    panels[0].semilogy(still.time, still.test_loss, color="0.55", label="$B = 0.2\,D$, lazy")
+    panels[0].semilogy(still.time, still.test_loss, color="0.55", label=r"$B = 0.2\,D$, lazy")
     panels[0].set(xlabel="step", ylabel="test loss", ylim=(1e-3, 30))
     panels[1].set(
         xlabel="step", xlim=(-0.1, 4.1), ylim=(0.2, 8), title="dashed: growth of the first step, repeated"

@@ -1,0 +1,91 @@
+"""The page of the gallery, from the records of its figures.
+
+python docs/gallery/page.py                every figure in short form, beside its script, and then the page
+python docs/gallery/page.py linear2025/figure_2       one of them
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from gallery import HERE, Number, said_of
+
+HEAD = """# Gallery
+
+{redone} figures of the three papers, redone: the derived theory as lines, trained networks as points with
+bars of one standard error. Each has a script that runs by itself from the project's root,
+
+    python docs/gallery/linear2025/figure_2.py [--full] [-o DIR] [--format svg]
+
+draws the picture and prints its numbers: each with its error bar, what it is held against, and how many
+errors they are apart; then the [ledger](../ledger/index.md)'s verdicts on the entries that the figure bears
+on. Without `--full` sizes are small and a script takes seconds; with it they are nearer to the papers'.
+Results are kept in `out/gallery/kept` and not computed twice. Numbers and pictures below are those of the
+short form.
+
+A number *agrees* if a right theory would miss it by as much once in a hundred times (Sidak's bound over all
+values compared); a form is *rejected* at five errors and more. `python docs/gallery/page.py` makes this page.
+"""
+
+TABLE = "| figure | its first number | ledger | seconds |\n| --- | --- | --- | --- |"
+
+
+def scripts() -> list[Path]:
+    """The scripts of all figures, in the order of papers and figures."""
+    return sorted(HERE.glob("*/figure_*.py"), key=lambda x: (x.parent.name, place(said_of(x)[1])))
+
+
+def place(name: str) -> tuple[str, int]:
+    """Figures of an appendix come last, and 10 comes after 9.
+
+    >>> sorted(["A1", "10", "9"], key=place)
+    ['9', '10', 'A1']
+    """
+    letters = name.rstrip("0123456789")
+    return letters, int(name.removeprefix(letters))
+
+
+def left_out() -> dict[str, dict[str, str]]:
+    """Of each paper the figures that are not redone, and why."""
+    return tomllib.loads((HERE / "left_out.toml").read_text(encoding="utf-8"))
+
+
+def index() -> str:
+    """The page: of each paper a table of every figure, and the pictures with their numbers."""
+    records = [json.loads(x.with_suffix(".json").read_text(encoding="utf-8")) for x in scripts()]
+    lines = [HEAD.format(redone=len(records))]
+    for paper in ("linear2025", "selfconsistent2023", "depth2023"):
+        own = {r["figure"]: r for r in records if r["paper"] == paper}
+        rows = {x: f"| {x} | not redone: {why} | | |" for x, why in left_out().get(paper, {}).items()}
+        rows |= {x: row(r) for x, r in own.items()}
+        lines += [f"## {{cite:t}}`{paper}`", "", TABLE, *(rows[x] for x in sorted(rows, key=place)), ""]
+        for name, r in own.items():
+            path = f"{paper}/figure_{name}"
+            picture = f"![Figure {name} of {paper}]({path}.png)"
+            lines += [f"### Figure {name} of {paper}", "", r["words"], "", picture, ""]
+            lines += [*(f"- {told(x)}" for x in r["numbers"]), "", f"`python docs/gallery/{path}.py`", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def row(record: dict[str, Any]) -> str:
+    """The line of a figure in the table of its paper."""
+    name, verdicts = record["figure"], [f"{x['number']}: {x['verdict']}" for x in record["ledger"]]
+    link = f"[{name}](#figure-{name.lower()}-of-{record['paper']})"
+    return f"| {link} | {told(record['numbers'][0])} | {'; '.join(verdicts)} | {record['seconds']:.0f} |"
+
+
+def told(number: dict[str, Any]) -> str:
+    """A number of a record, as its script prints it."""
+    return str(Number(**{k: v for k, v in number.items() if k != "holds"}))
+
+
+if __name__ == "__main__":
+    for script in scripts():
+        if len(sys.argv) == 1 or script.relative_to(HERE).with_suffix("").as_posix() in sys.argv[1:]:
+            subprocess.run([sys.executable, str(script), "-o", str(script.parent)], check=True)
+    (HERE / "index.md").write_text(index(), encoding="utf-8")
