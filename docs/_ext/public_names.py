@@ -8,6 +8,7 @@ a link to where it is defined.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -146,10 +147,11 @@ def _index(known: dict[str, Module]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A sentence of a docstring as a cell of a Markdown table."""
-    for character in "\\*_{}[]<>|$^~":
-        text = text.replace(character, f"\\{character}")
-    return text.replace("``", "`")
+    """A sentence of a docstring as a cell of a Markdown table: what is no code is escaped."""
+    parts = re.split(r"(`+[^`]+`+)", text)
+    parts[::2] = [re.sub(r"([\\*_{}\[\]<>$^~|])", r"\\\1", x) for x in parts[::2]]
+    parts[1::2] = ["`" + x.strip("`").replace("|", "\\|") + "`" for x in parts[1::2]]
+    return "".join(parts)
 
 
 def write(app: Any, _config: Any) -> None:
