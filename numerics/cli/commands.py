@@ -86,11 +86,14 @@ def derive(
         typer.echo(mean_field(program).render(show.value, form.value))
         return
     experiment = load(file)
+    from numerics.experiment.numbers import legend
     from numerics.experiment.theory import path_integral_of, theory_of
 
     exact = show in (Show.ACTION, Show.SADDLE_POINT)
     theory = (path_integral_of if exact else theory_of)(experiment)
     typer.echo(theory.render(show.value, form.value))
+    if form is Format.TEXT and show is Show.ALL:
+        typer.echo("\n" + legend(experiment.spec, theory.symbols.values()))
 
 
 # -- dmft solve -------------------------------------------------------------------------------------------

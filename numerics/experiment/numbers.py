@@ -5,7 +5,7 @@ Where the file has a number for each layer, the theory has a function of the lay
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from derive.program import P, P_train, eta, gamma0
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import B, M, N, alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as noise
+from derive.show import text
 from numerics.errors import SpecError
 from numerics.experiment import theory as theories
 from numerics.experiment.experiment import Experiment
@@ -120,6 +121,49 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
         found[noise] = spec.data.noise or 0.0
         found[M], found[N], found[B] = spec.data.modes, network.width, spec.data.batch
     return {k: float(v) for k, v in found.items() if v is not None}
+
+
+MEANING: tuple[tuple[Symbol, str, str], ...] = (
+    (gamma0, "network.gamma0", "feature-learning strength"),
+    (eta, "training.learning_rate", "learning rate"),
+    (theories.beta, "network.branch", "what a residual branch is multiplied by"),
+    (theories.C, "network.outputs", "outputs"),
+    (theories.decay, "training.weight_decay", "weight decay"),
+    (theories.temperature, "training.temperature", "temperature of Langevin noise"),
+    (theories.tau, "training.momentum", "time after which the velocity is forgotten"),
+    (theories.kept, "training.momentum", "share of the velocity that a step keeps"),
+    (nu, "network.width_ratio", "units of a layer for each input dimension, N/D"),
+    (alpha, "data.sample_ratio", "samples for each input dimension, P/D"),
+    (alpha_B, "data.batch_ratio", "samples of a batch for each input dimension, B/D"),
+    (M, "data.modes", "modes of the data"),
+    (N, "network.width", "units of a layer"),
+    (B, "data.batch", "samples of a batch"),
+)
+"""Symbols of a theory, the key of the file that each is the number of, and what it stands for."""
+
+OF_FIXED = (
+    (P, "data.targets", "samples"),
+    (P_train, "data.targets", "samples that are trained on, of P"),
+    (theories.sigma, "network.init_variance", "standard deviation of the initial weights"),
+)
+OF_RANDOM = ((noise, "data.noise", "standard deviation of the noise in the labels"),)
+"""What they stand for with given samples, or with random ones."""
+
+
+def legend(spec: Spec, symbols: Iterable[Symbol]) -> str:
+    """A line for each of these symbols that the file has a key for: how it is printed, the key, its meaning.
+
+    >>> from numerics.experiment.experiment import Experiment
+    >>> print(legend(Experiment.from_dict({"network": {"depth": 1}}).spec, [gamma0, noise]))
+    Symbols
+      γ₀  network.gamma0: feature-learning strength
+      σ   network.init_variance: standard deviation of the initial weights
+    """
+    asked = set(symbols)
+    rows = (*MEANING, *(OF_FIXED if spec.kind == "fixed" else OF_RANDOM))
+    found = [(text(x), key, words) for x, key, words in rows if x in asked]
+    width = max((len(name) for name, *_ in found), default=0)
+    return "\n".join(["Symbols", *(f"  {x:{width}}  {key}: {words}" for x, key, words in found)])
 
 
 def arrays_of(experiment: Experiment) -> dict[str, Array]:

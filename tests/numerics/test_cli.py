@@ -23,6 +23,7 @@ import pytest
 import xarray as xr
 
 import numerics.verification  # noqa: F401 - rooms are read before some of them are replaced
+from derive.program import gamma0
 from numerics.cli import run
 from numerics.cli.common import progress, say, summary
 from numerics.errors import Diverged, NotConverged
@@ -106,7 +107,9 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         return "\n".join(f"{row.number} {row.verdict}" for row in rows)
 
     def rendering(word: str) -> Callable[..., SimpleNamespace]:
-        return lambda *_: SimpleNamespace(render=lambda *how: " ".join([word, *how]))
+        return lambda *_: SimpleNamespace(
+            render=lambda *how: " ".join([word, *how]), symbols={"gamma0": gamma0}
+        )
 
     def install(name: str, **contents: object) -> None:
         module = ModuleType(name)
