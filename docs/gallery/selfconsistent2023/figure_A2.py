@@ -9,6 +9,7 @@ import numpy as np
 from gallery import COLOURS, Run, averaged, beyond, main, points
 
 from derive import P, eta, gamma0, mean_field, mlp
+from numerics import Experiment
 from numerics.simulation import simulate_program
 from numerics.solver.paths import solve_particles
 
@@ -26,13 +27,22 @@ def given(strength: float, each: int) -> dict:
     }
 
 
+def static(each: int, steps: int) -> Experiment:
+    """The same in the lazy limit."""
+    told = given(1e-3, each)
+    training = {"learning_rate": told["values"][eta], "steps": steps, "loss": "sum"}
+    network = {"depth": 3, "activation": "tanh", "gamma0": 1e-3}
+    arrays = {"kernel": told["data"]["K_x"], "targets": told["data"]["y"]}
+    return Experiment.from_dict({"network": network, "training": training}, **arrays)
+
+
 def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
-    """Errors (run, t, sample), last kernels at the end (sample, sample), the tangent kernel of the start."""
+    """Errors (run, t, sample), last kernels at the end (sample, sample)."""
     found = solve_particles(
         mean_field(mlp(3, "tanh")), steps=steps + 1, samples=samples, replicas=4, **given(strength, each)
     )
     kernels = {n: found.value(n, 3)[:, :, -1, -1] for n in ("Phi", "G")}
-    return found.runs["Delta", ()], kernels, found.value("K")[:, :, 0, 0]
+    return found.runs["Delta", ()], kernels
 
 
 def trained(strength: float, each: int, steps: int, width: int, seeds: int) -> tuple:
@@ -66,12 +76,8 @@ def draw(run: Run) -> None:
             known[0, -1] / known[0, 0],
             dof=seeds - 1,
         )
-    told = given(1.0, each)
-    rate, y = told["values"][eta], told["data"]["y"]
-    errors = [y]
-    for _ in range(steps):  # what descent with a kernel that stands still does
-        errors.append(errors[-1] - rate * ours[2] @ errors[-1])
-    panels[0].semilogy(np.mean(np.square(errors), 1), "k--", label="static kernel")
+    lazy = run.solve(static(each, steps), kernels="none")
+    panels[0].semilogy(lazy.time, lazy.train_loss, "k--", label="static kernel")
     shown = (r"\Phi^3", ours[1]["Phi"]), (r"\Phi^3", wide[1]["Phi"].mean(0)), ("G^3", ours[1]["G"])
     for panel, (name, kernel), word in zip(panels[1:], shown, ("theory", "networks", "theory"), strict=True):
         panel.imshow(kernel, cmap="RdBu_r", vmin=-abs(kernel).max(), vmax=abs(kernel).max())
