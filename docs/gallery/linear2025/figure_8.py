@@ -49,11 +49,8 @@ def draw(run: Run) -> None:
             ]
             panel.loglog(ratios, law, color=colour, label=f"$L = {depth}$")
             panel.loglog(ratios, found, "o", color=colour, mfc="white")
-            # only the start separates measured rates from the law, and widely less at small widths
-            power, power_error = (
-                np.log(found[1] / found[0]) / np.log(ratios[1]),
-                2 * TOLERANCE / np.log(ratios[1]),
-            )
+            decade = list(ratios.round(9)).index(10.0)  # beyond it wide networks begin to be lazy
+            power, power_error = np.log10(found[decade] / found[0]), 2 * TOLERANCE / np.log(10)
             said = f"{scaling}, L = {depth}: power of nu"
             run.number(said, power, power_error, float(form.exponent.subs(L, depth)))
             if scaling == "ntk":  # printed is the derived power of one layer less
