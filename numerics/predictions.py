@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from sympy import Add, Expr, S, Symbol
+from sympy.core.function import AppliedUndef
 
+from derive.program import t
+from derive.program.networks.random_data import sigma
+from derive.theory import Theory
+from derive.theory.losses import losses
 from numerics.experiment.experiment import Array, Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import dimensions
@@ -142,13 +149,19 @@ def equal_times(a: Array) -> Array:
     return value
 
 
-def random_losses(values: Mapping[str, Array], noise: float, outputs: int) -> dict[str, Array]:
-    """Test and training loss of random data from correlations, by the noise of labels; without one of the
-    errors, as online, they are the same.
+def random_losses(
+    theory: Theory, values: Mapping[str, Array], numbers: Mapping[Symbol, float], outputs: int
+) -> dict[str, Array]:
+    """Training and test loss of random data, as :func:`derive.theory.losses.losses` has them in the
+    correlations ``values``: sums over outputs, to which a constant (label noise) adds once for each.
     """
-    test = equal_times(values["C_v"]) + noise**2 * outputs
-    train = equal_times(values["C_Delta"]) if "C_Delta" in values else test
-    return {"train_loss": train, "test_loss": test}
+
+    def value(term: Expr) -> Any:
+        kernel = next(iter(term.atoms(AppliedUndef)), S.One)
+        factor = float((term / kernel).subs({x: numbers.get(x, 0.0) for x in term.free_symbols - {t}}))
+        return factor * (outputs if kernel is S.One else equal_times(values[str(kernel.func)]))
+
+    return {k: sum(map(value, Add.make_args(e))) for k, e in losses(theory, sigma).items()}
 
 
 def of_training(name: str, array: Array, count: int, nonlinear: bool, leading: int = 0) -> Array:

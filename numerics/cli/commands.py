@@ -93,7 +93,7 @@ def derive(
     theory = (path_integral_of if exact else theory_of)(experiment)
     typer.echo(theory.render(show.value, form.value))
     if form is Format.TEXT and show is Show.ALL:
-        typer.echo("\n" + legend(experiment.spec, theory.symbols.values()))
+        typer.echo("\n" + legend(experiment.spec, theory))
 
 
 # -- dmft solve -------------------------------------------------------------------------------------------

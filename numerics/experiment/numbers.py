@@ -5,7 +5,7 @@ Where the file has a number for each layer, the theory has a function of the lay
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import B, M, N, alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as noise
 from derive.show import text
+from derive.theory import Theory
+from derive.theory.losses import losses
 from numerics.errors import SpecError
 from numerics.experiment import theory as theories
 from numerics.experiment.experiment import Experiment
@@ -150,20 +152,33 @@ OF_RANDOM = ((noise, "data.noise", "standard deviation of the noise in the label
 """What they stand for with given samples, or with random ones."""
 
 
-def legend(spec: Spec, symbols: Iterable[Symbol]) -> str:
-    """A line for each of these symbols that the file has a key for: how it is printed, the key, its meaning.
+def legend(spec: Spec, theory: Theory) -> str:
+    """The losses of random data in order parameters, and a line for each symbol that the file has a key for:
+    how it is printed, the key, its meaning.
 
     >>> from numerics.experiment.experiment import Experiment
-    >>> print(legend(Experiment.from_dict({"network": {"depth": 1}}).spec, [gamma0, noise]))
+    >>> data = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.3}
+    >>> e = Experiment.from_dict({"network": {"depth": 1}, "data": data})
+    >>> print(legend(e.spec, theories.theory_of(e)))
+    Losses
+      train_loss = C_Δ(t,t)
+      test_loss  = σ² + C_v(t,t)
+    <BLANKLINE>
     Symbols
       γ₀  network.gamma0: feature-learning strength
-      σ   network.init_variance: standard deviation of the initial weights
+      η   training.learning_rate: learning rate
+      α   data.sample_ratio: samples for each input dimension, P/D
+      σ   data.noise: standard deviation of the noise in the labels
     """
-    asked = set(symbols)
-    rows = (*MEANING, *(OF_FIXED if spec.kind == "fixed" else OF_RANDOM))
+    fixed, asked = spec.kind == "fixed", set(theory.symbols.values())
+    lines = []
+    if not fixed:
+        own = losses(theory, noise if spec.data is not None and spec.data.noise else 0)
+        lines = ["Losses", *(f"  {k:10} = {text(v)}" for k, v in own.items()), ""]
+    rows = (*MEANING, *(OF_FIXED if fixed else OF_RANDOM))
     found = [(text(x), key, words) for x, key, words in rows if x in asked]
     width = max((len(name) for name, *_ in found), default=0)
-    return "\n".join(["Symbols", *(f"  {x:{width}}  {key}: {words}" for x, key, words in found)])
+    return "\n".join([*lines, "Symbols", *(f"  {x:{width}}  {key}: {words}" for x, key, words in found)])
 
 
 def arrays_of(experiment: Experiment) -> dict[str, Array]:

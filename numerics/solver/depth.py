@@ -25,7 +25,6 @@ from derive.depth.infinite import Diversity, InfiniteDepth, diversity, infinite_
 from derive.depth.layers import coefficient_name, tau, tau_
 from derive.errors import NotApplicable
 from derive.program import L, Program
-from derive.program.networks.random_data import sigma
 from numerics.compile.layered import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
 from numerics.errors import SpecError, require_memory
 from numerics.experiment import Experiment
@@ -312,7 +311,7 @@ def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, 
         return split(problem, found)
     rows = [r for g in table.groups for r in g if r.symmetric]
     found = {r.name: np.moveaxis(run[r.name], (-2, -1), (r.layers, r.layers + 1)) for r in rows}
-    return found | random_losses(found, problem.numbers.get(sigma, 0.0), problem.outputs)
+    return found | random_losses(problem.theory, found, problem.numbers, problem.outputs)
 
 
 # -- how different layers are --------------------------------------------------------------------------------

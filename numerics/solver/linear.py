@@ -425,7 +425,7 @@ class _Run:
 
     def losses(self, values: Values) -> Values:
         """Test and training loss."""
-        return random_losses(values, self.constants.get(sigma, 0.0), self.problem.outputs)
+        return random_losses(self.problem.theory, values, self.constants, self.problem.outputs)
 
     def parts(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
         """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
