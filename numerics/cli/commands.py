@@ -40,7 +40,6 @@ from numerics.cli.common import (
 from numerics.cli.files import draw, examples, new, show
 from numerics.cli.limits import limits
 from numerics.errors import Interrupted, NotConverged, NumericsError, SpecError
-from numerics.experiment.schema import Solver
 
 if TYPE_CHECKING:
     from derive.ledger import Entry
@@ -225,6 +224,7 @@ def _series(file: str, order: int, show: Form, settings: list[str] | None) -> st
     from derive.errors import NotApplicable
     from derive.expansion import expand
     from numerics.expansion import require_order
+    from numerics.experiment.schema import Solver
 
     require_order(program, order, Solver())
     from derive.program import gamma0

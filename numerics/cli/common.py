@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from numerics.errors import Diverged, NumericsError, SpecError
-from numerics.experiment import Experiment
-from numerics.experiment.experiment import TESTING, TRAINING
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from derive.program import Program
+    from numerics.experiment import Experiment
     from numerics.experiment.problem import Problem
 
 Progress = Callable[[int, int], None]
@@ -114,6 +113,7 @@ def check_outputs(
     """Refuses, before the work that they are for, output paths that could not be written, and those of the
     spec, of its arrays or of each other; a link is what it points to.
     """
+    from numerics.experiment.experiment import TESTING, TRAINING, Experiment
     from numerics.experiment.problem import pairs
 
     names = [Path(file.partition(".py:")[0] + ".py") if ".py:" in file else Path(file)]
@@ -177,6 +177,8 @@ def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
     try:
         yield
     except NumericsError as error:
+        from numerics.experiment import Experiment
+
         if isinstance(source, Experiment):
             _name_key(source, error)
         raise

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -12,7 +14,7 @@ import pytest
 
 from derive.ledger import entries
 from numerics.cli import run
-from numerics.cli.files import template
+from numerics.cli.files import EXAMPLES, template
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.schema import DATA_KEYS, SECTIONS
@@ -123,3 +125,18 @@ def test_the_version_and_the_verdicts(capsys: Said) -> None:
 def test_a_template_of_an_unknown_kind_is_none() -> None:
     with pytest.raises((KeyError, SpecError)):
         template("images")
+
+
+def test_help_comes_before_anything_large_is_imported() -> None:
+    code = "import sys; from numerics.cli import run; run(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "sympy", "pydantic", "xarray", "matplotlib"} & set(done.stdout.split())
+
+
+def test_derive_ends_with_losses_and_symbols(capsys: Said) -> None:
+    assert run(["derive", str(EXAMPLES / "isotropic.toml")]) == 0
+    said = capsys.readouterr().out
+    assert "test_loss  = σ² + C_v(t,t)" in said
+    assert "α   data.sample_ratio: samples for each input dimension, P/D" in said
+    assert run(["derive", str(EXAMPLES / "isotropic.toml"), "--show", "responses"]) == 0
+    assert "Symbols" not in capsys.readouterr().out
