@@ -485,7 +485,7 @@ app = typer.Typer(
     name="dmft",
     help="Derive, expand, solve and verify the mean-field theory of a neural network's training.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -140,3 +141,14 @@ def test_derive_ends_with_losses_and_symbols(capsys: Said) -> None:
     assert "α   data.sample_ratio: samples for each input dimension, P/D" in said
     assert run(["derive", str(EXAMPLES / "isotropic.toml"), "--show", "responses"]) == 0
     assert "Symbols" not in capsys.readouterr().out
+
+
+def test_shells_complete_commands_and_options() -> None:
+    for words, found in (("dmft so", "solve"), ("dmft solve --ker", "--kernels")):
+        asked = {"_DMFT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        code = "import sys; from numerics.cli import run; sys.exit(run([]))"
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(
+            command, env={**os.environ, **asked}, capture_output=True, text=True, check=False
+        )
+        assert done.stdout.split() == [found]
