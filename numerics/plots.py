@@ -40,6 +40,14 @@ KERNELS = (
 )
 """The kernels of a layer that are drawn, how, and what they are called."""
 
+RESPONSES = (
+    ("A", "-", "$A^{{{0}}}$"),
+    ("B", "--", "$B^{{{0}}}$"),
+    ("R_hr", "-", "$R_{{hr}}^{{{0}}}$"),
+    ("R_gu", "--", "$R_{{gu}}^{{{0}}}$"),
+)
+"""The same of responses."""
+
 APART = 0.055
 """Of the height of a figure: how far labels at the ends of curves are from each other."""
 
@@ -92,6 +100,54 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
     return artists
 
 
+def plot_responses(
+    result: xr.Dataset, *, sample: int = 0, ax: Axes | None = None, **style: Any
+) -> list[Artist]:
+    """What fields at the last time T still know of a push at the time s: A^l(T,s) (full lines) and B^l(T,s)
+    (dashed) of one sample, or R_hr^l and R_gu^l of random data; one colour a layer.
+
+    Of several outputs the first one's.  Raises ``ValueError`` for a result without responses (solved with
+    ``kernels="none"``) or without this sample.
+    """
+    drawn = [row for row in RESPONSES if row[0] in result]
+    if not drawn:
+        raise ValueError("the result holds no responses: kernels='full' keeps them")
+    if not 0 <= sample < result.sizes.get("sample", 1):
+        raise ValueError(f"sample = {sample}: there are {result.sizes['sample']}")
+    ax = _axes(ax)
+    artists, ends = [], []
+    for name, line, label in drawn:
+        at: dict[str, Any] = {"time": -1, "time_": slice(0, -1)}
+        at |= {d: 0 for d in ("channel", "channel_", "position", "position_") if d in result[name].dims}
+        at |= {d: sample for d in ("sample", "sample_") if d in result[name].dims}
+        names = [x for x in (name, name + STDERR) if x in result]
+        of = result[names].isel(at).drop_vars("time").rename({"time_": "time"})
+        for layer, colour in zip(of.layer.values, colours(of.sizes["layer"]), strict=True):
+            row = {"color": colour, "linestyle": line, "label": label.format(layer), **style}
+            artists += _curve(ax, of.sel(layer=layer), name, **row)
+            ends.append((float(of[name].sel(layer=layer)[-1]), str(row["label"]), row["color"]))
+    ax.set(xlabel=f"{_time_label(result)} $s$ of the push", ylabel="responses at the end")
+    ax.margins(x=0.02)
+    name_ends(ax, ends)
+    return artists
+
+
+def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
+    """The power of time by which the loss falls here and now, ``-d ln loss / d ln t``, against time.
+
+    The test loss of a result that has one, else the training loss.  Raises ``ValueError`` for fewer than
+    three times after 0.
+    """
+    name = "test_loss" if "test_loss" in result else "train_loss"
+    later = result.isel(time=result.time.values > 0)
+    if later.sizes["time"] < 3:
+        raise ValueError(f"{later.sizes['time']} times after 0: a slope needs 3")
+    ax, times = _axes(ax), later.time.values
+    slopes = -np.gradient(np.log(later[name].values), np.log(times))
+    ax.set(xlabel=_time_label(result), ylabel="power of time in the loss", xscale="log")
+    return list(ax.plot(times, slopes, **style))
+
+
 def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = APART) -> None:
     """Names of curves, in their colours, at the right of where they end, ``apart`` by a share of the axis.
 
@@ -111,6 +167,7 @@ def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = A
         for k in np.flatnonzero(gaps > 0):
             put[k] -= gaps[k] / 2
             put[k + 1] += gaps[k] / 2
+    put += max(0.0, -put[0])  # the lowest stays above the axis
     for place, k in zip(put, order, strict=True):
         _, name, colour = ends[k]
         ax.text(1.02, place, name, transform=ax.transAxes, color=colour, va="center", fontsize="small")

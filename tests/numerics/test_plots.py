@@ -13,7 +13,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from numerics.plots import plot_kernels, plot_loss, plot_result, save_figure
+from numerics.plots import plot_kernels, plot_loss, plot_responses, plot_result, plot_slopes, save_figure
 from numerics.results import dataset
 
 T, P, L = 7, 2, 3
@@ -95,6 +95,32 @@ def test_names_at_the_ends_of_kernels_do_not_overlap(size: tuple[float, float]) 
     assert len(boxes) == 8
     tops = sorted((box.y0 + box.y1) / 2 for box in boxes)
     assert min(np.diff(tops)) > 0.05 * right.get_window_extent().height
+
+
+def test_responses_are_those_of_the_last_time_to_all_earlier_ones() -> None:
+    rng = np.random.default_rng(3)
+    A, R = rng.random((L, T, T, P)), rng.random((L, T, T))
+    for values, own, name in (({"A": A}, A[:, -1, :-1, 1], "A"), ({"R_hr": R}, R[:, -1, :-1], "R_{hr}")):
+        found = dataset({"train_loss": np.exp(-TIMES), **values}, times=TIMES, spec="")
+        lines = plot_responses(found, sample=1 if name == "A" else 0, ax=Figure().subplots())
+        for layer, line in enumerate(lines):
+            assert isinstance(line, Line2D)
+            np.testing.assert_array_equal(line.get_xydata(), np.column_stack([TIMES[:-1], own[layer]]))
+            assert name in str(line.get_label())
+    with pytest.raises(ValueError, match="sample = 2: there are 2"):
+        plot_responses(dataset({"A": A}, times=TIMES, spec=""), sample=2)
+    with pytest.raises(ValueError, match="no responses"):
+        plot_responses(result())
+
+
+def test_a_power_law_has_one_slope() -> None:
+    times = np.array([0.0, 1.0, 3.0, 10.0, 100.0])
+    found = dataset({"train_loss": np.maximum(times, 1e-9) ** -1.5}, times=times, spec="")
+    (line,) = plot_slopes(found, ax=Figure().subplots())
+    assert isinstance(line, Line2D)
+    np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), 1.5, rtol=1e-12)
+    with pytest.raises(ValueError, match="2 times after 0: a slope needs 3"):
+        plot_slopes(found.isel(time=slice(3)))
 
 
 def test_without_axes_a_figure_is_made() -> None:
