@@ -65,7 +65,11 @@ def mathml(latex: str) -> str:
     for display, _ in DISPLAY.findall(latex):
         if name := NAMED.match(display):
             lines.append(f"<h3>{escape(name[1].strip())}</h3>")
-        formula = convert(COMMENT.sub("", display), display="block")
+        plain = COMMENT.sub("", display)
+        try:
+            formula = convert(plain, display="block")
+        except Exception:  # names of one's own may be more than it reads, and the page must come all the same
+            formula = f"<pre>{escape(plain)}</pre>"
         lines.append(f'<div class="wide">{formula}</div>')
     return "\n".join(lines)
 

@@ -1,14 +1,17 @@
-"""Rows, verdicts and the width of the table."""
+"""Rows, verdicts and the width of the table; formulas on the page."""
 
 from __future__ import annotations
 
 import json
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from numerics.verification import Check, Report
+from numerics.verification.webpage import mathml
+from tests.derive.show.test_render import THEORIES, shown
 
 
 def row(observed: float, allowed: float = 0.1, **more: object) -> Check:
@@ -38,6 +41,20 @@ def test_a_report_without_checks_has_not_passed():
     report = Report("nothing", ())
     assert not report.passed
     assert "nothing was checked" in report.table()
+
+
+@pytest.mark.parametrize(
+    "name", [x if x == "phi flow" else pytest.param(x, marks=pytest.mark.slow) for x in THEORIES]
+)
+def test_formulas_of_every_kind_of_theory_are_set(name: str):
+    page = mathml(shown(name, "latex"))
+    assert page.count("<math") == shown(name, "latex").count(r"\begin{align*}")
+    assert "\\" not in page
+    assert "<h3>Single-site process</h3>" in page
+
+
+def test_a_formula_that_cannot_be_set_is_shown_as_it_stands():
+    assert r"x^2^3" in mathml(r"\begin{align*} % Twice" "\n" r"x^2^3 &= 1 \end{align*}")
 
 
 def test_the_table_names_what_failed():
