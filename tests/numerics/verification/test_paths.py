@@ -48,7 +48,7 @@ def test_a_nonlinear_network_is_verified(tmp_path):
     assert "expansion: gamma0^2 on 2 samples and 3 steps" in table
     assert {x.name for x in (tmp_path / "out").iterdir()} == {
         *("equations.txt", "equations.tex", "table.txt", "checks.json"),
-        *("theory.nc", "networks.nc", "figure.png"),
+        *("theory.nc", "networks.nc", "figure.png", "report.html"),
     }
 
 

@@ -151,7 +151,7 @@ def test_the_command_writes_all_files(spec: Path, capsys: pytest.CaptureFixture[
     assert "Single-site process" in printed
     assert (folder / "table.txt").read_text() in printed
     names = {"equations.txt", "equations.tex", "checks.json", "theory.nc", "networks.nc", "figure.png"}
-    assert {path.name for path in folder.iterdir()} == names | {"table.txt"}
+    assert {path.name for path in folder.iterdir()} == names | {"table.txt", "report.html"}
     assert json.loads((folder / "checks.json").read_text())["passed"] is True
     theory, trained = load(folder / "theory.nc"), load(folder / "networks.nc")
     assert np.isinf(trained.width.values[-1])
