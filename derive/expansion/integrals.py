@@ -31,7 +31,7 @@ from derive.expansion.errors import OUTPUT, ErrorLaw
 from derive.expansion.expansion import Block, printed
 from derive.expansion.words import LinearSeries, Memory, letters, terms, transposed
 from derive.linear.operators import J
-from derive.show import latex, text
+from derive.show import PaperLatex, PaperText, latex, notation, text
 from derive.show.latex import beside
 
 TANGENT = "K"
@@ -426,19 +426,20 @@ class _Writer:
         self.theory = series.closure.theory
         self.known = [*series.words, *(["K"] if any(series.tangent) else [])]
         self.orders = range(min(series.order, INTEGRALS) + 1)
-        self.names = {"K_x": "K^x"}
+        names = {"K_x": "K^x"}
         for n in range(series.order + 1):
-            self.names |= {
+            names |= {
                 f"Delta{n}": rf"\Delta^{{({n})}}",
                 f"v_{n}": f"v^{{({n})}}",
                 f"f{n}": f"f^{{({n})}}",
             }
         for k in range(1, 9):
-            self.names |= {"beta" + "_" * k: r"\beta" + "'" * k, "t" + "_" * k: "t" + "'" * k}
+            names |= {"beta" + "_" * k: r"\beta" + "'" * k, "t" + "_" * k: "t" + "'" * k}
+        self.printer = script.printer(notation(self.theory, names))
 
     def show(self, e: Expr) -> str:
         """An expression in the papers' notation."""
-        return self.script.shown(e, self.theory, self.names)
+        return str(self.printer.doprint(e))
 
     def in_orders(self, parts: list[tuple[int, str]]) -> list[str]:
         """``a + gamma0^2 [b] + ...``, one string for each order; 0 if there are none."""
@@ -557,7 +558,7 @@ _LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 class Script:
     """Signs of one output format."""
 
-    shown: Callable[..., str]
+    printer: type[PaperLatex | PaperText]
     plain: Callable[[Expr], str]
     gamma: str
     operator: Callable[[str], str]
@@ -696,7 +697,7 @@ def _tight(shown: str) -> str:
 
 
 TEXT = Script(
-    shown=text,
+    printer=PaperText,
     plain=lambda e: text(e).replace(" ", ""),
     gamma="γ₀",
     operator=lambda name: name if name == "K" else f"{name}^ℓ",
@@ -717,7 +718,7 @@ TEXT = Script(
 )
 
 LATEX = Script(
-    shown=latex,
+    printer=PaperLatex,
     plain=lambda e: _tight(latex(e)),
     gamma=r"\gamma_0",
     operator=lambda name: (

@@ -35,9 +35,8 @@ from numerics.threads import one_thread
 from numerics.verification import identities, networks, sampled
 from numerics.verification.figure import SERIES, draw
 from numerics.verification.openings import FULL, Effort, by
-from numerics.verification.report import Check, Report, title
+from numerics.verification.report import PROVENANCE, Check, Report, page, title
 from numerics.verification.series import ORDER, expansion
-from numerics.verification.webpage import PROVENANCE, page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

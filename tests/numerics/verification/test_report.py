@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numerics.verification import Check, Report
-from numerics.verification.webpage import mathml
+from numerics.verification.report import mathml
 from tests.derive.show.test_render import THEORIES, shown
 
 
