@@ -29,7 +29,7 @@ import h5netcdf
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 from xarray.backends import H5NetCDFStore
 
 from numerics.errors import AT_START, SMALLER, Diverged
@@ -324,7 +324,8 @@ def _bounded(
 
 def interval(result: xr.Dataset, name: str, level: float = 0.95) -> NDArray[np.float64]:
     """Half the width of the interval about a Monte-Carlo estimate in which the true value lies with this
-    probability: Student's t times the standard error, and the bias.
+    probability at least: the narrowest one for an error of Student's t times the standard error, and a bias
+    of either sign that is at most the one stated.
 
     The number of replicas (of networks: ``seeds``) and the ``bias``, relative to the largest value, are those
     of the attributes.
@@ -332,10 +333,30 @@ def interval(result: xr.Dataset, name: str, level: float = 0.95) -> NDArray[np.f
     >>> result = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
     >>> interval(result, "train_loss").round(3)
     array([0.236])
+    >>> interval(result.assign_attrs(bias=0.02), "train_loss").round(3)
+    array([0.239])
     """
-    count = int(result.attrs.get("replicas", result.attrs.get("seeds", 2)))
+    degrees = int(result.attrs.get("replicas", result.attrs.get("seeds", 2))) - 1
     bias = float(result.attrs.get("bias", 0.0)) * float(np.abs(result[name].values).max(initial=0.0))
-    return np.asarray(stdtrit(count - 1, (1 + level) / 2) * result[name + STDERR].values + bias)
+    error = np.asarray(result[name + STDERR].values, dtype=float)
+    if bias == 0:
+        return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wide = bias + stdtrit(degrees, level) * error  # once the other side is too far to be reached
+        near = np.interp(bias / error, *_widths(degrees, level), right=np.nan) * error
+    return np.asarray(np.where(np.isnan(near), wide, near))
+
+
+@cache
+def _widths(degrees: int, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Biases b in standard errors, and w with ``P(|T + b| <= w) = level`` for Student's T, by bisection."""
+    b = np.linspace(0.0, 5.0, 501)
+    low, high = b.copy(), b + stdtrit(degrees, (1 + level) / 2)
+    for _ in range(50):
+        w = (low + high) / 2
+        small = stdtr(degrees, w - b) - stdtr(degrees, -w - b) < level
+        low, high = np.where(small, w, low), np.where(small, high, w)
+    return b, (low + high) / 2
 
 
 @cache

@@ -16,7 +16,7 @@ import xarray as xr
 from numerics import Experiment, expand, simulate, solve, sweep
 from numerics.errors import Diverged
 from numerics.experiment.problem import Problem
-from numerics.results import VARIABLES, dataset, load, provenance, replacing, save, to_json
+from numerics.results import VARIABLES, dataset, interval, load, provenance, replacing, save, to_json
 from numerics.stats import extrapolate
 
 SIZES = {"layer": 2, "time": 4, "time_": 4, "sample": 3, "sample_": 3, "test_sample": 2}
@@ -179,3 +179,18 @@ def test_the_version_of_a_checkout_says_its_commit() -> None:
         asked = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
         commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     assert provenance()["version"].partition("+g")[2].removesuffix(".changed") == commit
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.3, -0.3, 2.0, -8.0])
+def test_an_interval_holds_the_true_value_as_often_as_it_says_for_either_sign_of_a_bias(bias: float) -> None:
+    """8 normal replicas 4000 times, in standard errors: 1 is the true value, what they estimate is off."""
+    rng, rows = np.random.default_rng(1), 4000
+    replicas = 1 + bias + np.sqrt(8) * rng.standard_normal((8, rows))
+    loss, stderr = replicas.mean(axis=0), replicas.std(axis=0, ddof=1) / np.sqrt(8)
+    loss -= 1  # the largest value, to which a bias is relative, is that of one entry of its own
+    values = {"train_loss": np.append(loss, 100.0), "train_loss_stderr": np.append(stderr, 1.0)}
+    found = dataset(values, times=np.arange(rows + 1.0), spec="", replicas=8).assign_attrs(
+        bias=abs(bias) / 100
+    )
+    held = np.abs(loss) <= interval(found, "train_loss")[:-1]
+    assert abs(held.mean() - 0.95) < 5 * np.sqrt(0.95 * 0.05 / rows)

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import latex2mathml.converter  # noqa: F401 - what a test needs is there before its time is taken
-import matplotlib.backends.backend_svg  # noqa: F401
+import matplotlib.backends.backend_svg
 import matplotlib.pyplot  # noqa: F401
 import numpy as np
 import pytest
