@@ -22,7 +22,7 @@ import scipy.linalg  # noqa: F401  (loads its own BLAS, which the limit below mu
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
-LIMIT, SHARED = 1.0, 3.0
+LIMIT, SHARED = 1.0, 4.0
 REFERENCE = 0.011
 FREE = ("slow", "evidence", "benchmark")
 """Marks of tests that may take as long as they need."""

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import latex2mathml.converter  # noqa: F401 - what a test needs is there before its time is taken
 import matplotlib.backends.backend_svg
-import matplotlib.pyplot  # noqa: F401
+import matplotlib.pyplot
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -82,10 +82,17 @@ class Verified:
 
 
 @pytest.fixture(scope="module")
-def verified(tmp_path_factory: pytest.TempPathFactory) -> Verified:
+def warm() -> None:
+    """What a verification derives and imports, and a process keeps."""
+    verify(experiment(1, SHORT), effort=LEAST)
+
+
+@pytest.fixture(scope="module")
+def verified(warm: None, tmp_path_factory: pytest.TempPathFactory) -> Verified:
     """One hidden layer the whole way, for all tests that look at what comes out."""
     folder, seen = tmp_path_factory.mktemp("verified") / "out", []
-    report = verify(experiment(1, SHORT), folder, lambda *count: seen.append(count), LEAST)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # letters as paths take half a second
+        report = verify(experiment(1, SHORT), folder, lambda *count: seen.append(count), LEAST)
     return Verified(report, folder, seen)
 
 
