@@ -13,7 +13,6 @@ from sympy.core.function import AppliedUndef
 from derive.program import t
 from derive.program.networks.random_data import sigma
 from derive.theory import Theory
-from derive.theory.losses import losses
 from numerics.experiment.experiment import Array, Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import dimensions
@@ -152,7 +151,7 @@ def equal_times(a: Array) -> Array:
 def random_losses(
     theory: Theory, values: Mapping[str, Array], numbers: Mapping[Symbol, float], outputs: int
 ) -> dict[str, Array]:
-    """Training and test loss of random data, as :func:`derive.theory.losses.losses` has them in the
+    """Training and test loss of random data, as :meth:`derive.Theory.losses` has them in the
     correlations ``values``: sums over outputs, to which a constant (label noise) adds once for each.
     """
 
@@ -161,7 +160,7 @@ def random_losses(
         factor = float((term / kernel).subs({x: numbers.get(x, 0.0) for x in term.free_symbols - {t}}))
         return factor * (outputs if kernel is S.One else equal_times(values[str(kernel.func)]))
 
-    return {k: sum(map(value, Add.make_args(e))) for k, e in losses(theory, sigma).items()}
+    return {k: sum(map(value, Add.make_args(e))) for k, e in theory.losses(sigma).items()}
 
 
 def of_training(name: str, array: Array, count: int, nonlinear: bool, leading: int = 0) -> Array:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from sympy import Expr
+from sympy import Expr, Integer, Symbol
+from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import s, t
+from derive.errors import NotApplicable
 from derive.theory import document
 from derive.theory import explain as explaining
 from derive.theory import renaming as matching
 from derive.theory import unfold as unfolding
 from derive.theory.data import TheoryData
 from derive.theory.document import Show
+
+ERROR, ERROR_VECTOR = "Delta", "v"
+"""The error of a sample, and the vector whose product with an input it is, without the noise of its label."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,6 +82,39 @@ class Theory(TheoryData):
         """
         return matching.renaming(self, other, parameters=parameters)
 
+    def losses(self, noise: Expr | int = 0) -> Mapping[str, Expr]:
+        """``train_loss`` and ``test_loss`` at time ``t``, of each output, for programs on random data.
+
+        A sample that no update has met has an error of which only the Gaussian sources are there: what
+        training adds, the response to the errors of the same sample, is missing.  The test loss is the
+        variance of these sources at equal times; the training loss is the mean square of the whole error.
+        Where every sample is fresh (a batch a step, the population) both are the same.  On the population no
+        sample stands in the theory: ``noise`` is the standard deviation of the labels then.
+        Raises :class:`NotApplicable` for a theory of given samples.
+
+        >>> from derive import isotropic, mean_field
+        >>> mean_field(isotropic(noise=True)).losses()["test_loss"]
+        sigma**2 + C_v(t, t)
+        >>> mean_field(isotropic(noise=True)).losses()["train_loss"]
+        C_Delta(t, t)
+        """
+        names = {e.name for e in self.equations}
+        if ERROR_VECTOR not in names:
+            raise NotApplicable(f"{self.program.name} has no field {ERROR_VECTOR}: its samples are given")
+        if ERROR not in names:
+            fresh = _now(self.order_parameter(f"C_{ERROR_VECTOR}").symbol) + noise**2
+            return MappingProxyType({"train_loss": fresh, "test_loss": fresh})
+        terms = self.equation(ERROR).terms
+        covariance = {u.symbol.func: u.covariance for u in self.sources}
+        fresh = Integer(0)
+        for x in terms:
+            if x.kind == "source":
+                (source,) = (y for y in x.expr.atoms(AppliedUndef) if y.func in covariance)
+                fresh += (x.expr / source) ** 2 * _now(covariance[source.func])
+        seen = _now(self.order_parameter(f"C_{ERROR}").symbol)
+        met = any(x.kind != "source" for x in terms)
+        return MappingProxyType({"train_loss": seen if met else fresh, "test_loss": fresh})
+
     # -- seeing it --------------------------------
 
     def render(self, show: Show = "all", format: str = "text") -> str:
@@ -87,3 +128,9 @@ class Theory(TheoryData):
 
     def _repr_latex_(self) -> str:
         return self.render(format="latex")
+
+
+def _now(e: Expr) -> Expr:
+    """A correlation of a field with itself at the same time: partners of indices are the indices."""
+    partners = {x: Symbol(x.name[:-1], **x.assumptions0) for x in e.free_symbols if x.name.endswith("_")}
+    return e.subs({s: t, **partners})

@@ -18,7 +18,6 @@ from derive.program.networks.random_data import B, M, N, alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as noise
 from derive.show import text
 from derive.theory import Theory
-from derive.theory.losses import losses
 from numerics.errors import SpecError
 from numerics.experiment import theory as theories
 from numerics.experiment.experiment import Experiment
@@ -173,7 +172,7 @@ def legend(spec: Spec, theory: Theory) -> str:
     fixed, asked = spec.kind == "fixed", set(theory.symbols.values())
     lines = []
     if not fixed:
-        own = losses(theory, noise if spec.data is not None and spec.data.noise else 0)
+        own = theory.losses(noise if spec.data is not None and spec.data.noise else 0)
         lines = ["Losses", *(f"  {k:10} = {text(v)}" for k, v in own.items()), ""]
     rows = (*MEANING, *(OF_FIXED if fixed else OF_RANDOM))
     found = [(text(x), key, words) for x, key, words in rows if x in asked]
