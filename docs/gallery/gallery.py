@@ -191,6 +191,28 @@ class Run:
         print(" ", found)
         return found
 
+    def losses(
+        self,
+        panel: Any,
+        strength: float,
+        colour: str,
+        errors: Sequence[Any],
+        every: int,
+        dof: int,
+        at: Any = None,
+    ) -> None:
+        """Draws a theory's loss against time and that of networks; those extrapolated are held against it.
+
+        ``errors`` has the errors (run, t, sample) of the theory, of networks, and of networks half as wide;
+        ``at`` the steps that are compared, all after the start without it.
+        """
+        ours, wide, half = ((x**2).mean(-1) for x in errors)
+        (loss, error), (limit, bar) = averaged(ours), beyond(wide, half)
+        panel.semilogy(loss, color=colour, label=rf"$\gamma_0 = {strength:g}$")
+        points(panel, np.arange(len(loss)), *averaged(wide), colour, every)
+        at = np.arange(1, len(loss)) if at is None else at
+        self.number(f"gamma0 = {strength:g}: loss", limit[at], np.hypot(error, bar)[at], loss[at], dof=dof)
+
     def compare(
         self, label: str, theory: xr.Dataset, networks: Sequence[xr.Dataset], of: str = "loss"
     ) -> None:
@@ -260,6 +282,21 @@ def digits(each: int = 10) -> tuple[np.ndarray, np.ndarray]:
     x, y = (np.load(HERE.parent / "examples" / f"digits_{name}.npy") for name in "xy")
     chosen = np.r_[0:each, 10 : 10 + each]
     return x[chosen], y[chosen]
+
+
+def on_digits(depth: int, strength: float, each: int, steps: int, rate: float) -> numerics.Experiment:
+    """A deep linear network on the digits, trained at a rate on the mean loss."""
+    x, y = digits(each)
+    training = {"rule": "gd", "learning_rate": rate, "steps": steps, "loss": "mean"}
+    network = {"depth": depth, "gamma0": strength}
+    return numerics.Experiment.from_dict({"network": network, "training": training}, inputs=x, targets=y)
+
+
+def of_digits(strength: float, each: int, rate: float) -> dict[str, Any]:
+    """Values and data of a program on the digits, trained at a rate times the mean of the samples."""
+    x, y = digits(each)
+    values = {derive.eta: rate / each, derive.gamma0: strength, derive.P: len(y)}
+    return {"values": values, "data": {"K_x": x @ x.T / x.shape[1], "y": y}}
 
 
 def label_curves(figure: Any) -> None:
@@ -333,9 +370,9 @@ def _fewer_colours(path: Path) -> None:
 def _sources() -> str:
     """A digest of all sources that compute."""
     found = hashlib.sha256()
-    for package in (derive, numerics):
-        for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
-            found.update(path.read_bytes())
+    rooms = (Path(str(package.__file__)).parent for package in (derive, numerics))
+    for path in (Path(__file__), *(path for room in rooms for path in sorted(room.rglob("*.py")))):
+        found.update(path.read_bytes())
     return found.hexdigest()
 
 

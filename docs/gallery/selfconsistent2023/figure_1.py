@@ -7,9 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
-from gallery import COLOURS, Run, averaged, beyond, digits, main, points
+from gallery import COLOURS, Run, averaged, main, of_digits, points
 
-from derive import P, eta, gamma0, mean_field, mlp
+from derive import mean_field, mlp
 from numerics.analysis import ensembles
 from numerics.paths import Paths
 from numerics.simulation import simulate_program
@@ -19,10 +19,7 @@ RICH, LAYERS = 1.5, (1, 2, 3)
 
 
 def given(strength: float, each: int, steps: int) -> dict:
-    x, y = digits(each)
-    values = {eta: 0.15 / each, gamma0: strength, P: len(y)}
-    paths = Paths(("h",), times=(0, steps), samples=(0,))
-    return {"values": values, "data": {"K_x": x @ x.T / x.shape[1], "y": y}, "paths": paths}
+    return of_digits(strength, each, 0.15) | {"paths": Paths(("h",), times=(0, steps), samples=(0,))}
 
 
 def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
@@ -57,13 +54,8 @@ def draw(run: Run) -> None:
     for colour, strength in zip(COLOURS, (0.3, RICH, 4.0), strict=False):
         ours = run.kept(theory, strength, each, steps, samples)
         theirs = run.kept(trained, strength, each, steps, width, seeds)
-        (loss, error), (nets, bar) = (averaged((d**2).mean(-1)) for d in (ours[0], theirs[0]))
-        panels[0, 0].semilogy(loss, color=colour, label=rf"$\gamma_0 = {strength:g}$")
-        points(panels[0, 0], np.arange(steps + 1), nets, bar, colour, 2)
         half = run.kept(trained, strength, each, steps, width // 2, seeds)
-        last = beyond(*((x[0] ** 2).mean(-1) for x in (theirs, half)))
-        far = np.hypot(last[1], error)
-        run.number(f"gamma0 = {strength:g}: loss", last[0][1:], far[1:], loss[1:], dof=seeds - 1)
+        run.losses(panels[0, 0], strength, colour, [x[0] for x in (ours, theirs, half)], 2, seeds - 1)
         if strength == RICH:
             kept = ours, theirs
     ours, theirs = kept

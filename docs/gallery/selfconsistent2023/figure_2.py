@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
-from gallery import COLOURS, Run, beyond, digits, main, points
+from gallery import COLOURS, Run, beyond, main, on_digits, points
 
 from derive import mlp
 from derive.program import mu
@@ -16,15 +16,8 @@ from numerics.paths import Paths
 from numerics.simulation import simulate_program
 
 GAMMA0 = 1.5
-
-
-def experiment(depth: int, each: int, steps: int) -> Experiment:
-    """The rate is that of a lazy network, whose tangent kernel is that of its inputs, L + 1 times."""
-    x, y = digits(each)
-    training = {"rule": "gd", "learning_rate": 0.4 / (depth + 1), "steps": steps, "loss": "mean"}
-    return Experiment.from_dict(
-        {"network": {"depth": depth, "gamma0": GAMMA0}, "training": training}, inputs=x, targets=y
-    )
+RATE = 0.4
+"""Times the depth plus one: the tangent kernel of a lazy network is that of its inputs so many times."""
 
 
 def trained(e: Experiment, depth: int, width: int, seeds: int) -> tuple:
@@ -54,7 +47,7 @@ def draw(run: Run) -> None:
     _, panels = run.panels(1, 3)
     means = []
     for colour, depth in zip(COLOURS, depths, strict=False):
-        e = experiment(depth, each, steps)
+        e = on_digits(depth, GAMMA0, each, steps, RATE / (depth + 1))
         theory = run.solve(e)
         wide, small = (run.kept(trained, e, depth, n, seeds) for n in (width, width // 2))
         loss, error = beyond(wide[0], small[0])

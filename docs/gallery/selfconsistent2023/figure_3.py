@@ -7,10 +7,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
-from gallery import COLOURS, Run, averaged, beyond, digits, main, points
+from gallery import COLOURS, Run, digits, main, of_digits, points
 from sympy import Symbol
 
-from derive import P, eta, gamma0, mean_field, mlp
+from derive import mean_field, mlp
 from numerics.analysis import ensembles
 from numerics.paths import Paths
 from numerics.simulation import simulate_program
@@ -22,10 +22,8 @@ NETWORK = mlp(1, "relu", weight_decay=lam)
 
 def given(strength: float, each: int, steps: int) -> dict:
     """A decay of 1, as in the paper."""
-    x, y = digits(each)
-    values = {eta: 0.25 / each, gamma0: strength, P: len(y), lam: 1.0}
-    paths = Paths(("phi(h)",), times=(0, steps))
-    return {"values": values, "data": {"K_x": x @ x.T / x.shape[1], "y": y}, "paths": paths}
+    known = of_digits(strength, each, 0.25)
+    return known | {"values": known["values"] | {lam: 1.0}, "paths": Paths(("phi(h)",), times=(0, steps))}
 
 
 def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
@@ -59,13 +57,9 @@ def draw(run: Run) -> None:
             run.kept(theory, strength, each, steps, samples),
             run.kept(trained, strength, each, steps, width),
         )
-        (loss, error), (nets, bar) = (averaged((d**2).mean(-1)) for d in (ours[0], theirs[0]))
-        panels[0].semilogy(loss, color=colour, label=rf"$\gamma_0 = {strength:g}$")
-        points(panels[0], np.arange(steps + 1), nets, bar, colour, steps // 10)
         half = run.kept(trained, strength, each, steps, width // 2)
-        last, far = beyond(*((x[0] ** 2).mean(-1) for x in (theirs, half)))
         at = np.linspace(1, steps, 8).astype(int)
-        run.number(f"gamma0 = {strength:g}: loss", last[at], np.hypot(error, far)[at], loss[at], dof=11)
+        run.losses(panels[0], strength, colour, [x[0] for x in (ours, theirs, half)], steps // 10, 11, at)
         found = [ensembles.each(target, x[1]) for x in (ours, theirs)]
         rows.append([float(v) for a in found for v in (a.value, a.stderr)])
         f = np.abs(y - theirs[0][:, -1]).max(-1)

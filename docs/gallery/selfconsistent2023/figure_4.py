@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
-from gallery import COLOURS, Run, averaged, beyond, digits, main, points
+from gallery import COLOURS, Run, averaged, beyond, main, on_digits, points
 
 import numerics
 from derive import mlp
@@ -20,14 +20,6 @@ from numerics.paths import Paths
 from numerics.simulation import simulate_program
 
 STYLES = {"theory": "-", "leading order": "-.", "static kernel": ":", "independent matrices": "--"}
-
-
-def experiment(depth: int, gamma0: float, each: int, steps: int) -> Experiment:
-    x, y = digits(each)
-    training = {"rule": "gd", "learning_rate": 0.4 / (depth + 1), "steps": steps, "loss": "mean"}
-    return Experiment.from_dict(
-        {"network": {"depth": depth, "gamma0": gamma0}, "training": training}, inputs=x, targets=y
-    )
 
 
 def independent(e: Experiment) -> object:
@@ -60,11 +52,11 @@ def trained(e: Experiment, depth: int, gamma0: float, width: int, seeds: int) ->
 def draw(run: Run) -> None:
     depth, each, steps, width, seeds = (5, 10, 60, 1000, 4) if run.full else (3, 4, 30, 400, 32)
     strengths = (0.2, 0.5, 1.0, 1.5, 2.0) if run.full else (0.2, 1.0, 2.0)
-    series = run.kept(numerics.expand, experiment(depth, 1.0, each, steps), 2)
+    series = run.kept(numerics.expand, on_digits(depth, 1.0, each, steps, 0.4 / (depth + 1)), 2)
     _, panels = run.panels(1, 3)
     aligned = {name: [] for name in STYLES}
     for strength in strengths:
-        e = experiment(depth, strength, each, steps)
+        e = on_digits(depth, strength, each, steps, 0.4 / (depth + 1))
         theories = {
             "theory": run.solve(e),
             "leading order": partial_sum(series, strength, 2),

@@ -6,9 +6,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
-from gallery import COLOURS, Run, averaged, beyond, digits, main, points
+from gallery import COLOURS, Run, main, of_digits, points
 
-from derive import P, eta, gamma0, mean_field, mlp
+from derive import mean_field, mlp
 from numerics.analysis.ensembles import histogram, moments
 from numerics.paths import Paths
 from numerics.simulation import simulate_program
@@ -16,10 +16,7 @@ from numerics.solver.paths import solve_particles
 
 
 def given(strength: float, each: int, steps: int) -> dict:
-    x, y = digits(each)
-    values = {eta: 0.2 / each, gamma0: strength, P: len(y)}
-    paths = Paths(("h", "z", "phi(h)", "g"), times=(steps,))
-    return {"values": values, "data": {"K_x": x @ x.T / x.shape[1], "y": y}, "paths": paths}
+    return of_digits(strength, each, 0.2) | {"paths": Paths(("h", "z", "phi(h)", "g"), times=(steps,))}
 
 
 def theory(strength: float, each: int, steps: int, samples: int) -> tuple:
@@ -47,15 +44,7 @@ def draw(run: Run) -> None:
     for colour, strength in zip(COLOURS, strengths, strict=False):
         ours = run.kept(theory, strength, each, steps, samples)
         wide, half = (run.kept(trained, strength, each, steps, n, seeds) for n in (width, width // 2))
-        (loss, error), (limit, bar) = (
-            averaged((ours[0] ** 2).mean(-1)),
-            beyond(*((x[0] ** 2).mean(-1) for x in (wide, half))),
-        )
-        panels[0].semilogy(loss, color=colour, label=rf"$\gamma_0 = {strength:g}$")
-        points(panels[0], np.arange(steps + 1), *averaged((wide[0] ** 2).mean(-1)), colour, steps // 10)
-        run.number(
-            f"gamma0 = {strength:g}: loss", limit[1:], np.hypot(error, bar)[1:], loss[1:], dof=seeds - 1
-        )
+        run.losses(panels[0], strength, colour, [x[0] for x in (ours, wide, half)], steps // 10, seeds - 1)
         edges = np.linspace(-6, 6, 31)
         for panel, name in zip(panels[1:], ("h", "z"), strict=True):
             one, two = (histogram(x[1][name].isel(sample=0), edges) for x in (ours, wide))

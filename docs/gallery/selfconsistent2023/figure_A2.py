@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
-from gallery import COLOURS, Run, averaged, beyond, main, points
+from gallery import COLOURS, Run, beyond, main
 
 from derive import P, eta, gamma0, mean_field, mlp
 from numerics import Experiment
@@ -57,15 +57,7 @@ def draw(run: Run) -> None:
     for colour, strength in zip(COLOURS, (0.2, 1.0, 3.0), strict=False):
         ours = run.kept(theory, strength, each, steps, samples)
         wide, half = (run.kept(trained, strength, each, steps, n, seeds) for n in (width, width // 2))
-        (loss, error), (limit, bar) = (
-            averaged((ours[0] ** 2).mean(-1)),
-            beyond(*((x[0] ** 2).mean(-1) for x in (wide, half))),
-        )
-        panels[0].semilogy(loss, color=colour, label=rf"$\gamma_0 = {strength:g}$")
-        points(panels[0], np.arange(steps + 1), *averaged((wide[0] ** 2).mean(-1)), colour, 2)
-        run.number(
-            f"gamma0 = {strength:g}: loss", limit[1:], np.hypot(error, bar)[1:], loss[1:], dof=seeds - 1
-        )
+        run.losses(panels[0], strength, colour, [x[0] for x in (ours, wide, half)], 2, seeds - 1)
     for name in ("Phi", "G"):
         value, off = beyond(wide[1][name], half[1][name])
         share = value[0, -1] / value[0, 0], np.hypot(off[0, -1], off[0, 0]) / value[0, 0]
