@@ -132,6 +132,29 @@ def plot_responses(
     return artists
 
 
+def plot_distribution(
+    density: xr.Dataset, *, gaussian: bool = False, ax: Axes | None = None, **style: Any
+) -> list[Artist]:
+    """The density of single units, as :func:`numerics.analysis.ensembles.histogram` or ``kernel_density``
+    finds it, with a band (points: bars) of standard errors.
+
+    ``gaussian`` adds the Gaussian of the same mean and variance, dashed.  Raises ``ValueError`` for the
+    densities of several units at once: one of ``sample``, ``layer`` and ``time`` each is drawn.
+    """
+    if more := [str(d) for d in density.density.dims if d != "value"]:
+        raise ValueError(f"densities along {', '.join(more)}: choose one of each, by isel or sel")
+    ax, at = _axes(ax), density["value"].values
+    artists = _curve(ax, density.rename(value="time"), "density", **style)
+    if gaussian:
+        share = density.density.values * np.gradient(at)
+        mean = share @ at / share.sum()
+        variance = share @ (at - mean) ** 2 / share.sum()
+        bell = share.sum() * np.exp(-((at - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+        artists += ax.plot(at, bell, color="0.5", linestyle="--", linewidth=1, label="Gaussian")
+    ax.set(xlabel="value of a unit", ylabel="density")
+    return artists
+
+
 def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
     """The power of time by which the loss falls here and now, ``-d ln loss / d ln t``, against time.
 

@@ -18,6 +18,7 @@ import typer
 
 from numerics.cli.common import (
     LONG,
+    Accuracy,
     AsJson,
     DataIn,
     Kernels,
@@ -36,6 +37,7 @@ from numerics.cli.common import (
     progress,
     report,
     say,
+    settings_with,
 )
 from numerics.cli.files import draw, examples, new, show
 from numerics.cli.limits import limits
@@ -105,6 +107,7 @@ def solve(
     as_json: AsJson = False,
     data: DataIn = None,
     settings: Settings = None,
+    accuracy: Accuracy = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say which method would run, its cost and error; run nothing.")
     ] = False,
@@ -114,7 +117,7 @@ def solve(
     ] = Kernels.AUTO,
 ) -> None:
     """Solve the mean-field theory, by the best method that fits (or solver.method)."""
-    problem = load_problem(file, data, settings, depth=False)
+    problem = load_problem(file, data, settings_with(accuracy, settings), depth=False)
     check_plot(plot)
     check_outputs(file, data, problem, {"--output": output, "--plot": plot})
     from numerics.solver import registry
@@ -246,9 +249,10 @@ def verify(
     ] = None,
     data: DataIn = None,
     settings: Settings = None,
+    accuracy: Accuracy = None,
 ) -> None:
     """Print the equations and a table of checks with error bars; exit 1 if a check fails."""
-    problem = load_problem(file, data, settings)
+    problem = load_problem(file, data, settings_with(accuracy, settings))
     check_folder(output)
     from numerics.expansion import has_words
     from numerics.verification import equations

@@ -41,6 +41,14 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A key of the file, such as training.steps=50."),
 ]
+Accuracy = Annotated[
+    float | None,
+    typer.Option(
+        "--accuracy",
+        metavar="SHARE",
+        help="Standard error of what is sampled, as a share of the largest value (solver.accuracy).",
+    ),
+]
 NetcdfOut = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="OUT.nc", help="Write the result as NetCDF.")
 ]
@@ -64,6 +72,11 @@ def load(file: str, data: list[str] | None = None, settings: list[str] | None = 
     if is_program(file):
         raise SpecError("file", file, "is a program, but this needs the keys of an experiment", "a TOML file")
     return experiment_in(file, pairs("-D", data or ()), pairs("--set", settings or ()))
+
+
+def settings_with(accuracy: float | None, settings: list[str] | None) -> list[str] | None:
+    """``--set`` with ``--accuracy``, which is a word for one of its keys."""
+    return settings if accuracy is None else [*(settings or ()), f"solver.accuracy={accuracy}"]
 
 
 def load_layers(file: str, settings: list[str] | None) -> Experiment:

@@ -137,6 +137,16 @@ NO_RESULT: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
+def test_accuracy_in_a_word(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["solve", "spec.toml", "--accuracy", "1e-6"]) == 3
+    assert "solver.accuracy = 1.0e-06: with 64 samples, the most that are tried" in capsys.readouterr().err
+    spec.write_text(SPEC.replace("samples = 64", 'method = "paths"'))
+    assert run(["solve", "spec.toml", "--accuracy", "0.05", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accuracy"] <= 0.05
+    assert found["samples"] * found["replicas"] < 4096
+
+
 @pytest.mark.parametrize("name", NO_RESULT)
 def test_no_result_ends_with_3(spec: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     text = SPEC

@@ -13,7 +13,16 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from numerics.plots import plot_kernels, plot_loss, plot_responses, plot_result, plot_slopes, save_figure
+from numerics.analysis.ensembles import histogram, kernel_density
+from numerics.plots import (
+    plot_distribution,
+    plot_kernels,
+    plot_loss,
+    plot_responses,
+    plot_result,
+    plot_slopes,
+    save_figure,
+)
 from numerics.results import dataset
 
 T, P, L = 7, 2, 3
@@ -188,3 +197,18 @@ def test_of_a_nonlinear_network_the_trace_of_the_gradient_kernel_is_drawn() -> N
             expected = np.einsum("ttmm->t", kernel[layer]) / P
             np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), expected)
             assert line.get_label() == f"tr $G^{{{layer + 1}}}$$/P$"
+
+
+def test_a_distribution_and_the_gaussian_beside_it() -> None:
+    units = xr.DataArray(np.random.default_rng(0).normal(1.0, 2.0, (4, 5000)), dims=("run", "unit"))
+    for density in (
+        histogram(units, np.linspace(-9, 11, 41)),
+        kernel_density(units, np.linspace(-9, 11, 81)),
+    ):
+        line, _, bell = plot_distribution(density, gaussian=True, ax=Figure().subplots())
+        at, theirs = bell.get_data()
+        assert np.array_equal(line.get_ydata(), density.density)
+        wide = np.exp(-((at - 1.0) ** 2) / 8) / np.sqrt(8 * np.pi)
+        assert np.abs(theirs - wide).max() < 0.01 * wide.max() + 5 * density.density_stderr.max()
+    with pytest.raises(ValueError, match="densities along sample"):
+        plot_distribution(histogram(units.expand_dims(sample=2), [-1.0, 0.0, 1.0]))
