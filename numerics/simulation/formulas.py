@@ -66,6 +66,7 @@ from .rows import (
 from .values import Env, Sizes, Tables, Values, ring
 
 Slots = tuple[Expr, ...]
+Functions = tuple[tuple[str, Callable[..., Expr]], ...]
 
 
 class Missing(ValueError):
@@ -100,6 +101,11 @@ class Binder:
             parameter(v).name: parameter(v) for v in self.program.vectors
         }
 
+    @property
+    def functions(self) -> Functions:
+        """What activations stand for."""
+        return tuple(sorted(self.values.functions.items(), key=lambda x: x[0]))
+
     # -- whole formulas --------------------------------------------------------------------------------------
 
     def number(self, e: Any, env: Env) -> float:
@@ -121,61 +127,11 @@ class Binder:
         key = (e, tuple((x.name, env[x]) for x in self.free[e] if x in env))
         if key not in self.bound:
             if e not in self.compiled:
-                self.compiled[e] = self.compile(e)
+                known = frozenset().union(self.domains, self.vectors, self.attributes, self.tables.data)
+                self.compiled[e] = compiled(e, known, self.functions)
             slots, function = self.compiled[e]
             self.bound[key] = Bound(function, tuple(self.leaf(x, env) for x in slots), e)
         return self.bound[key]
-
-    def compile(self, e: Expr) -> tuple[Slots, Callable[..., Any]]:
-        """The leaves of ``e`` and the function of their values."""
-        e = self.named(e)
-        slots = tuple(sorted(self.find(e), key=str))
-        if slots == (e,):
-            return slots, itself
-        places = tuple(_argument(i) for i in range(len(slots)))
-        body = e.xreplace(dict(zip(slots, places, strict=True)))
-        left = body.atoms(AppliedUndef, Derivative, Subs)
-        if left:
-            raise ValueError(f"{min(map(str, left))} in {e}: only activations known to SymPy can be computed")
-        body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Eq(a, b)), (0, True)))  # of arrays
-        return slots, _function(places, body)
-
-    def named(self, e: Expr) -> Expr:
-        """Activations replaced by the functions they stand for, derivatives done.
-
-        A derivative's point masses are left out: no unit of a finite network sits exactly on a kink.
-        """
-        for name, function in self.values.functions.items():
-            e = e.replace(
-                lambda x, name=name: isinstance(x, AppliedUndef) and str(x.func) == name,
-                lambda x, function=function: function(*x.args),
-            )
-        e = e.replace(lambda x: isinstance(x, Derivative | Subs), lambda x: x.doit())
-        return e.replace(DiracDelta, lambda *_: S.Zero)
-
-    def find(self, e: Expr) -> set[Expr]:
-        """The largest subexpressions that are read off the state rather than computed from others."""
-        if isinstance(e, Product | Mean | Sum | Symbol):
-            return {e}
-        if isinstance(e, AppliedUndef):
-            if not self.knows(e.func.__name__):
-                name = e.func.__name__
-                raise ValueError(
-                    f"nothing says what {name} in {e} is: give values[{name!r}], a SymPy function, if it is "
-                    f"an activation, or data[{name!r}], an array, a mapping or a function of the indices"
-                )
-            return {e}
-        if isinstance(e, SympyFunction) and not e.func.__module__.startswith("sympy."):
-            return {e}  # a function of indices that a program brings along, such as a list of widths
-        return set().union(*map(self.find, e.args)) if e.args else set()
-
-    def knows(self, name: str) -> bool:
-        return (
-            name in self.domains
-            or name in self.vectors
-            or name in self.attributes
-            or name in self.tables.data
-        )
 
     # -- leaves ----------------------------------------------------------------------------------------------
 
@@ -317,6 +273,54 @@ def indices(x: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
 def members(x: GaussianMatrix | GaussianVector, values: Values) -> list[dict[Symbol, int]]:
     """Every member of a family of weights; one without indices for a single one."""
     return list(values.members(indices(x)))
+
+
+@lru_cache(maxsize=1000)
+def named(e: Expr, functions: Functions) -> Expr:
+    """Activations replaced by the functions they stand for, derivatives done.
+
+    A derivative's point masses are left out: no unit of a finite network sits exactly on a kink.
+    """
+    for name, function in functions:
+        e = e.replace(
+            lambda x, name=name: isinstance(x, AppliedUndef) and str(x.func) == name,
+            lambda x, function=function: function(*x.args),
+        )
+    e = e.replace(lambda x: isinstance(x, Derivative | Subs), lambda x: x.doit())
+    return e.replace(DiracDelta, lambda *_: S.Zero)
+
+
+@lru_cache(maxsize=1000)
+def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slots, Callable[..., Any]]:
+    """The leaves of ``e``, of which the names are ``known``, and the function of their values."""
+    e = named(e, functions)
+    slots = tuple(sorted(_leaves(e, known), key=str))
+    if slots == (e,):
+        return slots, itself
+    places = tuple(_argument(i) for i in range(len(slots)))
+    body = e.xreplace(dict(zip(slots, places, strict=True)))
+    left = body.atoms(AppliedUndef, Derivative, Subs)
+    if left:
+        raise ValueError(f"{min(map(str, left))} in {e}: only activations known to SymPy can be computed")
+    body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Eq(a, b)), (0, True)))  # of arrays
+    return slots, _function(places, body)
+
+
+def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
+    """The largest subexpressions that are read off the state rather than computed from others."""
+    if isinstance(e, Product | Mean | Sum | Symbol):
+        return {e}
+    if isinstance(e, AppliedUndef):
+        name = e.func.__name__
+        if name not in known:
+            raise ValueError(
+                f"nothing says what {name} in {e} is: give values[{name!r}], a SymPy function, if it is "
+                f"an activation, or data[{name!r}], an array, a mapping or a function of the indices"
+            )
+        return {e}
+    if isinstance(e, SympyFunction) and not e.func.__module__.startswith("sympy."):
+        return {e}  # a function of indices that a program brings along, such as a list of widths
+    return set().union(*(_leaves(x, known) for x in e.args)) if e.args else set()
 
 
 @lru_cache(maxsize=100)

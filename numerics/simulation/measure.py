@@ -18,7 +18,7 @@ from derive.errors import ProgramError
 from derive.program import Program, s, t
 from numerics.paths import Block, Paths, dimension
 
-from .formulas import Binder, Missing
+from .formulas import Binder, Missing, named
 from .rows import Array, Bound, Reader, Reading, State
 
 Axis = tuple[str, tuple[float, ...]]
@@ -218,7 +218,7 @@ def read_wanted(
 
 def read_side(binder: Binder, reading: Reading, e: Expr) -> Side:
     """A vector with every value of its indices."""
-    e = binder.named(e)
+    e = named(e, binder.functions)
     values = _index_values(binder, e)
     symbols = list(values)
     bounds: dict[tuple[int, ...], Bound] = {}
