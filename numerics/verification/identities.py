@@ -250,13 +250,14 @@ def middle(problem: Problem) -> list[Check]:
     pairs: dict[Node, Request] = {
         ("gh", k): Request("correlation", ("g", k), ("h", k), S.One) for k in layers
     }
+    units = modes(small)
     result = march(
         replace(table, tensors={**table.tensors, **pairs}),
         steps=steps,
         constants=small.numbers,
         data=arrays(small),
         wanted=tuple(pairs),
-        units=modes(small),
+        units=units,
     )
     given = {name: dict(x) for name, x in small.layered}
     sizes = {k: float(x) for k, x in given.get("nu", {}).items()}
@@ -264,7 +265,8 @@ def middle(problem: Problem) -> list[Check]:
     times = np.arange(steps)
     read = [sizes.get(k, 1.0) * result.tensor(("gh", k))[times, :, times] for k in layers]
     worst = max(relative(x - read[-1], read[-1]) for x in read)
-    terms = steps * (len(layers) + 1) * (SAMPLES if small.seen else 1)
+    summed = (SAMPLES if small.seen else 1) * (len(units.counts) if units else 1)
+    terms = steps * (len(layers) + 1) * summed
     name = "<g^l h^l>, the same at every layer"
     basis = f"rounding, {steps} times{_said(problem, small)}"
     return [Check("solution", name, worst, 0, EPS * terms * steps, basis)]

@@ -56,6 +56,27 @@ def test_every_figure_is_redone_or_left_out_for_a_reason(paper: str, page: Modul
     assert all(len(why) > 20 for why in left_out.values())
 
 
+def test_what_a_script_takes_from_others_is_there() -> None:
+    for path in SCRIPTS:
+        for taken in ast.parse(path.read_text()).body:
+            if not isinstance(taken, ast.ImportFrom) or taken.module is None:
+                continue
+            other = (
+                FOLDER / "gallery.py" if taken.module == "gallery" else path.with_name(f"{taken.module}.py")
+            )
+            if other.exists():
+                body = ast.parse(other.read_text()).body
+                own = {x.name for x in body if isinstance(x, ast.FunctionDef | ast.ClassDef)}
+                own |= {
+                    n.id
+                    for x in body
+                    if isinstance(x, ast.Assign)
+                    for n in x.targets
+                    if isinstance(n, ast.Name)
+                }
+                assert {x.name for x in taken.names} <= own, path.name
+
+
 def test_at_least_25_are_redone() -> None:
     assert len(SCRIPTS) >= 25
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from numerics.cli import run
 
 LONGEST = 120
-"""Seconds after which a command on an experiment of this size counts as hanging."""
+"""Seconds of processor time after which a command on an experiment of this size counts as hanging."""
 
 COMMANDS = {
     "derive": ["derive", "FILE"],
@@ -126,18 +126,18 @@ def written(tables: dict[str, Any], folder: Path) -> Path:
 
 @contextlib.contextmanager
 def in_time(seconds: int) -> Iterator[None]:
-    """Raises TimeoutError where the body takes longer."""
+    """Raises TimeoutError where the body takes longer, whatever else the machine does."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"no end after {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def outcome(command: str, tables: dict[str, Any]) -> tuple[int, str, str]:

@@ -55,7 +55,7 @@ def drawn(
     run: Run, cases: dict[str, tuple[float, float, float, float, str]], depths: tuple[int, ...], size: tuple
 ) -> dict:
     """Loss against rate for each parametrisation; the power of the depth of the rate that leaves a tenth."""
-    count, width, seeds = (61, 128, 200) if run.full else (17, 48, 200)
+    count, width, seeds = (61, 256, 800) if run.full else (17, 48, 200)
     _, panels = run.panels(1, len(cases), sharey=True, size=size, squeeze=False)
     moved = {}
     for panel, (name, (alpha, gamma, low, high, title)) in zip(panels[0], cases.items(), strict=True):
@@ -91,7 +91,7 @@ def draw(run: Run) -> None:
     cases = {
         "Depth-muP": (0.5, 0.5, 0.02, 0.5, r"$\alpha = \gamma = 1/2$"),
         "branch alone": (0.5, 0.0, 4e-3, 0.3, r"$\alpha = 1/2, \gamma = 0$"),
-        "no scaling": (0.0, 0.0, 1e-9 if run.full else 1e-6, 0.1, r"$\alpha = \gamma = 0$"),
+        "no scaling": (0.0, 0.0, 1e-13 if run.full else 1e-6, 0.1, r"$\alpha = \gamma = 0$"),
     }
     moved = drawn(run, cases, (4, 8, 32) if run.full else (4, 12), (9.0, 3.0))
     (least, error), *others = moved.values()

@@ -48,7 +48,7 @@ def trained(strength: float, each: int, steps: int, width: int, seeds: int) -> t
 
 def draw(run: Run) -> None:
     each, steps, samples, width = (5, 40, 2048, 1000) if run.full else (2, 20, 512, 256)
-    seeds = 10 if run.full else 32
+    seeds = 16 if run.full else 32
     widths = (64, 128, 256, 512, 1000) if run.full else (64, 128, 256)
     _, panels = run.panels(2, 3, size=(9.0, 5.4))
     for colour, strength in zip(COLOURS, (0.3, RICH, 4.0), strict=False):

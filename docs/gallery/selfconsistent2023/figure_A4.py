@@ -6,8 +6,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
-from figure_4 import experiment, independent, trained
-from gallery import COLOURS, Run, beyond, main, points
+from figure_4 import independent, trained
+from gallery import COLOURS, Run, beyond, main, on_digits, points
 
 import numerics
 from derive.reduce.independence import independent_backward
@@ -25,7 +25,7 @@ def draw(run: Run) -> None:
     _, panels = run.panels(1, 2)
     time = np.arange(steps + 1)
     for colour, depth in zip(COLOURS, depths, strict=False):
-        e = experiment(depth, 1.5, each, steps)
+        e = on_digits(depth, 1.5, each, steps, 0.4 / (depth + 1))
         tied, free = run.solve(e), run.kept(independent, e)
         panels[0].semilogy(time, tied.train_loss, color=colour, label=f"$L = {depth}$")
         panels[0].semilogy(time, free.train_loss, "--", color=colour)
