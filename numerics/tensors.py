@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import DisjointSet
 from sympy import (
     Add,
     Derivative,
@@ -32,6 +31,7 @@ from sympy import (
 )
 from sympy import Eq as Equal
 from sympy.core.function import AppliedUndef
+from sympy.utilities.iterables import connected_components
 
 from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import ell, s, t
@@ -57,14 +57,10 @@ def together(nodes: Iterable[N], links: Iterable[Iterable[N]]) -> list[tuple[N, 
     [('a', 'c', 'd'), ('b',)]
     """
     nodes = list(dict.fromkeys(nodes))
-    joined = DisjointSet(nodes)
-    for first, *rest in links:
-        for x in rest:
-            joined.merge(first, x)
-    found: dict[N, list[N]] = {}
-    for n in nodes:
-        found.setdefault(joined[n], []).append(n)
-    return [tuple(x) for x in found.values()]
+    edges = [(first, x) for first, *rest in links for x in rest]
+    place = {x: i for i, x in enumerate(nodes)}
+    found = [sorted(x, key=place.__getitem__) for x in connected_components((nodes, edges))]
+    return [tuple(x) for x in sorted(found, key=lambda x: place[x[0]])]
 
 
 @lru_cache(maxsize=4096)

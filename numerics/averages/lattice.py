@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import make_interp_spline
 from scipy.linalg.lapack import dpstrf
 from scipy.special import gamma
 
@@ -148,6 +147,8 @@ def tabulated(
     The table is made finer until it reproduces what lies between its points, where that counts: ``near`` is
     a weight of the place, as a share of ``ends``.  Raises NotConverged.
     """
+    from scipy.interpolate import make_interp_spline  # slow to import, and seldom needed
+
     m = np.linspace(-ends, ends, 201)
     values = exact(m)
     while len(m) < TABLE:

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import solve_ivp
 from scipy.special import roots_hermitenorm
 from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
 
@@ -384,6 +383,8 @@ class _Solver:
             if not np.isfinite(found).all():
                 raise Diverged(f"the flow ends at t = {time:g}: what moves is not finite")
             return found
+
+        from scipy.integrate import solve_ivp  # slow to import, and seldom needed
 
         rtol = max(self.accuracy / 10, 1e-12)
         first = np.zeros(shape)

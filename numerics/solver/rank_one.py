@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import solve_ivp
 from sympy import Function, Sum, Symbol, lambdify, sqrt
 
 from derive.calculus.symbols import L, gamma0, t
@@ -76,6 +75,8 @@ def solve_rank_one(
         raise ValueError(f"times = {times}: must be positive and grow")
     lamda, w = spectrum.attributes["lamda"], spectrum.attributes["w_star"]
     rate, error, root, kernel = _compiled()
+
+    from scipy.integrate import solve_ivp  # slow to import, and seldom needed
 
     def value(y: Array) -> Any:
         return root(np.sum(spectrum.counts * y**2), gamma, start)

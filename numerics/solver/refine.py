@@ -18,7 +18,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import make_interp_spline
 
 from numerics.errors import Diverged, NotConverged
 from numerics.results import dimensions
@@ -135,6 +134,8 @@ class Trapezoidal:
 
     def once(self, a: Array) -> Array:
         """A function of the time at nodes (first axis), read at the output times."""
+        from scipy.interpolate import make_interp_spline  # slow to import, and seldom needed
+
         x = np.linspace(0.0, self.at[-1], len(a))
         degree = min(DEGREE, (len(a) - 1) // 2 * 2 - 1)
         return np.asarray(make_interp_spline(x, a, k=degree)(self.at))

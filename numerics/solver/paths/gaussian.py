@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from numerics.errors import NotConverged
 
@@ -43,6 +42,8 @@ BLOCK = 256
 @lru_cache(maxsize=8)
 def _sobol(dimensions: int, points: int) -> NDArray[np.uint32]:
     """The first points of the Sobol sequence, as integers of BITS bits, shape ``(dimensions, points)``."""
+    from scipy.stats import qmc  # which takes a third of a second to import
+
     with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
         warnings.simplefilter("ignore", UserWarning)
         found = qmc.Sobol(dimensions, scramble=False, bits=BITS).random(points)
