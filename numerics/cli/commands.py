@@ -204,8 +204,8 @@ def expand(
     from numerics.expansion import evaluated_at, forecast
 
     tell(forecast(problem, order), problem.solver.hours)
-    with naming_the_key(problem):
-        result = evaluated_at(problem, order, resum)
+    with naming_the_key(problem), progress("expand", whole=True) as meter:
+        result = evaluated_at(problem, order, resum, progress=meter)
     report(result, output, as_json, extra)
 
 

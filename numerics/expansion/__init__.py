@@ -24,7 +24,7 @@ from derive.theory import Theory, mean_field
 from numerics.errors import Diverged, NotConverged, SpecError, require_time
 from numerics.expansion import kinks, trees
 from numerics.expansion.closure import Closed, OrderByOrder
-from numerics.expansion.coefficients import Setting, check_order, evaluated, slope_of, symbolic
+from numerics.expansion.coefficients import Progress, Setting, check_order, evaluated, slope_of, symbolic
 from numerics.expansion.fixed_error import AtFixedError, solved
 from numerics.expansion.orders import strength_series
 from numerics.expansion.resummation import RESUMMED, TRUNCATION, Method, resummed
@@ -91,12 +91,14 @@ def expand(
     arrays: Mapping[str, ArrayLike] | None = None,
     times: ArrayLike | None = None,
     solver: Solver | None = None,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
     ``source`` is an experiment or the path of its file, a :class:`~numerics.experiment.problem.Problem`, or a
     program (or its theory) with ``numbers`` for its symbols, ``arrays`` by name and the ``times`` at which
-    the coefficients are wanted, and with ``solver`` settings.
+    the coefficients are wanted, and with ``solver`` settings.  ``progress`` is told how many of how many
+    replicas of a nonlinear network's averages are done.
 
     A linear network on fixed samples whose closure has a series of words is evaluated by its recursion
     (momentum and test points among them); any other by the theory of each order (:func:`.strength_series`).
@@ -120,12 +122,17 @@ def expand(
     if isinstance(problem.linear, NotApplicable):
         _check_samples(*problem.said("data.kind"), problem.seen > 0)
         kinked = order and slope_jumps(problem.program)
-        return (kinks.expand_kinks if kinked else trees.expand_nonlinear)(problem, order)
+        return (kinks.expand_kinks if kinked else trees.expand_nonlinear)(problem, order, progress=progress)
     closure = closure_of(problem)
     if closure is None:
         return strength_series(problem, order)
-    found = [lambda grid: OrderByOrder(Setting(problem, grid), closure, order)]
-    return evaluated(problem, found, order, started, attributes={"method": "expansion in gamma0"})
+
+    def evaluate(grid: Grid | None) -> OrderByOrder:
+        return OrderByOrder(Setting(problem, grid), closure, order)
+
+    return evaluated(
+        problem, [lambda: evaluate], order, started, attributes={"method": "expansion in gamma0"}
+    )
 
 
 WORDS, SYMBOLS, TREES = (2e-5, 3), (40 / 8**3, 8**0.5), (5e-2, 4.5)
@@ -232,7 +239,9 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
     return xr.Dataset(values, {"time": problem.times, "sample": np.arange(problem.seen)}, attributes)
 
 
-def evaluated_at(source: Source, order: int, method: str | None = None) -> xr.Dataset:
+def evaluated_at(
+    source: Source, order: int, method: str | None = None, *, progress: Progress | None = None
+) -> xr.Dataset:
     """The coefficients, and loss and error at the experiment's gamma0 with estimates of what is missed.
 
     These are ``train_loss_resummed``, ``error_resummed`` and their ``_truncation``.  Attributes: ``gamma0``,
@@ -250,10 +259,10 @@ def evaluated_at(source: Source, order: int, method: str | None = None) -> xr.Da
         if method is not None:
             reason = "two powers of |gamma0| are known, which do not tell what their sum misses"
             raise SpecError("--resum", str(method), reason, "no --resum, or a smooth activation")
-        return expand(problem, order)
+        return expand(problem, order, progress=progress)
     if chosen is Method.SELF_CONSISTENT:
         _resummable(problem, order)
-    result = expand(problem, order)
+    result = expand(problem, order, progress=progress)
     names = [n for n in ("train_loss", "error") if n in result]
     notes = {"gamma0": gamma0, "resummation": str(chosen)}
     try:

@@ -15,7 +15,7 @@ where e is minus the slope of the loss (:class:`~derive.expansion.errors.ErrorLa
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol
@@ -62,24 +62,27 @@ class Coefficients(Protocol):
 
 
 Evaluator = Callable[[Grid | None], Coefficients]
+Progress = Callable[[int, int], None]
+"""What is told how many of how many replicas are done."""
 
 
 def evaluated(
     problem: Problem,
-    evaluators: Iterable[Evaluator],
+    evaluators: Sequence[Callable[[], Evaluator]],
     order: int,
     started: float,
     *,
+    progress: Progress | None = None,
     steps: Multistep | None = None,
     every: bool = False,
     attributes: Mapping[str, Any],
 ) -> xr.Dataset:
     """The mean over evaluators (replicas, if there are several: with standard errors), labelled.
 
-    The first of them finds the grid on which a flow settles, or that of ``steps`` where these stand for one.
-    Orders that vanish are left out, unless ``every`` one is wanted; ``started`` is when the work began, and
-    ``attributes`` stand in the result.  Raises :class:`~numerics.errors.NotConverged` for a flow that does
-    not settle.
+    Each evaluator is made when its turn comes.  The first finds the grid on which a flow settles, or that of
+    ``steps`` where these stand for one.  Orders that vanish are left out, unless ``every`` one is wanted;
+    ``started`` is when the work began, and ``attributes`` stand in the result.  Raises
+    :class:`~numerics.errors.NotConverged` for a flow that does not settle.
     """
     if problem.flow:
         steps = Multistep(problem.times, problem.solver.rtol)
@@ -87,7 +90,8 @@ def evaluated(
     notes: dict[str, Any] = {}
     values: dict[str, Array] = {}
     runs = Spread()
-    for number, evaluate in enumerate(evaluators):
+    for number, make in enumerate(evaluators):
+        evaluate = make()
         if steps is None or grid is not None:
             found = evaluate(grid)
         else:
@@ -97,6 +101,8 @@ def evaluated(
         values = found.values()
         if number:
             runs.add(values)
+        if progress is not None:
+            progress(number + 1, len(evaluators))
     if runs.counts:
         values = runs.mean() | {k + STDERR: v for k, v in runs.stderr().items()}
         notes["replicas"] = number + 1

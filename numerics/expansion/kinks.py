@@ -8,7 +8,6 @@ one hidden layer r is one number and u rests; with more, directions of both are 
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
 
@@ -22,7 +21,7 @@ from derive.program import Program
 from derive.theory import mean_field
 from numerics.averages.orthants import SIGNS
 from numerics.errors import SpecError
-from numerics.expansion.coefficients import Evaluator, Setting, evaluated, symbolic
+from numerics.expansion.coefficients import Evaluator, Progress, Setting, evaluated, symbolic
 from numerics.expansion.kink_layers import Directions, Layers, TwoTimes
 from numerics.expansion.statics import Array, Moments, Points, Statics
 from numerics.expansion.trees import Evaluation, Index, accuracy
@@ -69,7 +68,7 @@ def _derived(program: Program) -> KinkExpansion:
     return derived(mean_field(program))
 
 
-def expand_kinks(whole: Problem, order: int) -> xr.Dataset:
+def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None) -> xr.Dataset:
     """Coefficients of ``|gamma0|^n``, n <= ``order``, which is 1 or 2.
 
     Each variable has the attribute ``known_to_order``: 2 for Phi, 1 for the others, whose coefficient of
@@ -103,16 +102,17 @@ def expand_kinks(whole: Problem, order: int) -> xr.Dataset:
     def evaluate(statics: Statics, k: int, grid: Grid | None) -> AtKinks:
         return AtKinks(setting, statics, expansion, Directions(count, (seed, k)), order)
 
-    def evaluators() -> Iterator[Evaluator]:
-        shared = None if many else Statics(expansion.bulk, *data, needed=needed)
-        for k in range(REPLICAS if many or deep else 1):
-            own = Points(POINTS, (seed, k))
-            yield partial(evaluate, shared or Statics(expansion.bulk, *data, own, exact, needed), k)
+    shared = None if many else Statics(expansion.bulk, *data, needed=needed)
+
+    def replica(k: int) -> Evaluator:
+        own = Points(POINTS, (seed, k))
+        return partial(evaluate, shared or Statics(expansion.bulk, *data, own, exact, needed), k)
 
     notes = {"method": "expansion in |gamma0|, with units at the kink", "powers_of": "|gamma0|"}
     sizes = ({"samples": 2 * POINTS * REPLICAS} if many else {}) | ({"directions": 4 * count} if deep else {})
     attributes = {"nonlinear": True, **notes, **sizes}
-    result = evaluated(whole, evaluators(), order, started, every=True, attributes=attributes)
+    replicas = [partial(replica, k) for k in range(REPLICAS if many or deep else 1)]
+    result = evaluated(whole, replicas, order, started, progress=progress, every=True, attributes=attributes)
     known = expansion.known
     for name, variable in result.data_vars.items():
         own = str(name).removesuffix(STDERR)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ def _evaluated(
     """The series of a theory as numbers; of one in gamma0 only the orders that do not vanish."""
     return evaluated(
         problem,
-        [lambda grid: OfTheory(problem, series, table, grid)],
+        [lambda: partial(OfTheory, problem, series, table)],
         series.order,
         started,
         steps=steps,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from derive.expansion.nonlinear.trees import COL, OPAQUE, OUTPUT, ROW, Forest, T
 from derive.program import L, Program, ell
 from derive.theory import mean_field
 from numerics.errors import SpecError
-from numerics.expansion.coefficients import Evaluator, Setting, evaluated, parted, symbolic
+from numerics.expansion.coefficients import Evaluator, Progress, Setting, evaluated, parted, symbolic
 from numerics.expansion.operators import time_table
 from numerics.expansion.statics import Array, Moments, Points, Statics, contracted
 from numerics.experiment.problem import Problem
@@ -38,7 +38,13 @@ SAMPLES = 4096
 REPLICAS = 8
 
 
-def expand_nonlinear(problem: Problem, order: int, expansion: NonlinearExpansion | None = None) -> xr.Dataset:
+def expand_nonlinear(
+    problem: Problem,
+    order: int,
+    expansion: NonlinearExpansion | None = None,
+    *,
+    progress: Progress | None = None,
+) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
     They are those of an ``expansion`` that was made for it, or of its own theory's.
@@ -68,13 +74,20 @@ def expand_nonlinear(problem: Problem, order: int, expansion: NonlinearExpansion
     def evaluate(statics: Statics, grid: Grid | None) -> Evaluation:
         return Evaluation(Setting(problem, grid), statics, responses=responses)
 
-    def evaluators() -> Iterator[Evaluator]:
-        for points in (Points(count, (solver.seed, k)) for k in range(REPLICAS)) if sampled else (None,):
-            data = whole.depth, whole.kernel, accuracy(problem)
-            yield partial(evaluate, Statics(expansion, *data, skipped, points, exact))
+    def replica(k: int) -> Evaluator:
+        points = Points(count, (solver.seed, k)) if sampled else None
+        data = whole.depth, whole.kernel, accuracy(problem)
+        return partial(evaluate, Statics(expansion, *data, skipped, points, exact))
 
     notes = {"method": "expansion in gamma0"} | ({"samples": 2 * count * REPLICAS} if sampled else {})
-    return evaluated(problem, evaluators(), order, started, attributes={"nonlinear": True, **notes})
+    return evaluated(
+        problem,
+        [partial(replica, k) for k in range(REPLICAS if sampled else 1)],
+        order,
+        started,
+        progress=progress,
+        attributes={"nonlinear": True, **notes},
+    )
 
 
 def accuracy(problem: Problem) -> float:

@@ -308,7 +308,7 @@ def test_the_options_reach_the_computation(spec: Path, fakes: Fakes) -> None:
     assert fakes.calls == [
         ("solve", {"kernels": "none", "progress": None, "say": say}),
         ("simulate", {"width": 8, "seeds": 2, "rng": 0, "progress": None}),
-        ("expand", {"order": 4}),
+        ("expand", {"order": 4, "progress": None}),
     ]
 
 

@@ -55,7 +55,7 @@ def drawn(
     run: Run, cases: dict[str, tuple[float, float, float, float, str]], depths: tuple[int, ...], size: tuple
 ) -> dict:
     """Loss against rate for each parametrisation; the power of the depth of the rate that leaves a tenth."""
-    count, width, seeds = (61, 256, 800) if run.full else (17, 48, 200)
+    count, width, seeds = (61, 128, 3000) if run.full else (17, 48, 200)
     _, panels = run.panels(1, len(cases), sharey=True, size=size, squeeze=False)
     moved = {}
     for panel, (name, (alpha, gamma, low, high, title)) in zip(panels[0], cases.items(), strict=True):

@@ -185,7 +185,9 @@ def test_sampled_averages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_sum_without_an_estimate_of_what_it_misses() -> None:
     """Two powers are known: they are printed as they are, with what is known of each variable."""
-    result = evaluated_at(experiment(2), 2)
+    done: list[tuple[int, int]] = []
+    result = evaluated_at(experiment(2), 2, progress=lambda step, total: done.append((step, total)))
+    assert done == [(1, 1)]
     assert not any("resummed" in str(name) for name in result.data_vars)
     assert "powers of |gamma0|; known to order: error 1, train_loss 1, Phi 2" in summary(result)
     with pytest.raises(SpecError, match="--resum"):

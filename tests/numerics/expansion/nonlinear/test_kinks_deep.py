@@ -218,7 +218,9 @@ def test_with_more_samples_than_signs_are_counted_for() -> None:
         m.setattr("numerics.expansion.kinks.EXACT", 2)
         m.setattr("numerics.expansion.kinks.REPLICAS", 4)
         m.setattr("numerics.expansion.kinks.POINTS", 16)
-        rough = expand(run, 1)
+        done: list[tuple[int, int]] = []
+        rough = expand(run, 1, progress=lambda replica, total: done.append((replica, total)))
+    assert done == [(k, 4) for k in (1, 2, 3, 4)]
     for name in ("G", "train_loss"):
         a, b = (q[name].sel(order=1).values for q in (exact, rough))
         error = np.hypot(*(q[name + "_stderr"].sel(order=1).values for q in (exact, rough)))
