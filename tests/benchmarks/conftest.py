@@ -1,20 +1,26 @@
 """Rows of measured numbers: printed as a table when benchmarks are enabled, and written to a page on request.
 
 python -m pytest tests/benchmarks --benchmark-enable
-python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md
+python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md --before FOLDER
+
+The folder is a checkout of an earlier version, whose benchmarks are run first, by its own tests; its times
+stand beside those of this version: `git worktree add FOLDER 9c34c79` is version 0.1.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import scipy
 
-ROWS = pytest.StashKey[dict]()
+ROWS, BEFORE = pytest.StashKey[dict](), pytest.StashKey[dict]()
 
 HEAD = """---
 orphan: true
@@ -22,8 +28,10 @@ orphan: true
 
 # Benchmarks
 
-Written by `python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md`; ordinary test
-runs time nothing.  P samples, T times (steps + 1), L hidden layers.
+Written by `python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md --before FOLDER`;
+ordinary test runs time nothing.  P samples, T times (steps + 1), L hidden layers.  Columns `before` are times
+of version 0.1 (commit 9c34c79), measured by its own tests in the same session, and `times_faster` is their
+ratio.
 
 Gflop counts the matrix products of the march's plan: their number grows as L P T^3.  Products with responses,
 which are triangular, count half; rows of kernels that are the same number at all times count nothing, because
@@ -52,10 +60,13 @@ paths: see the table of its bias over S / (P T).
 
 def pytest_addoption(parser):
     parser.addoption("--page", metavar="FILE", help="write the measured tables to FILE, as Markdown")
+    parser.addoption("--before", metavar="FOLDER", help="a checkout whose times stand beside, run first")
 
 
 def pytest_configure(config):
     config.stash[ROWS] = {}
+    folder = config.getoption("--before")
+    config.stash[BEFORE] = measured_in(Path(folder)) if folder else {}
 
 
 @pytest.fixture
@@ -94,12 +105,49 @@ def markdown(tables: dict[str, list[dict]]) -> str:
     return "\n".join(lines)
 
 
+def measured_in(folder: Path) -> dict[str, list[dict]]:
+    """The tables that the benchmarks of another checkout write, every cell a text."""
+    with TemporaryDirectory() as place:
+        page = Path(place, "page.md")
+        words = ["-m", "pytest", "tests/benchmarks", "--benchmark-enable", "-q", "--page", str(page)]
+        environment = os.environ | {"PYTHONPATH": str(folder)}
+        subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=False)
+        found: dict[str, list[dict]] = {}
+        for part in page.read_text().split("\n## ")[1:]:
+            title, *lines = part.splitlines()
+            names, _, *rows = [
+                [x.strip() for x in line.strip("|").split("|")] for line in lines if "|" in line
+            ]
+            found[title] = [dict(zip(names, row, strict=True)) for row in rows]
+    return found
+
+
+def beside(rows: list[dict], before: list[dict]) -> list[dict]:
+    """Rows with the times of the rows ``before`` that are of the same sizes, and how many times faster."""
+    out = []
+    for row in rows:
+        size = {k: _cell(v) for k, v in row.items() if not isinstance(v, float)}
+        same = [x for x in before if all(x.get(k, v) == v for k, v in size.items())]
+        full: dict[str, object] = {}
+        for name, value in row.items():
+            full[name] = value
+            if isinstance(value, float) and (name.endswith("_s") or name in ("seconds", "milliseconds")):
+                known = float(same[0][name]) if len(same) == 1 and same[0].get(name) else None
+                full |= {
+                    f"{name} before": known or "",
+                    f"{name} times_faster": known / value if known else "",
+                }
+        out.append(full)
+    return out
+
+
 def _cell(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    tables = config.stash[ROWS]
+    before = config.stash[BEFORE]
+    tables = {k: beside(v, before[k]) if k in before else v for k, v in config.stash[ROWS].items()}
     if not tables or not config.option.benchmark_enable:
         return
     text = f"{machine()}\n\n{markdown(tables)}"
