@@ -72,6 +72,6 @@ html_theme_options = {
 }
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_sidebars = {"index": []}
+html_sidebars = {"index": [], "gallery/index": []}  # these have no pages below them
 html_show_sourcelink = True
 html_title = "dmft-derive"
