@@ -37,6 +37,7 @@ from numerics.expansion.operators import (
     remembered,
 )
 from numerics.solver.afterwards import interval_weights
+from numerics.solver.grid import Grid, tables_of
 
 Array = NDArray[np.float64]
 Place = tuple[str, int]
@@ -338,13 +339,19 @@ def merged(pairs: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
 
 
 class Densities(Closed):
-    """The same equations with a memory of weight one, and integrals from s to t in place of sums."""
+    """The same equations with what the rule remembers of an update alone, and integrals from s to t in place
+    of sums.
 
-    def __init__(self, found: Closed, nodes: Array) -> None:
-        plain = {
-            name: np.tril(np.ones_like(w)) * (np.sum(w[-1]) / nodes[-1]) for name, w in found.memory.items()
-        }
-        self.found, self.weights = found, list(interval_weights(nodes))
+    A memory holds the quadrature's weights times what is ``kept`` at t of an update at s (all of it without
+    momentum), and a factor, which is read off their sums.
+    """
+
+    def __init__(self, found: Closed, setting: Setting, grid: Grid) -> None:
+        given = setting.problem.program.rule, setting.numbers, grid.nodes
+        kept = tables_of(*given, np.tri(found.T))["w"]
+        whole = float(np.sum(setting.tables["w"][-1]))
+        plain = {name: kept * (float(np.sum(w[-1])) / whole) for name, w in found.memory.items()}
+        self.found, self.weights = found, list(interval_weights(grid.nodes))
         super().__init__(found.layers, found.depth, found.constants, plain, found.kernel)
         self.algebra.multiply = self.multiply
         self.errors, self.settled = found.errors, found.settled
@@ -381,7 +388,7 @@ class OrderByOrder:
         """Every variable at output times, with the order first."""
         P, closed, grid = self.closed.P, self.closed, self.setting.grid
         out: Times = slice(None) if grid is None else grid.outputs
-        source = closed if grid is None else Densities(closed, grid.nodes)
+        source = closed if grid is None else Densities(closed, self.setting, grid)
 
         orders, depth, T = self.orders, self.setting.depth, len(self.setting.problem.times)
 

@@ -59,7 +59,8 @@ def lazy_and_leading(depth, source, time, rtol, share=3e-3):
     return t, base, (base - moved) / gamma**2
 
 
-def check_slopes(depth, source, time, start, rtol=1e-5):
+def check_slopes(depth, source, time, start, rtol=1e-6):
+    """The second order is a share 3e-3 of the loss in the end, and far less before: errors must be less."""
     t, base, order = lazy_and_leading(depth, source, time, rtol)
     expected = leading(depth, source, 2)
     late = slice(np.searchsorted(t, start), None)

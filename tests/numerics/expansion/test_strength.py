@@ -34,6 +34,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] =
     "branch": ({"branch": 0.5}, GD, None),
     "deep biases": ({"bias": True}, GD | {"weight_decay": 0.1, "temperature": 0.1}, None),
     "outputs": ({"outputs": 2}, GD, None),
+    "flow with momentum": ({}, FLOW | {"momentum": 0.5}, None),
     "decaying flow": ({}, FLOW | {"weight_decay": 0.1}, None),
     "isotropic": ({}, GD, ISO),
     "online": ({}, GD | {"rule": "sgd"}, {"kind": "isotropic", "batch_ratio": 2.0}),
@@ -78,6 +79,12 @@ def test_what_is_missed_falls_with_the_fourth_power(name: str) -> None:
     assert {"train_loss"} <= set(more)
     assert {"Phi", "G", "tangent_kernel"} <= set(more) or data is not None
     assert all(less[x] < more[x] / 11 + floor for x in more), (more, less)
+
+
+def test_responses_of_a_flow_with_momentum() -> None:
+    one = experiment({"depth": 1}, FLOW | {"momentum": 0.5}, None, 1e-4)
+    found, expected = expand(one, 0).A.sel(order=0), solve(one).A
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
 
 
 @pytest.mark.parametrize(

@@ -187,11 +187,11 @@ def test_the_ridge_takes_the_bias_of_responses_away() -> None:
 
 
 def test_few_paths_of_a_wild_network_are_not_converged() -> None:
-    """At a rate of 3 replicas of 64 paths are apart by more than a tenth; at a rate of 0.5 they are not."""
+    """At a rate of 2.7 replicas of 64 paths are apart by more than a tenth; at a rate of 0.5 they are not."""
     network = {"depth": 2, "activation": "tanh", "gamma0": 4.0}
-    tables = {"network": network, "training": {"learning_rate": 3.0, "steps": 20}, "solver": {"samples": 64}}
+    tables = {"network": network, "training": {"learning_rate": 2.7, "steps": 20}, "solver": {"samples": 64}}
     wild = Experiment.from_dict(tables, kernel=[[1.0, 0.3], [0.3, 1.0]], targets=[1.0, -1.0])
-    poor, good = (solve(wild.replace({"training.learning_rate": x})) for x in (3.0, 0.5))
+    poor, good = (solve(wild.replace({"training.learning_rate": x})) for x in (2.7, 0.5))
     assert poor.attrs["accuracy"] > 0.1
     assert (poor.attrs["status"], good.attrs["status"]) == ("not converged", "ok")
 
