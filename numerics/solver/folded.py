@@ -26,12 +26,11 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr
 from threadpoolctl import ThreadpoolController
 
-from numerics.compile.lower import Node
 from numerics.solver.plan import Plan
-from numerics.solver.stacked import Key, Left, Product, Stack
+from numerics.solver.rows import Rows
+from numerics.solver.steps import Key, Left, Product, Steps
 
 Array = NDArray[np.float64]
 Operand = tuple[Key, bool]
@@ -82,20 +81,15 @@ def _blas() -> ThreadpoolController:
 
 
 class Folded:
-    """Fills ``correlations`` and ``responses``, ``(T, T)``, for the theory of ``plan``."""
+    """Fills the correlations and responses of ``rows``, ``(T, T)``, for the theory of ``plan``."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        number: Callable[[Expr], float],
-        correlations: Mapping[tuple[Node, Node], Array],
-        responses: Mapping[tuple[Node, Node], Array],
-        steps: int,
-    ) -> None:
-        self.solution: dict[Key, Array] = {("C", i, j): a for (i, j), a in correlations.items()}
-        self.solution |= {("R", i, k): a for (i, k), a in responses.items()}
-        self.T = steps
-        self.stack = Stack(plan, number, min(self.T, ROOM))
+    def __init__(self, plan: Plan, rows: Rows) -> None:
+        self.solution: dict[Key, Array] = {("C", i, j): a for (i, j), a in rows.correlations.items()}
+        self.solution |= {("R", i, k): a for (i, k), a in rows.responses.items()}
+        self.T = rows.steps
+        room = min(self.T, ROOM)
+        folded = Rows(plan.table, room, rows.constants, rows.data, numbers=rows.numbers)
+        self.stack = Steps(plan, folded, room, times=False)
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
         self.samples: dict[Left, list[Array]] = {x.left: [] for x in self.stack.products}
@@ -126,7 +120,7 @@ class Folded:
     def _march(self, after: Callable[[int], None]) -> bool:
         """The steps of a block.  Is there room for them?"""
         for again in range(REPEATS + 1):
-            stop = min(self.T, self.start + len(self.stack.unit) - self._position(self.start))
+            stop = min(self.T, self.start + self.stack.size - self._position(self.start))
             for rows in self.samples.values():
                 rows.clear()
             for step in range(self.start, stop):
@@ -136,7 +130,7 @@ class Folded:
                     self.told = step + 1
                 if step >= stop - NEAR and (stop - 1 - step) % (NEAR // SAMPLES) == 0:
                     for x, rows in self.samples.items():
-                        rows.append(self.stack.left[x].copy())
+                        rows.append(self.stack.left[x][0].copy())
             rest = self._rest()
             worst = float(np.sqrt((rest**2).sum(axis=1)).max(initial=0.0))
             if not worst > NEGLECT:
@@ -233,7 +227,7 @@ class Folded:
     def _span(self, kernels: Mapping[Left, Array], first: int, stop: int) -> Array:
         """What the last rows span, and images of kernels as large as the last ones."""
         D, end = self._position(first), self._position(stop)
-        sketch = self._random(SKETCH, 1) * (self.stack.unit[:D] / np.sqrt(first))
+        sketch = self._random(SKETCH, 1) * (self.stack.unit[0, :D] / np.sqrt(first))
         for key, a in self.stack.arrays.items():
             if size := self.size[self._held(key)]:
                 for rows in (a[D:end, :D], a[: self.kept, :D]):
@@ -314,8 +308,8 @@ class Folded:
     def _load(self) -> None:
         """Fold all arrays."""
         r = len(self.basis)
-        self.stack.unit[:r] = self.basis.sum(axis=1)
-        self.stack.unit[r:] = 1.0
+        self.stack.unit[0, :r] = self.basis.sum(axis=1)
+        self.stack.unit[0, r:] = 1.0
         self._each(self._load_one, self.solution)
 
     def _load_one(self, key: Key) -> None:
@@ -334,6 +328,3 @@ class Folded:
         if key[0] == "C":
             a[:r, near] = a[near, :r].T if key[1] == key[2] else Q @ X[:first, first:stop]
         a[near, near] = X[first:stop, first:stop]
-        kind, i, j = key
-        if kind == "C" and i != j:
-            self.stack.arrays[kind, j, i][:] = a.T

@@ -95,22 +95,36 @@ class Rows:
             for x in kernel.monomials
         ]
         before, after = (slice(None),) * len(rows), (1,) * len(cols)
+        count, width = prod(rows), prod(cols)
+        parts.sort(key=lambda x: x[4] or x[5])  # the first one is written, and should be there at all times
 
         def evaluate(step: int) -> Array:
             low, high = times_of(reach, step)
-            out = np.zeros((*rows, high - low, *cols))
+            out, written = np.empty((*rows, high - low, *cols)), False
             for coefficient, views, subscripts, spread, instant, strict in parts:
                 first, last = (step, step + 1) if instant else (low, min(high, step) if strict else high)
                 if instant and not low <= step < high:
                     continue
                 arrays = [view(step, first, last) for view in views]
                 value = np.einsum(subscripts, *arrays) if subscripts else arrays[0] if arrays else np.ones(())
-                part = out[*before, first - low : last - low]
-                if isinstance(coefficient, float):
-                    part += coefficient * value[spread]
-                else:
-                    part += coefficient(step, first, last).reshape(-1, *after) * value[spread]
-            return out.reshape(prod(rows), -1)
+                if spread is not None:
+                    value = value[spread]
+                number = (
+                    coefficient
+                    if isinstance(coefficient, float)
+                    else coefficient(step, first, last).reshape(-1, *after)
+                )
+                if not written and last - first == high - low:
+                    np.multiply(value, number, out=out)
+                    written = True
+                    continue
+                if not written:
+                    out[...] = 0.0
+                    written = True
+                out[*before, first - low : last - low] += number * value
+            if not written:
+                out[...] = 0.0
+            return out.reshape(count, (high - low) * width)
 
         return evaluate
 
@@ -133,9 +147,9 @@ class Rows:
 
     def _contraction(
         self, factors: tuple[Factor, ...], axes: list[Symbol]
-    ) -> tuple[list[View], str, tuple[slice | None, ...]]:
+    ) -> tuple[list[View], str, tuple[slice | None, ...] | None]:
         """How to multiply the factors: their views, einsum subscripts ("" with nothing to sum), and what
-        spreads the product over all axes.
+        spreads the product over all axes (None if it has them all).
         """
         letters: dict[Symbol, str] = {}
         views, inputs = [], []
@@ -144,7 +158,9 @@ class Rows:
             views.append(view)
             inputs.append("".join(letters.setdefault(x, chr(ord("a") + len(letters))) for x in labels))
         result = "".join(letters[x] for x in axes if x in letters)
-        spread = tuple(slice(None) if x in letters else None for x in axes)
+        spread = (
+            tuple(slice(None) if x in letters else None for x in axes) if len(result) < len(axes) else None
+        )
         trivial = len(factors) <= 1 and "".join(inputs) == result
         return views, "" if trivial else f"{','.join(inputs)}->{result}", spread
 

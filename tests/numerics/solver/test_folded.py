@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from sympy import Integer
 from threadpoolctl import threadpool_limits
 
+from derive.calculus.symbols import mu
+from derive.program import P
 from numerics.compile import lower
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
@@ -17,7 +21,8 @@ from numerics.solver import folded, march
 from numerics.solver.folded import NEAR, NEGLECT, ROOM, Folded
 from numerics.solver.march import March
 from numerics.solver.plan import Plan
-from numerics.solver.stacked import stackable
+from numerics.solver.rows import Rows
+from numerics.solver.steps import foldable
 from tests.numerics.solver.helpers import solvable
 
 DATA = {"full": {"sample_ratio": 1.5}, "online": {"batch_ratio": 1.2}, "population": {}}
@@ -60,7 +65,7 @@ def marches(monkeypatch: pytest.MonkeyPatch) -> list[Folded]:
 
 def plainly(arguments: dict[str, Any]) -> March:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(march, "stackable", lambda *_: False)
+        patch.setattr(march, "foldable", lambda *_: False)
         return march.march(**arguments)
 
 
@@ -172,10 +177,10 @@ def test_unwatched_runaway_ends_plainly() -> None:
 
 def test_kernels_with_more_than_order_parameters_are_not_for_it() -> None:
     table = lower(solvable(2, "gd", "mean"))  # fixed samples: kernels hold the errors
-    sizes = {r.field: 1 for r in table.fields}
-    assert not stackable(table, Plan(table), sizes, dict.fromkeys(table.source_indices, 1))
-    table = problem("full", 2, 4, 0.1)["table"]
-    sizes = {r.field: 1 for r in table.fields}
-    widths = dict.fromkeys(table.source_indices, 1)
-    assert stackable(table, Plan(table), sizes, widths)
-    assert not stackable(table, Plan(table), {**sizes, table.fields[0].field: 2}, widths)
+    assert not foldable(Plan(table), Rows(table, 4, {P: 1.0}, {}))
+    arguments = problem("full", 2, 4, 0.1)
+    table, data = arguments["table"], (4, arguments["constants"], {})
+    assert foldable(Plan(table), Rows(table, *data))
+    first, *others = table.fields
+    wide = replace(table, fields=(replace(first, indices=(mu,)), *others), extents={mu: Integer(2)})
+    assert not foldable(Plan(wide), Rows(wide, *data))
