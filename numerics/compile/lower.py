@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any, Literal
 
+import numpy as np
 from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
+from sympy.utilities.lambdify import implemented_function
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import over
@@ -392,7 +395,8 @@ class _Lowering:
         return Request("correlation", node(first), node(second), number * factor, unit)
 
     def scalar(self, e: Equation) -> ScalarRow:
-        expr, averages, inputs = e.rhs, [], []
+        indices, averages, inputs = _axes(e.lhs), [], []
+        expr = e.rhs.replace(Sum, lambda body, *limits: _total(body, limits, indices))
         for k, average in enumerate(sorted(expr.atoms(Average), key=str)):
             number, (first, second) = _pair(average.body)
             stand_in = Symbol(f"average{k}")
@@ -406,7 +410,21 @@ class _Lowering:
             stand_in = Symbol(f"in_{atom.func}")
             expr = expr.xreplace({atom: stand_in})
             inputs.append((stand_in, Factor(node(atom), _axes(atom))))
-        return ScalarRow(e.name, _axes(e.lhs), expr, tuple(averages), tuple(inputs))
+        return ScalarRow(e.name, indices, expr, tuple(averages), tuple(inputs))
+
+
+def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symbol, ...]) -> Expr:
+    """A sum over indices of a row, as that over all outputs in the error of each: of arrays, over axes."""
+    if any(x not in indices or not body.has(x) for x, *_ in limits):
+        raise NotLinear(f"the sum of {body} is none over its own indices")
+    return _adding(tuple(len(indices) - indices.index(x) for x, *_ in limits))(body)
+
+
+@lru_cache(maxsize=16)
+def _adding(axes: tuple[int, ...]) -> Any:
+    """The sum of an array over axes, which are counted from the last."""
+    add = partial(np.sum, axis=tuple(-x for x in axes), keepdims=True)
+    return implemented_function("_".join(["total", *map(str, axes)]), add)
 
 
 def _reaching(kernel: Kernel, reach: Reach) -> tuple[Monomial, ...]:

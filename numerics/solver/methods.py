@@ -87,8 +87,6 @@ class March:
             )
         if problem.positions:
             return No("program", problem.program.name, "its output is a sum over positions", "another method")
-        if (no := _mixed(problem)) is not None:
-            return no
         steps, samples = len(problem.times), max(problem.sample_count, 1)
         nodes = 3 * steps if problem.flow else steps
         depth = problem.depth or 1

@@ -261,7 +261,7 @@ class Replicas:
 
         With r replicas whose outputs scatter by s a mean of losses is too large by ``l'' s^2 / 2``: more than
         its standard error, or than the loss, once a loss is small.  The jackknife takes what is left of it,
-        ``l'' s^2 / (2 r)``, away; no loss is negative.
+        ``l'' s^2 / (2 r)``, away, down to zero; negative are losses alone of which the mean error's is.
         """
         values = self.spread.mean() | {name + STDERR: x for name, x in self.spread.stderr().items()}
         names = [name for name in LOSSES if name in values]
@@ -272,8 +272,10 @@ class Replicas:
             found = split(problem, {"error": error, OUTPUT: output}, nonlinear=problem.by_sample)
             return np.stack([found[name] for name in names])
 
-        value, error, _ = jackknife(losses, np.stack(self.scalars))
-        for name, x, e in zip(names, np.maximum(value, 0.0), error, strict=True):
+        scalars = np.stack(self.scalars)
+        value, error, _ = jackknife(losses, scalars)
+        value = np.maximum(value, np.minimum(losses(scalars), 0.0))
+        for name, x, e in zip(names, value, error, strict=True):
             values |= {name: x, name + STDERR: e}
         return values
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
@@ -154,6 +155,26 @@ def test_losses_of_an_output(objective: str, network: dict[str, Any]) -> None:
     np.testing.assert_allclose(found.error[0], slope, atol=0.02)
     if objective == "cross-entropy":  # probabilities of the classes sum to one
         np.testing.assert_allclose(found.error.sum("channel"), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("targets", [np.eye(2), np.array([[-2.3, -0.2], [0.4, 0.1]])])
+def test_losses_over_all_outputs_are_marched(targets: NDArray[np.float64]) -> None:
+    """The error of each output is a sum over all of them: with linear layers no paths are needed for it.
+
+    Where targets are no probabilities losses may be negative, of paths too.
+    """
+    tables = {
+        "network": {"depth": 2, "outputs": 2, "gamma0": 2.0},
+        "training": {"learning_rate": 0.02, "steps": 6, "objective": "cross-entropy", "loss": "sum"},
+    }
+    e = Experiment.from_dict(tables, inputs=X, targets=targets)
+    found, judge = solve(e), solve(e.replace({"solver.method": "direct"}))
+    assert found.attrs["method"] == "linear causal march"
+    for name in ("error", "train_loss", "Phi", "G", "tangent_kernel"):
+        np.testing.assert_allclose(found[name], judge[name], atol=1e-13)
+    paths = solve(e.replace({"solver.method": "paths", "solver.samples": 64}))
+    np.testing.assert_allclose(paths.train_loss, found.train_loss, atol=0.02)
+    assert bool((found.train_loss < 0).any()) == bool((targets < 0).any())
 
 
 @pytest.mark.parametrize(
