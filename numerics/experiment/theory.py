@@ -7,11 +7,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypedDict, TypeVar
 
+import numpy as np
 from sympy import Expr, Function, Heaviside, Integer, S, Symbol, oo, sign
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import (
+    GradientDescent,
     GradientFlow,
     L,
     MomentumFlow,
@@ -93,24 +95,49 @@ def derived(program: Program, reductions: tuple[Reduction, ...] = (), layered: L
     return replace(theory, observables=sums).map(numbered)
 
 
+class Grown(Function):  # type: ignore[misc]
+    """``(1 + x)^n - 1``, to rounding however small x is."""
+
+    @staticmethod
+    def _imp_(x: Any, n: Any) -> Any:
+        x, n = np.asarray(x, dtype=float), np.asarray(n, dtype=float)
+        return np.expm1(n * np.log1p(x)) if x > -1 else (1 + x) ** n - 1
+
+
+class Steps(GradientDescent):
+    """Steps whose noise, ``(a^n - 1)/(a^2 - 1)``, loses no digits for an a near 1."""
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """The same as numbers."""
+
+        def grown(less: Expr) -> Expr:
+            base, n = (less + 1).as_base_exp()
+            return less.expand() if n.is_Integer else Grown((base - 1).expand(), n)
+
+        return super().noise(time, past).replace(lambda x: x.is_Add and (x + 1).is_Pow, grown)
+
+
 @lru_cache(maxsize=128)
 def integrated(program: Program) -> Program:
     """The program as an integrator trains it: of a flow, an update made at s enters with weight ``w(t, s)``.
 
     With decay ``m(t)`` is what is left of the start, with temperature ``n(t, s)`` the covariance of noise;
-    what a rule remembers of updates is in ``w(t, s)``.
+    what a rule remembers of updates is in ``w(t, s)``.  Steps with both have noise that is computed to
+    rounding (:class:`Steps`).
 
     >>> integrated(mlp(2, rule="flow", weight_decay=1)).rule
     Multistep(rate=1, weight='w', left='m', heat=None, discrete=True)
     """
-    rule = program.rule
-    if rule.discrete:
-        return program
-    if not isinstance(rule, GradientFlow | MomentumFlow):
-        raise NotApplicable(f"no integrator is known for {rule!r}")
+    rule: Any = program.rule
     forgets, noisy = rule.memory(t, s)[0] != 1, rule.noise(t, s) != 0
+    if rule.discrete and not (forgets and noisy):
+        return program
+    if not rule.discrete and not isinstance(rule, GradientFlow | MomentumFlow):
+        raise NotApplicable(f"no integrator is known for {rule!r}")
 
-    def steps(own: Any) -> Multistep:
+    def steps(own: Any) -> TrainingRule:
+        if rule.discrete:
+            return Steps(own.rate, own.decay, own.diffusion) if isinstance(own, GradientDescent) else own
         share = getattr(own, "diffusion", S.Zero) / getattr(rule, "diffusion", S.One) if noisy else S.Zero
         left, heat = "m" if forgets else None, "n" if noisy else None
         return Multistep(rule.rate, left=left, heat=heat, diffusion=share)

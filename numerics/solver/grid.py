@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sympy import Expr, Min, Symbol, expand, lambdify, powsimp, sympify
+from sympy import Expr, Min, Symbol, Wild, exp, expand, lambdify, powsimp, sympify
+from sympy.codegen.cfunctions import expm1
 
 from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
@@ -216,7 +217,9 @@ def _flow(rule: TrainingRule) -> GradientFlow | MomentumFlow:
 def _formulas(rule: GradientFlow | MomentumFlow) -> tuple[Expr, Expr, Expr]:
     """What a rule leaves of the start, keeps of an update (over its rate), and the covariance of noise."""
     left, kept = rule.memory(t, s)
-    noise = powsimp(expand(rule.noise(t, s).subs(Min(t, s), s)))  # no power that overflows is left
+    x = Wild("x")  # no power that overflows is left, and no difference of numbers that are almost 1
+    grown = rule.noise(t, s).subs(Min(t, s), s).replace(exp(x) - 1, -exp(x) * expm1(-x))
+    noise = powsimp(expand(grown))
     return left, kept / sympify(rule.rate), noise
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
+from numerics.expansion import expand
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.simulation import simulate
@@ -120,6 +124,20 @@ def test_tables_do_not_overflow_late() -> None:
     assert tables["n"][3, 2] == pytest.approx(0.25 * np.exp(-2.0))
     assert np.array_equal(tables["n"], tables["n"].T)
     assert tables["m"].tolist() == np.exp(-2.0 * nodes).tolist()
+
+
+@pytest.mark.parametrize("flow", [False, True])
+@pytest.mark.parametrize("solved", [solve, partial(expand, order=2)])
+def test_noise_of_weights_that_hardly_forget(flow: bool, solved: Callable[[Experiment], xr.Dataset]) -> None:
+    """No decay is the limit of a small one, although the variance ``T/lambda`` of weights at rest is not."""
+
+    def found(**more: float) -> xr.Dataset:
+        e = stepping("fixed", 4, temperature=0.2, **more)
+        return solved(flowing("fixed", 1e-3, temperature=0.2, **more) if flow else e)
+
+    without, with_decay = found(), found(weight_decay=1e-12)
+    for name in ("error", "train_loss", "Phi", "G"):
+        np.testing.assert_allclose(with_decay[name], without[name], rtol=0, atol=2e-11)
 
 
 @pytest.mark.slow
