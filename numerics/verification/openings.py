@@ -30,8 +30,8 @@ READ_MODES = 4
 RESOLUTION = 0.5
 """Steps of descent in place of a flow, in units of its fastest lazy relaxation time."""
 
-GENTLE = 0.25
-"""The same for the expansion of a flow: well inside stability."""
+GENTLE = 0.25, 0.0625, 0.015625
+"""The same for the expansion of a flow, well inside stability; the next where biases, say, make it faster."""
 
 SMALL_SAMPLES = 20
 """To how many samples a problem is cut whose kernels are large, for the check of its expansion."""
@@ -140,16 +140,17 @@ def few(problem: Problem, effort: Effort = FULL) -> Problem:
     return _on(problem, pick, {"time": end, "points": min(times, MOST_TIMES)})
 
 
-def comparable(source: Problem | Experiment) -> Problem:
+def comparable(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Problem:
     """The problem as its series is checked on it: a flow at its opening, in steps of a fixed length.
 
     A discretised flow has its own exact theory and series. With the loosest tolerance both are evaluated on
-    the same nodes, so what is left between them is the truncation alone, however coarse the nodes are.
+    the same nodes if all are stable there, and what is left between them is the truncation alone, however
+    coarse the nodes are.
     """
     problem = Problem.of(source)
     if not problem.flow:
         return problem
-    step = GENTLE / (fastest(problem) or 1e-300)
+    step = gentle / (fastest(problem) or 1e-300)
     end = min(float(problem.times[-1]), step * (MOST_TIMES - 1))
     points = max(2, int(np.ceil(end / step)) + 1)
     found = _timed(problem, {"time": end, "points": points, "grid": "uniform"})

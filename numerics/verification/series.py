@@ -37,6 +37,7 @@ from numerics.solver.paths.problem import labelled
 from numerics.stats import bound
 from numerics.verification.openings import (
     FULL,
+    GENTLE,
     SMALL_SAMPLES,
     Effort,
     at,
@@ -120,14 +121,19 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
         steps = in_steps(whole, SMALL_SAMPLES, NOISY_STEPS)
         if steps is None:
             return [], "expansion: not checked; of a program it is checked in steps"
-    problem = by(steps if steps else comparable(few(whole, effort)), "march")
-    series = expand(problem, ORDER)
-    if ORDER not in series.order:
-        return [], "expansion: not checked; nothing here depends on gamma0"
-    strengths = strength_of(series, CORRECTION) * RATIO ** -np.arange(POINTS)
+    for gentle in GENTLE:
+        problem = by(steps if steps else comparable(few(whole, effort), gentle), "march")
+        series = expand(problem, ORDER)
+        if ORDER not in series.order:
+            return [], "expansion: not checked; nothing here depends on gamma0"
+        strengths = strength_of(series, CORRECTION) * RATIO ** -np.arange(POINTS)
+        solutions = [solve(at(problem, float(strength))) for strength in strengths]
+        if len({x.attrs.get("time_nodes") for x in (series, *solutions)}) == 1:
+            break
+    else:
+        return [], "expansion: not checked; no grid is that of the solutions and of the series"
     missed: dict[tuple[str, int], list[float]] = {}
-    for strength in strengths:
-        full = solve(at(problem, float(strength)))
+    for strength, full in zip(strengths, solutions, strict=True):
         rest = full - partial_sum(series, float(strength))
         for name in SHOWN:
             if name in full and name in series:

@@ -197,6 +197,18 @@ def test_a_planted_error_is_seen_by_the_solution(change: Callable[[Theory], Theo
     assert not all(c.passed for f in (identities.middle, identities.moved) for c in f(wrong))
 
 
+def test_the_expansion_of_a_flow_with_biases_has_the_nodes_of_the_solutions():
+    """Biases make a flow faster than its data's kernel says: the first grid is stable for neither."""
+    tables = {
+        "network": {"depth": 1, "bias": True},
+        "training": {"rule": "flow", "time": 3.0, "points": 3},
+    }
+    e = Experiment.from_dict(tables, kernel=np.array([[0.5]]), targets=np.array([-0.7]))
+    checks, _ = series.expansion(e)
+    assert len(checks) == 5
+    assert all(c.passed for c in checks)
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_planted_error_is_seen_by_the_expansion(change: Callable[[Theory], Theory]):
     failed = [c.name for c in series.expansion(posed(change, 3))[0] if not c.passed]
