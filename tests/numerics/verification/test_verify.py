@@ -203,7 +203,7 @@ def test_the_expansion_of_a_flow_with_biases_has_the_nodes_of_the_solutions():
         "network": {"depth": 1, "bias": True},
         "training": {"rule": "flow", "time": 3.0, "points": 3},
     }
-    e = Experiment.from_dict(tables, kernel=np.array([[0.5]]), targets=np.array([-0.7]))
+    e = Experiment.from_dict(tables, kernel=np.array([[0.1]]), targets=np.array([-0.7]))
     checks, _ = series.expansion(e)
     assert len(checks) == 5
     assert all(c.passed for c in checks)
