@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,25 @@ N = TypeVar("N", bound=Hashable)
 Node = tuple[str, tuple[int, ...]]
 """A name and its layer (integers that stand in the symbol): ``("h", (2,))``."""
 
-Places = Mapping[Symbol, Any]
-"""Where an expression is read: for each index or time its position (from 0), an integer or an array."""
+
+class Axis(NamedTuple):
+    """Positions ``start .. stop - 1`` of an index or time, along one axis of ``ndim``."""
+
+    start: int
+    stop: int
+    axis: int
+    ndim: int
+
+    @property
+    def positions(self) -> NDArray[np.int_]:
+        """The positions, along the axis."""
+        return np.arange(self.start, self.stop).reshape(
+            [-1 if k == self.axis else 1 for k in range(self.ndim)]
+        )
+
+
+Places = Mapping[Symbol, "int | Axis"]
+"""Where an expression is read: for each index or time its position (from 0), or all along an axis."""
 
 
 def together(nodes: Iterable[N], links: Iterable[Iterable[N]]) -> list[tuple[N, ...]]:
@@ -90,11 +107,18 @@ def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
 
 def arranged(a: Array, labels: Sequence[Expr], indices: Sequence[Expr]) -> Array:
     """``a``, whose axes are ``labels``, on the axes ``indices``; a label that comes twice is its diagonal."""
-    letters = {x: chr(97 + k) for k, x in enumerate(indices)}
-    kept = [x for x in indices if x in labels]
-    value: Array = np.einsum(f"{''.join(letters[x] for x in labels)}->{''.join(letters[x] for x in kept)}", a)
+    place = {x: k for k, x in enumerate(labels)}
+    kept = [place[x] for x in indices if x in place]
+    if len(place) == len(labels):
+        value = a.transpose(kept)
+    else:
+        letters = {x: chr(97 + k) for k, x in enumerate(indices)}
+        result = "".join(letters[labels[k]] for k in kept)
+        value = np.einsum(f"{''.join(letters[x] for x in labels)}->{result}", a)
+    if len(kept) == len(indices):
+        return value
     shape = iter(value.shape)
-    return value.reshape([next(shape) if x in kept else 1 for x in indices])
+    return value.reshape([next(shape) if x in place else 1 for x in indices])
 
 
 def leaves_of(e: Expr) -> tuple[Expr, ...]:
@@ -188,7 +212,7 @@ class Known:
             return given[x]
         if isinstance(x, Symbol):
             if x in at:  # positions of indices count from 0, the indices themselves mostly from 1
-                return np.asarray(at[x], dtype=float)[..., None] + self.start(x)
+                return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
             if x.name not in self.values:
                 raise ValueError(f"values has no {x}")
             return float(self.values[x.name])
@@ -206,7 +230,7 @@ class Known:
                 "a generic activation cannot be evaluated"
             )
         if callable(self.data[name]):
-            places = [self.place(a, at) for a in x.args]
+            places = [_array(self.place(a, at)) for a in x.args]
             return np.vectorize(self.data[name], otypes=[float])(*places)[..., None]
         if self.arrays[name].ndim != len(x.args):
             raise ValueError(
@@ -220,7 +244,19 @@ class Known:
 
     def read(self, array: Array, args: Sequence[Expr], at: Places) -> Any:
         """An array at some arguments; one such as ``p + k`` that leaves its range goes round a ring."""
-        return array[tuple(self.place(a, at, n) for a, n in zip(args, array.shape, strict=False))]
+        places = [self.place(a, at, n) for a, n in zip(args, array.shape, strict=False)]
+        axes = [x.axis for x in places if isinstance(x, Axis)]
+        if len(set(axes)) < len(axes) or any(isinstance(x, np.ndarray) for x in places):
+            return array[tuple(map(_array, places))]
+        value = array[tuple(slice(x.start, x.stop) if isinstance(x, Axis) else x for x in places)]
+        if axes != sorted(axes):
+            order = sorted(range(len(axes)), key=axes.__getitem__)
+            value = value.transpose(*order, *range(len(axes), value.ndim))
+        ndim = next((x.ndim for x in places if isinstance(x, Axis)), 0)
+        if len(axes) == ndim:
+            return value
+        shape = iter(value.shape)
+        return value.reshape(*[next(shape) if k in axes else 1 for k in range(ndim)], *shape)
 
     def place(self, a: Expr, at: Places, size: int | None = None) -> Any:
         """The position of an argument along an axis of this size."""
@@ -234,7 +270,7 @@ class Known:
             factor, x = part.as_coeff_Mul()
             if x not in at or x in TIMES or size is None:
                 raise Unserved(f"index {a} has no position here")
-            total = total + int(factor) * (at[x] + self.start(x))
+            total = total + int(factor) * (_array(at[x]) + self.start(x))
         return total % size
 
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
@@ -245,9 +281,11 @@ class Known:
         if index == ell:
             return sum((self(body.subs(index, i), at, given) for i in range(first, last + 1)), 0.0)
         self.first[index] = first
-        wider: dict[Symbol, Any] = {k: v if np.ndim(v) == 0 else v[..., None] for k, v in at.items()}
+        ndim = max((v.ndim for v in at.values() if isinstance(v, Axis)), default=0)
+        wider = {k: v._replace(ndim=ndim + 1) if isinstance(v, Axis) else v for k, v in at.items()}
+        wider[index] = Axis(0, last - first + 1, ndim, ndim + 1)
         inner = {k: v if np.ndim(v) == 0 else v[..., None, :] for k, v in given.items()}
-        value = np.asarray(self(body, wider | {index: np.arange(last - first + 1)}, inner))
+        value = np.asarray(self(body, wider, inner))
         if value.ndim < 2 or value.shape[-2] == 1:  # all terms are equal
             return (last - first + 1) * (value if value.ndim < 2 else value[..., 0, :])
         return value.sum(axis=-2)
@@ -255,6 +293,10 @@ class Known:
     def bound(self, e: Expr) -> int:
         """The integer that a bound of a sum is."""
         return int(np.ravel(self(e, {}))[0])
+
+
+def _array(place: Any) -> Any:
+    return place.positions if isinstance(place, Axis) else place
 
 
 Axes = tuple[Symbol, ...]

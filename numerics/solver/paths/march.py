@@ -34,10 +34,9 @@ from numerics.solver.paths.reading import (
     read_later,
     size_of,
 )
-from numerics.tensors import Known, Node, arranged, indices_of, node_of
+from numerics.tensors import Axis, Known, Node, arranged, indices_of, node_of
 
 Array = NDArray[np.float64]
-Integers = NDArray[np.int_]
 Past = tuple[Node, bool]
 """What a sum over the past runs over: a quantity, and whether it is read at the present alone."""
 
@@ -136,8 +135,9 @@ class March:
     def draw(self, index: int, now: int) -> None:
         """The sources of a group at this step, given their past."""
         nodes = self.model.groups[index]
-        past = np.concatenate([self.covariances(a, nodes, now, np.arange(now)) for a in nodes], axis=1)
-        present = np.concatenate([self.covariances(a, nodes, now, np.array([now])) for a in nodes], axis=1)
+        past = np.concatenate([self.covariances(a, nodes, now, range(now)) for a in nodes], axis=1)
+        here = range(now, now + 1)
+        present = np.concatenate([self.covariances(a, nodes, now, here) for a in nodes], axis=1)
         for i, growing in enumerate(self.groups[index]):
             values = growing.extend(past[i], present[i])
             at = 0
@@ -146,7 +146,7 @@ class March:
                 self.random[n][i, now] = values[at : at + count]
                 at += count
 
-    def covariances(self, a: Node, nodes: tuple[Node, ...], now: int, times: Integers) -> Array:
+    def covariances(self, a: Node, nodes: tuple[Node, ...], now: int, times: range) -> Array:
         """``<a(now) b(times)>``: replicas, entries of ``a``, and times and then entries of each ``b``."""
         blocks = []
         for b in nodes:
@@ -154,18 +154,18 @@ class March:
             shape = (*first, len(times), *second)
             if (a, b) in self.model.covariances:
                 c = self.model.covariances[a, b]
-                at = {t: now, s: _along(times, len(first), len(shape))}
+                at: dict[Symbol, Any] = {t: now, s: _during(times, len(first), len(shape))}
                 symbols = (*c.first, None, *c.second)
             elif (b, a) in self.model.covariances:
                 c = self.model.covariances[b, a]
-                at = {s: now, t: _along(times, len(first), len(shape))}
+                at = {s: now, t: _during(times, len(first), len(shape))}
                 symbols = (*c.second, None, *c.first)
             else:
                 blocks.append(np.zeros((self.replicas, prod(first), len(times), prod(second))))
                 continue
             for k, x in enumerate(symbols):
                 if x is not None:
-                    at[x] = _along(np.arange(shape[k]), k, len(shape))
+                    at[x] = Axis(0, shape[k], k, len(shape))
             block = self.leading(self.known(c.expr, at), shape)
             blocks.append(block.reshape(self.replicas, prod(first), len(times), prod(second)))
         joined = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=3)
@@ -173,7 +173,7 @@ class March:
 
     def leading(self, value: Any, shape: tuple[int, ...]) -> Array:
         """What is known, with the replicas first, broadcast to ``(replicas, *shape)``."""
-        full = np.broadcast_to(value, (*shape, self.replicas))
+        full = _broadcast(value, (*shape, self.replicas))
         return full.transpose(len(shape), *range(len(shape)))
 
     # -- quantities ------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class March:
         """A field or a function of fields at this step, on every path."""
         value = q.function(*self.leaves(q, now))
         here = self.random[q.node][:, now]
-        here[...] = np.broadcast_to(value, (self.replicas, *q.sizes, self.samples)).reshape(here.shape)
+        here[...] = _broadcast(value, (self.replicas, *q.sizes, self.samples)).reshape(here.shape)
 
     def leaves(self, q: Quantity, now: int) -> list[Any]:
         """What the expression of ``q`` is made of, each broadcastable to ``(replicas, *sizes, samples)``."""
@@ -196,7 +196,7 @@ class March:
                 value = np.asarray(self.known(x, self.places(q.indices, now, 0)))
                 if value.ndim:  # replicas last, or alone
                     lacking = len(q.sizes) + 1 - value.ndim
-                    value = np.moveaxis(value, -1, 0)
+                    value = value.transpose(-1, *range(value.ndim - 1))
                     value = value.reshape(len(value), *[1] * lacking, *value.shape[1:], 1)
                 found.append(value)
         return found
@@ -215,9 +215,7 @@ class March:
     def places(self, own: tuple[Symbol, ...], now: int, extra: int) -> dict[Symbol, Any]:
         """Positions of the indices ``own`` along the first axes, with ``extra`` axes after them."""
         ndim = len(own) + extra
-        at: dict[Symbol, Any] = {
-            x: _along(np.arange(self.model.sizes[x]), k, ndim) for k, x in enumerate(own)
-        }
+        at: dict[Symbol, Any] = {x: Axis(0, self.model.sizes[x], k, ndim) for k, x in enumerate(own)}
         at[t] = now
         return at
 
@@ -242,14 +240,14 @@ class March:
 
     def kernel(self, q: Quantity, m: Memory, now: int) -> Array:
         """The kernel of one term, ``(replicas, entries of q, times, entries of what)``."""
-        times = np.array([now]) if m.time == t else np.arange(now + 1 if m.through else now)
+        times = range(now, now + 1) if m.time == t else range(now + 1 if m.through else now)
         own, over = q.indices, m.over
         ndim = len(own) + 1 + len(over)
         at = self.places(own, now, 1 + len(over))
         if m.time != t:
-            at[m.time] = _along(times, len(own), ndim)
+            at[m.time] = _during(times, len(own), ndim)
         for k, x in enumerate(over):
-            at[x] = _along(np.arange(self.model.sizes[x]), len(own) + 1 + k, ndim)
+            at[x] = Axis(0, self.model.sizes[x], len(own) + 1 + k, ndim)
         sizes, inner = q.sizes, self.model.size(over)
         full = self.leading(self.known(m.kernel, at), (*sizes, len(times), *inner))
         start = len(own) + 2
@@ -284,19 +282,16 @@ class March:
 
     def average(self, e: Entry, kind: str, now: int) -> None:
         """An order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
-        if kind in ("row", "column") and (now == 0 or s not in e.args):
+        if kind in ("row", "column") and (now == 0 or not e.two_times):
             return
         if e.node in self.symmetric:
             self.mirrored(e, now)
             return
-        late, early = (
-            (np.arange(now), np.array([now])) if kind == "column" else (np.array([now]), np.arange(now))
-        )
-        if kind == "now":
-            late = early = np.array([now])
+        here, before = range(now, now + 1), range(now)
+        late, early = (before, here) if kind == "column" else (here, here if kind == "now" else before)
         self.store(e, late, early, self.averages(e, late, early))
 
-    def averages(self, e: Entry, late: Integers, early: Integers) -> dict[Expr, Any]:
+    def averages(self, e: Entry, late: range, early: range) -> dict[Expr, Any]:
         """The averages in ``e``, and sums over indices of averages, axes (indices of ``e``, late, early,
         replicas)."""
         found: dict[Expr, Any] = {a: self.correlate(e, c, late, early) for a, c in e.averages.items()}
@@ -316,7 +311,7 @@ class March:
 
         That is much where c is large: an output carries ``1/gamma0``.
         """
-        found, now = 0.0, np.array([self.steps - 1])
+        found, now = 0.0, range(self.steps - 1, self.steps)
         for e in self.model.scalars.values():
             inner = [(x, c) for x, y in e.sums.items() for c in y.averages.values()]
             averages = [(a, c) for a, c in (*e.averages.items(), *inner) if isinstance(c, Correlation)]
@@ -336,37 +331,35 @@ class March:
             return
         self.done[e.node] = now
         ((a, c),) = e.averages.items()
-        late, early = np.array([now]), np.arange(now + 1)
+        late, early = range(now, now + 1), range(now + 1)
         self.store(e, late, early, {a: self.correlate(e, c, late, early)})
         if now:
             array, pairs = self.known.found[e.node], self.symmetric[e.node]
             array[..., :now, now, :] = array[..., now, :now, :].transpose(*pairs, -2, -1)
 
-    def store(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> None:
+    def store(self, e: Entry, late: range, early: range, averages: Mapping[Expr, Any]) -> None:
         """Put ``e``, computed from its averages, at times ``late`` x ``early``."""
         full = self.evaluated(e, late, early, averages)
         if not np.isfinite(full).all():
-            start = late.max() == 0
-            said = f"{e.node[0]} is not finite at step {late.max()}; {AT_START if start else SMALLER}"
-            raise Diverged(said, start=bool(start))
+            start = late[-1] == 0
+            said = f"{e.node[0]} is not finite at step {late[-1]}; {AT_START if start else SMALLER}"
+            raise Diverged(said, start=start)
         array = self.known.found[e.node]
-        if s in e.args:
+        if e.two_times:
             array[..., late[0] : late[-1] + 1, early[0] : early[-1] + 1, :] = full
         else:
             array[..., late[0], :] = full[..., 0, 0, :]
 
-    def evaluated(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> Array:
+    def evaluated(self, e: Entry, late: range, early: range, averages: Mapping[Expr, Any]) -> Array:
         """The expression of ``e``, axes (indices of ``e``, late, early, replicas)."""
         own = e.indices
         ndim = len(own) + 2
-        at: dict[Symbol, Any] = {
-            x: _along(np.arange(self.model.sizes[x]), k, ndim) for k, x in enumerate(own)
-        }
-        at[t], at[s] = _along(late, len(own), ndim), _along(early, len(own) + 1, ndim)
+        at: dict[Symbol, Any] = {x: Axis(0, self.model.sizes[x], k, ndim) for k, x in enumerate(own)}
+        at[t], at[s] = _during(late, len(own), ndim), _during(early, len(own) + 1, ndim)
         value = self.known(e.expr, at, averages)
-        return np.broadcast_to(value, (*self.model.size(own), len(late), len(early), self.replicas))
+        return _broadcast(value, (*self.model.size(own), len(late), len(early), self.replicas))
 
-    def correlate(self, e: Entry, c: Correlation | Responding, late: Integers, early: Integers) -> Array:
+    def correlate(self, e: Entry, c: Correlation | Responding, late: range, early: range) -> Array:
         """An average with axes (indices of ``e``, late, early, replicas)."""
         assert isinstance(c, Correlation)
         x = self.random[c.first][:, late[0] : late[-1] + 1]
@@ -396,7 +389,7 @@ class March:
         for a, c in e.averages.items():
             assert isinstance(c, Responding)
             averages[a] = self.arranged(e, self.responding(e, c, now, count), c.symbols, c.source_symbols)
-        self.store(e, np.array([now]), np.arange(count), averages)
+        self.store(e, range(now, now + 1), range(count), averages)
 
     def responding(self, e: Entry, c: Responding, now: int, count: int) -> Array:
         """``<d X(now) / d source(s < count)>``, axes (replicas, 1, entries of X, of the source, s)."""
@@ -443,9 +436,16 @@ def _products(x: Array, y: Array) -> Array:
     return np.asarray(x @ y.transpose(0, 2, 1))
 
 
-def _along(values: Integers, axis: int, ndim: int) -> Integers:
-    """``values`` along one of ``ndim`` axes."""
-    return values.reshape([-1 if k == axis else 1 for k in range(ndim)])
+def _during(times: range, axis: int, ndim: int) -> Axis:
+    return Axis(times.start, times.stop, axis, ndim)
+
+
+def _broadcast(value: Any, shape: tuple[int, ...]) -> Array:
+    """:func:`numpy.broadcast_to`, which takes long to find that there is nothing to do."""
+    if np.shape(value) == shape:
+        return np.asarray(value)
+    found: Array = np.broadcast_to(value, shape)
+    return found
 
 
 def _diagonal(axis: int, ndim: int, size: int) -> Array:

@@ -99,12 +99,17 @@ class Entry:
     sums: Mapping[Expr, Entry] = field(default_factory=dict)
     """Sums over indices of what has averages in it, as entries that carry these indices too."""
 
-    @property
+    @cached_property
     def indices(self) -> tuple[Symbol, ...]:
         """Its indices, without times."""
         return tuple(x for x in self.args if x not in TIMES)
 
-    @property
+    @cached_property
+    def two_times(self) -> bool:
+        """Is it read at two times?"""
+        return s in self.args
+
+    @cached_property
     def is_response(self) -> bool:
         """Does it hold a response?"""
         return any(isinstance(x, Responding) for x in self.averages.values())
