@@ -11,8 +11,9 @@ import json
 import math
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,6 +155,25 @@ def require_memory(size: float, said: tuple[str, object], what: str, accepted: s
     if not size <= ALWAYS and not size <= memory_there():
         problem = f"needs {size / 2**30:.0f} GiB {what}; there are {memory_there() / 2**30:.0f}"
         raise SpecError(*said, problem, accepted)
+
+
+def require_whole(name: str, value: object, least: int, problem: str) -> None:
+    """Raises SpecError, with the ``problem``, for what is no whole number or is less than the ``least``.
+
+    >>> require_whole("width", 2.5, 1, "must be positive")
+    Traceback (most recent call last):
+    numerics.errors.SpecError: width = 2.5: must be a whole number (accepted: an integer >= 1)
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise SpecError(name, value, "must be a whole number", f"an integer >= {least}")
+    if value < least:
+        raise SpecError(name, value, problem, f"an integer >= {least}")
+
+
+def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raises SpecError for a value that is none of the ``choices``."""
+    if value not in (known := tuple(choices)):
+        raise SpecError(name, value, "no such choice", f"{', '.join(known[:-1])} or {known[-1]}")
 
 
 def require_time(seconds: float, hours: float, what: str, accepted: str) -> None:

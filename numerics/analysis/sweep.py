@@ -24,12 +24,19 @@ from itertools import product
 from multiprocessing import active_children, get_context, parent_process
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 import xarray as xr
 
-from numerics.errors import Interrupted, NumericsError, SpecError, value_to_toml
+from numerics.errors import (
+    Interrupted,
+    NumericsError,
+    SpecError,
+    require_choice,
+    require_whole,
+    value_to_toml,
+)
 from numerics.experiment import Experiment
 from numerics.experiment.experiment import TESTING, TRAINING, fingerprint
 from numerics.experiment.numbers import require_numbers
@@ -175,6 +182,7 @@ class Grid:
         kernels: Kernels = "none",
     ) -> Grid:
         """Checks everything that can be checked before anything runs."""
+        require_choice("kernels", kernels, get_args(Kernels))
         values = {path: list(x) for path, x in over.items()}
         if not values or not all(values.values()):
             raise SpecError(
@@ -321,6 +329,7 @@ def sweep(
     >>> found.sizes["learning_rate"], found.status[1].item(), bool(found.test_loss[1].isnull().all())
     (2, 'C_v diverged at step 2', True)
     """
+    require_whole("jobs", jobs, 1, "must be positive")
     grid = Grid.of(Experiment.of(experiment), over, folder, kernels)
     return grid.gathered(grid.run(jobs=jobs, retry=retry, executor=executor, progress=progress))
 

@@ -30,7 +30,7 @@ from derive.calculus.symbols import mu, t
 from derive.expansion.errors import OUTPUT, ErrorLaw
 from derive.program import L, Program
 from derive.program.networks.options import objective_of
-from numerics.errors import SpecError, diverged_at
+from numerics.errors import SpecError, diverged_at, require_whole
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.predictions import of_training
@@ -133,8 +133,7 @@ def _occurs(values: Mapping[str, Array], i: int) -> bool:
 
 def check_order(order: int, lowest: int = 0) -> None:
     """Raises :class:`~numerics.errors.SpecError` for an order that is negative, or below ``lowest``."""
-    if order < 0:
-        raise SpecError("--order", order, "must not be negative", "an integer >= 0, such as 2")
+    require_whole("--order", order, 0, "must not be negative")
     if order < lowest:
         raise SpecError("--order", order, "is too low to be resummed", f"{lowest} or more")
 

@@ -163,6 +163,10 @@ class Problem:
             return source
         if isinstance(source, str | Path | Experiment):
             return cls._of_experiment(Experiment.of(source))
+        given: object = source
+        if not isinstance(given, Program | Theory):
+            accepted = "an experiment, the path of its file, a program or a theory"
+            raise SpecError("source", None, f"{type(given).__name__} is no problem", accepted)
         program = source.program if isinstance(source, Theory) else source
         found = cls._of_program(program, numbers or {}, arrays or {}, times, solver or Solver(), text)
         if not isinstance(source, Theory) or source in (derived(program), mean_field(program)):

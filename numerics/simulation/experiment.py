@@ -42,7 +42,16 @@ from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
-from numerics.errors import Diverged, Interrupted, NotConverged, SpecError, require_memory, require_time
+from numerics.errors import (
+    Diverged,
+    Interrupted,
+    NotConverged,
+    SpecError,
+    require_choice,
+    require_memory,
+    require_time,
+    require_whole,
+)
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
@@ -211,12 +220,9 @@ def _require_digits(problem: Problem, tolerance: float) -> None:
 
 
 def _check(width: int, seeds: int, kernels: str) -> None:
-    if seeds < 2:
-        raise SpecError("seeds", seeds, "one network gives no standard error", "an integer >= 2")
-    if width < 1:
-        raise SpecError("width", width, "must be positive", "an integer >= 1")
-    if kernels not in get_args(Kernels):
-        raise SpecError("kernels", kernels, "no such choice", "full, trace or none")
+    require_whole("seeds", seeds, 2, "one network gives no standard error")
+    require_whole("width", width, 1, "must be positive")
+    require_choice("kernels", kernels, get_args(Kernels))
 
 
 def entropy_of(rng: int | np.random.Generator | None) -> int:
@@ -228,8 +234,7 @@ def entropy_of(rng: int | np.random.Generator | None) -> int:
         return secrets.randbits(62)
     if isinstance(rng, np.random.Generator):
         return int(rng.integers(2**62))
-    if int(rng) < 0:
-        raise SpecError("rng", int(rng), "must not be negative", "an integer >= 0")
+    require_whole("rng", rng, 0, "must not be negative")
     return int(rng)
 
 

@@ -10,13 +10,13 @@ import time as clock
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import xarray as xr
 
 from derive.program import Program
 from derive.theory import Theory
-from numerics.errors import SpecError, require_time, value_to_toml
+from numerics.errors import SpecError, require_choice, require_time, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import dataset
@@ -70,6 +70,7 @@ def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> C
     ``every`` only those are asked that may run: the one that is named, else all but those by name only,
     sampled paths where nothing is exact, and those that give no responses where the others do not suffice.
     """
+    require_choice("kernels", keep, get_args(Kernels))
     by_name = problem.solver.method
     named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - set(BY_NAME)
     asked = problem.solver.accuracy or problem.solver.rtol

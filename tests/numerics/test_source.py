@@ -270,3 +270,29 @@ def test_outputs_of_a_program_on_random_data() -> None:
     }
     file = numerics.solve(Experiment.from_dict(tables))
     np.testing.assert_allclose(program.test_loss, file.test_loss, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda e: numerics.solve(e, kernels="final"),
+            'kernels = "final": no such choice (accepted: auto, full',
+        ),
+        (lambda e: numerics.solve(3), "source: int is no problem (accepted: an experiment, the path"),
+        (lambda e: numerics.simulate(e, width=2.5, seeds=2), "width = 2.5: must be a whole number"),
+        (lambda e: numerics.simulate(e, width=8, seeds=1), "seeds = 1: one network gives no standard error"),
+        (lambda e: numerics.simulate(e, width=8, seeds=2, rng="a"), 'rng = "a": must be a whole number'),
+        (
+            lambda e: numerics.expand(e, 2.5),
+            "--order = 2.5: must be a whole number (accepted: an integer >= 0)",
+        ),
+        (lambda e: numerics.sweep(e, {"training.steps": [2]}, jobs=0), "jobs = 0: must be positive"),
+        (lambda e: numerics.sweep(e, {"training.steps": [2]}, kernels="x"), 'kernels = "x": no such choice'),
+    ],
+)
+def test_arguments_are_refused_before_anything_runs(call, words):
+    spec = {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 2}}
+    with pytest.raises(SpecError) as refused:
+        call(Experiment.from_dict(spec, inputs=X, targets=Y))
+    assert words in str(refused.value)
