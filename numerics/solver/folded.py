@@ -89,7 +89,7 @@ class Folded:
         self.T = rows.steps
         room = min(self.T, ROOM)
         folded = Rows(plan.table, room, rows.constants, rows.data, numbers=rows.numbers)
-        self.stack = Steps(plan, folded, room, times=False)
+        self.stack = Steps(plan, folded, room, times=False).make()
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
         self.samples: dict[Left, list[Array]] = {x.left: [] for x in self.stack.products}

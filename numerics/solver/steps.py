@@ -13,14 +13,6 @@ Times are positions.  A position need not be a time: :mod:`~numerics.solver.fold
 coordinates of all that is long past, ``unit`` being those of a row of ones.  Position 0 is time 0 where that
 is read (``first``).  That is possible where kernels are sums of numbers times order parameters and fields are
 single (:func:`foldable`).
-
-Fields on units that are told apart by attributes (modes with their eigenvalues): kernels are the same for all
-units up to functions of the attributes, so that at every unit a field is
-
-    x(t) = b(t) + sum_u sum_s a_u(t, s) u(s),
-
-b what it has without sources, a_u its response to the source u.  These are marched for all units at once,
-``(T, T, n)`` for a source and ``(T, n)`` without; correlations are kept only as sums over units.
 """
 
 from __future__ import annotations
@@ -30,16 +22,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, S, Symbol, lambdify
-from sympy.core.function import AppliedUndef
+from sympy import Expr, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
-from numerics.compile.lower import Coupling, Factor, FieldRow, Kernel, Monomial, Node, Reach
-from numerics.experiment.numbers import Spectrum
+from numerics.compile.lower import Factor, Kernel, Monomial, Node, Reach
 from numerics.solver.plan import Plan
 from numerics.solver.rows import Rows
 from numerics.tensors import arranged
@@ -52,7 +42,7 @@ Left = tuple[Literal["K", "U"], Node, Any]
 Step = Callable[[int], None]
 
 LONG = 96
-"""Positions from which on products leave out the blocks of responses that are zero."""
+"""Times from which on products leave out the blocks of responses that are zero."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +96,28 @@ class _Part:
     present: bool
 
 
+def _blocks(at: int) -> Iterator[tuple[int, int]]:
+    """Times in blocks; responses are zero before the first time of a block."""
+    return pairwise((0, at // 4, at // 2, 3 * at // 4, at))
+
+
+class OnUnits(Protocol):
+    """Fields that live on units, as :class:`~numerics.solver.march.Units` steps them."""
+
+    def step(self, step: int) -> None:
+        """All of them at one time."""
+
+    def total(self, step: int, tensor: Node) -> Array:
+        """A sum over units at this time and s = 0..step."""
+
+
 class Steps:
     """All quantities at ``size`` positions, in the order of ``plan``.
 
-    Fills the arrays of ``rows``, which it makes.  ``left`` and ``here`` are the rows of kernels and
-    covariances of the present step, before the present and at it.  ``spectrum`` gives the attributes of
-    fields that live on units, ``functions`` what scalars contain of given functions; ``times``: all positions
-    are times.
+    Fills the arrays of ``rows``, which it makes; operations are there after :meth:`make`.  ``left`` and
+    ``here`` are the rows of kernels and covariances of the present step, before the present and at it (no
+    entry for kernels that are zero there).
+    ``functions`` gives what scalars contain of given functions; ``times``: all positions are times.
     """
 
     def __init__(
@@ -120,11 +125,10 @@ class Steps:
         plan: Plan,
         rows: Rows,
         size: int,
-        spectrum: Spectrum | None = None,
         functions: Mapping[str, Callable[..., Any]] | None = None,
         times: bool = True,
     ) -> None:
-        self.times = times
+        self.long = LONG if times else size
         self.plan, self.rows, self.table, self.size = plan, rows, plan.table, size
         self.n, self.m = rows.sizes, rows.widths
         fields = [r for r in self.table.fields if not r.unit]
@@ -137,15 +141,20 @@ class Steps:
         self.now: dict[tuple[Node, Node], Array] = {}
         self.read: set[tuple[Left, Reach]] = set()
         self.arrays: dict[Key, Array] = {}
-        self.place: dict[Key, tuple[Array, int]] = {}
+        self.stacks: list[Array] = []
+        self.place: dict[Key, tuple[int, int]] = {}
         self.images: dict[Left, dict[Key, Array]] = {}
         self.products: list[Product] = []
         self._allocate()
         self.kernels: dict[tuple[Node, int], Array] = {}
-        self.units = Units(plan, rows, self.kernels, size, spectrum) if spectrum else None
-        known = tuple((functions or {}).items())
+        self.given = tuple((functions or {}).items())
+        self.steps: list[Step] = []
+
+    def make(self, units: OnUnits | None = None) -> Steps:
+        """Make all operations, those on ``units`` too; returns itself."""
+        self.units = units
         self.functions = {
-            x.name: _compiled((t, *x.arguments), x.expression.subs(dict(rows.constants)), known)
+            x.name: _compiled((t, *x.arguments), x.expression.subs(dict(self.rows.constants)), self.given)
             for x in self.table.scalars
         }
         make: dict[str, Callable[[Node, Node], Step]] = {
@@ -158,19 +167,14 @@ class Steps:
             "units": self._on_units,
             "sum": self._sum,
         }
-        self.steps = [make[kind](one, other) for kind, one, other in plan.order]
+        self.steps += [make[kind](one, other) for kind, one, other in self.plan.order]
+        return self
 
     def step(self, at: int) -> None:
         """All quantities at position ``at``, from those before."""
         self.at = at
         for one in self.steps:
             one(at)
-
-    def _blocks(self, at: int, triangular: bool) -> Iterator[tuple[int, int]]:
-        """Positions in blocks; responses are zero before the first position of a block."""
-        if triangular and self.times and at >= LONG:
-            return pairwise((0, at // 4, at // 2, 3 * at // 4, at))
-        return iter(((0, at),))
 
     def equal(self, a: Node, b: Node) -> Array:
         """``C_ab(t, t)`` at the last position."""
@@ -201,11 +205,13 @@ class Steps:
         groups: dict[tuple[str, Node, int], list[Key]] = {}
         for key in sorted(readers, key=lambda x: str((readers[x], x))):
             width = self.m[key[2]] if key[0] == "R" else self.n[key[2]]
-            groups.setdefault((key[0], key[1], width), []).append(key)
+            kind = key[0] if size > self.long else ""  # of few times both kinds are one product
+            groups.setdefault((kind, key[1], width), []).append(key)
         for (_, field, width), keys in groups.items():
             stack = np.zeros((len(keys), size * self.n[field], size * width))
             for place, key in enumerate(keys):
-                self.arrays[key], self.place[key] = stack[place], (stack, place)
+                self.arrays[key], self.place[key] = stack[place], (len(self.stacks), place)
+            self.stacks.append(stack)
         for kind, i, j in readers:
             held = rows.responses if kind == "R" else rows.correlations
             held[i, j] = a = self.arrays[kind, i, j]
@@ -272,35 +278,35 @@ class Steps:
         n, p = (prod(self.rows.shape(x)) for x in (kernel.rows, kernel.cols))
         ones = self.unit if n == p == 1 else np.ones((n, self.size * p))
         first, *more = [(x.number, x.rows) for x in parts if x.past] or [(0.0, None)]
-        at_once = [(x.number, x.rows, x.direct) for x in parts if x.present]
+        fixed = sum(
+            (x.number * x.direct for x in parts if x.present and x.direct is not None), np.zeros((n, p))
+        )
+        at_once = [(x.number, x.rows) for x in parts if x.present and x.rows is not None]
 
-        def part(number: float, rows: Array | None, at: int, low: int, high: int) -> Array:
-            a = ones[:, low:high] if rows is None else rows[at * n : (at + 1) * n, low:high]
-            return a if number == 1.0 else number * a
-
-        def before(at: int, low: int, high: int) -> Array:
-            value = part(*first, at, low, high)
+        def before(at: int, high: int) -> Array:
+            low, (number, rows) = at * n, first
+            value = ones[:, :high] if rows is None else rows[low : low + n, :high]
+            if number != 1.0:
+                value = number * value
             for number, rows in more:
-                value = value + part(number, rows, at, low, high)
+                value = value + number * (ones[:, :high] if rows is None else rows[low : low + n, :high])
             return value
 
         def present(at: int) -> Array:
-            value = np.zeros((n, p))
-            for number, rows, direct in at_once:
-                if rows is not None:
-                    value += part(number, rows, at, at * p, (at + 1) * p)
-                if direct is not None:
-                    value += number * direct
+            value = fixed
+            for number, rows in at_once:
+                value = value + number * rows[at * n : (at + 1) * n, at * p : (at + 1) * p]
             return value
 
         def step(at: int) -> None:
-            if reach == "start":
-                here[key] = before(at, 0, p) if at else present(0)
-                return
-            if reach != "now":
-                left[key] = before(at, 0, at * p)
-            if reach != "past":
+            if reach == "past":
+                left[key] = before(at, at * p)
+            elif reach == "start":
+                here[key] = before(at, p) if at else present(0)
+            else:
                 here[key] = present(at)
+                if reach == "through":
+                    left[key] = before(at, at * p)
 
         return step
 
@@ -317,49 +323,52 @@ class Steps:
             return on_units
         key: Left = ("K", i, n)
         fill, left, p = self._row(key, c.kernel, c.kernel.reach), self.left, self.n[c.field]
-        blocks = self._blocks
+        long = self.long
         images = self.images[key] = {}
         products: list[tuple[Array, Array, int, bool]] = []
         for stack, keys in self._neighbours([x for x in self._rights(i, n) if x in self.arrays]):
             image = np.zeros((len(keys), self.n[i], stack.shape[2]))
-            products.append((stack, image, stack.shape[2] // self.size, keys[0][0] == "R"))
+            triangular = all(kind == "R" for kind, _, _ in keys)
+            products.append((stack, image, stack.shape[2] // self.size, triangular))
             images |= dict(zip(keys, image, strict=True))
+
+        here, present = self.here, c.kernel.reach != "past"
 
         def step(at: int) -> None:
             fill(at)
+            if present and not np.count_nonzero(here[key]):
+                del here[key]  # as most responses at equal times
             if products:
                 K = left[key]
                 for array, image, m, triangular in products:
-                    for low, high in blocks(at, triangular):
-                        np.matmul(
-                            K[:, low * p :],
-                            array[:, low * p : at * p, low * m : high * m],
-                            out=image[:, :, low * m : high * m],
-                        )
+                    if not triangular or at < long:
+                        np.matmul(K, array[:, : at * p, : at * m], out=image[:, :, : at * m])
+                        continue
+                    for low, high in _blocks(at):
+                        block = array[:, low * p : at * p, low * m : high * m]
+                        np.matmul(K[:, low * p :], block, out=image[:, :, low * m : high * m])
 
         return step
 
     def _neighbours(self, keys: list[Key]) -> Iterator[tuple[Array, list[Key]]]:
         """Arrays that stand next to each other in a stack, together; those held the other way round alone."""
+        alone = (len(self.stacks), 0)
         run: list[Key] = []
-        for x in sorted(keys, key=lambda x: (x[0], self.arrays[x].shape, self.place.get(x, (x, 0))[1])):
-            if run and not self._follows(run[-1], x):
-                yield self._run(run), run
+        for x in sorted(keys, key=lambda x: self.place.get(x, alone)):
+            if x not in self.place:
+                yield self.arrays[x][None], [x]
+                continue
+            stack, place = self.place[x]
+            if run and (stack, place - 1) != self.place[run[-1]]:
+                yield self._together(run), run
                 run = []
             run.append(x)
         if run:
-            yield self._run(run), run
+            yield self._together(run), run
 
-    def _follows(self, x: Key, y: Key) -> bool:
-        if x not in self.place or y not in self.place:
-            return False
-        return self.place[x][0] is self.place[y][0] and self.place[x][1] + 1 == self.place[y][1]
-
-    def _run(self, keys: list[Key]) -> Array:
-        if keys[0] not in self.place:
-            return self.arrays[keys[0]][None]
+    def _together(self, keys: list[Key]) -> Array:
         stack, first = self.place[keys[0]]
-        return stack[first : first + len(keys)]
+        return self.stacks[stack][first : first + len(keys)]
 
     def _covariance(self, own: Node, k: Node, reach: Reach) -> Step | None:
         """The row of a covariance, filled in by the first operation that reads it."""
@@ -410,34 +419,37 @@ class Steps:
         target, left, here = self.arrays["R", i, k], self.left, self.here
         n, m = self.n[i], self.m[k]
         terms, first = self._couplings(i, "R", k)
+        at_once, times = any(x.reach != "past" for x in terms), _times(n, terms)
 
         def step(at: int) -> None:
             end = at * m
-            row = target[at * n : (at + 1) * n]
-            past, present = row[:, :end], row[:, end : end + m]
+            past = target[at * n : (at + 1) * n, :end]
             past[...] = 0.0 if first is None else first[:, :end]
-            present[...] = 0.0
+            if at_once:
+                row = target[at * n : (at + 1) * n]
+                row[:, end : end + m] = 0.0
             for key, array, image, gain, reach, p in terms:
                 if image is not None:
                     past += image[:, :end]
                 if gain and reach in ("past", "through"):
                     past += left[key] if gain == 1.0 else gain * left[key]
-                if reach == "past":
+                if reach == "past" or (c := here.get(key)) is None:
                     continue
-                c, low = here[key], 0 if reach == "start" else at
+                low = 0 if reach == "start" else at
                 if gain:
                     row[:, low * m : (low + 1) * m] += gain * c
                 if array is not None:
-                    row[:, : (low + 1) * m] += c @ array[low * p : (low + 1) * p, : (low + 1) * m]
+                    row[:, : (low + 1) * m] += times(c, array[low * p : (low + 1) * p, : (low + 1) * m])
 
         return step
 
     def _past(self, i: Node, j: Node) -> Step:
         """``C_ij(t, s)`` for s < t."""
         target, left, here = self.arrays["C", i, j], self.left, self.here
-        n, m, blocks = self.n[i], self.n[j], self._blocks
+        n, m, long = self.n[i], self.n[j], self.long
         terms, first = self._couplings(i, "C", j)
         terms = [x for x in terms if x.image is not None or x.reach != "past"]
+        times = _times(n, terms)
         sources = list(self._sources(i, j, now=False))
         for x in sources:
             if x.response is not None:
@@ -450,18 +462,19 @@ class Steps:
             for key, array, image, _, reach, p in terms:
                 if image is not None:
                     row += image[:, :end]
-                if reach != "past" and array is not None:
+                if reach != "past" and array is not None and (c := here.get(key)) is not None:
                     low = 0 if reach == "start" else at
-                    row += here[key] @ array[low * p : (low + 1) * p, :end]
+                    row += times(c, array[low * p : (low + 1) * p, :end])
             for key, covariance, _, _, gain, response, direct, q in sources:
                 if covariance is not None:
                     covariance(at)
                 u = left[key] if gain == 1.0 else gain * left[key]
-                if response is not None:
-                    for low, high in blocks(at, True):
-                        row[:, low * m :] += (
-                            u[:, low * q : high * q] @ response[low * m : end, low * q : high * q].T
-                        )
+                if response is not None and at < long:
+                    row += u @ response[:end, : at * q].T
+                elif response is not None:
+                    for low, high in _blocks(at):
+                        block = response[low * m : end, low * q : high * q]
+                        row[:, low * m :] += u[:, low * q : high * q] @ block.T
                 if direct:
                     row += u if direct == 1.0 else direct * u
             if i == j:
@@ -482,16 +495,44 @@ class Steps:
         sources = list(self._sources(i, j, now=True))
         pair = self.arrays.get(("C", i, j))
 
+        def single(at: int) -> None:
+            total = 0.0
+            for key, array, equal, reach, _ in terms:
+                if reach in ("past", "through") and array is not None:
+                    total += float(left[key][0].dot(array[at, :at]))
+                if equal is not None and (c := here.get(key)) is not None:
+                    start = array if reach == "start" and at else None
+                    total += c.item() * (equal(at) if start is None else start[at : at + 1, :1]).item()
+            for key, past, present, local, gain, response, direct, _ in sources:
+                if past is not None:
+                    past(at)
+                if present is not None:
+                    present(at)
+                u = here[key].item()
+                answer = direct * u
+                if response is not None:
+                    answer += u * response.item(at, at)
+                    if not local:
+                        answer += float(left[key][0].dot(response[at, :at]))
+                total += gain * answer
+            if pair is None:
+                now[i, j] = np.full((1, 1), total)
+            else:
+                pair[at, at] = total
+
+        if {n, m, *(x[4] for x in terms), *(x.size for x in sources)} == {1}:
+            return single
+
         def step(at: int) -> None:
             value = np.zeros((n, m))
             for key, array, equal, reach, p in terms:
                 if reach in ("past", "through") and array is not None:
                     value += left[key].dot(array[at * m : (at + 1) * m, : at * p].T)
-                if equal is not None:
+                if equal is not None and (c := here.get(key)) is not None:
                     if reach == "start" and at and array is not None:
-                        value += here[key].dot(array[at * m : (at + 1) * m, :p].T)
+                        value += c.dot(array[at * m : (at + 1) * m, :p].T)
                     else:
-                        value += here[key].dot(equal(at))
+                        value += c.dot(equal(at))
             for key, past, present, local, gain, response, direct, q in sources:
                 if past is not None:
                     past(at)
@@ -575,6 +616,11 @@ class Steps:
         return step
 
 
+def _times(rows: int, terms: list[_Term]) -> Callable[[Array, Array], Array]:
+    """The product of matrices, which is one by a number where all are single."""
+    return np.multiply if {rows, *(x.size for x in terms)} == {1} else np.matmul
+
+
 def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Callable[[Array], Array]:
     """:func:`~numerics.tensors.arranged`, which does nothing to what is arranged already."""
     return (lambda a: a) if labels == indices else lambda a: arranged(a, labels, indices)
@@ -611,170 +657,3 @@ def _compiled(
     """An expression as a function of its arguments; ``known`` are functions that it contains, by name."""
     function: Callable[..., Any] = lambdify(arguments, expression, [dict(known), "numpy"])
     return function
-
-
-class Units:
-    """The fields of ``plan`` on units, up to the step that has been marched.
-
-    ``kernels`` are the rows of this step by field and number of the coupling.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        rows: Rows,
-        kernels: Mapping[tuple[Node, int], Array],
-        steps: int,
-        spectrum: Spectrum,
-    ) -> None:
-        self.plan, self.rows, self.kernels = plan, rows, kernels
-        self.spectrum, self.n = spectrum, len(spectrum.counts)
-        self.fields: list[FieldRow] = [r for r in plan.table.fields if r.unit]
-        self.at = {r.field: k for k, r in enumerate(self.fields)}
-        self.constant = {r.field: self.value(r.constant) for r in self.fields}
-        self.gain = {(r.field, u): self.value(g) for r in self.fields for u, g in r.drives}
-        self.factor = {(r.field, k): self.value(c.unit) for r, k, c in self.couplings()}
-        self.sources = [u for u in plan.table.source_indices if any(plan.feels(i, u) for i in self.at)]
-        self.long = {c.field for _, _, c in self.couplings() if c.kernel.reach in ("past", "through")}
-        self.long |= {plan.table.tensors[q].second for q in plan.sums if self.correlates(q)}
-        self.b = {i: np.zeros((self.length(i, steps), self.n)) for i in self.at}
-        self.a = {
-            (i, u): np.zeros((self.length(i, steps), steps, self.n))
-            for i in self.at
-            for u in self.sources
-            if plan.feels(i, u)
-        }
-        tensors = {q: plan.table.tensors[q] for q in plan.sums}
-        self.weights = {
-            n: self.value(q.factor * q.unit) * spectrum.counts
-            for n, q in tensors.items()
-            if q.unit is not None
-        }
-        self.C = {u: np.zeros((steps, steps)) for u in self.sources}
-        self.covariance = {
-            u: rows.compile(kernel, "now" if kernel.local else "through")
-            for u in self.sources
-            if (kernel := plan.table.covariances.get((u, u))) is not None
-        }
-        self.known = dict.fromkeys(self.sources, 0)
-        for q in plan.sums:
-            for pair in plan.source_pairs(plan.table.tensors[q]):
-                if pair[0] != pair[1]:
-                    raise ValueError(f"sources {pair} on units correlate, which the march does not serve")
-
-    def couplings(self) -> Iterator[tuple[FieldRow, int, Coupling]]:
-        """All couplings between fields on units."""
-        for r in self.fields:
-            for k, c in enumerate(r.couplings):
-                yield r, k, c
-
-    def correlates(self, tensor: Node) -> bool:
-        """Is the sum over units one of a correlation?"""
-        return self.plan.table.tensors[tensor].kind == "correlation"
-
-    def length(self, i: Node, steps: int) -> int:
-        """Times that are kept of a field: all, or only the start and the present."""
-        return steps if i in self.long else min(2, steps)
-
-    def place(self, i: Node, step: int) -> int:
-        """Where a field's values at ``step`` are kept."""
-        return step if i in self.long else min(step, 1)
-
-    def value(self, e: Expr) -> Array:
-        """A function of attributes at all units."""
-        e = e.subs(dict(self.rows.constants))
-        atoms = sorted(e.atoms(AppliedUndef), key=str)
-        left = e.xreplace(dict.fromkeys(atoms, S.One)).free_symbols
-        if left:
-            raise ValueError(f"{e} needs a number for {sorted(map(str, left))}")
-        found = lambdify(atoms, e, "numpy")(*[self.spectrum.attributes[str(x.func)] for x in atoms])
-        return np.broadcast_to(np.asarray(found, dtype=float), (self.n,))
-
-    # -- a step ----------------------------------------------------------------------------------------
-
-    def step(self, step: int) -> None:
-        """All fields at one time: what comes from the past, and then a small system at each unit."""
-        left = self.present(step)
-        fixed = np.stack([self.constant[i] + self.past(step, i, None)[0] for i in self.at])
-        for i, x in zip(self.at, _solved(left, fixed[:, None]), strict=True):
-            self.b[i][self.place(i, step)] = x[0]
-        for u in self.sources:
-            answers = np.zeros((len(self.at), step + 1, self.n))
-            for i, k in self.at.items():
-                if (i, u) in self.a:
-                    answers[k] = self.past(step, i, u)
-                if (i, u) in self.gain:
-                    answers[k, step] += self.gain[i, u]
-            for i, x in zip(self.at, _solved(left, answers), strict=True):
-                if (i, u) in self.a:
-                    self.a[i, u][self.place(i, step), : step + 1] = x
-
-    def past(self, step: int, i: Node, u: Node | None) -> Array:
-        """What earlier times contribute to the answer of ``i`` to ``u`` (None: to its part without sources),
-        ``(times, n)``.
-        """
-        total = np.zeros((1 if u is None else step + 1, self.n))
-        for k, c in enumerate(self.plan.rows_of[i].couplings):
-            if u is not None and (c.field, u) not in self.a:
-                continue
-            earlier = self.b[c.field] if u is None else self.a[c.field, u]
-            K = self.kernels[i, k][0]
-            if c.kernel.reach in ("past", "through") and step > 0:
-                if u is None:
-                    total[0] += self.factor[i, k] * (K[:step] @ earlier[:step])
-                else:
-                    flat = earlier.reshape(len(earlier), -1)[:step, : step * self.n]
-                    total[:step] += self.factor[i, k] * (K[:step] @ flat).reshape(step, self.n)
-            elif c.kernel.reach == "start" and step > 0:
-                if u is None:
-                    total[0] += self.factor[i, k] * K[0] * earlier[0]
-                else:
-                    total[0] += self.factor[i, k] * K[0] * earlier[0, 0]
-        return total
-
-    def present(self, step: int) -> Array:
-        """``1 - M``, M the couplings at equal time between the fields, ``(fields, fields, n)``."""
-        left = np.repeat(np.eye(len(self.at))[:, :, None], self.n, axis=2)
-        for r, k, c in self.couplings():
-            if c.kernel.reach != "past" and (c.kernel.reach != "start" or step == 0):
-                left[self.at[r.field], self.at[c.field]] -= (
-                    self.factor[r.field, k] * self.kernels[r.field, k][0, -1]
-                )
-        return left
-
-    # -- sums over units -------------------------------------------------------------------------------
-
-    def total(self, step: int, tensor: Node) -> Array:
-        """A tensor that sums over units, at ``t = step`` and s = 0..step."""
-        q = self.plan.table.tensors[tensor]
-        weight = self.weights[tensor]
-        i, j, at, end = q.first, q.second, self.place(q.first, step), step + 1
-        if q.kind == "response":
-            row: Array = self.a[i, j][at, :end] @ weight if (i, j) in self.a else np.zeros(end)
-            return row
-        total: Array = self.b[j][:end] @ (weight * self.b[i][at])
-        for u, _ in self.plan.source_pairs(q):
-            last = step + self.plan.at_once(i, u)
-            if last == 0:
-                continue
-            local = self.covariances(u, last)
-            own = self.a[i, u][at, :last] * weight
-            C = self.C[u][:last, :last]
-            seen = np.diagonal(C)[:, None] * own if local else C @ own
-            total += self.a[j, u].reshape(len(self.a[j, u]), -1)[:end, : last * self.n] @ seen.ravel()
-        return total
-
-    def covariances(self, u: Node, last: int) -> bool:
-        """Fill in the covariance of a source before the time ``last``; is it there at equal time only?"""
-        local = self.plan.table.covariances[u, u].local
-        for k in range(self.known[u], last):
-            row = self.covariance[u](k)[0]
-            self.C[u][k, k + 1 - len(row) : k + 1] = self.C[u][k + 1 - len(row) : k + 1, k] = row
-        self.known[u] = max(self.known[u], last - 1)  # the last row may be that of a step under way
-        return local
-
-
-def _solved(left: Array, right: Array) -> Array:
-    """The solution of ``left @ x = right`` at each unit; ``right`` is (fields, times, n)."""
-    x = np.linalg.solve(np.moveaxis(left, -1, 0), np.moveaxis(right, -1, 0))
-    return np.ascontiguousarray(np.moveaxis(x, 0, -1))
