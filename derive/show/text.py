@@ -177,11 +177,11 @@ def wrap(text: str, columns: int, indent: int) -> str:
     lines: list[str] = []
     head, still_open, inside = "", "", False
     while True:
-        room = columns - len(head)
-        end = _term_ends(text, still_open) if still_open or inside else None
-        if end is not None and width(text[:end]) <= room:
+        room, near = columns - len(head), text[: 4 * columns]  # a line, whatever marks there are over letters
+        end = _term_ends(near, still_open) if still_open or inside else None
+        if end is not None and width(near[:end]) <= room:
             found: tuple[int, str, bool] | None = end, "", False
-        elif width(text) <= room:
+        elif width(near) <= room:
             break
         else:
             found = _break(text, room, still_open, 0 if lines else indent)
