@@ -20,21 +20,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, permutations
 
-from sympy import Add, Eq, Expr, Function, Integral, Mul, Poly, Rational, S, Sum, Symbol
+from sympy import Add, Eq, Expr, Function, Integral, Mul, Rational, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
+from sympy.polys.rings import PolyElement
 
-from derive.calculus.recurrences import factored
+from derive.calculus.recurrences import factored, prime_factors
 from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import OUTPUT, ErrorLaw
 from derive.expansion.expansion import Block, printed
-from derive.expansion.words import LinearSeries, Memory, letters, terms, transposed
+from derive.expansion.words import TANGENT, LinearSeries, Memory, Word, flipped, letters, spelled, terms
 from derive.linear.operators import J
 from derive.show import PaperLatex, PaperText, latex, notation, text
 from derive.show.latex import beside
-
-TANGENT = "K"
 
 
 @dataclass(frozen=True)
@@ -93,15 +92,15 @@ def groups(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr
     """The entry as terms with different coefficients or kernels."""
     if name == TANGENT:
         found = _Entries(expansion, mu, alpha, now, past)
-        for c, g, h in expansion.tangent[n]:
+        for c, g, h in expansion.triples(n):
             found.add_product(c, g, h)
     elif name == OUTPUT:
         found = _Entries(expansion, mu, None, now, now)
-        found.add(expansion.output[n])
+        found.add(expansion.expr(OUTPUT, n))
     else:
         row, col = sides(expansion, name)
         found = _Entries(expansion, mu if row else None, alpha if col else None, now, past)
-        found.add(expansion.words[name][n])
+        found.add(expansion.expr(name, n))
     return found.groups()
 
 
@@ -422,9 +421,9 @@ class _Writer:
 
     def __init__(self, series: LinearSeries, script: Script) -> None:
         self.x, self.script = series, script
-        self.symmetric = {v.rhs for v in series.closure.base if v.rhs != 0}
+        self.symmetric = frozenset(v.rhs for v in series.closure.base if v.rhs != 0)
         self.theory = series.closure.theory
-        self.known = [*series.words, *(["K"] if any(series.tangent) else [])]
+        self.known = [x for x in series.sums if x != OUTPUT and (x != TANGENT or any(series.sums[x]))]
         self.orders = range(min(series.order, INTEGRALS) + 1)
         names = {"K_x": "K^x"}
         for n in range(series.order + 1):
@@ -451,13 +450,10 @@ class _Writer:
 
     def series(self) -> Block:
         """The operators as words."""
-        for name, values in self.x.words.items():
-            parts = [(n, self.script.sum_of_words(e, self.symmetric)) for n, e in enumerate(values) if e != 0]
-            yield self.script.operator(name), self.in_orders(parts)
-        tangent = [(n, p) for n, p in enumerate(self.x.tangent) if p]
-        if tangent:
-            shown = [(n, self.script.products(p, self.symmetric)) for n, p in tangent]
-            yield self.script.operator("K"), self.in_orders(shown)
+        for name in self.known:
+            write = self.script.products if name == TANGENT else self.script.sum_of_words
+            found = [(n, write(e, self.symmetric)) for n, e in enumerate(self.x.sums[name]) if e]
+            yield self.script.operator(name), self.in_orders(found)
 
     def kernels(self) -> Block:
         """What C and D remember."""
@@ -468,8 +464,7 @@ class _Writer:
     def letters(self) -> Block:
         """The entries of the shortest letters."""
         for name in ("C", "D"):
-            found = self.x.words.get(name, [])
-            small = [x for x in found[0].atoms(Memory)] if found and found[0] != 0 else []
+            small = self.x.expr(name, 0).atoms(Memory) if name in self.x.sums else []
             for x in small:
                 if x.order == 0 and len(letters(x.body)) == 1:
                     row, col = (mu, None) if name == "C" else (None, alpha)
@@ -554,7 +549,7 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Script:
     """Signs of one output format."""
 
@@ -574,36 +569,56 @@ class Script:
     brackets: tuple[str, str]
     times: str
     gap: str
+    tight: str
     summation: Callable[[str], str]
     weight: Callable[[str], str]
 
     # -- coefficients ----------------------------------------------------------------------------------
 
-    def coefficient(self, c: Expr) -> str:
+    def coefficient(self, c: Expr | PolyElement) -> str:
         """A positive coefficient in front of a word: nothing for 1, sums in parentheses."""
-        number, rest = factored(c).as_coeff_Mul()
+        return self.signed(c)[1]
+
+    @lru_cache(maxsize=100_000)  # noqa: B019 - there are two scripts
+    def signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
+        """Whether a coefficient is negative, and what it is in front of a word."""
+        number, found = prime_factors(c)
         assert isinstance(number, Rational)
-        bases = [x.as_base_exp() for x in Mul.make_args(rest) if x != 1]
-        bases.sort(key=lambda x: _simplicity(x[0]))
-        shown = [self.factor(b, int(k)) for b, k in bases]
+        shown = [self.factor(p, k) for p, k in sorted(found, key=lambda x: _simplicity(x[0]))]
         if abs(number.p) != 1 or not shown:
             shown.insert(0, str(abs(number.p)))
         body = beside(shown)
         if number.q != 1:
-            return self.fraction(body, number.q)
-        return "" if body == "1" else body
+            return number.is_negative, self.fraction(body, number.q)
+        return number.is_negative, "" if body == "1" else body
 
-    def factor(self, base: Expr, k: int) -> str:
-        """A power; a sum in parentheses."""
-        shown = f"({self.plain(base)})" if isinstance(base, Add) else self.plain(base)
+    def factor(self, p: PolyElement, k: int) -> str:
+        """A power; a sum in parentheses, what is added first."""
+        parts = sorted(p.terms(), key=lambda x: x[1] < 0)
+        signs = ("-" if c < 0 else "+" for _, c in parts)
+        body = "".join(sign + self.monomial(p, m, abs(c)) for sign, (m, c) in zip(signs, parts, strict=True))
+        shown = f"({body[1:]})" if len(parts) > 1 else body[1:]
         return shown if k == 1 else self.power(shown, k)
+
+    @lru_cache(maxsize=100)  # noqa: B019 - there are two scripts
+    def symbol(self, x: Expr) -> str:
+        """A variable of a polynomial."""
+        return self.plain(x)
+
+    def monomial(self, p: PolyElement, powers: tuple[int, ...], c: int) -> str:
+        """A term of a polynomial."""
+        pairs = [(self.symbol(x), m) for x, m in zip(p.ring.symbols, powers, strict=True) if m]
+        shown = [x if m == 1 else self.power(x, m) for x, m in pairs]
+        number = [str(c)] if c != 1 or not shown else []
+        return self.tight.join([*number, *shown])
 
     # -- words -----------------------------------------------------------------------------------------
 
-    def word(self, w: Expr) -> str:
+    def word(self, w: Word) -> str:
         """A word; 1 if empty."""
-        return self.joint.join(self.of_letter(x) for x in letters(w)) or "1"
+        return self.joint.join(map(self.of_letter, w)) or "1"
 
+    @lru_cache(maxsize=1_000_000)  # noqa: B019 - there are two scripts
     def of_letter(self, x: Expr) -> str:
         """A lower-case letter remembers a constant kernel; C[X] remembers the word X."""
         if isinstance(x, Transpose):
@@ -612,51 +627,55 @@ class Script:
             return self.one
         if isinstance(x, Memory):
             if isinstance(x.body, Memory) or len(letters(x.body)) > 1:
-                return self.memory(x.kernel, x.order, self.word(x.body))
+                return self.memory(x.kernel, x.order, self.word(tuple(letters(x.body))))
             return self.letter(x.kernel.lower(), x.order)
         return self.data(str(x))
 
-    def signed_sum(self, parts: Iterable[tuple[Expr, str]]) -> str:
+    def signed_sum(self, parts: Iterable[tuple[Expr | PolyElement, str]]) -> str:
         """``coefficient word + ...``."""
-        out = ""
+        out: list[str] = []
         for c, shown in parts:
-            minus = factored(c).as_coeff_Mul()[0].is_negative
-            out += ("-" if minus else "") if not out else (" - " if minus else " + ")
-            out += self.gap.join(filter(None, (self.coefficient(c), shown))) or "1"
-        return out or "0"
+            minus, number = self.signed(c)
+            out.append(("-" if minus else "") if not out else (" - " if minus else " + "))
+            out.append(self.gap.join(filter(None, (number, shown))) or "1")
+        return "".join(out) or "0"
 
     def bracket(self, body: str) -> str:
         """In square brackets."""
         return f"{self.brackets[0]}{body}{self.brackets[1]}"
 
-    def words(self, ws: list[Expr], symmetric: set[Expr]) -> list[str]:
+    def words(self, ws: Iterable[Word], symmetric: frozenset[Expr]) -> list[str]:
         """Words with coefficient 1: a word and its transpose as one, memories of several words as one."""
-        left, shown = list(ws), []
-        while left:
-            w = left.pop(0)
-            x = letters(w)[0] if len(letters(w)) == 1 else None
-            if isinstance(x, Memory) and len(letters(x.body)) > 1:
-                others = (y for y in left if isinstance(y, Memory) and len(letters(y.body)) > 1)
-                alike = [y for y in others if y.args[:2] == x.args[:2]]
-                left = [y for y in left if y not in alike]
-                bodies = " + ".join(self.words([x.body, *(y.args[2] for y in alike)], symmetric))
-                shown.append(self.memory(x.kernel, x.order, bodies))
+        left, shown = dict.fromkeys(ws), []
+        alike: dict[tuple[str, int], list[Word]] = {}
+        for w in left:
+            if len(w) == 1 and isinstance(w[0], Memory) and len(letters(w[0].body)) > 1:
+                alike.setdefault((w[0].kernel, w[0].order), []).append(w)
+        done: set[Word] = set()
+        for w in left:
+            if w in done:
                 continue
-            other = transposed(w, symmetric)
+            if len(w) == 1 and isinstance(w[0], Memory) and len(letters(w[0].body)) > 1:
+                same = alike[w[0].kernel, w[0].order]
+                done.update(same)
+                bodies = self.words((tuple(letters(x.body)) for (x,) in same), symmetric)
+                shown.append(self.memory(w[0].kernel, w[0].order, " + ".join(bodies)))
+                continue
+            other = flipped(w, symmetric)
             if other != w and other in left:
-                left.remove(other)
-                w = min(w, other, key=lambda x: sum(isinstance(y, Transpose) for y in letters(x)))
+                done.add(other)
+                w = min(w, other, key=lambda x: sum(isinstance(y, Transpose) for y in x))
                 shown.append(self.symmetrized(self.word(w)))
             else:
                 shown.append(self.word(w))
         return shown
 
-    def sum_of_words(self, e: Expr, symmetric: set[Expr]) -> str:
+    def sum_of_words(self, found: Mapping[Word, PolyElement], symmetric: frozenset[Expr]) -> str:
         """A sum of words, those with the same coefficient together."""
-        together: dict[Expr, list[Expr]] = {}
-        for c, w in terms(e):
-            together.setdefault(c.expand(), []).append(w)
-        shown = []
+        together: dict[PolyElement, list[Word]] = {}
+        for w in sorted(found, key=lambda w: (len(w), tuple(map(spelled, w)))):
+            together.setdefault(found[w], []).append(w)
+        shown: list[tuple[PolyElement, str]] = []
         for c, ws in together.items():
             parts = self.words(ws, symmetric)
             if c in (1, -1) or len(parts) == 1:
@@ -665,13 +684,13 @@ class Script:
                 shown.append((c, self.bracket(" + ".join(parts))))
         return self.signed_sum(shown)
 
-    def products(self, found: list[tuple[Expr, Expr, Expr]], symmetric: set[Expr]) -> str:
+    def products(self, found: Mapping[tuple[Word, Word], PolyElement], symmetric: frozenset[Expr]) -> str:
         """Products of two words, entry by entry: those with the same coefficient and a constant together."""
-        together: dict[Expr, dict[tuple[str, Expr], list[Expr]]] = {}
-        for c, a, b in found:
-            side = ("right", b) if not b.has(Memory) else ("left", a)
+        together: dict[PolyElement, dict[tuple[str, Word], list[Word]]] = {}
+        for (a, b), c in found.items():
+            side = ("right", b) if all(map(is_constant, b)) else ("left", a)
             varying = a if side[0] == "right" else b
-            together.setdefault(c.expand(), {}).setdefault(side, []).append(varying)
+            together.setdefault(c, {}).setdefault(side, []).append(varying)
         shown = []
         for c, sides in together.items():
             parts = []
@@ -685,11 +704,12 @@ class Script:
         return self.signed_sum(shown)
 
 
-def _simplicity(base: Expr) -> tuple[bool, int, int, int, str]:
+def _simplicity(p: PolyElement) -> tuple[bool, int, int, int, str]:
     """Simple factors come first."""
-    p = Poly(base, *sorted(base.free_symbols, key=str))
     size = max(abs(int(c)) for c in p.coeffs())
-    return isinstance(base, Add), p.total_degree(), len(p.gens), size, str(base)
+    variables = sum(any(x) for x in zip(*p.monoms(), strict=True))
+    shown = str(p.as_expr()) if len(p) < 5 else str(p)  # SymPy's sums are slow to make
+    return len(p) > 1, max(map(sum, p.monoms())), variables, size, shown
 
 
 def _tight(shown: str) -> str:
@@ -713,6 +733,7 @@ TEXT = Script(
     brackets=("[", "]"),
     times="∘",
     gap=" ",
+    tight="",
     summation=lambda indices: f"Σ_{indices}",
     weight=lambda x: f"({x})" if "/" in x else x,
 )
@@ -738,6 +759,7 @@ LATEX = Script(
     brackets=(r"\left[", r"\right]"),
     times=r"\circ",
     gap=r"\,",
+    tight=" ",
     summation=lambda indices: rf"\sum_{{{indices}}}",
     weight=lambda x: x,
 )

@@ -11,9 +11,10 @@ from sympy import Expr, MatAdd, MatrixSymbol, lambdify
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import L, ell, gamma0, s, t
 from derive.expansion import integrals
+from derive.expansion.errors import OUTPUT
 from derive.expansion.expansion import Expansion
 from derive.expansion.in_time.series import in_time
-from derive.expansion.words import LinearSeries, linear_series
+from derive.expansion.words import TANGENT, LinearSeries, linear_series
 from derive.linear.closure import linear_closure
 from derive.theory import Theory
 
@@ -35,7 +36,7 @@ class LinearExpansion(LinearSeries, Expansion):
     @property
     def names(self) -> tuple[str, ...]:
         """The operators that have a series."""
-        return tuple(self.words)
+        return tuple(x for x in self.sums if x not in (OUTPUT, TANGENT))
 
     def coefficient(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
         """The coefficient of gamma0^n in the operator ``name`` at ``layer``; a sum of words.
@@ -52,9 +53,9 @@ class LinearExpansion(LinearSeries, Expansion):
         L*J*transpose(C0[K_x])*transpose(D0[J]) + L*D0[J]*C0[K_x]*J + D0[J]*K_x*transpose(D0[J])
         """
         self.check_order(n)
-        if name not in self.words:
+        if name not in self.names:
             raise self.unknown(name)
-        value = self.words[name][n]
+        value = self.expr(name, n)
         return value.subs(ell, layer).expand() if layer is not ell else value
 
     def matrix(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
@@ -109,8 +110,7 @@ class LinearExpansion(LinearSeries, Expansion):
 
     def truncate(self, n: int) -> LinearExpansion:
         self.check_order(n)
-        kept = {name: values[: n + 1] for name, values in self.words.items()}
-        return replace(self, order=n, words=kept, output=self.output[: n + 1], tangent=self.tangent[: n + 1])
+        return replace(self, order=n, sums={name: values[: n + 1] for name, values in self.sums.items()})
 
     entry = integrals.entry
     error_equation = integrals.error_equation
@@ -131,5 +131,4 @@ def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
     """
     if order < 0:
         raise ValueError(f"order = {order}: must be 0 or more")
-    found = linear_series(linear_closure(theory), order)
-    return LinearExpansion(**vars(found))
+    return LinearExpansion(**vars(linear_series(linear_closure(theory), order)))

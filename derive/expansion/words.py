@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
+from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
 
 from sympy import Add, Expr, Indexed, Integer, Mul, Pow, S, Symbol, sympify, transpose
@@ -20,10 +21,11 @@ from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement
 
-from derive.calculus.recurrences import Layered
+from derive.calculus.recurrences import Grid, GridTooSmall, Sampled
 from derive.calculus.sums import factors, gathered
 from derive.calculus.symbols import L, ell, gamma0, mu
 from derive.errors import NotApplicable
+from derive.expansion.errors import OUTPUT
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, Kernel, Operator, Refusing, operator
 
@@ -70,6 +72,10 @@ class Memory(Refusing, Expr):  # type: ignore[misc, unused-ignore]
         return rf"\mathcal{{{self.kernel}}}_{{{self.order}}}\!\left[{printer._print(self.body)}\right]"
 
 
+Word = tuple[Expr, ...]
+"""A product of letters, left to right; empty for the identity."""
+
+
 def terms(e: Expr) -> list[tuple[Expr, Expr]]:
     """``e`` as a list of (number, word); the word of a pure number is 1.
 
@@ -88,7 +94,7 @@ def terms(e: Expr) -> list[tuple[Expr, Expr]]:
             continue
         found.setdefault(tuple(word), []).append(Mul(*numbers))
     parts = [(c, w) for w, cs in found.items() if (c := cs[0] if len(cs) == 1 else Add(*cs).expand()) != 0]
-    parts.sort(key=lambda x: (len(x[1]), tuple(map(_name, x[1]))))
+    parts.sort(key=lambda x: (len(x[1]), tuple(map(spelled, x[1]))))
     return [(c, Mul(*w)) for c, w in parts]
 
 
@@ -97,8 +103,13 @@ def _is_letter(x: Expr) -> bool:
     return isinstance(base, Memory | Transpose) or base.is_Symbol or isinstance(base, Indexed)
 
 
-@lru_cache(maxsize=100_000)
-def _name(x: Expr) -> str:
+@lru_cache(maxsize=1_000_000)
+def spelled(x: Expr) -> str:
+    """A letter as ``str`` writes it."""
+    if isinstance(x, Transpose):
+        return f"transpose({spelled(x.args[0])})"
+    if isinstance(x, Memory):
+        return f"{x.kernel}{x.order}[{'*'.join(map(spelled, letters(x.body)))}]"
     return str(x)
 
 
@@ -107,14 +118,20 @@ def letters(word: Expr) -> list[Expr]:
     return [x for x in factors(word) if x != 1]
 
 
-def transposed(e: Expr, symmetric: set[Expr]) -> Expr:
+def transposed(e: Expr, symmetric: Iterable[Expr]) -> Expr:
     """The transpose of a sum of words, letter by letter."""
-    flipped = ((c, [transposed_letter(x, symmetric) for x in reversed(letters(w))]) for c, w in terms(e))
-    return sympify(Add(*[c * Mul(*w) for c, w in flipped]))
+    found = ((c, flipped(tuple(letters(w)), frozenset(symmetric))) for c, w in terms(e))
+    return sympify(Add(*[c * Mul(*w) for c, w in found]))
 
 
-def transposed_letter(x: Expr, symmetric: set[Expr]) -> Expr:
-    """The transpose of one letter; ``symmetric`` ones, and J, are their own."""
+def flipped(word: Word, symmetric: frozenset[Expr]) -> Word:
+    """The transpose of a word; ``symmetric`` letters, and J, are their own."""
+    return tuple(flipped_letter(x, symmetric) for x in reversed(word))
+
+
+@lru_cache(maxsize=1_000_000)
+def flipped_letter(x: Expr, symmetric: frozenset[Expr]) -> Expr:
+    """The transpose of one letter."""
     if isinstance(x, Transpose):
         return x.args[0]
     return x if x in symmetric or x == J else transpose(x)
@@ -341,60 +358,152 @@ class Recursion(Generic[Value]):
 
 # -- words ---------------------------------------------------------------------------------------------------
 
-Word = tuple[Expr, ...]
-"""A product of letters, left to right; empty for the identity."""
-Words = dict[Any, PolyElement]
+Words = dict[Any, Sampled]
 """Words (in a tangent kernel: pairs of words) with coefficients, polynomials in ell and L, none zero."""
+TANGENT = "K"
 
 
 @dataclass(frozen=True)
 class LinearSeries:
-    """Operators, output and tangent kernel of a linear theory in words; see :class:`.LinearExpansion`."""
+    """Operators, output and tangent kernel of a linear theory in words; see :class:`.LinearExpansion`.
+
+    ``sums[X][n]`` are the words of X with their coefficients, elements of a polynomial ring; ``sums["f"]``
+    are those of the output and ``sums["K"]`` pairs of words of the tangent kernel.
+    """
 
     closure: LinearClosure
     order: int
-    words: dict[str, list[Expr]]
-    output: list[Expr]
-    tangent: list[list[tuple[Expr, Expr, Expr]]]
+    sums: dict[str, tuple[dict[Any, PolyElement], ...]]
+
+    def expr(self, name: str, n: int) -> Expr:
+        """Order n of an operator, or of the output, as a SymPy expression."""
+        return _exprs(self.sums[name][n])
+
+    @cached_property
+    def words(self) -> dict[str, list[Expr]]:
+        """All operators as SymPy expressions."""
+        names = [x for x in self.sums if x not in (OUTPUT, TANGENT)]
+        return {x: [self.expr(x, n) for n in range(self.order + 1)] for x in names}
+
+    @cached_property
+    def output(self) -> list[Expr]:
+        """The output as SymPy expressions."""
+        return [self.expr(OUTPUT, n) for n in range(self.order + 1)]
+
+    @cached_property
+    def tangent(self) -> list[list[tuple[Expr, Expr, Expr]]]:
+        """The tangent kernel, at each order, as triples (coefficient, word of G, word of H)."""
+        return [self.triples(n) for n in range(self.order + 1)]
+
+    def triples(self, n: int) -> list[tuple[Expr, Expr, Expr]]:
+        """Order n of the tangent kernel."""
+        found = self.sums[TANGENT][n]
+        shown = {c: c.as_expr() for c in found.values()}
+        return [(shown[c], Mul(*a), Mul(*b)) for (a, b), c in found.items()]
+
+
+def _exprs(found: dict[Word, PolyElement]) -> Expr:
+    shown = {c: c.as_expr() for c in found.values()}
+    return sympify(Add(*[shown[c] * Mul(*w) for w, c in found.items()]))
 
 
 def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
     """Solve the closure's recursion in the layer up to ``order``.
 
-    Raises :class:`NotApplicable` when the closure is no first-order recursion in the layer.
+    The error is one letter in the recursion; its own series is put into the words found.  Raises
+    :class:`NotApplicable` when the closure is no first-order recursion in the layer.
     """
-    found = AnyDepth(closure)
-    algebra, expr = found.algebra, found.algebra.numbers.expr
-    outputs: list[Words] = []
-    for n in range(order + 1):
-        outputs.append(found.output(n) or {})
-        if n > 0 and all(has_error(w, n) for w in outputs[n]):
-            # the error at this order obeys a homogeneous Volterra equation, so there is none
-            outputs[n] = {}
-            algebra.idle.add(n)
-            found.forget(n)
-    orders, names = range(order + 1), (*found.laws, *found.kernels)
-    tangents = [found.tangent(n) or {} for n in orders]
+    degree = 3 * order // 2 + 2
+    while True:
+        try:
+            found = AnyDepth(closure, degree)
+            names, orders = (*found.laws, *found.kernels), range(order + 1)
+            sums = {x: [found.at(x, ell, n) or {} for n in orders] for x in names}
+            sums |= {OUTPUT: [found.output(n) or {} for n in orders]}
+            sums |= {TANGENT: [found.tangent(n) or {} for n in orders]}
+            break
+        except GridTooSmall:
+            degree *= 2
+    errors = Errors.of(sums[OUTPUT])
+    number = found.algebra.numbers.polynomial
     return LinearSeries(
         closure,
         order,
-        {name: [algebra.expr(found.at(name, ell, n)) for n in orders] for name in names},
-        [algebra.expr(x) for x in outputs],
-        [[(expr(c), Mul(*a), Mul(*b)) for (a, b), c in x.items()] for x in tangents],
+        {
+            name: tuple({w: number(c) for w, c in errors.expanded(parts, n)} for n in orders)
+            for name, parts in sums.items()
+        },
     )
 
 
-class _WordAlgebra:
-    """Sums of words.  Errors are letters, but for ``idle`` orders, at which they vanish."""
+class Errors:
+    """The error's series put into words that have the error's coefficient of order 0 in all letters.
 
-    def __init__(self, closure: LinearClosure) -> None:
+    ``orders`` are those at which the error does not vanish.
+
+    >>> from derive.linear.operators import operator
+    >>> c, d = (Memory(x, 0, operator("K_x")) for x in "CD")
+    >>> Errors([0, 2]).word((c, d), 2)
+    [(C0[K_x], D2[K_x]), (C2[K_x], D0[K_x])]
+    """
+
+    def __init__(self, orders: Sequence[int]) -> None:
+        self.orders = orders
+        self.kept: dict[tuple[Expr, int], list[Expr]] = {}
+
+    @classmethod
+    def of(cls, output: Sequence[Words]) -> Errors:
+        """The orders follow from those of the output.
+
+        Where all its words have the error of their own order, that obeys a homogeneous Volterra equation, so
+        there is none.
+        """
+        orders = [0]
+        for n in range(1, len(output)):
+            if any(True for _ in cls(orders).expanded(output, n)):
+                orders.append(n)
+        return cls(orders)
+
+    def expanded(self, parts: Sequence[Words], n: int) -> Iterable[tuple[Any, Sampled]]:
+        """The words of order n from those of all orders."""
+        for m, words in enumerate(parts[: n + 1]):
+            for w, c in words.items():
+                if w and isinstance(w[0], tuple):
+                    splits = ((self.word(w[0], k), self.word(w[1], n - m - k)) for k in range(n - m + 1))
+                    yield from ((x, c) for split in splits for x in product(*split))
+                else:
+                    yield from ((x, c) for x in self.word(w, n - m))
+
+    def word(self, w: Word, n: int) -> list[Word]:
+        """A word with errors whose orders add up to n in its letters."""
+        if n == 0 or not w:
+            return [w] if n == 0 else []
+        return [(x, *v) for k in range(n + 1) for x in self.letter(w[0], k) for v in self.word(w[1:], n - k)]
+
+    def letter(self, x: Expr, n: int) -> list[Expr]:
+        """The same of one letter."""
+        if n == 0:
+            return [x]
+        if (x, n) not in self.kept:
+            found: list[Expr] = []
+            if isinstance(x, Transpose):
+                found = [transpose(y) for y in self.letter(x.args[0], n)]
+            elif isinstance(x, Memory):
+                body, orders = tuple(letters(x.body)), [k for k in self.orders if k <= n]
+                found = [memory(x.kernel, k, w) for k in orders for w in self.word(body, n - k)]
+            self.kept[x, n] = found
+        return self.kept[x, n]
+
+
+class _WordAlgebra:
+    """Sums of words.  The error is not expanded: in all letters it is of order 0."""
+
+    def __init__(self, closure: LinearClosure, degree: int) -> None:
         laws = (*closure.covariances, *closure.responses, *closure.base, *closure.outputs)
         symbols = {x for e in laws for x in e.free_symbols if x.is_commutative is True and x.is_Symbol}
         depth = closure.layers.upper.free_symbols if closure.layers else set()
-        self.numbers = Layered({*symbols, *depth} - {gamma0, ell})
-        self.symmetric = {J, *(e.rhs for e in closure.base if e.rhs != 0)}
-        self.idle: set[int] = set()
-        self.flipped: dict[Expr, Expr] = {}
+        self.numbers = Grid(degree, {*symbols, *depth} - {gamma0, ell})
+        self.symmetric = frozenset({J, *(e.rhs for e in closure.base if e.rhs != 0)})
 
     def identity(self, c: Expr | int) -> Words:
         return {(): self.numbers.of(c)}
@@ -409,9 +518,7 @@ class _WordAlgebra:
         return self.sum([{v + w: c * d for w, d in b.items()} for v, c in a.items()])
 
     def transpose(self, a: Words) -> Words:
-        for x in {x for w in a for x in w} - set(self.flipped):  # SymPy is slow to form a transpose
-            self.flipped[x] = transposed_letter(x, self.symmetric)
-        return {tuple(self.flipped[x] for x in reversed(w)): c for w, c in a.items()}
+        return {flipped(w, self.symmetric): c for w, c in a.items()}
 
     def entrywise(self, a: Words, b: Words) -> Words:
         return {(v, w): c * d for v, c in a.items() for w, d in b.items()}
@@ -423,7 +530,7 @@ class _WordAlgebra:
         return {w: x for w, c in a.items() if (x := self.numbers.summed(c, lower, upper))} or None
 
     def orders(self, n: int) -> Iterable[int]:
-        return set(range(n + 1)) - self.idle
+        return (0,)
 
     def remembered(self, kernel: str, order: int, body: Words) -> Words:
         return {(memory(kernel, order, w),): c for w, c in body.items()}
@@ -431,13 +538,9 @@ class _WordAlgebra:
     def rest(self, a: Words) -> Words | None:
         """Without the operator sought, which must stand alone."""
         own = {w: c for w, c in a.items() if any(isinstance(x, Indexed) for x in w)}
-        if beside := [w for w, c in own.items() if len(w) > 1 or c != 1]:
+        if beside := [w for w, c in own.items() if len(w) > 1 or c is not self.numbers.one]:
             raise NotApplicable(f"an operator depends on {Mul(*beside[0])} at the same order")
         return {w: c for w, c in a.items() if w not in own} or None
-
-    def expr(self, a: Words | None) -> Expr:
-        """As a SymPy expression."""
-        return sympify(Add(*[self.numbers.expr(c) * Mul(*w) for w, c in (a or {}).items()]))
 
 
 class AnyDepth(Recursion[Words]):
@@ -449,8 +552,8 @@ class AnyDepth(Recursion[Words]):
 
     algebra: _WordAlgebra
 
-    def __init__(self, closure: LinearClosure) -> None:
-        super().__init__(closure, _WordAlgebra(closure), L)
+    def __init__(self, closure: LinearClosure, degree: int) -> None:
+        super().__init__(closure, _WordAlgebra(closure, degree), L)
         self.follow = self.law
         self.steps: dict[tuple[str, int], Expr] = {}
         """Operators being solved for, each with the distance of the layer that it is related to."""
@@ -495,17 +598,6 @@ class AnyDepth(Recursion[Words]):
         return {(x,): self.algebra.numbers.one}
 
 
-@lru_cache(maxsize=100_000)
 def memory(kernel: str, order: int, word: Word) -> Memory:
     """The letter that remembers a word."""
     return Memory(kernel, order, Mul(*word))
-
-
-@lru_cache(maxsize=100_000)
-def _orders(letter: Expr) -> frozenset[int]:
-    return frozenset(x.order for x in letter.atoms(Memory))
-
-
-def has_error(word: Iterable[Expr], n: int) -> bool:
-    """Does a word contain the error's coefficient of order n?"""
-    return any(n in _orders(x) for x in word)

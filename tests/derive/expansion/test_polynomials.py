@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import QQ, Symbol, expand
+from sympy import QQ, Expr, S, Symbol, expand, factor_list, prod
 from sympy.polys.polyerrors import CoercionFailed
 
-from derive.calculus.recurrences import Layered, factored
+from derive.calculus.recurrences import Grid, GridTooSmall, Layered, factored, prime_factors
 from derive.calculus.symbols import L, ell
 
-NUMBERS = Layered()
+NUMBERS, a = Layered(), Symbol("a")
 coefficients = st.lists(st.integers(-9, 9), min_size=1, max_size=6)
 
 
@@ -43,6 +43,30 @@ def test_layers_are_moved() -> None:
     p = NUMBERS.of(ell**2 * L)
     assert NUMBERS.expr(NUMBERS.moved(p, ell - 1)) == expand((ell - 1) ** 2 * L)
     assert NUMBERS.expr(NUMBERS.moved(p, L + 1)) == expand((L + 1) ** 2 * L)
+
+
+@pytest.mark.parametrize("layer", [ell + 1, ell - 2, L + 1, L, S(0), S(9)])
+@pytest.mark.parametrize("e", [L * ell + ell**2 / 3 - 1, a * ell + L, ell**3 * L])
+def test_values_on_a_grid_are_the_polynomial(e: Expr, layer: Expr) -> None:
+    grid, ring = Grid(5, [a]), Layered([a])
+    p, q = grid.of(e), ring.of(e)
+    assert grid.expr(p) == expand(e)
+    assert grid.expr(grid.moved(p, layer)) == ring.expr(ring.moved(q, layer))
+    assert grid.expr(grid.summed(p, 2, layer)) == ring.expr(ring.summed(q, 2, layer))
+    with pytest.raises(GridTooSmall):
+        grid.of(ell**3) * grid.of(L**3)
+
+
+def test_what_is_left_after_lines_is_factored_as_sympy_does() -> None:
+    ring = NUMBERS.ring
+    x, y = ring.gens[:2]
+    for p in (3 * (x + 2) * (y - x + 1) ** 2 * (x**3 * y + 7 * x + 5) / 4, -(x**2 + y + 1) * (2 * x * y + 3)):
+        number, found = prime_factors(p)
+        assert expand(number * prod(f.as_expr() ** k for f, k in found) - p.as_expr()) == 0
+        expected = dict(factor_list(p.as_expr())[1])
+        assert {abs(f.as_expr().subs({ell: 50, L: 31})) ** k for f, k in found} == {
+            abs(f.subs({ell: 50, L: 31})) ** k for f, k in expected.items()
+        }
 
 
 @given(coefficients)
