@@ -135,7 +135,7 @@ def expand(
     )
 
 
-WORDS, SYMBOLS, TREES = (2e-5, 3), (40 / 8**3, 8**0.5), (5e-2, 4.5)
+WORDS, SYMBOLS, TREES = (2e-5, 3), (40 / 14**4, 14**0.5), (5e-2, 4.5)
 """Measured seconds: of words to order n the first times n to the second, of words as symbols and of trees the
 first times the second to the n."""
 
@@ -143,12 +143,12 @@ first times the second to the n."""
 def forecast(source: Source, order: int, *, symbols: bool = False) -> float:
     """About how many seconds an expansion takes on one core, measured on small problems.
 
-    Words as ``symbols`` multiply by eight with each power of gamma0^2, and so does the time to print them;
+    Words as ``symbols`` multiply by twelve with each power of gamma0^2, and their time by fourteen;
     the theory of each order has as many correlations as there are pairs of orders; trees multiply by twenty.
 
     >>> e = Experiment.from_dict({"network": {"depth": "L"}})
     >>> [round(forecast(e, n, symbols=True)) for n in (4, 6, 8)]
-    [5, 40, 320]
+    [0, 3, 40]
     """
     if symbols:
         linear = not isinstance(source, Experiment) or is_linear(source.network.activation)
