@@ -363,7 +363,10 @@ def _horner(coefficients: Iterable[int], at: int) -> int:
     return reduce(lambda v, c: v * at + c, coefficients)
 
 
-SMALL, ROOM, TRIES = int(primorial(1000, nth=False)), 10**7, 200
+SMALL = int(primorial(1000, nth=False))
+"""The product of the primes up to 1000, which are divided out of values before these are tried as primes."""
+ROOM, TRIES = 10**7, 200
+"""How large a divisor is allowed beside the prime, and at how many whole numbers a polynomial is tried."""
 
 
 def _is_irreducible(p: PolyElement) -> bool:

@@ -104,7 +104,7 @@ class Grown(Function):  # type: ignore[misc]
         return np.expm1(n * np.log1p(x)) if x > -1 else (1 + x) ** n - 1
 
 
-class Steps(GradientDescent):
+class PreciseDescent(GradientDescent):
     """Steps whose noise, ``(a^n - 1)/(a^2 - 1)``, loses no digits for an a near 1."""
 
     def noise(self, time: Expr, past: Expr) -> Expr:
@@ -123,7 +123,7 @@ def integrated(program: Program) -> Program:
 
     With decay ``m(t)`` is what is left of the start, with temperature ``n(t, s)`` the covariance of noise;
     what a rule remembers of updates is in ``w(t, s)``.  Steps with both have noise that is computed to
-    rounding (:class:`Steps`).
+    rounding (:class:`PreciseDescent`).
 
     >>> integrated(mlp(2, rule="flow", weight_decay=1)).rule
     Multistep(rate=1, weight='w', left='m', heat=None, discrete=True)
@@ -137,7 +137,8 @@ def integrated(program: Program) -> Program:
 
     def steps(own: Any) -> TrainingRule:
         if rule.discrete:
-            return Steps(own.rate, own.decay, own.diffusion) if isinstance(own, GradientDescent) else own
+            known = isinstance(own, GradientDescent)
+            return PreciseDescent(own.rate, own.decay, own.diffusion) if known else own
         share = getattr(own, "diffusion", S.Zero) / getattr(rule, "diffusion", S.One) if noisy else S.Zero
         left, heat = "m" if forgets else None, "n" if noisy else None
         return Multistep(rule.rate, left=left, heat=heat, diffusion=share)

@@ -243,11 +243,14 @@ class Steps:
             if m.factors:
                 q = self.table.tensors[m.factors[0].tensor]
                 number *= self.rows.number(q.factor)
-                rows = self.arrays.get(("R" if q.kind == "response" else "C", q.first, q.second))
-                if q.kind == "response" and (gain := self.gains[q.first].get(q.second)) is not None:
-                    direct = gain * np.eye(n, p)
-                if rows is None and direct is None:
-                    continue  # no path leads from the source to the field
+                if q.kind == "correlation":
+                    rows = self.arrays["C", q.first, q.second]
+                else:
+                    rows = self.arrays.get(("R", q.first, q.second))
+                    if (gain := self.gains[q.first].get(q.second)) is not None:
+                        direct = gain * np.eye(n, p)
+                    elif rows is None:
+                        continue  # no path leads from the source to the field
             else:
                 direct = np.ones((n, p))
             past = not m.instant and (rows is not None or not m.factors)
