@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache, reduce
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import comb, factorial, gcd, prod
 from operator import add, mul
 from typing import Any
@@ -187,9 +187,10 @@ class Grid:
         if degree > self.degree:
             raise GridTooSmall
         values = tuple(values)
-        found = self.known.setdefault(values, None) or Sampled(self, values, degree)
+        found = self.known.get(values)
+        if found is None:
+            found = self.known[values] = Sampled(self, values, degree)
         found.degree = min(found.degree, degree)
-        self.known[values] = found
         return found
 
     def of(self, e: Any) -> Sampled:
@@ -240,16 +241,29 @@ class Grid:
     def polynomial(self, p: Sampled) -> PolyElement:
         """An element as a polynomial of :attr:`layered`."""
         if ("polynomial", p) not in self.known:
-            lines = _monomials_of(self.degree)
-            half = [[sum(map(mul, line, row)) for line in lines] for row in self.rows(p)]
-            found = []
-            for b, line in enumerate(lines[: p.degree + 1]):
-                for a, column in enumerate(list(zip(*half, strict=True))[: p.degree + 1 - b]):
-                    if value := self.layered.ring(sum(map(mul, line, column))):
-                        found += [((a, b, *powers[2:]), c) for powers, c in value.terms()]
-            scale = QQ(1, factorial(self.degree) ** 2)
-            self.known["polynomial", p] = self.layered.ring.from_dict({k: c * scale for k, c in found})
+            d = p.degree
+            lines = [_differences(row[: d + 1 - k]) for k, row in enumerate(self.rows(p)[: d + 1])]
+            newton = [_differences([x[a] for x in lines[: d + 1 - a]]) for a in range(d + 1)]
+            whole = [
+                [c * (factorial(d) // (factorial(a) * factorial(b))) for b, c in enumerate(x)]
+                for a, x in enumerate(newton)
+            ]
+            in_depth = [_powers(x) for x in whole]
+            both = [_powers([x[b] for x in in_depth[: d + 1 - b]]) for b in range(d + 1)]
+            found = {
+                (a, b, *others): c
+                for b, x in enumerate(both)
+                for a, value in enumerate(x)
+                for others, c in self.others(value * QQ(1, factorial(d)))
+            }
+            self.known["polynomial", p] = self.layered.ring.from_dict(found)
         return self.known["polynomial", p]
+
+    def others(self, value: Any) -> Iterable[tuple[tuple[int, ...], Any]]:
+        """A value by the powers of the further symbols."""
+        if isinstance(value, PolyElement):
+            return ((powers[2:], c) for powers, c in value.terms())
+        return [((0,) * (self.layered.ring.ngens - 2), value)] if value else []
 
     def expr(self, p: Sampled) -> Expr:
         """An element as a SymPy expression, expanded."""
@@ -269,16 +283,22 @@ def _weights(degree: int, at: int) -> tuple[int, ...]:
     return tuple(map(int, found))
 
 
-@lru_cache(maxsize=10)
-def _monomials_of(degree: int) -> tuple[tuple[int, ...], ...]:
-    """What the values at 0 .. degree are multiplied by in each coefficient, times the factorial of degree."""
-    columns = []
-    for i in range(degree + 1):
-        line = [(-1) ** (degree - i) * comb(degree, i)]  # times the product of x - j over the other points
-        for j in (j for j in range(degree + 1) if j != i):
-            line = [a - j * b for a, b in zip([0, *line], [*line, 0], strict=True)]
-        columns.append(line)
-    return tuple(zip(*columns, strict=True))
+def _differences(values: Sequence[Any]) -> list[Any]:
+    """The differences of all orders at 0, of a function by its values at 0, 1, ...."""
+    found, left = [], list(values)
+    while left:
+        found.append(left[0])
+        left = [b - a for a, b in pairwise(left)]
+    return found
+
+
+def _powers(newton: Sequence[Any]) -> list[Any]:
+    """The coefficients of ``x**k`` in ``sum_k c_k x (x - 1) ... (x - k + 1)``."""
+    found = list(newton)
+    for k in reversed(range(len(found) - 1)):
+        for i in range(k, len(found) - 1):
+            found[i] -= k * found[i + 1]
+    return found
 
 
 def factored(e: Expr) -> Expr:
@@ -335,18 +355,37 @@ def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
     """
     found, ring = [], p.ring
     at = [10007 + 101 * n for n in range(ring.ngens)]
-    for i, j in [(a, b) for a in range(ring.ngens) for b in range(a, ring.ngens)]:
-        values: list[int] = []
-        for k in range(-LINES, LINES + 1):
-            line = ring.gens[i] - (ring.gens[j] if j > i else 0) + k
-            point = (at[j] if j > i else 0) - k
-            while not p.is_ground and not _horner(values := values or _along(p, i, at), point):
-                quotient, remainder = p.div(line)
-                if remainder:
-                    break
-                p, values = quotient, []
-                found.append(line)
+    for i in range(ring.ngens):
+        values = _along(p, i, at)
+        for j in range(i, ring.ngens):
+            x, place = (ring.gens[i] - ring.gens[j], at[j]) if j > i else (ring.gens[i], 0)
+            for k in range(-LINES, LINES + 1):
+                while len(values) > 1 and not _horner(values, place - k):
+                    quotient = _quotient(p, i, j, k)
+                    if quotient is None:
+                        break
+                    p, values = quotient, _divided(values, place - k)
+                    found.append(x + k)
     return p, found
+
+
+def _quotient(p: PolyElement, i: int, j: int, k: int) -> PolyElement | None:
+    """``p / (x_i - x_j + k)``, with i = j ``p / (x_i + k)``, by Horner's rule; None if something is left."""
+    rows: list[dict[tuple[int, ...], int]] = [{} for _ in range(p.degree(i) + 1)]
+    for powers, c in p.terms():
+        rows[powers[i]][(*powers[:i], 0, *powers[i + 1 :])] = c
+    for m in reversed(range(len(rows) - 1)):
+        row = rows[m]
+        for powers, c in rows[m + 1].items():
+            row[powers] = row.get(powers, 0) - k * c
+            if j > i:
+                more = (*powers[:j], powers[j] + 1, *powers[j + 1 :])
+                row[more] = row.get(more, 0) + c
+    left, *found = rows
+    if any(left.values()):
+        return None
+    own = enumerate(found)
+    return p.ring.from_dict({(*w[:i], m, *w[i + 1 :]): c for m, row in own for w, c in row.items() if c})
 
 
 def _along(p: PolyElement, i: int, at: Sequence[int]) -> list[int]:
@@ -363,9 +402,15 @@ def _horner(coefficients: Iterable[int], at: int) -> int:
     return reduce(lambda v, c: v * at + c, coefficients)
 
 
-SMALL = int(primorial(1000, nth=False))
-"""The product of the primes up to 1000, which are divided out of values before these are tried as primes."""
-ROOM, TRIES = 10**7, 200
+def _divided(coefficients: Iterable[int], root: int) -> list[int]:
+    """A polynomial without one of its roots."""
+    *found, _ = accumulate(coefficients, lambda v, c: v * root + c)
+    return found
+
+
+SMALL = int(primorial(300, nth=False))
+"""The product of the primes up to 300, which are divided out of values before these are tried as primes."""
+ROOM, TRIES = 10**4, 400
 """How large a divisor is allowed beside the prime, and at how many whole numbers a polynomial is tried."""
 
 
@@ -375,14 +420,17 @@ def _is_irreducible(p: PolyElement) -> bool:
 
 
 def _on_line(p: PolyElement, n: int) -> list[int]:
-    """A polynomial where its variables are 3 t + 1, 5 t + 11 (other lines for other n), by powers of t."""
+    """A polynomial where its variables are 3 t, 5 t + 97 (other lines for other n), by powers of t.
+
+    At small whole numbers, such as both 1, sums over layers vanish whose factors do not.
+    """
     found = [0] * (max(map(sum, p.monoms())) + 1)
     for powers, c in p.terms():
         term = [int(c)]
         for k, power in enumerate(powers):
             for _ in range(power):
                 pairs = zip([*term, 0], [0, *term], strict=True)
-                term = [(10 * k + n + 1) * x + (2 * k + 3 + n * (k + 2)) * y for x, y in pairs]
+                term = [97 * k * x + (2 * k + 3 + n * (k + 2)) * y for x, y in pairs]
         for k, x in enumerate(term):
             found[k] += x
     return found
@@ -391,17 +439,20 @@ def _on_line(p: PolyElement, n: int) -> list[int]:
 def _is_irreducible_along(u: Sequence[int]) -> bool:
     """Do a polynomial's values tell that it is irreducible?
 
-    All roots are below H + 1, the largest ratio of the coefficients to the first one.  If u at a whole number
-    beyond H + d is d times a prime that d does not contain, then of two factors one has a value that divides
-    d, and yet both are larger than d there (Girstmair 2005).
+    All roots are below H, where ``|u_n| H^n > sum_(k<n) |u_k| H^k``.  If u at a whole number beyond H + d is
+    d times a prime that d does not contain, then of two factors one has a value that divides d, and yet both
+    are larger than d there (Girstmair 2005).
     """
     room = ROOM * gcd(*[_horner(reversed(u), at) for at in range(len(u))])  # what divides all values
-    beyond = max(map(abs, u)) // abs(u[-1]) + 2 + room
+    first, *others, bound = abs(u[-1]), *(-abs(c) for c in reversed(u[:-1])), 1
+    while _horner([first, *others], bound) <= 0:
+        bound *= 2
+    beyond = bound + room + 1
     for at in range(beyond, beyond + TRIES):
         value = rest = abs(_horner(reversed(u), at))
         while (small := gcd(rest, SMALL)) > 1:
             rest //= small
-        if value <= room * rest and pow(2, rest - 1, rest) == 1 and isprime(rest):
+        if value <= room * rest and isprime(rest):
             return True
     return False
 

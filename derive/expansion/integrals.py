@@ -15,6 +15,7 @@ other rules and are not rewritten.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -584,7 +585,10 @@ class Script:
         """Whether a coefficient is negative, and what it is in front of a word."""
         number, found = prime_factors(c)
         assert isinstance(number, Rational)
-        shown = [self.factor(p, k) for p, k in sorted(found, key=lambda x: _simplicity(x[0]))]
+        size = {p: _simplicity(p) for p, _ in found}
+        alike = Counter(size.values())
+        order = sorted(found, key=lambda x: (size[x[0]], str(x[0]) if alike[size[x[0]]] > 1 else ""))
+        shown = [self.factor(p, k) for p, k in order]
         if abs(number.p) != 1 or not shown:
             shown.insert(0, str(abs(number.p)))
         body = beside(shown)
@@ -704,12 +708,11 @@ class Script:
         return self.signed_sum(shown)
 
 
-def _simplicity(p: PolyElement) -> tuple[bool, int, int, int, str]:
+def _simplicity(p: PolyElement) -> tuple[bool, int, int, int]:
     """Simple factors come first."""
     size = max(abs(int(c)) for c in p.coeffs())
     variables = sum(any(x) for x in zip(*p.monoms(), strict=True))
-    shown = str(p.as_expr()) if len(p) < 5 else str(p)  # SymPy's sums are slow to make
-    return len(p) > 1, max(map(sum, p.monoms())), variables, size, shown
+    return len(p) > 1, max(map(sum, p.monoms())), variables, size
 
 
 def _tight(shown: str) -> str:

@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from sympy import QQ, Expr, S, Symbol, expand, factor_list, prod
 from sympy.polys.polyerrors import CoercionFailed
 
+from derive import mean_field, mlp
 from derive.calculus.recurrences import Grid, GridTooSmall, Layered, factored, prime_factors
 from derive.calculus.symbols import L, ell
+from derive.expansion.words import linear_series
+from derive.linear.closure import linear_closure
 
 NUMBERS, a = Layered(), Symbol("a")
 coefficients = st.lists(st.integers(-9, 9), min_size=1, max_size=6)
@@ -55,6 +58,23 @@ def test_values_on_a_grid_are_the_polynomial(e: Expr, layer: Expr) -> None:
     assert grid.expr(grid.summed(p, 2, layer)) == ring.expr(ring.summed(q, 2, layer))
     with pytest.raises(GridTooSmall):
         grid.of(ell**3) * grid.of(L**3)
+
+
+def test_what_cancels_on_a_grid_is_zero() -> None:
+    grid = Grid(3)
+    for e in (ell * L - 1, ell + L, ell**3):
+        assert not grid.of(e) + grid.of(-e)
+        assert grid.of(e) + grid.of(1 - e) is grid.one
+
+
+def test_words_have_no_coefficient_that_vanishes() -> None:
+    found = linear_series(linear_closure(mean_field(mlp(rule="flow"))), 4).sums
+    assert all(c for parts in found.values() for words in parts for c in words.values())
+
+
+def test_what_vanishes_at_small_whole_numbers_need_not_have_factors() -> None:
+    p = expand(ell * (ell - 1) * (ell - 2) + 7 * L * (L - 1) * (L - 2))
+    assert [(f.as_expr(), k) for f, k in prime_factors(p)[1]] == factor_list(p)[1] == [(p, 1)]
 
 
 def test_what_is_left_after_lines_is_factored_as_sympy_does() -> None:
