@@ -216,17 +216,22 @@ def forecast(problem: Problem) -> tuple[float, float, float]:
 
 def _first(problem: Problem, prepared: Prepared) -> int:
     """The samples to begin with.  Raises SpecError if the file has fewer than the responses need."""
-    given, entries = problem.solver.samples, prepared.entries
+    given, least = problem.solver.samples, prepared.least
     if given is None:
         return prepared.enough
-    least = max(2 * LEAST, entries + entries % 2)
     if given < least:
+        share, more = ("one for four of the", 8) if prepared.smooth else ("the", 2)
         reason = (
-            f"is fewer than the {entries} entries of a source (samples of the data, outputs, times), which "
-            "Stein's lemma has to tell apart"
+            f"is fewer than {share} {prepared.entries} entries of a source (samples of the data, outputs, "
+            "times), which Stein's lemma has to tell apart"
         )
-        reason = reason if given < entries else "is too few paths for a standard error"
-        raise SpecError("solver.samples", given, reason, f"{least} or more, better {2 * least}")
+        reason = reason if least > 2 * LEAST else "is too few paths for a standard error"
+        raise SpecError(
+            "solver.samples",
+            given,
+            reason,
+            f"{least} or more, better {more * least}",
+        )
     if given % 2:
         raise SpecError("solver.samples", given, "is odd, but paths come in mirrored pairs", "an even number")
     return given

@@ -90,7 +90,8 @@ def solve_particles(
     covariance of a source, to which ``ridge`` of each variance is added (by default 10 times the entries over
     the square of the samples): single entries of responses are then smoothed, and what they do to the fields
     changes by less than the noise; ``ridge=0`` divides in the numerical range of the covariance.  It fits as
-    many numbers as a source has entries (samples of the data times steps): take twice as many paths at least.
+    many numbers as a source has entries (samples of the data times steps): paths should not be many times
+    fewer.
     ``auto`` takes derivatives where no function on the way jumps and where the way is linear or the source
     has no more than 24 entries.  So few entries cost little, and single entries of responses are not
     smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error.
@@ -146,8 +147,8 @@ def solve_to_accuracy(
 ) -> Solved:
     """:func:`solve_particles` with as many samples and replicas as an accuracy takes.
 
-    Samples are doubled from ``first`` (twice the entries of the sources, or FEWEST) until the standard error
-    and the bias of every scalar of the theory, relative to its largest value, are below ``accuracy``; see
+    Samples are doubled from ``first`` (:attr:`Prepared.enough`) until the standard error and the bias of
+    every scalar of the theory, relative to its largest value, are below ``accuracy``; see
     :mod:`~numerics.solver.paths.accuracy`.  Raises ValueError for an accuracy that is not between 0 and
     1, NotConverged for one that is out of reach, and what :func:`solve_particles` raises.
     """
@@ -179,7 +180,7 @@ def _solved(prepared: Prepared, runs: _Runs, samples: int) -> Solved:
 Responses = Literal["auto", "stein", "jacobian"]
 
 FEWEST = 256
-"""Samples that a search for the right number begins with, or twice the entries of the sources."""
+"""Samples that a search for the right number begins with, or more if there are many entries."""
 
 MEMORY = 2**30
 """Bytes up to which replicas are marched side by side."""
@@ -233,9 +234,18 @@ class Prepared:
         return self.steps * max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
 
     @property
+    def least(self) -> int:
+        """The fewest samples: one for four entries, or one for each where a function has a kink.
+
+        What Stein's lemma misses is a fraction of the spread of a replica even there (docs/benchmarks.md),
+        and is measured.  Jumps of derivatives are noisier: covariances were found that are not positive.
+        """
+        return max(2 * LEAST, 2 * int(np.ceil(self.entries / (8 if self.smooth else 2))))
+
+    @property
     def enough(self) -> int:
         """Samples that a search for the right number begins with."""
-        return int(max(FEWEST, 2 ** np.ceil(np.log2(max(2 * self.entries, 1)))))
+        return int(max(FEWEST, 2 ** np.ceil(np.log2(self.least))))
 
     @property
     def smooth(self) -> bool:

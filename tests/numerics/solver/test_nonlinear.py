@@ -262,9 +262,9 @@ def test_given_samples_are_taken_and_replicas_added_for_an_accuracy() -> None:
 
 
 def test_refusals() -> None:
-    few = r"solver.samples = 30: is fewer than the 32 entries .* \(accepted: 32 or more, better 64\)"
+    few = r"= 30: is fewer than one for four of the 160 entries .* \(accepted: 40 or more, better 320\)"
     with pytest.raises(SpecError, match=few):
-        solve(experiment({}, GD | {"steps": 15}, samples=30))
+        solve(experiment({}, GD | {"steps": 79}, samples=30))
     with pytest.raises(SpecError, match=r"solver.samples = 65: is odd"):
         solve(experiment({}, samples=65))
     with pytest.raises(SpecError, match=r"solver.samples = 8: is too few paths"):
