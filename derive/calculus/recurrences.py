@@ -313,7 +313,6 @@ def factored(e: Expr) -> Expr:
     return factor_terms(number * value) if value.is_Add else number * value
 
 
-@lru_cache(maxsize=100_000)
 def prime_factors(e: Expr | PolyElement) -> tuple[Expr, tuple[tuple[Any, int], ...]]:
     """A number, and polynomials with their powers, whose first coefficients are positive.
 

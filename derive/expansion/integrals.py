@@ -24,14 +24,14 @@ from itertools import groupby, permutations
 from sympy import Add, Eq, Expr, Function, Integral, Mul, Rational, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
-from sympy.polys.rings import PolyElement
+from sympy.polys.rings import PolyElement, PolyRing
 
 from derive.calculus.recurrences import factored, prime_factors
 from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import OUTPUT, ErrorLaw
 from derive.expansion.expansion import Block, printed
-from derive.expansion.words import TANGENT, LinearSeries, Memory, Word, flipped, letters, spelled, terms
+from derive.expansion.words import TANGENT, Flipped, LinearSeries, Memory, Spelled, Word, letters, terms
 from derive.linear.operators import J
 from derive.show import PaperLatex, PaperText, latex, notation, text
 from derive.show.latex import beside
@@ -422,7 +422,7 @@ class _Writer:
 
     def __init__(self, series: LinearSeries, script: Script) -> None:
         self.x, self.script = series, script
-        self.symmetric = frozenset(v.rhs for v in series.closure.base if v.rhs != 0)
+        self.words = Words(script, (v.rhs for v in series.closure.base if v.rhs != 0))
         self.theory = series.closure.theory
         self.known = [x for x in series.sums if x != OUTPUT and (x != TANGENT or any(series.sums[x]))]
         self.orders = range(min(series.order, INTEGRALS) + 1)
@@ -452,8 +452,8 @@ class _Writer:
     def series(self) -> Block:
         """The operators as words."""
         for name in self.known:
-            write = self.script.products if name == TANGENT else self.script.sum_of_words
-            found = [(n, write(e, self.symmetric)) for n, e in enumerate(self.x.sums[name]) if e]
+            write = self.words.products if name == TANGENT else self.words.total
+            found = [(n, write(e)) for n, e in enumerate(self.x.sums[name]) if e]
             yield self.script.operator(name), self.in_orders(found)
 
     def kernels(self) -> Block:
@@ -480,7 +480,7 @@ class _Writer:
             bodies = [self.body(x) for x in same]
             bare = len(bodies) == 1 or c in (1, -1)
             parts += [(c, x) for x in bodies] if bare else [(c, self.script.bracket(" + ".join(bodies)))]
-        return self.script.signed_sum(parts)
+        return self.words.signed_sum(parts)
 
     def body(self, x: Group) -> str:
         samples = "".join(self.show(r.index) for r in x.samples)
@@ -574,15 +574,33 @@ class Script:
     summation: Callable[[str], str]
     weight: Callable[[str], str]
 
+    def bracket(self, body: str) -> str:
+        """In square brackets."""
+        return f"{self.brackets[0]}{body}{self.brackets[1]}"
+
+
+class Words:
+    """Coefficients and words in one script; each coefficient and each letter is written once."""
+
+    def __init__(self, script: Script, symmetric: Iterable[Expr] = ()) -> None:
+        self.script, self.spelled, self.flipped = script, Spelled(), Flipped(symmetric)
+        self.numbers: dict[Expr | PolyElement, tuple[bool, str]] = {}
+        self.letters: dict[Expr, str] = {}
+        self.symbols: dict[PolyRing, list[str]] = {}
+
     # -- coefficients ----------------------------------------------------------------------------------
 
     def coefficient(self, c: Expr | PolyElement) -> str:
         """A positive coefficient in front of a word: nothing for 1, sums in parentheses."""
         return self.signed(c)[1]
 
-    @lru_cache(maxsize=100_000)  # noqa: B019 - there are two scripts
     def signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
         """Whether a coefficient is negative, and what it is in front of a word."""
+        if c not in self.numbers:
+            self.numbers[c] = self._signed(c)
+        return self.numbers[c]
+
+    def _signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
         number, found = prime_factors(c)
         assert isinstance(number, Rational)
         size = {p: _simplicity(p) for p, _ in found}
@@ -593,47 +611,48 @@ class Script:
             shown.insert(0, str(abs(number.p)))
         body = beside(shown)
         if number.q != 1:
-            return number.is_negative, self.fraction(body, number.q)
+            return number.is_negative, self.script.fraction(body, number.q)
         return number.is_negative, "" if body == "1" else body
 
     def factor(self, p: PolyElement, k: int) -> str:
         """A power; a sum in parentheses, what is added first."""
+        if p.ring not in self.symbols:
+            self.symbols[p.ring] = [self.script.plain(x) for x in p.ring.symbols]
+        names = self.symbols[p.ring]
         parts = sorted(p.terms(), key=lambda x: x[1] < 0)
         signs = ("-" if c < 0 else "+" for _, c in parts)
-        body = "".join(sign + self.monomial(p, m, abs(c)) for sign, (m, c) in zip(signs, parts, strict=True))
+        body = "".join(sign + self.monomial(names, *x) for sign, x in zip(signs, parts, strict=True))
         shown = f"({body[1:]})" if len(parts) > 1 else body[1:]
-        return shown if k == 1 else self.power(shown, k)
+        return shown if k == 1 else self.script.power(shown, k)
 
-    @lru_cache(maxsize=100)  # noqa: B019 - there are two scripts
-    def symbol(self, x: Expr) -> str:
-        """A variable of a polynomial."""
-        return self.plain(x)
-
-    def monomial(self, p: PolyElement, powers: tuple[int, ...], c: int) -> str:
-        """A term of a polynomial."""
-        pairs = [(self.symbol(x), m) for x, m in zip(p.ring.symbols, powers, strict=True) if m]
-        shown = [x if m == 1 else self.power(x, m) for x, m in pairs]
-        number = [str(c)] if c != 1 or not shown else []
-        return self.tight.join([*number, *shown])
+    def monomial(self, names: list[str], powers: tuple[int, ...], c: int) -> str:
+        """A term of a polynomial, without its sign."""
+        shown = [x if m == 1 else self.script.power(x, m) for x, m in zip(names, powers, strict=True) if m]
+        number = [str(abs(c))] if abs(c) != 1 or not shown else []
+        return self.script.tight.join([*number, *shown])
 
     # -- words -----------------------------------------------------------------------------------------
 
     def word(self, w: Word) -> str:
         """A word; 1 if empty."""
-        return self.joint.join(map(self.of_letter, w)) or "1"
+        return self.script.joint.join(map(self.of_letter, w)) or "1"
 
-    @lru_cache(maxsize=1_000_000)  # noqa: B019 - there are two scripts
     def of_letter(self, x: Expr) -> str:
         """A lower-case letter remembers a constant kernel; C[X] remembers the word X."""
+        if x not in self.letters:
+            self.letters[x] = self._of_letter(x)
+        return self.letters[x]
+
+    def _of_letter(self, x: Expr) -> str:
         if isinstance(x, Transpose):
-            return self.flipped(self.of_letter(x.args[0]))
+            return self.script.flipped(self.of_letter(x.args[0]))
         if x == J:
-            return self.one
+            return self.script.one
         if isinstance(x, Memory):
             if isinstance(x.body, Memory) or len(letters(x.body)) > 1:
-                return self.memory(x.kernel, x.order, self.word(tuple(letters(x.body))))
-            return self.letter(x.kernel.lower(), x.order)
-        return self.data(str(x))
+                return self.script.memory(x.kernel, x.order, self.word(tuple(letters(x.body))))
+            return self.script.letter(x.kernel.lower(), x.order)
+        return self.script.data(str(x))
 
     def signed_sum(self, parts: Iterable[tuple[Expr | PolyElement, str]]) -> str:
         """``coefficient word + ...``."""
@@ -641,14 +660,10 @@ class Script:
         for c, shown in parts:
             minus, number = self.signed(c)
             out.append(("-" if minus else "") if not out else (" - " if minus else " + "))
-            out.append(self.gap.join(filter(None, (number, shown))) or "1")
+            out.append(self.script.gap.join(filter(None, (number, shown))) or "1")
         return "".join(out) or "0"
 
-    def bracket(self, body: str) -> str:
-        """In square brackets."""
-        return f"{self.brackets[0]}{body}{self.brackets[1]}"
-
-    def words(self, ws: Iterable[Word], symmetric: frozenset[Expr]) -> list[str]:
+    def words(self, ws: Iterable[Word]) -> list[str]:
         """Words with coefficient 1: a word and its transpose as one, memories of several words as one."""
         left, shown = dict.fromkeys(ws), []
         alike: dict[tuple[str, int], list[Word]] = {}
@@ -662,33 +677,33 @@ class Script:
             if len(w) == 1 and isinstance(w[0], Memory) and len(letters(w[0].body)) > 1:
                 same = alike[w[0].kernel, w[0].order]
                 done.update(same)
-                bodies = self.words((tuple(letters(x.body)) for (x,) in same), symmetric)
-                shown.append(self.memory(w[0].kernel, w[0].order, " + ".join(bodies)))
+                bodies = self.words(tuple(letters(x.body)) for (x,) in same)
+                shown.append(self.script.memory(w[0].kernel, w[0].order, " + ".join(bodies)))
                 continue
-            other = flipped(w, symmetric)
+            other = self.flipped.word(w)
             if other != w and other in left:
                 done.add(other)
                 w = min(w, other, key=lambda x: sum(isinstance(y, Transpose) for y in x))
-                shown.append(self.symmetrized(self.word(w)))
+                shown.append(self.script.symmetrized(self.word(w)))
             else:
                 shown.append(self.word(w))
         return shown
 
-    def sum_of_words(self, found: Mapping[Word, PolyElement], symmetric: frozenset[Expr]) -> str:
+    def total(self, found: Mapping[Word, PolyElement]) -> str:
         """A sum of words, those with the same coefficient together."""
         together: dict[PolyElement, list[Word]] = {}
-        for w in sorted(found, key=lambda w: (len(w), tuple(map(spelled, w)))):
+        for w in sorted(found, key=lambda w: (len(w), self.spelled.word(w))):
             together.setdefault(found[w], []).append(w)
         shown: list[tuple[PolyElement, str]] = []
         for c, ws in together.items():
-            parts = self.words(ws, symmetric)
+            parts = self.words(ws)
             if c in (1, -1) or len(parts) == 1:
                 shown += [(c, x) for x in parts]
             else:
-                shown.append((c, self.bracket(" + ".join(parts))))
+                shown.append((c, self.script.bracket(" + ".join(parts))))
         return self.signed_sum(shown)
 
-    def products(self, found: Mapping[tuple[Word, Word], PolyElement], symmetric: frozenset[Expr]) -> str:
+    def products(self, found: Mapping[tuple[Word, Word], PolyElement]) -> str:
         """Products of two words, entry by entry: those with the same coefficient and a constant together."""
         together: dict[PolyElement, dict[tuple[str, Word], list[Word]]] = {}
         for (a, b), c in found.items():
@@ -699,12 +714,12 @@ class Script:
         for c, sides in together.items():
             parts = []
             for (place, fixed), ws in sides.items():
-                body = self.words(ws, symmetric)
-                many = self.bracket(" + ".join(body)) if len(body) > 1 else body[0]
+                body = self.words(ws)
+                many = self.script.bracket(" + ".join(body)) if len(body) > 1 else body[0]
                 pair = (many, self.word(fixed)) if place == "right" else (self.word(fixed), many)
-                parts.append(f" {self.times} ".join(pair))
+                parts.append(f" {self.script.times} ".join(pair))
             several = len(parts) > 1 and c not in (1, -1)
-            shown.append((c, self.bracket(" + ".join(parts)) if several else " + ".join(parts)))
+            shown.append((c, self.script.bracket(" + ".join(parts)) if several else " + ".join(parts)))
         return self.signed_sum(shown)
 
 

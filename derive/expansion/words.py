@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -94,7 +94,8 @@ def terms(e: Expr) -> list[tuple[Expr, Expr]]:
             continue
         found.setdefault(tuple(word), []).append(Mul(*numbers))
     parts = [(c, w) for w, cs in found.items() if (c := cs[0] if len(cs) == 1 else Add(*cs).expand()) != 0]
-    parts.sort(key=lambda x: (len(x[1]), tuple(map(spelled, x[1]))))
+    spelled = Spelled()
+    parts.sort(key=lambda x: (len(x[1]), spelled.word(x[1])))
     return [(c, Mul(*w)) for c, w in parts]
 
 
@@ -103,14 +104,22 @@ def _is_letter(x: Expr) -> bool:
     return isinstance(base, Memory | Transpose) or base.is_Symbol or isinstance(base, Indexed)
 
 
-@lru_cache(maxsize=1_000_000)
-def spelled(x: Expr) -> str:
-    """A letter as ``str`` writes it."""
-    if isinstance(x, Transpose):
-        return f"transpose({spelled(x.args[0])})"
-    if isinstance(x, Memory):
-        return f"{x.kernel}{x.order}[{'*'.join(map(spelled, letters(x.body)))}]"
-    return str(x)
+class Spelled(dict[Expr, str]):
+    """Letters as ``str`` writes them; each is written once."""
+
+    def __missing__(self, x: Expr) -> str:
+        if isinstance(x, Transpose):
+            found = f"transpose({self[x.args[0]]})"
+        elif isinstance(x, Memory):
+            found = f"{x.kernel}{x.order}[{'*'.join(self.word(letters(x.body)))}]"
+        else:
+            found = str(x)
+        self[x] = found
+        return found
+
+    def word(self, w: Iterable[Expr]) -> tuple[str, ...]:
+        """The letters of a word."""
+        return tuple([self[x] for x in w])
 
 
 def letters(word: Expr) -> list[Expr]:
@@ -118,23 +127,19 @@ def letters(word: Expr) -> list[Expr]:
     return [x for x in factors(word) if x != 1]
 
 
-def transposed(e: Expr, symmetric: Iterable[Expr]) -> Expr:
-    """The transpose of a sum of words, letter by letter."""
-    found = ((c, flipped(tuple(letters(w)), frozenset(symmetric))) for c, w in terms(e))
-    return sympify(Add(*[c * Mul(*w) for c, w in found]))
+class Flipped(dict[Expr, Expr]):
+    """The transpose of letters; ``symmetric`` ones, and J, are their own."""
 
+    def __init__(self, symmetric: Iterable[Expr]) -> None:
+        super().__init__((x, x) for x in (J, *symmetric))
 
-def flipped(word: Word, symmetric: frozenset[Expr]) -> Word:
-    """The transpose of a word; ``symmetric`` letters, and J, are their own."""
-    return tuple(flipped_letter(x, symmetric) for x in reversed(word))
+    def __missing__(self, x: Expr) -> Expr:
+        found = self[x] = x.args[0] if isinstance(x, Transpose) else transpose(x)
+        return found
 
-
-@lru_cache(maxsize=1_000_000)
-def flipped_letter(x: Expr, symmetric: frozenset[Expr]) -> Expr:
-    """The transpose of one letter."""
-    if isinstance(x, Transpose):
-        return x.args[0]
-    return x if x in symmetric or x == J else transpose(x)
+    def word(self, w: Word) -> Word:
+        """The transpose of a word."""
+        return tuple([self[x] for x in reversed(w)])
 
 
 # -- what a closure says of kernels, memories and the tangent kernel ---------------------------------------
@@ -503,7 +508,7 @@ class _WordAlgebra:
         symbols = {x for e in laws for x in e.free_symbols if x.is_commutative is True and x.is_Symbol}
         depth = closure.layers.upper.free_symbols if closure.layers else set()
         self.numbers = Grid(degree, {*symbols, *depth} - {gamma0, ell})
-        self.symmetric = frozenset({J, *(e.rhs for e in closure.base if e.rhs != 0)})
+        self.flipped = Flipped(e.rhs for e in closure.base if e.rhs != 0)
 
     def identity(self, c: Expr | int) -> Words:
         return {(): self.numbers.of(c)}
@@ -518,7 +523,7 @@ class _WordAlgebra:
         return self.sum([{v + w: c * d for w, d in b.items()} for v, c in a.items()])
 
     def transpose(self, a: Words) -> Words:
-        return {flipped(w, self.symmetric): c for w, c in a.items()}
+        return {self.flipped.word(w): c for w, c in a.items()}
 
     def entrywise(self, a: Words, b: Words) -> Words:
         return {(v, w): c * d for v, c in a.items() for w, d in b.items()}

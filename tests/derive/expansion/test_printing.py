@@ -8,7 +8,7 @@ import pytest
 from sympy import Rational
 
 from derive.expansion import LinearExpansion
-from derive.expansion.integrals import LATEX, TEXT
+from derive.expansion.integrals import LATEX, TEXT, Words
 from derive.program import L, ell
 from tests.derive.once import expand_linear, mean_field, mlp
 
@@ -92,16 +92,16 @@ def test_latex_is_well_formed(order: int, rule: str) -> None:
 
 
 def test_coefficients() -> None:
-    assert [TEXT.coefficient(c) for c in (L + 1, ell, L**2 / 2 + L / 2, Rational(3, 2) * ell**2)] == [
+    assert [Words(TEXT).coefficient(c) for c in (L + 1, ell, L**2 / 2 + L / 2, Rational(3, 2) * ell**2)] == [
         "(L+1)",
         "ℓ",
         "L(L+1)/2",
         "3ℓ²/2",
     ]
-    assert LATEX.coefficient(L * ell + ell) == r"\ell(L+1)"
-    assert LATEX.coefficient(ell * L / 2) == r"\frac{L\ell}{2}"
-    assert LATEX.coefficient(2 * ell**2 * L) == r"2L\ell^{2}"
-    assert TEXT.signed_sum([(-L, "x"), (L, "y"), (-L / 3, "z")]) == "-L x + L y - L/3 z"
+    assert Words(LATEX).coefficient(L * ell + ell) == r"\ell(L+1)"
+    assert Words(LATEX).coefficient(ell * L / 2) == r"\frac{L\ell}{2}"
+    assert Words(LATEX).coefficient(2 * ell**2 * L) == r"2L\ell^{2}"
+    assert Words(TEXT).signed_sum([(-L, "x"), (L, "y"), (-L / 3, "z")]) == "-L x + L y - L/3 z"
 
 
 def test_unknown_formats_are_refused() -> None:
