@@ -263,27 +263,3 @@ class Chain:
                 below = {self.h: self.h.func(d.lhs.args[0] - 1, *self.h.args[1:])}
                 if x.vector != self.phi.xreplace(below):
                     raise NotApplicable(f"{d.lhs} = {d.rhs} does not continue the output's {self.phi}")
-
-    def power(self) -> Expr:
-        """The p with ``g h = p phi(h) z`` in the last layer, for either sign of each field."""
-        backward = self.z if self.phi == self.h else self._gradient()
-        slots = {a: Dummy(str(a.func), positive=True) for a in (self.h, self.z)}
-        ratios = set()
-        for signs in product((1, -1), repeat=2):
-            put = {a: k * slots[a] for a, k in zip(slots, signs, strict=True)}
-            up, down = (simplify(e.subs(put).doit()) for e in (self.phi * self.z, backward * self.h))
-            if up == 0 and down in (0, S.NaN):  # a rectifier's silent side
-                continue
-            ratios.add(simplify(down / up) if up != 0 else S.NaN)
-        if len(ratios) != 1 or any(x.free_symbols & set(slots.values()) for x in ratios) or S.NaN in ratios:
-            raise NotHomogeneous(f"{backward} times {self.h} is no multiple of {self.phi * self.z}")
-        return ratios.pop()
-
-    def _gradient(self) -> Expr:
-        """The backward field of the last layer in terms of h and z."""
-        for d in self.program.definitions:
-            names = {r.index: self.program.depth for r in d.ranges if d.lhs.args[0] == r.index}
-            rhs = d.rhs.subs(names) if names else d.rhs
-            if d.lhs.args and d.lhs != self.z and rhs.has(self.z) and self.program.field_of(d.name):
-                return rhs
-        raise NotApplicable(f"no field is made of {self.z}")

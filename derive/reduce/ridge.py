@@ -23,11 +23,11 @@ from sympy import (
     Matrix,
     MatrixSymbol,
     Mul,
+    Piecewise,
     S,
     Sum,
     Symbol,
     powsimp,
-    rsolve,
     simplify,
     solve,
     summation,
@@ -41,7 +41,7 @@ from derive.errors import NotApplicable
 from derive.linear.operators import Unit
 from derive.program.program import Definition, Program, parameter
 from derive.program.training import TrainedMatrix, TrainedVector, held_at_rest
-from derive.reduce.homogeneous import Chain, neat, network_degree, output
+from derive.reduce.homogeneous import Chain, exponent, neat, network_degree, output
 from derive.reduce.memoryless import exponential
 from derive.reduce.moments import two_layer
 from derive.show.latex import aligned_latex
@@ -245,9 +245,10 @@ class Euler:
 def euler(theory: Theory) -> Euler:
     """Euler's identity, found without the degree of the network: from local homogeneity and transposition.
 
-    In each layer ``g h = p phi(h) z`` for an activation of degree p, and ``phi(h) . W^T g' = (W phi(h)) .
-    g'``, where ``W phi(h)`` is the next layer's field: the overlaps of g and h grow by p a layer, from the
-    output down.  Raises :class:`NotApplicable` (or NotHomogeneous) for a network that is no such chain.
+    In each layer ``g h = phi'(h) z h = p phi(h) z`` for an activation of degree p, and ``phi(h) . W^T g' = (W
+    phi(h)) . g'``, where ``W phi(h)`` is the next layer's field: the overlaps of g and h grow by p a layer,
+    from the output down.  Raises :class:`NotApplicable` (or NotHomogeneous) for a network that is no such
+    chain.
 
     >>> from derive import mean_field, mlp
     >>> found = euler(mean_field(mlp(activation="quadratic", rule="flow")))
@@ -255,25 +256,18 @@ def euler(theory: Theory) -> Euler:
     2**(L + 1) - 1 (('W0', 2**L), ('W', 2**(L - ell)), ('w', 1))
     """
     rate, chain, depth = output_rate(theory), Chain(theory.program), theory.program.depth
-    power, x, n = chain.power(), Function("x"), Dummy("n", integer=True)
-    below = rsolve(x(n) - power * x(n - 1), x(n), {x(0): 1})  # n layers below the output
+    h = Symbol("h", real=True)
+    power = exponent(chain.phi.xreplace({chain.h: h}), {h: S.One})
     shares, total = [], S.Zero
     for share in rate.shares:
         above = S.Zero if share.site is None else depth - share.site + 1
-        value = powsimp(simplify(below.subs(n, above)))
+        value = powsimp(power**above)
         shares.append((share.weight, value))
         for r in share.layers:
-            value = S.Zero if (r.upper - r.lower).is_negative else _geometric(value, *r.limits)
+            grown = summation(value, r.limits).replace(Piecewise, lambda *cases: cases[-1][0])  # p is not 1
+            value = S.Zero if (r.upper - r.lower).is_negative else grown
         total += value
     return Euler(tuple(shares), neat(total))
-
-
-def _geometric(value: Expr, index: Expr, lower: Expr, upper: Expr) -> Expr:
-    ratio = simplify(value.subs(index, index + 1) / value)
-    if ratio.has(index) or ratio == 1:
-        return summation(value, (index, lower, upper))
-    first = value.subs(index, lower)
-    return simplify(first * (ratio ** (upper - lower + 1) - 1) / (ratio - 1))
 
 
 # -- ridge regression ----------------------------------------------------------------------------------------
