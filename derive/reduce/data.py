@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sympy import (
     Add,
@@ -342,16 +343,8 @@ class _Modes:
         return any(str(a.func) in self.own for a in e.atoms(AppliedUndef))
 
     def theory(self) -> Theory:
-        old = self.old
-        new = replace(
-            old,
-            sources=tuple(map(self.source, old.sources)),
-            equations=tuple(map(self.equation, old.equations)),
-            scalars=tuple(map(self.equation, old.scalars)),
-            order_parameters=tuple(map(self.order_parameter, old.order_parameters)),
-            observables=(),
-            reduction=f"{old.reduction}, sums over modes".strip(", "),
-        )
+        reduction = f"{self.old.reduction}, sums over modes".strip(", ")
+        new = replace(self.old.each(self.of_every_unit), observables=(), reduction=reduction)
         left = [e.lhs for e in (*new.equations, *new.scalars) if e.rhs.has(self.size)]
         left += [u.symbol for u in new.sources if u.covariance.has(self.size)]
         if left:
@@ -368,29 +361,17 @@ class _Modes:
             e, self.own, lambda x: x if x.args[:1] == (self.unit,) else x.func(self.unit, *x.args)
         )
 
-    def ranges(self, x: AppliedUndef, ranges: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
-        return (self.over, *ranges) if self.lives(x) else ranges
-
-    def source(self, u: Source) -> Source:
-        ends = self.indexed(u.symbol), self.indexed(u.partner)
-        return replace(
-            u,
-            symbol=ends[0],
-            partner=ends[1],
-            covariance=self.summed(u.covariance),
-            ranges=self.ranges(u.symbol, u.ranges),
-        )
-
-    def equation(self, e: Equation) -> Equation:
-        terms = tuple(x.rewrite(self.summed) for x in e.terms)
-        return Equation(self.indexed(e.lhs), terms, self.ranges(e.lhs, e.ranges))
-
-    def order_parameter(self, q: OrderParameter) -> OrderParameter:
-        if q.name not in self.sums:
-            return q
-        average = next(iter(q.definition.atoms(Average)))
-        body = Average(self.indexed(average.body))
-        return replace(q, definition=Sum(q.definition.xreplace({average: body}), self.over.limits))
+    def of_every_unit(self, x: Any) -> Iterator[Any]:
+        """Equations and sources of the modes hold for each of them, and averages over modes are sums."""
+        if not isinstance(x, OrderParameter):
+            ranges = (self.over, *x.ranges) if self.lives(x.symbol) else x.ranges
+            yield replace(x.map(self.summed), ranges=ranges)
+        elif x.name in self.sums:
+            average = next(iter(x.definition.atoms(Average)))
+            body = Average(self.indexed(average.body))
+            yield replace(x, definition=Sum(x.definition.xreplace({average: body}), self.over.limits))
+        else:
+            yield x
 
 
 # -- the loss as a sum over the sources of error -------------------------------------------------------------
