@@ -201,18 +201,9 @@ class LazyKernel:
         Raises :class:`NotApplicable` where it cannot be followed (many layers much narrower than the input).
         """
         found, last = self.at(values).chain
-        names, values_of = [H, y], []
-        for x, value in found:
-            values_of.append(lambdify(names, value, "mpmath"))
-            names.append(x)
-        end = lambdify(names, last, "mpmath")
-
-        def gap(h: Any, z: Any) -> Any:
-            numbers = [h, z]
-            for value in values_of:
-                numbers.append(value(*numbers))
-            return end(*numbers)
-
+        names = {x: Dummy(f"r{i}") for i, (x, _) in enumerate(found)}
+        before = [(names[x], value.xreplace(names)) for x, value in found]
+        gap = lambdify([H, y], last.xreplace(names), "mpmath", cse=lambda e: (before, e))
         try:
             return float(-1 / _turning(gap, float(self.depth + 1)))
         except ZeroDivisionError:
