@@ -540,13 +540,9 @@ class Shape:
     degree: Expr | None = None
     lowest: int = 0
 
-    def even(self, which: frozenset[int]) -> bool:
-        """Does it stay what it is when these of its arguments change sign?"""
-        return self.plain is not None and _flips(self.plain, which, 1)
-
-    def odd(self, which: frozenset[int]) -> bool:
-        """Does it change its sign with them?"""
-        return self.plain is not None and _flips(self.plain, which, -1)
+    def parity(self, which: frozenset[int]) -> int:
+        """1 if it stays what it is when these of its arguments change sign, -1 if it does too, else 0."""
+        return 0 if self.plain is None else _parity(self.plain, which)
 
 
 def applied(shape: Shape, arguments: tuple[Parts, ...], first: bool = False) -> Parts:
@@ -593,11 +589,10 @@ def _signature(shape: Shape, start: list[Parts], derivative: int) -> Part:
         flipped = frozenset(i for i, parts in enumerate(start) if parts and all(g in p.odd for p in parts))
         touched = {i for i, parts in enumerate(start) if any(g in p.odd | p.mixed for p in parts)}
         known = touched == flipped and (derivative == 0 or len(start) == 1)
-        if known and (shape.even, shape.odd)[derivative % 2](flipped):
-            continue
-        if known and (shape.odd, shape.even)[derivative % 2](flipped):
+        parity = shape.parity(flipped) * (-1) ** derivative if known else 0
+        if parity == -1:
             odd.add(g)
-        else:
+        elif parity == 0:
             mixed.add(g)
     return Part(odd=frozenset(odd), mixed=frozenset(mixed))
 
@@ -610,8 +605,8 @@ def shape_of(e: Expr, atoms: list[Any]) -> Shape:
     >>> from sympy import Function, tanh
     >>> h = Function("h")(Symbol("t"))
     >>> tanh_, relu = shape_of(tanh(h), [h]), shape_of(Max(0, h), [h])
-    >>> tanh_.odd(frozenset({0})), tanh_.degree, relu.degree, relu.odd(frozenset({0}))
-    (True, None, 1, False)
+    >>> tanh_.parity(frozenset({0})), tanh_.degree, relu.degree, relu.parity(frozenset({0}))
+    (-1, None, 1, 0)
     """
     if len(atoms) > len(_SLOTS):
         raise NotApplicable(f"{e}: a function of more than {len(_SLOTS)} fields")
@@ -625,9 +620,9 @@ _SLOTS = tuple(Dummy(f"x{i}", real=True) for i in range(4))
 
 
 @lru_cache(maxsize=256)
-def _flips(plain: Expr, which: frozenset[int], sign: int) -> bool:
+def _parity(plain: Expr, which: frozenset[int]) -> int:
     other = plain.xreplace({_SLOTS[i]: -_SLOTS[i] for i in which})
-    return bool(expand(other - sign * plain) == 0)
+    return next((k for k in (1, -1) if expand(other - k * plain) == 0), 0)
 
 
 @lru_cache(maxsize=256)

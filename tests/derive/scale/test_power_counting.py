@@ -70,12 +70,11 @@ def test_powers_of_a_number():
 def test_shapes_of_functions():
     h = Function("h")(t)
     both = frozenset({0})
-    assert shape_of(tanh(h), [h]).odd(both)
-    assert not shape_of(tanh(h), [h]).even(both)
-    assert shape_of(Abs(h), [h]).even(both)
+    assert shape_of(tanh(h), [h]).parity(both) == -1
+    assert shape_of(Abs(h), [h]).parity(both) == 1
     assert [shape_of(f, [h]).degree for f in (Max(0, h), Abs(h), tanh(h))] == [1, 1, None]
     unknown = shape_of(Function("phi")(h), [h])
-    assert (unknown.odd(both), unknown.even(both), unknown.lowest) == (False, False, 0)
+    assert (unknown.parity(both), unknown.lowest) == (0, 0)
     small = applied(shape_of(tanh(h), [h]), ((odd(U, power=-1),),))
     assert small == (odd(U, power=-1),)
     with pytest.raises(Grows):
