@@ -464,7 +464,7 @@ def _groups(edges: Mapping[Key, Iterable[Key]]) -> list[list[Key]]:
     return [sorted(c, key=str) for c in strongly_connected_components((list(edges), pairs))]
 
 
-class EveryDepth(ExactSteps):
+class EveryDepth(ExactSteps, Layers):
     """Order parameters of a theory of depth L up to a power of the rate, polynomials in the layer and in L.
 
     To order zero in the rate a family is passed on from layer to layer as it is, or not at all; then
@@ -481,8 +481,8 @@ class EveryDepth(ExactSteps):
     def __init__(self, theory: Theory, order: tuple[Symbol, int]) -> None:
         if order[0] != eta:
             raise NotApplicable(f"every depth at once needs an order in {eta}, not in {order[0]}")
-        super().__init__(theory, order)
-        self.layers = _Orders(self)
+        ExactSteps.__init__(self, theory, order)
+        Layers.__init__(self, theory)
 
     def fixed(self, theory: Theory) -> Theory:
         """The theory itself."""
@@ -519,42 +519,29 @@ class EveryDepth(ExactSteps):
         """An order parameter at integer times, of a family at a layer ``ell + i``, ``L + i`` or a number."""
         known = self.standard(a)
         if isinstance(known, AppliedUndef) and str(known.func) in self.layered:
-            return self.layers.member(known)
+            return self.member(known)
         return super().value(a)
 
-
-def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> ExactSteps:
-    """At a depth that is a number, or with an order in the rate at every depth."""
-    if order is not None and order[0] == eta and theory.program.depth == L:
-        return EveryDepth(theory, order)
-    return ExactSteps(theory, order)
-
-
-class _Orders(Layers):
-    """Recurrences in the layer order by order in the rate."""
-
-    def __init__(self, exact: EveryDepth) -> None:
-        super().__init__(exact.theory)
-        self.exact = exact
+    # -- recurrences in the layer, order by order in the rate ------------------------------------------
 
     def put(self, e: Expr) -> Any:
-        return self.exact.trimmed(self.exact.number(e))
+        return self.trimmed(self.number(e))
 
     def at(self, value: Any, layer: Expr) -> Any:
-        return self.exact.sums.moved(value, layer)
+        return self.sums.moved(value, layer)
 
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
         """``y(ell) = y(end) + sum of y(m) - y(m + k)`` over the layers between, repeated until it stays.
 
         With ``M = D + eta (...)``, D of ones and zeros on the diagonal, every repetition settles an order.
         """
-        exact, last = self.exact, (self.exact.last + 1) * len(f) + 1
+        last = (self.last + 1) * len(f) + 1
         passed = [self.passed_on(M[i][i]) for i in range(len(f))]
-        found = [exact.zero] * len(f)
+        found = [self.zero] * len(f)
         for _ in range(last):
             before = [self.at(y, ell + k) for y in found]
             rest = [
-                exact.trimmed(sum((m * y for m, y in zip(row, before, strict=True)), own))
+                self.trimmed(sum((m * y for m, y in zip(row, before, strict=True)), own))
                 for row, own in zip(M, f, strict=True)
             ]
             values = [
@@ -567,14 +554,21 @@ class _Orders(Layers):
 
     def passed_on(self, m: Any) -> bool:
         """Is a family passed on as it is to order zero in the rate, or not at all?"""
-        first = {p: c for p, c in m.terms() if p[self.exact.place] == 0}
+        first = {p: c for p, c in m.terms() if p[self.place] == 0}
         if first and m.ring.from_dict(first) != 1:
             raise NotApplicable("a family is multiplied from layer to layer: it is no polynomial in it")
         return bool(first)
 
     def summed(self, x: Any, k: int) -> Any:
         """Over the layers between this one and the end."""
-        return self.exact.sums.summed(x, *((ell, L - 1) if k == 1 else (2, ell)))
+        return self.sums.summed(x, *((ell, L - 1) if k == 1 else (2, ell)))
+
+
+def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> ExactSteps:
+    """At a depth that is a number, or with an order in the rate at every depth."""
+    if order is not None and order[0] == eta and theory.program.depth == L:
+        return EveryDepth(theory, order)
+    return ExactSteps(theory, order)
 
 
 # -- the first step of every depth --------------------------------------------------------------------------
