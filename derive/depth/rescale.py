@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from sympy import Eq, Expr, Function, KroneckerDelta, S, Sum, sqrt, sympify
+from sympy import Eq, Expr, Function, KroneckerDelta, S, Sum, sqrt
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import rewritten, times, without_empty
+from derive.calculus.sums import pinned, rewritten, times, within, without_empty
 from derive.calculus.symbols import IndexRange, L, ell
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, cross_layer, k
@@ -130,16 +130,11 @@ def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
 
 def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
     """Kronecker deltas between layers that never meet are zero."""
-    bounds = {r.index: (sympify(r.lower), sympify(r.upper)) for r in ranges if r.index in (ell, k)}
 
     def decide(x: KroneckerDelta) -> Expr:
-        gap = x.args[0] - x.args[1]
-        inside = [i for i in bounds if gap.has(i)]
-        if len(inside) != 1 or gap.coeff(inside[0]) not in (1, -1):
-            return x
-        ends = [gap.xreplace({inside[0]: b}) for b in bounds[inside[0]]]
-        least, most = ends if gap.coeff(inside[0]) == 1 else reversed(ends)
-        return S.Zero if least.is_positive or most.is_negative else x
+        met = ((pinned(x, r.index), r) for r in ranges if r.index in (ell, k))
+        apart = any(place and within(place[1], r.lower, r.upper, r.index) == 0 for place, r in met)
+        return S.Zero if apart else x
 
     return e.replace(lambda x: isinstance(x, KroneckerDelta), decide)
 

@@ -74,9 +74,7 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     below, above = _two_poles(integrand, w)
     middle, half = simplify((below + above) / 2), simplify((above - below) / 2)
     numerator, denominator = fraction(together(integrand))
-    weight = simplify(
-        -2 * simplify((numerator / denominator.diff(w)).subs(w, above))
-    )  # minus twice the residue
+    weight = simplify(-2 * (numerator / denominator.diff(w)).subs(w, above))  # minus twice the residue
     begin = inverse.subs(x, start)
 
     def reduced(v: Expr) -> Expr:
@@ -85,10 +83,9 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     elapsed = weight * (atanh(reduced(inverse)) - atanh(reduced(begin)))
     if _over_roots(elapsed.diff(x) * rate) != 1:
         raise NotApplicable(f"the integral found for 1/({rate}) does not differentiate back to it")
-    E = Dummy("E", positive=True)  # exp(2 time / weight)
-    T = (E - 1) / (E + 1)
-    shifted = (T + reduced(begin)) / (1 + T * reduced(begin))  # tanh(a + atanh b)
-    arrived = middle + half * shifted
+    E = Dummy("E", positive=True)  # exp(2 time / weight), by which (w - below)/(above - w) grows
+    grown = E * (begin - below) / (above - begin)
+    arrived = (below + above * grown) / (1 + grown)
     solution = _hyperbolic(_over_roots(at.subs(w, arrived)), E, 2 * time / weight)
     return Separable(rate, elapsed, solution)
 
@@ -106,9 +103,7 @@ def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
     if len(poles) != 2 or set(poles.values()) != {1} or Poly(numerator, w).degree() > 0:
         raise NotApplicable(f"dt/dw = {integrand}: must have two simple poles")
     below, above = poles
-    return (
-        (below, above) if (above - below).is_positive or not (below - above).is_positive else (above, below)
-    )
+    return (above, below) if (below - above).is_positive else (below, above)
 
 
 def _over_roots(e: Expr) -> Expr:

@@ -26,7 +26,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import is_at, over, pinned, rewritten, times
+from derive.calculus.sums import defined, is_at, over, pinned, rewritten, times
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
@@ -144,8 +144,10 @@ def instant_responses(theory: Theory) -> Theory:
 def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
     """The factor of delta(t, s) in a response; None if memory makes it more than that."""
     node = next(iter(q.definition.atoms(Response)))
-    body = _unfolded(theory, node.body)
-    if body is None or q.definition.has(Sum):
+    # in terms of sources at the same time, if that is all that the field is made of
+    local = (e for e in reversed(theory.equations) if not any(x.remembers or x.over for x in e.terms))
+    body = defined(node.body, [(e.lhs, e.rhs) for e in local])
+    if any(theory.program.field_of(str(a.func)) for a in body.atoms(AppliedUndef)) or q.definition.has(Sum):
         return None
     now = node.source.xreplace({s: t})
     total = S.Zero
@@ -159,21 +161,6 @@ def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
         return None
     number = q.definition.xreplace({node: S.One})
     return total * number.replace(lambda e: isinstance(e, Average), lambda e: e.body)
-
-
-def _unfolded(theory: Theory, e: Expr) -> Expr | None:
-    """A field in terms of sources at the same time, if that is all it is made of."""
-    names = {x.name for x in theory.program.fields}
-    for _ in range(len(theory.equations)):
-        fields = [a for a in e.atoms(AppliedUndef) if str(a.func) in names]
-        if not fields:
-            return e
-        for a in fields:
-            found = [x for x in theory.equations if x.lhs == a]
-            if len(found) != 1 or any(x.remembers or x.over for x in found[0].terms) or a.args[-1] != t:
-                return None
-            e = e.xreplace({a: found[0].rhs})
-    return None
 
 
 def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from sympy import (
@@ -127,9 +127,8 @@ class DepthFirstStep(Shown):
         )
         found: dict[Expr, Expr] = {}
         for x in Add.make_args(e.expand(power_exp=False)):
-            parts = [(y, y == L or (isinstance(y, Pow) and y.base == L)) for y in Mul.make_args(x)]
-            power = Add(*[y.as_base_exp()[1] for y, own in parts if own])
-            found[power] = found.get(power, S.Zero) + Mul(*[y for y, own in parts if not own])
+            order, rest = power(x)
+            found[order] = found.get(order, S.Zero) + rest
         largest = [p for p in found if all((p - r).is_nonnegative for r in found)]
         if len(largest) != 1 or found[largest[0]].has(L, alpha):
             raise NotApplicable(f"{value} has no one leading power of L at fixed {L * self.gain}")
@@ -422,13 +421,10 @@ class DepthParametrization:
 
     def __init__(self, theory: Theory) -> None:
         self.theory = theory
-        self._powers: dict[str, Expr] = {}
 
     def update_power(self, rule: str = "sgd") -> Expr:
         """The gamma of a rule with learning rate ``eta L^-c``, see :func:`update_power`."""
-        if rule not in self._powers:
-            self._powers[rule] = update_power(self.theory.program, rule)
-        return self._powers[rule]
+        return update_power(self.theory.program, rule)
 
     @cached_property
     def exponents(self) -> DepthExponents:
@@ -572,6 +568,7 @@ def _number(name: str, value: Number) -> Expr:
 # -- learning rates ------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)
 def update_power(program: Program, rule: str = "sgd") -> Expr:
     """The gamma of a rule with learning rate ``eta L^-c``: updates enter a layer's h with ``L^-gamma``.
 

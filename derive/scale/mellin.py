@@ -34,7 +34,6 @@ from sympy import (
     binomial,
     exp,
     expand,
-    factorial,
     gamma,
     gammasimp,
     hyper,
@@ -55,9 +54,6 @@ from sympy.logic.boolalg import Boolean
 from derive.calculus.sums import gathered
 from derive.errors import NotApplicable
 from derive.show.latex import latex
-
-FEW = 12
-"""Powers of y at small y that are looked through for the first that F has."""
 
 
 def power_in(e: Expr, x: Expr) -> Expr:
@@ -193,8 +189,9 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     -1/(2*x) + pi/(2*sqrt(x))
     """
     a, b = sympify(a, strict=True), sympify(b, strict=True)
-    parts = _parts(sympify(F, strict=True), y)
-    converges = And(Gt(b, 0), Gt(simplify(a + b * _rise(parts)), 1))
+    F = sympify(F, strict=True)
+    parts = _parts(F, y)
+    converges = And(Gt(b, 0), Gt(simplify(a + b * _rise(F, y, parts[0].m)), 1))
     if converges == S.false:
         raise NotApplicable(f"sum over k of k^-({a}) F(k^-({b}) x) diverges at large k")
     z = Dummy("z")
@@ -345,12 +342,6 @@ class _Part:
         p = self.p
         return [(self.m - p - n, self.c * binomial(-p, n) * self.q ** (-p - n)) for n in range(terms)]
 
-    def start(self) -> list[tuple[Expr, Expr]]:
-        """Powers at small y, with coefficients."""
-        p = self.p
-        of = [(-1) ** n / factorial(n) if p is None else binomial(-p, n) for n in range(FEW)]
-        return [(self.m + n, self.c * x * self.q**n) for n, x in enumerate(of if self.q != 0 else of[:1])]
-
 
 def _parts(F: Expr, y: Symbol) -> list[_Part]:
     tails = {x for x in F.atoms(Pow) if x.base.is_Add and x.base.has(y) and x.exp.is_nonnegative is not True}
@@ -379,14 +370,13 @@ def _part(term: Expr, y: Symbol) -> _Part:
     return _Part(c, m, q, p)
 
 
-def _rise(parts: list[_Part]) -> Expr:
-    """The first power of F at small y."""
-    found = gathered(x for p in parts for x in p.start())
-    alive = [m for m, c in found.items() if simplify(c) != 0]
-    low = [m for m in alive if all((n - m).is_nonnegative for n in alive)]
-    if len(low) != 1:
-        raise NotApplicable(f"which of the powers {alive} is the first at small arguments is open")
-    return low[0]
+def _rise(F: Expr, y: Symbol, one: Expr) -> Expr:
+    """The first power of F at small y; ``y^one`` is in front of one of its parts."""
+    small = Dummy("y", positive=True)
+    try:
+        return one + expand((F * y**-one).subs(y, small)).leadterm(small)[1]
+    except (NotImplementedError, ValueError):
+        raise NotApplicable(f"which power of {F} is the first at small arguments is open") from None
 
 
 def _above(p: Power, q: Power, given: Mapping[Any, Any]) -> bool:
