@@ -24,6 +24,7 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from sympy import (
+    Abs,
     Add,
     Dummy,
     Expr,
@@ -275,10 +276,7 @@ def order_in(e: Expr, small: Symbol) -> int:
     >>> order_in(exp(epsilon) - 1 - epsilon, epsilon)
     2
     """
-    found = 0
-    while e.subs(small, 0) == 0:
-        e, found = e.diff(small), found + 1
-    return found
+    return int(e.leadterm(small)[1])
 
 
 def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...]:
@@ -680,9 +678,4 @@ def _moment(p: int, share: Expr) -> Expr:
     """``E |1 + share W|^p`` for a normal W."""
     a, w = Dummy("a", positive=True), Dummy("w", real=True)
     weight = exp(-(w**2) / 2) / sqrt(2 * pi)
-    if p % 2 == 0:
-        found = integrate(((1 + a * w) ** p * weight).expand(), (w, -oo, oo))
-    else:
-        found = integrate((1 + a * w) ** p * weight, (w, -1 / a, oo))
-        found -= integrate((1 + a * w) ** p * weight, (w, -oo, -1 / a))
-    return found.subs(a, share)
+    return integrate((Abs(1 + a * w) ** p * weight).expand(), (w, -oo, oo)).subs(a, share)

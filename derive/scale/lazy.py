@@ -206,7 +206,7 @@ class LazyKernel:
         gap = lambdify([H, y], last.xreplace(names), "mpmath", cse=lambda e: (before, e))
         try:
             return float(-1 / _turning(gap, float(self.depth + 1)))
-        except ZeroDivisionError:
+        except (ValueError, ZeroDivisionError):
             raise NotApplicable("the law of the kernel cannot be followed to its end: too narrow") from None
 
 
@@ -335,12 +335,7 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
     with mpmath.workdps(30):
 
         def along(h: Any, z: Any) -> Any:
-            for _ in range(50):
-                move = gap(h, z) / mpmath.diff(lambda x: gap(h, x), z)
-                z -= move
-                if abs(move) < mpmath.mpf(10) ** -20 * abs(z):
-                    return z
-            raise NotApplicable("the step along the law of the kernel is too long")
+            return mpmath.findroot(lambda x: gap(h, x), z, solver="newton", maxsteps=50)
 
         def slope(h: Any, z: Any) -> Any:
             return -mpmath.diff(lambda x: gap(x, z), h) / mpmath.diff(lambda x: gap(h, x), z)
@@ -353,7 +348,7 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
                 turned = slope(h + step, following) >= 0
                 if abs(following - z - move) > abs(move):
                     raise NotApplicable("another root")
-            except (NotApplicable, ZeroDivisionError):
+            except (ValueError, ZeroDivisionError):  # too long a step
                 step /= 4
                 continue
             if turned:
