@@ -26,6 +26,7 @@ from sympy import (
     Symbol,
     atanh,
     cancel,
+    collect,
     cosh,
     factor,
     fraction,
@@ -125,12 +126,9 @@ def _hyperbolic(e: Expr, E: Symbol, angle: Expr) -> Expr:
     half = (bottom.degree() + min(k[0] for k in bottom.monoms())) // 2
 
     def written(p: Poly) -> Expr:
-        table = {k[0] - half: c for k, c in p.terms()}
-        total = table.get(0, 0)
-        for k in {abs(k) for k in table if k}:
-            up, down = table.get(k, 0), table.get(-k, 0)
-            total += factor(up + down) * cosh(k * angle) + factor(up - down) * sinh(k * angle)
-        return total
+        waves = ((c, (k - half) * angle) for (k,), c in p.terms())
+        total = Add(*[c * (cosh(x) + sinh(x)) for c, x in waves]).expand()
+        return collect(total, total.atoms(cosh, sinh), factor)
 
     above, below = written(top), written(bottom)
     common = gcd_terms(below).as_coeff_Mul()[0]

@@ -56,7 +56,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import rewritten
+from derive.calculus.sums import gathered, rewritten
 from derive.calculus.symbols import L, ell, exact
 from derive.depth.balance import (
     alpha,
@@ -126,10 +126,7 @@ class DepthFirstStep(Shown):
         e = e.replace(
             lambda x: isinstance(x, Pow) and x.base == 1 + z / L, lambda x: exp(z * x.exp.expand().coeff(L))
         )
-        found: dict[Expr, Expr] = {}
-        for x in Add.make_args(e.expand(power_exp=False)):
-            order, rest = power(x)
-            found[order] = found.get(order, S.Zero) + rest
+        found = gathered(map(power, Add.make_args(e.expand(power_exp=False))))
         largest = [p for p in found if all((p - r).is_nonnegative for r in found)]
         if len(largest) != 1 or found[largest[0]].has(L, alpha):
             raise NotApplicable(f"{value} has no one leading power of L at fixed {L * self.gain}")

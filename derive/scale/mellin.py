@@ -164,11 +164,9 @@ def total(parts: Iterable[Powers]) -> Powers:
     """The sum of functions of one variable; powers that are below what one of them leaves out are gone."""
     parts = list(parts)
     error = Max(*[x.error for x in parts])
-    kept: dict[tuple[Expr, int], Expr] = {}
-    for p in (p for x in parts for p in x.terms):
-        if not simplify(p.power - error).is_nonpositive:
-            kept[p.power, p.logs] = kept.get((p.power, p.logs), S.Zero) + p.coefficient
-    terms = tuple(Power(c, power, logs) for (power, logs), c in kept.items() if c != 0)
+    kept = (p for x in parts for p in x.terms if not simplify(p.power - error).is_nonpositive)
+    found = gathered(((p.power, p.logs), p.coefficient) for p in kept)
+    terms = tuple(Power(c, power, logs) for (power, logs), c in found.items())
     return Powers(parts[0].variable, terms, error, And(*[x.conditions for x in parts]))
 
 

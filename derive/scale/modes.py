@@ -12,7 +12,6 @@ sum is one of products of sums over one mode, joined by an integral over an earl
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,6 +43,7 @@ from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import connected_components
 
 from derive.calculus.averages import Average
+from derive.calculus.sums import gathered
 from derive.calculus.symbols import L, ell, exact, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, expand_linear
@@ -445,10 +445,8 @@ def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
     modes, force = lazy_modes(theory), pair_force(samples)
     if simplify(force.kernel - modes.kernel) != 0:
         raise NotApplicable(f"the lazy kernels differ: {force.kernel} of samples, {modes.kernel} of modes")
-    groups: dict[tuple[Expr, Expr], Expr] = defaultdict(lambda: S.Zero)
-    for x in Add.make_args(force.shape):
-        driving, own = x.as_independent(rate, as_Add=False)
-        groups[powers_of(own, rate)] += driving
+    parts = (x.as_independent(rate, as_Add=False) for x in Add.make_args(force.shape))
+    groups = gathered((powers_of(own, rate), driving) for driving, own in parts)
     found = total(_driven(x, m, p, force.kernel) for (m, p), x in groups.items())
     terms = tuple(Power(factor_terms(-2 * force.strength * x.coefficient), x.power) for x in found.terms)
     correction = Powers(time, terms, found.error)
