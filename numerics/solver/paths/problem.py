@@ -211,7 +211,8 @@ def forecast(problem: Problem) -> tuple[float, float, float]:
         tries *= GRIDS
     cost = tries * REPLICAS * prepared.seconds(first)
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
-    return cost, float(prepared.bytes(first)), error
+    held = prepared.bytes(first) + prepared.derivatives(first)
+    return cost, float(held * min(REPLICAS, prepared.together(first))), error
 
 
 def _first(problem: Problem, prepared: Prepared) -> int:

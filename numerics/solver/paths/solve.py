@@ -185,8 +185,10 @@ FEWEST = 256
 MEMORY = 2**30
 """Bytes up to which replicas are marched side by side."""
 
-SPEED, CALL = 6e9, 6e-5
-"""Products a second, and seconds of an operation of a step, on one core, measured."""
+SPEED, CALL, DERIVATIVE = 1.5e10, 6e-5, 8e-9
+"""Operations a second of large products, seconds of an operation of a step, and of a derivative along a path:
+on one core, measured.
+"""
 
 FEW = 24
 """Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
@@ -289,7 +291,7 @@ class Prepared:
         entries = [T * sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
         work = 2 * samples * (past + sum(pairs) + sum(n**2 / 4 for n in entries)) + sum(n**3 for n in entries)
         calls = T * (len(model.quantities) + len(model.entries) + len(entries))
-        return work / SPEED + calls * CALL + self.derivatives(samples) / 8 / SPEED
+        return work / SPEED + calls * CALL + self.derivatives(samples) / 8 * DERIVATIVE
 
     def derivatives(self, samples: int) -> int:
         """About how much memory derivatives along the paths of a replica take."""
@@ -298,6 +300,10 @@ class Prepared:
         counts = [prod(q.sizes) for q in self.model.quantities.values()]
         size = max(size_of(self.model, i) for i in range(len(self.model.groups)))
         return 8 * samples * self.steps**2 * sum(counts) * size
+
+    def together(self, samples: int) -> int:
+        """How many replicas are marched side by side."""
+        return max(1, MEMORY // (self.bytes(samples) + self.derivatives(samples)))
 
     def runs(
         self,
@@ -316,7 +322,7 @@ class Prepared:
         number in it.
         """
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
-        together = max(1, MEMORY // (self.bytes(samples) + self.derivatives(samples)))
+        together = self.together(samples)
         room = Room()
         for start in range(0, len(seeds), together):
             room.taken = 0
