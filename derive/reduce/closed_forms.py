@@ -200,9 +200,6 @@ def _independent(candidate: Expr, known: list[Expr], names: list[Symbol]) -> boo
     """Is the candidate no linear combination of what is known?"""
     rows = [Poly(x, *names).as_dict() for x in (*known, candidate)]
     powers = sorted({k for row in rows for k in row})
-
-    def rank(rows: list[dict[tuple[int, ...], Expr]]) -> int:
-        table = Matrix(len(rows), len(powers), lambda i, j: rows[i].get(powers[j], S.Zero))
-        return int(table.rank(simplify=cancel, iszerofunc=lambda x: cancel(x) == 0))
-
-    return not known or rank(rows) > rank(rows[:-1])
+    table = Matrix([[row.get(k, S.Zero) for row in rows] for k in powers])
+    _, pivots = table.rref(simplify=cancel, iszerofunc=lambda x: cancel(x) == 0)
+    return len(known) in pivots

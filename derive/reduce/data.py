@@ -35,6 +35,7 @@ from derive.program.program import gaussian
 from derive.program.training import TrainedMatrix
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory.unfold import covariance
 
 # -- a factor of a source becomes part of it -----------------------------------------------------------------
 
@@ -471,16 +472,15 @@ class _Decomposition:
             for y in found:
                 if x.symbol == y.symbol and str(x.symbol.func) in self.given:
                     yield x, y, x.symbol * y.symbol, BIAS
-                for u in self.theory.sources:
-                    ends = u.symbol, u.partner
-                    for a, b in (ends, ends[::-1]):
-                        if (a.func, b.func) == (x.symbol.func, y.symbol.func):
-                            yield x, y, self.between(u, (x, y), a, b), self.label(u)
-                            break
+                a, b = (e.symbol.xreplace(self.within(e, i)) for i, e in enumerate((x, y), 1))
+                value = covariance(a, b, self.theory.sources)
+                if value != 0:
+                    yield x, y, value, self.label(x)
 
-    def label(self, u: Source) -> str:
+    def label(self, x: _Entry) -> str:
+        own = {u.matrix for u in self.theory.sources if x.symbol.func in (u.symbol.func, u.partner.func)}
         for m in self.program.matrices:
-            if gaussian(m).name == u.matrix:
+            if gaussian(m).name in own:
                 return WIDTH if isinstance(m, TrainedMatrix) else DATA
         return BIAS
 
@@ -525,18 +525,12 @@ class _Decomposition:
         if into not in self.transfers:
             self.transfers[into] = transfer(self.theory, into)
         h = self.transfers[into].answer(str(self.now.func))
-        names = {r.index: self.inner(r.index, i) for r in self.channels(x)}
-        factor = x.factor.xreplace(names).xreplace({t: self.inner(s, i)})
-        return factor * h.func(*at.args[:-1], *names.values(), at.args[-1], self.inner(s, i))
+        *names, time = self.within(x, i).values()
+        return x.factor.xreplace(self.within(x, i)) * h.func(*at.args[:-1], *names, at.args[-1], time)
 
-    def between(self, u: Source, pair: tuple[_Entry, _Entry], one: AppliedUndef, two: AppliedUndef) -> Expr:
-        """A source's covariance at the two inner times, and at the inner indices."""
-        first, second = (t, s) if one == u.symbol else (s, t)
-        names: dict[Expr, Expr] = {first: self.inner(s, 1), second: self.inner(s, 2)}
-        for x, a, i in zip(pair, (one, two), (1, 2), strict=True):
-            own = [y for y in a.args[:-1] if y not in self.units]
-            names |= dict(zip(own, [self.inner(r.index, i) for r in self.channels(x)], strict=True))
-        return u.covariance.xreplace(names)
+    def within(self, x: _Entry, i: int) -> dict[Expr, Expr]:
+        """The indices of the entry and its time, by the names that they have inside the sums."""
+        return {r.index: self.inner(r.index, i) for r in self.channels(x)} | {t: self.inner(s, i)}
 
     def channels(self, x: _Entry) -> list[IndexRange]:
         """The indices of the entry's equation, but for that of the unit."""

@@ -20,6 +20,7 @@ from derive.errors import NotApplicable
 from derive.program.networks.options import activation_of
 from derive.program.program import Definition, Program, gaussian, parameter
 from derive.program.words import Mean, Product
+from derive.theory.applications import nonempty
 
 
 class NotHomogeneous(NotApplicable):
@@ -131,7 +132,7 @@ class _Degrees:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.definitions = [d for d in program.definitions if not _empty(d)]
+        self.definitions = nonempty(program.definitions)
         self.trained = {w.name for w in program.trained()}
         self.known: dict[str, Expr] = {}  # families' degrees, at their index
         self.open: dict[str, Expr] = {}  # those being found, by a symbol
@@ -210,11 +211,6 @@ class _Degrees:
         return exponent(e, powers) if powers else S.Zero
 
 
-def _empty(d: Definition) -> bool:
-    """A family without members."""
-    return any((r.upper - r.lower).is_negative for r in d.ranges)
-
-
 def _index(d: Definition) -> Symbol | None:
     """The layer's index of a family."""
     site = d.lhs.args[0] if d.lhs.args else S.Zero
@@ -254,8 +250,8 @@ class Chain:
 
     def _check(self) -> None:
         """The inner layers are of the same kind: applied to phi(h), and met backwards by the same matrix."""
-        for d in self.program.definitions:
-            for x in () if _empty(d) else d.products():
+        for d in nonempty(self.program.definitions):
+            for x in d.products():
                 if d.rhs != x:
                     raise NotApplicable(f"{d.lhs} = {d.rhs} is more than a matrix product")
                 if x.transposed or self.program.given_of(str(getattr(x.vector, "func", ""))):

@@ -15,6 +15,7 @@ from derive.program.program import Program, gaussian
 from derive.program.training import TrainedMatrix
 from derive.program.words import Product
 from derive.theory import OrderParameter, Term, Theory
+from derive.theory.applications import nonempty
 from derive.theory.conditioning import mean_field
 
 
@@ -59,10 +60,9 @@ def independent_backward(program: Program, names: dict[str, str] | None = None) 
 def both_ways(program: Program) -> tuple[str, ...]:
     """The matrices that are applied both forwards and transposed."""
     uses: dict[str, set[bool]] = {}
-    for d in program.definitions:
-        if not any((r.upper - r.lower).is_negative for r in d.ranges):  # a family without members
-            for x in d.products():
-                uses.setdefault(_name(x), set()).add(x.transposed)
+    for d in nonempty(program.definitions):
+        for x in d.products():
+            uses.setdefault(_name(x), set()).add(x.transposed)
     names = (gaussian(w).name for w in program.matrices)
     return tuple(x for x in names if len(uses.get(x, ())) == 2)
 

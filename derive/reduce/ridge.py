@@ -127,8 +127,7 @@ class _Rate:
         self.products = [(d, a) for d in self.definitions for a in self.reading.products[d]]
         trained = [w for w in self.program.trained() if isinstance(w, TrainedMatrix)]
         names = {a.func for w in trained for a in w.update.left.atoms(AppliedUndef)}
-        own = (d for d in self.definitions if d.lhs.func in names)
-        self.backward = [d for d in own if not any((r.upper - r.lower).is_negative for r in d.ranges)]
+        self.backward = [d for d in self.definitions if d.lhs.func in names]
 
     def rate(self) -> OutputRate:
         strength, decay, diffusion = exponential(self.program.rule)

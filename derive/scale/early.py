@@ -85,8 +85,6 @@ class MemoryFree:
         """``C_v`` after that many steps of the recursion, a number or a symbol, from ``C_v(0) = start``."""
         count = sympify(steps, strict=True)
         power = self.factor**count
-        if self.drive == 0:
-            return power * start
         if count.is_Integer:
             return power * start + self.drive * Add(*[self.factor**k for k in range(int(count))])
         return power * start + self.drive * (power - 1) / (self.factor - 1)
