@@ -258,7 +258,7 @@ def simulate_program(
     spread = Spread()
     every_one: dict[str, list[Array]] = {}
     walked: list[dict[str, Block]] = []
-    kept = trainer.plan.kept
+    kept = trainer.kept
     for found, count in trainer.trained(np.random.SeedSequence(seed).spawn(seeds)):
         spread.add_all(found)
         for name, x in found.items() if each else ():
@@ -286,7 +286,12 @@ class Trainer:
     (3, 1)
     """
 
-    plan: Plan
+    network: Network
+    weights: list[Law]
+    moving: list[Training]
+    initial: dict[Key, Array]
+    wanted: Wanted
+    kept: Kept | None
     times: tuple[float, ...]
     steps: int
     dt: float | None
@@ -330,36 +335,41 @@ class Trainer:
         moving = trainings(binder, reading, weights)
         if loss is not None:
             moving = numerical(binder, network, moving, loss, parametrization or Parametrization())
-        plan = Plan(
+        recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
+        if times is not None:
+            recorded = tuple(map(float, times))
+        counts = None if times is None else tuple(_count(x, dt or 1.0) for x in np.diff(recorded))
+        return cls(
             network,
             weights,
             moving,
             chosen(weights, initial or {}, steps),
             read_wanted(binder, reading, wanted, equal),
             None if paths is None else read_kept(binder, reading, paths, steps),
+            recorded,
+            steps,
+            dt,
+            every,
+            kicks,
+            counts,
         )
-        recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
-        if times is not None:
-            recorded = tuple(map(float, times))
-        counts = None if times is None else tuple(_count(x, dt or 1.0) for x in np.diff(recorded))
-        return cls(plan, recorded, steps, dt, every, kicks, counts)
 
     @property
     def axes(self) -> dict[str, tuple[Axis, ...]]:
         """Of each measurement."""
-        return self.plan.wanted.axes(self.times)
+        return self.wanted.axes(self.times)
 
     def batches(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[list[np.random.SeedSequence]]:
         """Seeds in groups of networks that are trained together: small ones many at a time."""
-        entries = sum(int(np.prod(x.shape)) for x in self.plan.weights) or 1
-        units = sum(int(np.prod((*x.shape, w))) for x in self.plan.wanted.sides for w in self._units(x))
+        entries = sum(int(np.prod(x.shape)) for x in self.weights) or 1
+        units = sum(int(np.prod((*x.shape, w))) for x in self.wanted.sides for w in self._units(x))
         most = min(TOGETHER // entries, TOGETHER_KEPT // max(1, len(self.times) * units))
         size = max(1, min(most, len(seeds)))
         for k in range(0, len(seeds), size):
             yield list(seeds[k : k + size])
 
     def _units(self, side: Side) -> list[int]:
-        rows = self.plan.network.reading.layout.rows.values()
+        rows = self.network.reading.layout.rows.values()
         return [max(block[1] for block, _ in rows)] * len(side.sites)
 
     def trained(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[tuple[dict[str, Array], int]]:
@@ -380,12 +390,6 @@ class Trainer:
                     networks = networks.halved()
             yield found, len(batch)
 
-    def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:
-        """With steps between recorded times about as long as ``tolerance`` allows one network."""
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            counts = self.plan.fit(self.times, tolerance, np.random.default_rng(seed))
-        return replace(self, counts=tuple(counts))
-
     def halved(self) -> Self:
         """With steps of half the length."""
         return replace(self, counts=tuple(2 * x for x in self.counts or ()))
@@ -398,9 +402,82 @@ class Trainer:
         """Those of several networks, along the first axis; each is what it would be alone."""
         rngs = [np.random.default_rng(seed) for seed in seeds]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported as divergence
-            if self.counts is not None:
-                return self.plan.flow(self.times, self.counts, self.kicks, rngs)
-            return self.plan.train(self.steps, self.dt or 1.0, self.every, rngs)
+            return self.stepped(rngs) if self.counts is None else self.flowed(self.counts, rngs)
+
+    def begin(self, rngs: Rngs) -> tuple[State, Record]:
+        """Before step 0."""
+        weights = start(self.weights, rngs, self.initial)
+        state = self.network.begin(weights, len(rngs), self.counts is not None)
+        return state, Record(self.wanted.sides, len(rngs), len(self.times))
+
+    def look(self, state: State, rngs: Rngs) -> None:
+        """Keep what is asked for of the units at this step."""
+        if self.kept is not None:
+            self.kept.look(state, len(rngs))
+
+    def stepped(self, rngs: Rngs) -> dict[str, Array]:
+        """Measurements in exact steps (of a program in continuous time, Euler's)."""
+        (state, record), dt = self.begin(rngs), self.dt or 1.0
+        for step in range(self.steps + 1):
+            state.step, state.time = step, step * dt
+            refresh(self.weights, state, rngs, self.initial)
+            self.network.compute(state)
+            self.look(state, rngs)
+            if step % self.every == 0:
+                record.take(state)
+            if step < self.steps:
+                slopes, fields = self.network.slopes_at(state), self.network.evolving(state)
+                move(self.moving, state, dt, rngs)
+                self.network.put(state, [f + dt * s for f, s in zip(fields, slopes, strict=True)])
+        return self.wanted.values(record)
+
+    def flowed(self, counts: Sequence[int], rngs: Rngs) -> dict[str, Array]:
+        """Measurements at the recorded times, with so many steps between them."""
+        (state, record), times = self.begin(rngs), self.times
+        for step, time in enumerate(times):
+            state.step, state.time = step, time
+            self.network.compute(state)
+            record.take(state)
+            self.look(state, rngs)
+            if step + 1 == len(times):
+                break
+            state.step = step + 1  # the fields of the start are kept
+            for _ in range(counts[step]):
+                length = (times[step + 1] - time) / counts[step]
+                advance(self.network, self.moving, state, length, rngs, self.kicks)
+        return self.wanted.values(record)
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:
+        """With so many steps between recorded times that one network misses less than half the tolerance."""
+        rngs = [np.random.default_rng(seed)]
+        state, _ = self.begin(rngs)
+        self.network.compute(state)
+        counts, count = [], 1
+        for step, (time, end) in enumerate(pairwise(self.times)):
+            state.step = step + 1  # what follows is no start: the fields of step 0 are kept
+            before, coarse, error = state.copied(), None, np.inf
+            while True:
+                fine = before.copied()
+                fine.time = time
+                try:
+                    for _ in range(count):
+                        advance(self.network, self.moving, fine, (end - time) / count, rngs)
+                    self.network.compute(fine)
+                except Diverged:
+                    coarse, error = None, np.inf
+                    if count >= MOST:
+                        raise
+                else:
+                    last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
+                    if error <= tolerance / 2 or count >= MOST or error > last / 2:  # the last: rounding
+                        break
+                    coarse = fine
+                count *= 2
+            state = fine
+            counts.append(count // 2 or 1)
+            count = max(1, count // 4 if error < tolerance / 100 else count // 2)
+        return replace(self, counts=tuple(counts))
 
 
 def prepare(
@@ -425,90 +502,6 @@ def prepare(
             raise ValueError(f"data[{x.name!r}] has shape {entries.shape}: must be ({size},)")
         binder.attributes[x.name] = entries
     return binder
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that networks with different seeds share."""
-
-    network: Network
-    weights: list[Law]
-    moving: list[Training]
-    initial: dict[Key, Array]
-    wanted: Wanted
-    kept: Kept | None
-
-    def begin(self, rngs: Rngs, flows: bool, times: int) -> tuple[State, Record]:
-        """Before step 0."""
-        state = self.network.begin(start(self.weights, rngs, self.initial), len(rngs), flows)
-        return state, Record(self.wanted.sides, len(rngs), times)
-
-    def look(self, state: State, rngs: Rngs) -> None:
-        """Keep what is asked for of the units at this step."""
-        if self.kept is not None:
-            self.kept.look(state, len(rngs))
-
-    def train(self, steps: int, dt: float, every: int, rngs: Rngs) -> dict[str, Array]:
-        """Measurements in exact steps (of a program in continuous time, Euler's)."""
-        state, record = self.begin(rngs, False, steps // every + 1)
-        for step in range(steps + 1):
-            state.step, state.time = step, step * dt
-            refresh(self.weights, state, rngs, self.initial)
-            self.network.compute(state)
-            self.look(state, rngs)
-            if step % every == 0:
-                record.take(state)
-            if step < steps:
-                slopes, fields = self.network.slopes_at(state), self.network.evolving(state)
-                move(self.moving, state, dt, rngs)
-                self.network.put(state, [f + dt * s for f, s in zip(fields, slopes, strict=True)])
-        return self.wanted.values(record)
-
-    def flow(self, times: Sequence[float], counts: Sequence[int], kicks: int, rngs: Rngs) -> dict[str, Array]:
-        """Measurements at given times, with so many steps between them."""
-        state, record = self.begin(rngs, True, len(times))
-        for step, time in enumerate(times):
-            state.step, state.time = step, time
-            self.network.compute(state)
-            record.take(state)
-            self.look(state, rngs)
-            if step + 1 == len(times):
-                break
-            state.step = step + 1  # the fields of the start are kept
-            for _ in range(counts[step]):
-                length = (times[step + 1] - time) / counts[step]
-                advance(self.network, self.moving, state, length, rngs, kicks)
-        return self.wanted.values(record)
-
-    def fit(self, times: Sequence[float], tolerance: float, rng: np.random.Generator) -> list[int]:
-        """How many steps each interval takes, of one network, to miss less than half the tolerance."""
-        state, _ = self.begin([rng], True, len(times))
-        self.network.compute(state)
-        counts, count = [], 1
-        for step, (time, end) in enumerate(pairwise(times)):
-            state.step = step + 1  # what follows is no start: the fields of step 0 are kept
-            before, coarse, error = state.copied(), None, np.inf
-            while True:
-                fine = before.copied()
-                fine.time = time
-                try:
-                    for _ in range(count):
-                        advance(self.network, self.moving, fine, (end - time) / count, [rng])
-                    self.network.compute(fine)
-                except Diverged:
-                    coarse, error = None, np.inf
-                    if count >= MOST:
-                        raise
-                else:
-                    last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
-                    if error <= tolerance / 2 or count >= MOST or error > last / 2:  # the last: rounding
-                        break
-                    coarse = fine
-                count *= 2
-            state = fine
-            counts.append(count // 2 or 1)
-            count = max(1, count // 4 if error < tolerance / 100 else count // 2)
-        return counts
 
 
 def _count(length: float, longest: float) -> int:

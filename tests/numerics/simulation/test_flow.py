@@ -68,18 +68,18 @@ def test_fourth_order(rule):
 def test_flow_conserves_the_balance_of_neighbouring_layers():
     """W^{l T} W^l - W^{l-1} W^{l-1 T} is constant under the flow of a deep linear network."""
     run = trainer(dt=0.005)
-    state, _ = run.plan.begin([np.random.default_rng(0)], True, 2)
+    state, _ = run.begin([np.random.default_rng(0)])
 
     def balances():
         w0, w1, w = (state.weights[key][0] for key in (("W0", ()), ("W", (1,)), ("w", ())))
         # as applied, entries are of order 1/sqrt(D) and 1/sqrt(N); rates are those of N(0, 1) weights
         return [24 * w1.T @ w1 - 5 * w0 @ w0.T, np.outer(w, w) - 24 * w1 @ w1.T]
 
-    run.plan.network.compute(state)
+    run.network.compute(state)
     state.step = 1
     before, weights = balances(), state.weights["W", (1,)].copy()
     for _ in range(80):
-        advance(run.plan.network, run.plan.moving, state, 0.005, [])
+        advance(run.network, run.moving, state, 0.005, [])
     assert np.abs(state.weights["W", (1,)] - weights).max() > 0.05 / 24**0.5
     for old, new in zip(before, balances(), strict=True):
         assert new == pytest.approx(old, abs=1e-7)
