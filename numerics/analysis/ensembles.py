@@ -51,7 +51,7 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
         heavy = (x == atom).mean(axis=1)
         return np.column_stack([np.array(counted) / x.shape[1] / np.diff(edges), heavy])
 
-    runs = _by_run(paths, shares, at)
+    runs = _applied(shares, paths, at, out=("run", "found"))
     mean, error = _mean(runs, "run")
     middle = {"value": (edges[1:] + edges[:-1]) / 2, "width": ("value", np.diff(edges))}
     last, bins = {"found": len(edges) - 1}, {"found": slice(0, -1)}
@@ -78,7 +78,7 @@ def atoms(paths: xr.DataArray) -> xr.DataArray:
         best = int(np.argmax(counts))
         return np.asarray(values[best] if counts[best] > max(ATOM * x.size, 2) else np.nan)
 
-    return _pooled(paths, atom)
+    return _applied(atom, paths)
 
 
 def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | None = None) -> xr.Dataset:
@@ -94,7 +94,7 @@ def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | No
     0.5
     """
     at = np.asarray(values, dtype=float)
-    width = _pooled(paths, _silverman) if bandwidth is None else xr.DataArray(float(bandwidth))
+    width = _applied(_silverman, paths) if bandwidth is None else xr.DataArray(float(bandwidth))
     if not bool((width > 0).all()):
         raise ValueError("a bandwidth must be positive: are all units equal?")
 
@@ -102,7 +102,7 @@ def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | No
         found = np.stack([np.exp(-(((v - x) / width) ** 2) / 2).mean(axis=1) for v in at], axis=1)
         return np.asarray(found / (width * np.sqrt(2 * np.pi)))
 
-    mean, error = _mean(_by_run(paths, density, width), "run")
+    mean, error = _mean(_applied(density, paths, width, out=("run", "found")), "run")
     found = xr.Dataset({"density": mean, "density_stderr": error}).rename(found="value")
     return found.assign(bandwidth=width).assign_coords(value=at)
 
@@ -111,10 +111,10 @@ def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
     """The share of units at or below ``values``: ``below``, ``below_stderr``."""
     at = np.asarray(values, dtype=float)
 
-    def share(x: Array, _: float) -> Array:
+    def share(x: Array) -> Array:
         return np.stack([(x <= v).mean(axis=1) for v in at], axis=1)
 
-    mean, error = _mean(_by_run(paths, share, xr.DataArray(0.0)), "run")
+    mean, error = _mean(_applied(share, paths, out=("run", "found")), "run")
     found = xr.Dataset({"below": mean, "below_stderr": error})
     return found.rename(found="value").assign_coords(value=at)
 
@@ -193,36 +193,24 @@ def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> 
 # -- runs and their spread -----------------------------------------------------------------------------------
 
 
-def _by_run(
-    paths: xr.DataArray, function: Callable[[Array, Any], Array], other: xr.DataArray
+def _applied(
+    function: Callable[..., Array], paths: xr.DataArray, *others: xr.DataArray, out: Sequence[str] = ()
 ) -> xr.DataArray:
-    """``function(values, other)`` of the values (run, unit), and with the axes (run, found)."""
-    _check(paths)
-    found: xr.DataArray = xr.apply_ufunc(
-        function,
-        paths,
-        other,
-        input_core_dims=[["run", "unit"], []],
-        output_core_dims=[["run", "found"]],
-        vectorize=True,
-        output_dtypes=[float],
-    )
-    return found
-
-
-def _pooled(paths: xr.DataArray, function: Callable[[Array], Array]) -> xr.DataArray:
-    _check(paths)
-    found: xr.DataArray = xr.apply_ufunc(
-        function, paths, input_core_dims=[["run", "unit"]], vectorize=True, output_dtypes=[float]
-    )
-    return found
-
-
-def _check(paths: xr.DataArray) -> None:
+    """``function`` of the values (run, unit) and of other numbers, with the axes ``out``."""
     if not {"run", "unit"} <= set(paths.dims):
         raise ValueError(f"paths need the dimensions run and unit, and have {paths.dims}")
     if paths.sizes["run"] < 2:
         raise ValueError("one run has no standard error: give two at least")
+    found: xr.DataArray = xr.apply_ufunc(
+        function,
+        paths,
+        *others,
+        input_core_dims=[["run", "unit"], *([] for _ in others)],
+        output_core_dims=[out],
+        vectorize=True,
+        output_dtypes=[float],
+    )
+    return found
 
 
 def _mean(runs: xr.DataArray, dim: str) -> tuple[xr.DataArray, xr.DataArray]:
@@ -233,15 +221,7 @@ def _jackknife(
     paths: xr.DataArray, function: Callable[[Array], Array], names: dict[str, Any], **coords: Any
 ) -> xr.Dataset:
     """``function`` of all runs, without its bias of order 1/runs, and its standard error."""
-    _check(paths)
-    both: xr.DataArray = xr.apply_ufunc(
-        lambda x: np.stack(jackknife(function, x)[:2]),
-        paths,
-        input_core_dims=[["run", "unit"]],
-        output_core_dims=[["error", "found"]],
-        vectorize=True,
-        output_dtypes=[float],
-    )
+    both = _applied(lambda x: np.stack(jackknife(function, x)[:2]), paths, out=("error", "found"))
     result = xr.Dataset()
     for name, k in names.items():
         for suffix, i in (("", 0), ("_stderr", 1)):

@@ -22,7 +22,7 @@ from sympy import Eq, Expr, Float, Function, Integer, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.program import P, Program, ell
+from derive.program import Program, ell
 from derive.program.networks.options import SAMPLE_WEIGHT, has_sample_weights
 from derive.reduce.ridge import representer
 from derive.reduce.stationary import Stationary, stationary
@@ -30,8 +30,7 @@ from derive.theory import Theory, mean_field
 from numerics.averages.panels import Moment
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of
-from numerics.experiment.theory import program_of
+from numerics.experiment.problem import Problem
 from numerics.solver.direct.layout import Number
 from numerics.solver.paths import Solved, solve_particles
 
@@ -83,7 +82,7 @@ class AtRest:
     def status(self) -> str:
         """One line: at rest or not.
 
-        >>> from derive.program import eta, gamma0, mlp
+        >>> from derive.program import P, eta, gamma0, mlp
         >>> given = {"values": {eta: 0.2, gamma0: 1.5, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
         >>> print(at_rest(mlp(1, weight_decay=1), steps=30, samples=64, replicas=2, **given).status)
         at rest: the outputs have 0.0002 to go; they differ from ridge regression by 6e-05
@@ -118,9 +117,10 @@ def at_rest(
     :class:`~numerics.errors.SpecError` for an experiment that is no descent on fixed data.
     """
     if isinstance(program, Experiment):
-        experiment = program
-        program, values, data = _read(experiment)
-        steps = (experiment.training.steps or 0) + 1 if steps is None else steps
+        _require_descent(program)
+        problem = Problem.of(program)
+        program, values, data = problem.program, problem.values, problem.arrays
+        steps = len(problem.times) if steps is None else steps
     if steps is None or values is None or data is None:
         raise ValueError("steps, values and data: must be given with a program")
     if not isinstance(steps, int) or steps < 2 * SHARE:
@@ -142,7 +142,7 @@ def compare(
 ) -> AtRest:
     """Outputs of a solution beside ridge regression, step by step, for ``targets`` of shape (P,) or (P, C).
 
-    >>> from derive.program import eta, gamma0, mlp
+    >>> from derive.program import P, eta, gamma0, mlp
     >>> values, data = {eta: 0.2, gamma0: 1.5, P: 1}, {"K_x": [[1.0]], "y": [1.0]}
     >>> theory = mean_field(mlp(1, weight_decay=1))
     >>> solved = solve_particles(theory, steps=60, values=values, data=data, samples=64, replicas=2)
@@ -232,8 +232,7 @@ def _weights(program: Program, data: Mapping[str, Any]) -> Array:
     return np.asarray(data[SAMPLE_WEIGHT], dtype=float)
 
 
-def _read(experiment: Experiment) -> tuple[Program, dict[Symbol | str, Number], dict[str, Any]]:
-    """The program of an experiment, its numbers and its arrays."""
+def _require_descent(experiment: Experiment) -> None:
     spec = experiment.spec
     if spec.kind != "fixed":
         raise SpecError("data.kind", spec.kind, "the theorem is about given samples", "fixed")
@@ -244,8 +243,6 @@ def _read(experiment: Experiment) -> tuple[Program, dict[Symbol | str, Number], 
             "has the rest points of its steps, which are taken here",
             "gd",
         )
-    data = arrays_of(experiment)
-    return program_of(experiment), dict(numbers_of(experiment)) | {P: len(data["y"])}, data
 
 
 # -- Langevin's kernels --------------------------------------------------------------------------------------
