@@ -14,7 +14,7 @@ in the start and the sources: of these only directions are needed, the radius is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
 
@@ -262,6 +262,7 @@ SMALL = 1e-12
 """Directions in which a source varies by less, relative to the largest variance, are left out."""
 
 
+@dataclass(eq=False)
 class TwoTimes:
     """Laws of one layer evaluated at each: numbers from ``statics``, functions of two times from ``moving``.
 
@@ -269,15 +270,11 @@ class TwoTimes:
     those of :class:`~numerics.expansion.trees.Evaluation`.
     """
 
-    def __init__(
-        self,
-        statics: Statics,
-        laws: Coefficients,
-        weight: Array,
-        errors: Mapping[int, Array],
-    ) -> None:
-        self.statics, self.laws, self.weight, self.errors = statics, laws, weight, errors
-        self.moving: dict[tuple[str, int, int], Array] = {}
+    statics: Statics
+    laws: Coefficients
+    weight: Array
+    errors: Mapping[int, Array]
+    moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
 
     def value(self, name: str, n: int, layer: int) -> Array:
         """A law of the population at ``layer``: (T, P, T, P), or (T, P) for f."""

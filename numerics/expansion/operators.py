@@ -12,7 +12,7 @@ lower orders only, since M starts at order one or later.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -183,12 +183,12 @@ def _factors(e: Expr) -> list[Expr]:
 # -- series of operators ---------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class Stream:
     """A power series by the rule of its coefficients."""
 
-    def __init__(self, rule: Callable[[int], Value | None]) -> None:
-        self.rule = rule
-        self.known: dict[int, Value | None] = {}
+    rule: Callable[[int], Value | None]
+    known: dict[int, Value | None] = field(default_factory=dict)
 
     def at(self, n: int) -> Value | None:
         """The coefficient of order n."""
@@ -221,6 +221,7 @@ def loop_of(inverse: Pow) -> Expr:
     return (1 - inverse.base).expand()
 
 
+@dataclass(eq=False)
 class Algebra:
     """Turns operator expressions into series; ``known`` gives that of an indexed operator.
 
@@ -228,15 +229,11 @@ class Algebra:
     ``multiply`` is the product of two operators.
     """
 
-    def __init__(
-        self,
-        known: Callable[[Indexed], Stream],
-        number: Callable[[Expr], float],
-        is_correlation: Callable[[Expr], bool],
-    ) -> None:
-        self.known, self.number, self.is_correlation = known, number, is_correlation
-        self.multiply: Multiply = multiplied
-        self.streams: list[Stream] = []
+    known: Callable[[Indexed], Stream]
+    number: Callable[[Expr], float]
+    is_correlation: Callable[[Expr], bool]
+    multiply: Multiply = multiplied
+    streams: list[Stream] = field(default_factory=list)
 
     def new(self, rule: Callable[[int], Value | None]) -> Stream:
         """A series that is forgotten by :meth:`forget`."""

@@ -6,7 +6,7 @@ They are made of averages of products of derivatives of phi at one layer, for al
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -119,6 +119,7 @@ class Moments:
         return np.transpose(array, np.argsort(order))
 
 
+@dataclass(eq=False)
 class Statics:
     """Tensors of a network of ``depth`` layers on data with this ``kernel``.
 
@@ -126,22 +127,16 @@ class Statics:
     ``needed`` are averages that something else asks for, at every layer.
     """
 
-    def __init__(
-        self,
-        expansion: NonlinearExpansion,
-        depth: int,
-        kernel: Array,
-        rtol: float,
-        skipped: frozenset[str],
-        points: Points | None = None,
-        exact: dict[int, Moments] | None = None,
-        needed: Collection[Pattern] = (),
-    ) -> None:
-        self.exact, self.needed = {} if exact is None else exact, needed
-        self.expansion, self.depth, self.kernel, self.rtol = expansion, depth, kernel, rtol
-        self.skipped, self.points = skipped, points
-        self.known: dict[tuple[Tensor, int], Array] = {}
-        self.moments: dict[int, Moments] = {}
+    expansion: NonlinearExpansion
+    depth: int
+    kernel: Array
+    rtol: float
+    skipped: frozenset[str]
+    points: Points | None = None
+    exact: dict[int, Moments] = field(default_factory=dict)
+    needed: Collection[Pattern] = ()
+    known: dict[tuple[Tensor, int], Array] = field(default_factory=dict)
+    moments: dict[int, Moments] = field(default_factory=dict)
 
     @cached_property
     def bases(self) -> dict[tuple[str, int], Array]:

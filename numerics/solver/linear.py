@@ -14,14 +14,14 @@ and these are inverses of causal operators, so all of it is a few matrix product
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Add, Dummy, Expr, KroneckerDelta, Mul, Pow, S, Sum, Symbol, lambdify
+from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, mu, s, t
@@ -44,7 +44,7 @@ from numerics.solver.march import March, march
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.refine import Attempt, Multistep, Trapezoidal, refine
 from numerics.solver.rows import RESOLVED
-from numerics.tensors import axes_of, layers_written_out, observable
+from numerics.tensors import Axis, Known, axes_of, layers_written_out, node_of, observable
 
 Array = NDArray[np.float64]
 Values = dict[str, Array]
@@ -429,13 +429,11 @@ class _Run:
 
     def parts(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
         """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
-        tables = {k: x if x.ndim == 1 else x[:, None, :, None] for k, x in self.data(grid).items()}
-
-        def read(n: Node) -> Array:
-            return tables[n[0]] if n[0] in tables else result.tensor(n)
-
         outputs, noise = self.problem.outputs, self.constants.get(sigma, 0.0)
-        found = loss_parts(self.lowered.decomposition, read, self.constants, result.steps, outputs)
+        forms = _Forms(self.lowered.decomposition, result, self.data(grid), self.constants, outputs)
+        found: Values = {}
+        for part in forms.split.parts:
+            found[part.label] = found.get(part.label, 0.0) + forms.diagonal(part.expr)
         if noise:
             found[NOISE] = found.get(NOISE, np.zeros(result.steps)) + outputs * noise**2
         return {NAMES[k]: x[at] for k, x in found.items()}
@@ -469,33 +467,28 @@ def _relative(old: Array, new: Array) -> float:
     return float(np.max(np.abs(after - before) / (before + RESOLVED * before[0])))
 
 
-Read = Callable[[Node], Array]
-"""An order parameter or table with axes (T, n, T, n), n the number of outputs; a table of one time (T,)."""
-
 NAMES = {BIAS: "test_loss_bias", WIDTH: "test_loss_width", DATA: "test_loss_data", NOISE: "test_loss_noise"}
 """What the parts are called in results."""
 
 
-def loss_parts(
-    split: LossDecomposition, read: Read, constants: Mapping[Symbol, float], steps: int, outputs: int
-) -> dict[str, Array]:
-    """The parts of ``C_v(t, t)``, summed over outputs, at each of the times 0..steps-1, by their labels."""
-    forms = _Forms(split, read, constants, steps, outputs)
-    found: dict[str, Array] = {}
-    for part in split.parts:
-        value = forms.diagonal(part.expr)
-        found[part.label] = found[part.label] + value if part.label in found else value
-    return found
-
-
+@dataclass(eq=False)
 class _Forms:
-    def __init__(
-        self, split: LossDecomposition, read: Read, constants: Mapping[Symbol, float], T: int, n: int
-    ) -> None:
-        self.split, self.read, self.constants, self.T, self.n = split, read, constants, T, n
-        self.answers: dict[str, Array] = {}
-        self.letters: dict[Expr, Array] = {}
-        self.words: dict[Expr, Array] = {}
+    """The forms that make up ``C_v(t, t)`` of ``n`` outputs, with what a march found and the tables of the
+    integrator.
+    """
+
+    split: LossDecomposition
+    result: March
+    data: Mapping[str, Array]
+    constants: Mapping[Symbol, float]
+    n: int
+    answers: dict[str, Array] = field(default_factory=dict)
+    letters: dict[Expr, Array] = field(default_factory=dict)
+    words: dict[Expr, Array] = field(default_factory=dict)
+
+    @property
+    def T(self) -> int:
+        return self.result.steps
 
     # -- quadratic forms ---------------------------------------------------------------------------------
 
@@ -520,44 +513,25 @@ class _Forms:
 
     def matrix(self, e: Expr, times: list[Expr], outputs: list[Expr]) -> Array:
         """A function of two times (and two outputs), entry by entry: shape (T n, T n)."""
-        T, n = self.T, self.n
-        t = np.arange(float(T))  # no integers, of which 0 has no negative powers
-        now = {times[0]: t.reshape(T, 1, 1, 1), times[1]: t.reshape(1, 1, T, 1)}
-        arrays: dict[Expr, Array] = {}
-        named = e
-        for x in sorted(e.atoms(Sum), key=str):
-            named = named.xreplace({x: self.named(self.inner(x), arrays)})
-        for x in sorted(named.atoms(KroneckerDelta), key=str):
-            size, shape = (T, (T, 1, T, 1)) if set(x.args) == set(times) else (n, (1, n, 1, n))
-            named = named.xreplace({x: self.named(np.eye(size).reshape(shape), arrays)})
-        for x in sorted(named.atoms(AppliedUndef), key=str):
-            if len(x.args) == 1:  # a table of one time
-                shape = (T, 1, 1, 1) if x.args[0] == times[0] else (1, 1, T, 1)
-                value = self.read((str(x.func), None))
-                value = value[0] if x.args[0] == 0 else value.reshape(shape)
-                named = named.xreplace({x: self.named(value, arrays)})
-                continue
-            layer = int(x.args[0]) if x.args[0].is_Integer else None
-            value = self.read((str(x.func), layer))
-            flipped = list(x.args[-2:]) == list(reversed(times))
-            named = named.xreplace({x: self.named(value.transpose(2, 3, 0, 1) if flipped else value, arrays)})
-        function = lambdify([*arrays, *now], named.subs(self.constants), "numpy")
+        known = Known(
+            {str(k): v for k, v in self.constants.items()}, self.data, first=dict.fromkeys(times, 0)
+        )
+        given = {x: self.inner(x)[..., None] for x in e.atoms(Sum)}
+        for x in e.xreplace(dict.fromkeys(given, S.One)).atoms(AppliedUndef):
+            if str(x.func) not in self.data:
+                name, layers = node = node_of(x)
+                a = self.result.tensor((name, next(iter(layers), None))).transpose(1, 3, 0, 2)
+                known.found[node] = (a if outputs else a[0, 0])[..., None]
+        shape = (self.T, self.n, self.T, self.n)
+        axes = {times[0]: 0, times[1]: 2} | dict(zip(outputs, (1, 3), strict=False))
         with np.errstate(divide="ignore", invalid="ignore"):  # before a cause, where `kernel` has zeros
-            value = function(*arrays.values(), *now.values())
-        full: Array = np.broadcast_to(np.asarray(value, dtype=float), (T, n, T, n)).reshape(T * n, T * n)
-        return full
+            value = known(e, {x: Axis(0, shape[k], k, 4) for x, k in axes.items()}, given)
+        return np.broadcast_to(value, (*shape, 1)).reshape(self.T * self.n, -1)
 
     def inner(self, form: Expr) -> Array:
         """A quadratic form within another: axes (T, n, T, n)."""
         left, middle, right = self.split_up(form)
         return (left @ middle @ right.T).reshape(self.T, self.n, self.T, self.n)
-
-    @staticmethod
-    def named(value: Array, arrays: dict[Expr, Array]) -> Dummy:
-        """A name for an array in a formula."""
-        name = Dummy("array")
-        arrays[name] = value
-        return name
 
     # -- transfer functions ------------------------------------------------------------------------------
 

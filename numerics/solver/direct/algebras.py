@@ -13,6 +13,7 @@ itself and their spread is the error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,16 @@ Array = NDArray[np.float64]
 # -- linear theories, exactly --------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class Affine:
     """``constant``, a number or one for each unit ``(units,)``, and ``coefficients``, ``(sources, units)``,
     with one column where all units have the same.
     """
 
-    __array_ufunc__ = None  # numpy numbers leave multiplication to this class
+    constant: Any
+    coefficients: Array
 
-    def __init__(self, constant: Any, coefficients: Array) -> None:
-        self.constant, self.coefficients = constant, coefficients
+    __array_ufunc__ = None  # numpy numbers leave multiplication to this class
 
     @property
     def fixed(self) -> bool:
@@ -69,13 +71,13 @@ class Affine:
     __radd__, __rmul__ = __add__, __mul__
 
 
+@dataclass(eq=False)
 class Products:
     """A sum of products of two affine combinations: what averages are taken of."""
 
-    __array_ufunc__ = None
+    pairs: list[tuple[Affine, Affine]]
 
-    def __init__(self, pairs: list[tuple[Affine, Affine]]) -> None:
-        self.pairs = pairs
+    __array_ufunc__ = None
 
     def __add__(self, x: Any) -> Products:
         if isinstance(x, Products):
@@ -166,6 +168,7 @@ PIVOT = 1e-10
 """A source follows from those before it if, given them, this small a part of its variance is left."""
 
 
+@dataclass(eq=False)
 class Path:
     """``scale * value`` on each path, shape ``(samples,)``, and ``scale * slopes``, derivatives by sources.
 
@@ -173,17 +176,13 @@ class Path:
     lack delta functions, and responses are found otherwise.
     """
 
-    __array_ufunc__ = None
+    value: Array
+    slopes: Mapping[Entry, Any]
+    scale: float = 1.0
+    needs: frozenset[Entry] = frozenset()
+    jumps: bool = False
 
-    def __init__(
-        self,
-        value: Array,
-        slopes: Mapping[Entry, Any],
-        scale: float = 1.0,
-        needs: frozenset[Entry] = frozenset(),
-        jumps: bool = False,
-    ) -> None:
-        self.value, self.slopes, self.scale, self.needs, self.jumps = value, slopes, scale, needs, jumps
+    __array_ufunc__ = None
 
     def scaled(self, x: float) -> Path:
         """Times a number."""
