@@ -49,7 +49,6 @@ from .rows import (
     Averaged,
     Bound,
     Called,
-    Clock,
     Entry,
     Known,
     Layout,
@@ -170,7 +169,7 @@ class Binder:
         if e.name in self.vectors:
             return self.weight(e.name, ())
         if e == t:
-            return Clock()
+            return Timed(lambda state: state.time)
         if e.name not in self.values.numbers:
             raise ValueError(f"no value for {e}: give values[{e.name!r}]")
         return Known(self.values.numbers[e.name])
@@ -253,8 +252,8 @@ class Binder:
                     f"{name} depends on the time, which is only supported when time counts steps"
                 )
 
-            def lookup(step: int) -> Any:
-                now = {**env, t: step}
+            def lookup(state: State) -> Any:
+                now = {**env, t: state.step}
                 return self.tables.at(name, tuple(self.values.integer(a, now) for a in args), wraps)
 
             return Timed(lookup, place=place)

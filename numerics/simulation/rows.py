@@ -37,15 +37,10 @@ class Known(Leaf):
 
 
 @dataclass(eq=False)
-class Clock(Leaf):
-    """The time: the number of steps, or the time of a flow."""
-
-
-@dataclass(eq=False)
 class Timed(Leaf):
-    """A constant of the step, such as the sample drawn at it."""
+    """The time, or what depends on nothing else, such as the sample drawn at a step."""
 
-    lookup: Callable[[int], Any]
+    lookup: Callable[[State], Any]
 
 
 @dataclass(eq=False)
@@ -257,12 +252,9 @@ class Reading:
             whole = whole[:, :1]
         return lambda state: whole
 
-    def _clock(self, leaves: Sequence[Clock]) -> Reader:
-        return lambda state: np.full((1, 1, 1), state.time)
-
     def _timed(self, leaves: Sequence[Timed]) -> Reader:
         return lambda state: np.stack(
-            [np.atleast_1d(np.asarray(x.lookup(state.step), dtype=float)) for x in leaves]
+            [np.atleast_1d(np.asarray(x.lookup(state), dtype=float)) for x in leaves]
         )[None]
 
     def _called(self, leaves: Sequence[Called]) -> Reader:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,14 +132,6 @@ class Update:
         return Factors(left.swapaxes(1, 2) @ between, right)
 
 
-class Updating(Protocol):
-    """What finds an update, such as :class:`Update`."""
-
-    def factors(self, state: State) -> Factors:
-        """At this step."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Training:
     """How one weight moves: its rule, the rule's numbers, its update, its noise."""
@@ -147,7 +139,7 @@ class Training:
     law: Law
     rule: Any
     numbers: Mapping[str, Reader]
-    update: Updating
+    update: Update | Numerical
 
     def now(self, state: State) -> dict[str, Array]:
         """The rule's numbers, one for each network or one for all."""

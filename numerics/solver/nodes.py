@@ -122,7 +122,8 @@ def solve_two_layer(
     >>> print(solved.rule, solved.dimensions, solved.converged, solved.value("Delta").round(6).tolist())
     trapezoid 2 True [[1.0], [0.598979], [0.385721]]
     """
-    solver = _prepared(theory, steps, times, values, data, kernels, accuracy, most, rule)
+    given: dict[str, Any] = {"steps": steps, "times": times, "values": values, "data": data}
+    solver = _Solver(theory, kernels=kernels, accuracy=accuracy, most=most, rule=rule, **given)
     for last in solver.answers(start, replicas, seed):
         if last.reached <= accuracy:
             break
@@ -160,8 +161,9 @@ def forecast(problem: Problem, accuracy: float, *, kernels: bool = True, most: i
     points along a dimension; that of scattered points like the root of their number.  Raises as
     :func:`solve_two_layer` does.
     """
-    plain = _of_problem(problem, kernels, accuracy, most)
-    trial = _of_problem(problem, False, max(accuracy, 1e-4), most)
+    given = _given(problem) | {"most": most}
+    plain = _Solver(problem.theory, kernels=kernels, accuracy=accuracy, **given)
+    trial = _Solver(problem.theory, kernels=False, accuracy=max(accuracy, 1e-4), **given)
     trial.rule, d = plain.rule, plain.dimensions
     sobol, began = plain.rule == "sobol", clock.process_time()
     counts: list[int] = []
@@ -216,39 +218,8 @@ def _given(problem: Problem) -> dict[str, Any]:
     return {"values": problem.values, "data": problem.arrays, **at}
 
 
-def _of_problem(problem: Problem, kernels: bool, accuracy: float, most: int) -> _Solver:
-    given = {"steps": None, "times": None} | _given(problem)
-    return _prepared(problem.theory, kernels=kernels, accuracy=accuracy, most=most, rule="auto", **given)
-
-
 moving = lru_cache(maxsize=32)(markov)
 """The equations of motion, of which trials and every set of nodes need the same."""
-
-
-def _prepared(
-    theory: Theory,
-    steps: int | None,
-    times: Sequence[float] | Array | None,
-    values: Mapping[Symbol | str, Number] | None,
-    data: Mapping[str, Any] | None,
-    kernels: bool,
-    accuracy: float,
-    most: int,
-    rule: Rule | Literal["auto"],
-) -> _Solver:
-    """The solver of a theory with its numbers and a rule."""
-    theory = at_integer_depth(theory, {})
-    reduced = moving(theory)
-    if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
-        raise ValueError("give steps for a theory in discrete time, and times for a flow")
-    at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
-    if not len(at) or at[0] < 0 or (np.diff(at) <= 0).any():
-        raise ValueError("times: must rise, from 0 or later; steps must be at least 1")
-    system = System(reduced, {str(k): float(v) for k, v in (values or {}).items()}, data or {})
-    solver = _Solver(system, at, kernels, accuracy)
-    solver.most = min(most, LARGEST // (len(at) * solver.entries)) if kernels else most
-    solver.rule = _chosen(system, solver.dimensions, solver.most) if rule == "auto" else rule
-    return solver
 
 
 def _chosen(system: System, dimensions: int, most: int) -> Rule:
@@ -289,20 +260,37 @@ class _Answer:
 
 
 class _Solver:
-    """One solution for each set of nodes."""
+    """One solution for each set of nodes; the options are those of :func:`solve_two_layer`."""
 
-    rule: Rule
-    most: int
-
-    def __init__(self, system: System, times: Array, kernels: bool, accuracy: float) -> None:
-        self.system, self.times, self.accuracy = system, times, accuracy
-        theory = system.markov.theory
-        self.kernels = theory.order_parameters if kernels else ()
-        self.observables = theory.observables if kernels else ()
+    def __init__(
+        self,
+        theory: Theory,
+        *,
+        steps: int | None = None,
+        times: Sequence[float] | Array | None = None,
+        values: Mapping[Symbol | str, Number] | None,
+        data: Mapping[str, Any] | None,
+        kernels: bool,
+        accuracy: float,
+        most: int,
+        rule: Rule | Literal["auto"] = "auto",
+    ) -> None:
+        reduced = moving(at_integer_depth(theory, {}))
+        if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
+            raise ValueError("give steps for a theory in discrete time, and times for a flow")
+        at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
+        if not len(at) or at[0] < 0 or (np.diff(at) <= 0).any():
+            raise ValueError("times: must rise, from 0 or later; steps must be at least 1")
+        system = System(reduced, {str(k): float(v) for k, v in (values or {}).items()}, data or {})
+        self.system, self.times, self.accuracy = system, at, accuracy
+        self.kernels = reduced.theory.order_parameters if kernels else ()
+        self.observables = reduced.theory.observables if kernels else ()
         self.pieces: dict[Expr, Axes] = {}
         self.halves = {q: self.split(q.definition) for q in self.kernels}
         self.weights: Array = np.zeros(0)
         self.dimensions = next(iter(system.root.values())).shape[-1] if system.root else 0
+        self.most = min(most, LARGEST // (len(at) * self.entries)) if kernels else most
+        self.rule = _chosen(system, self.dimensions, self.most) if rule == "auto" else rule
 
     def answers(self, start: int | None, replicas: int, seed: int) -> Iterator[_Answer]:
         """Of ever more points, up to the most."""

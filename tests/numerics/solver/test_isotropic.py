@@ -109,7 +109,7 @@ def problems(draw: st.DrawFn, depths: tuple[int, ...] = (1, 2, 3), **fixed: Any)
         options["nu"] = draw(ratio) if widths == "one" else [draw(ratio) for _ in range(depth)]
     data = draw(st.sampled_from(["alpha", "alpha_B", "population"]))
     if data != "population":
-        options |= {data: draw(ratio), "noise": draw(st.floats(0.0, 1.0))}
+        options |= {data: draw(ratio), "noise": draw(st.floats(0.0, 1.0, allow_subnormal=False))}
     return options | fixed
 
 
