@@ -6,7 +6,6 @@ One average over any number of Gaussian numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from typing import Any
 
@@ -263,14 +262,6 @@ def _exact(x: Any) -> Any:
     return Rational(float(e)) if e.is_Float else e
 
 
-@dataclass(frozen=True)
-class _Factor:
-    """A function, in `X`, of the combination ``form`` of the variables."""
-
-    form: tuple[Any, ...]
-    function: Expr
-
-
 def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
     """One product."""
     number = 1.0
@@ -280,7 +271,8 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
         if not e.has(*names):
             number *= float(e)
         elif (factor := _factor(e, names)) is not None:
-            groups.setdefault(factor.form, []).append(factor.function)
+            form, function = factor
+            groups.setdefault(form, []).append(function)
         else:
             coupled.append(e)
     if not groups and not coupled:
@@ -318,8 +310,8 @@ def _is_power(e: Expr) -> bool:
     return bool(isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0)
 
 
-def _factor(e: Expr, names: list[Symbol]) -> _Factor | None:
-    """``e`` as a function of one combination of the variables; None if it needs more than one."""
+def _factor(e: Expr, names: list[Symbol]) -> tuple[tuple[Any, ...], Expr] | None:
+    """A combination of the variables and the function, in `X`, of it that ``e`` is; None if it needs more."""
     found: set[tuple[Any, ...]] = set()
 
     def walk(part: Expr) -> None:
@@ -340,4 +332,4 @@ def _factor(e: Expr, names: list[Symbol]) -> _Factor | None:
     lead = next(i for i, c in enumerate(form) if c != 0)
     rest = sum(c * x for c, x in zip(form, names, strict=True)) - names[lead]
     function = e.subs(names[lead], X - rest).replace(lambda a: isinstance(a, Add), lambda a: a.expand())
-    return _Factor(form, function) if not function.has(*names) else None
+    return (form, function) if not function.has(*names) else None

@@ -17,12 +17,13 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Add, Expr, Indexed, Mul, Pow, Sum, Symbol, lambdify
+from sympy import Add, Expr, Indexed, Mul, Pow, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.symbols import gamma0, s, t
 from derive.linear.operators import Kernel
+from numerics.tensors import Axis, Known
 
 Array = NDArray[np.float64]
 Times = NDArray[np.intp] | slice
@@ -155,22 +156,10 @@ def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapp
     >>> time_table(2 * (t - s), {}, 2, {}).tolist()
     [[0.0, 0.0], [2.0, 0.0]]
     """
-    value, named, numbers = _table(weight)
-    later, earlier = np.meshgrid(np.arange(T, dtype=float), np.arange(T, dtype=float), indexing="ij")
-    found = value(
-        later, np.minimum(earlier, later), *[tables[x] for x in named], *[known[x] for x in numbers]
-    )
-    return np.asarray(np.tril(np.broadcast_to(found, (T, T)), -1))
-
-
-@lru_cache(maxsize=64)
-def _table(weight: Expr) -> tuple[Callable[..., Array], list[str], list[Symbol]]:
-    """A weight as a function of t, s, of the tables in it and of the numbers in it."""
-    named = sorted((a for a in weight.atoms(AppliedUndef) if a.args == (t, s)), key=str)
-    names = [Symbol(str(a.func)) for a in named]
-    numbers = sorted(weight.free_symbols - {t, s}, key=str)
-    e = weight.xreplace(dict(zip(named, names, strict=True)))
-    return lambdify((t, s, *names, *numbers), e, "numpy"), [str(x) for x in names], numbers
+    numbers = {str(x): v for x, v in known.items()}
+    with np.errstate(all="ignore"):  # beyond s = t, which is left out
+        found = Known(numbers, tables)(weight, {t: Axis(0, T, 0, 2), s: Axis(0, T, 1, 2)})
+    return np.asarray(np.tril(np.broadcast_to(found, (T, T, 1))[..., 0], -1))
 
 
 def _factors(e: Expr) -> list[Expr]:

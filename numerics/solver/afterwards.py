@@ -279,17 +279,10 @@ class Afterwards:
     def folded(self, value: Array, used: list[Symbol], axes: list[Symbol], kernel: Kernel) -> Array:
         """Axes (t, rows, s, cols) with the indices of a side as one; a side that is used is used in full."""
         have = dict(zip(used, value.shape, strict=True))
-        shape = [have.get(x, 1) for x in axes]
-        value = value.reshape(shape)
-        for side in (kernel.rows, kernel.cols):
-            if any(x in have for x in side):
-                for x in side:
-                    k = axes.index(x)
-                    target = list(value.shape)
-                    target[k] = self.result.extents[x]
-                    value = np.broadcast_to(value, target)
-        r = len(kernel.rows)
-        full = value.shape
+        sides = [side for side in (kernel.rows, kernel.cols) if have.keys() & set(side)]
+        whole = have | {x: self.result.extents[x] for side in sides for x in side}
+        full, r = [whole.get(x, 1) for x in axes], len(kernel.rows)
+        value = np.broadcast_to(value.reshape([have.get(x, 1) for x in axes]), full)
         return value.reshape(full[0], prod(full[1 : 1 + r]), full[1 + r], prod(full[2 + r :]))
 
     def coefficient(

@@ -15,7 +15,7 @@ from typing import Any
 from sympy import Add, Expr, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average, Response
+from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import s, t
 from derive.theory import OrderParameter
 from numerics.errors import Unserved
@@ -156,22 +156,19 @@ class Model:
         for x in theory.scalars:
             self.scalars[node_of(x.lhs)] = self._read(x.lhs, x.rhs, x.ranges)
         for x in theory.observables:
-            self._remember(x.ranges)
+            self._remember(r.limits for r in x.ranges)
         self.groups = together(self.sources, self.covariances)
         self.populations = self._populations()
 
     # -- sizes -----------------------------------------------------------------------------------------
 
-    def _remember(self, ranges: Iterable[Any]) -> None:
-        for r in ranges:
-            self._size(r.index, r.lower, r.upper)
-
-    def _size(self, index: Symbol, lower: Any, upper: Any) -> None:
-        low, high = self.layout.integer(lower), self.layout.integer(upper)
-        if self.first.setdefault(index, low) != low:
-            raise Unserved(f"index {index} starts in two places")
-        if self.sizes.setdefault(index, high - low + 1) != high - low + 1:
-            raise Unserved(f"index {index} has two ranges")
+    def _remember(self, limits: Iterable[Any]) -> None:
+        for index, lower, upper in limits:
+            low, high = self.layout.integer(lower), self.layout.integer(upper)
+            if self.first.setdefault(index, low) != low:
+                raise Unserved(f"index {index} starts in two places")
+            if self.sizes.setdefault(index, high - low + 1) != high - low + 1:
+                raise Unserved(f"index {index} has two ranges")
 
     def size(self, symbols: Iterable[Symbol]) -> tuple[int, ...]:
         """How far these indices run."""
@@ -180,7 +177,7 @@ class Model:
     # -- sources and fields ----------------------------------------------------------------------------
 
     def _source(self, symbol: AppliedUndef, partner: AppliedUndef, covariance: Expr, ranges: Any) -> None:
-        self._remember(ranges)
+        self._remember(r.limits for r in ranges)
         for x in (symbol, partner):
             if len(open_args(x)) - len(indices_of(x)) != 1:
                 raise Unserved(f"the source {x} does not carry one time")
@@ -194,7 +191,7 @@ class Model:
             raise Unserved(f"{lhs} is given by a flow; particles count steps: use a rule in steps")
         if open_args(lhs) != (*indices_of(lhs), t):
             raise Unserved(f"the equation of {lhs} does not end with one time t")
-        self._remember(ranges)
+        self._remember(r.limits for r in ranges)
         node = node_of(lhs)
         if node in self.quantities:
             raise Unserved(f"{lhs} is given by cases")
@@ -219,18 +216,12 @@ class Model:
 
     def is_random(self, e: Expr) -> bool:
         """Does ``e`` differ between paths?"""
-        if isinstance(e, Average | Response):
-            return False
-        if isinstance(e, AppliedUndef) and str(e.func) in self.layout.random:
-            return True
-        return any(self.is_random(x) for x in e.args if isinstance(x, Expr))
+        return is_random(e, self.layout.random)
 
     def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> Memory:
         times = [x for x in leaf.limits if x[0] in TIMES]
         over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
-        for index, low, high in leaf.limits:
-            if index not in TIMES:
-                self._size(index, low, high)
+        self._remember(x for x in leaf.limits if x[0] not in TIMES)
         if len(times) > 1 or (times and (times[0][0] != s or times[0][1] != 0)):
             raise Unserved(f"{leaf}: sums over time must run over s from 0")
         if times and times[0][2] not in (t, t - 1):
@@ -291,14 +282,13 @@ class Model:
         self.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
 
     def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> Entry:
-        self._remember(ranges)
+        self._remember(r.limits for r in ranges)
         args = open_args(symbol)
         sums: dict[Expr, Entry] = {}
         for x in leaves_of(body):
             if isinstance(x, Sum) and x.has(Average):
                 over = tuple(lim[0] for lim in x.limits)
-                for limits in x.limits:
-                    self._size(*limits)
+                self._remember(x.limits)
                 wider = symbol.func(*over, *symbol.args)
                 sums[x] = self._read(wider, x.function, ())
         averages = {a: self._average(a) for a in leaves_of(body) if isinstance(a, Average)}
