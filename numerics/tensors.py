@@ -105,7 +105,7 @@ def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     return tuple(x for x in open_args(symbol) if x not in TIMES)
 
 
-def arranged(a: Array, labels: Sequence[Expr], indices: Sequence[Expr]) -> Array:
+def arranged(a: Array, labels: Sequence[Hashable], indices: Sequence[Hashable]) -> Array:
     """``a``, whose axes are ``labels``, on the axes ``indices``; a label that comes twice is its diagonal."""
     place = {x: k for k, x in enumerate(labels)}
     kept = [place[x] for x in indices if x in place]

@@ -19,6 +19,7 @@ from derive.program import L
 from numerics.averages import tensors
 from numerics.averages.panels import compiled, expression
 from numerics.stats import normal_points
+from numerics.tensors import arranged
 
 Array = NDArray[np.float64]
 Pattern = tuple[tuple[int, ...], ...]
@@ -187,11 +188,11 @@ class Statics:
             array = self.value(x.tensor, layer + x.shift)
             if not np.any(array):
                 return np.zeros((len(self.kernel),) * len(own))
-            value = value * _placed(array, x.samples, own)
+            value = value * arranged(array, x.samples, own)
         if p.averages:
             labels = tuple(i for i, _ in p.averages)
             orders = tuple(o for _, o in p.averages)
-            value = value * _placed(self.averages(layer)(orders), labels, own)
+            value = value * arranged(self.averages(layer)(orders), labels, own)
         return value
 
     def averages(self, layer: int) -> Moments:
@@ -231,15 +232,6 @@ class Statics:
             if base is not None and (x.tensor.order > 0 or not np.any(base)):
                 return True
         return False
-
-
-def _placed(array: Array, labels: tuple[int, ...], own: tuple[int, ...]) -> Array:
-    """An array over ``labels`` (one may stand twice: the diagonal) broadcast against ``own``."""
-    distinct = sorted(set(labels))
-    if len(distinct) < len(labels) or list(labels) != distinct:
-        array = contracted(distinct, (array, list(labels)))
-    shape = tuple(array.shape[distinct.index(i)] if i in distinct else 1 for i in own)
-    return array.reshape(shape)
 
 
 def contracted(out: list[int], *parts: tuple[Array, list[int]]) -> Array:

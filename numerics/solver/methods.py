@@ -44,10 +44,6 @@ def _reason(reason: Exception) -> str:
     return str(reason).removesuffix(".")
 
 
-def _is_linear(problem: Problem) -> bool:
-    return not isinstance(problem.linear, NotApplicable)
-
-
 def _symbolic(problem: Problem) -> No | None:
     """Methods that go from layer to layer need a number of them."""
     if problem.depth is not None:
@@ -269,7 +265,7 @@ class Direct:
             return No(*problem.said("training.rule"), "takes steps on given samples", '"gd"')
         entries = len(problem.times) * problem.sample_count
         cost = 1e-3 * (problem.depth or 1) * entries**3
-        if _is_linear(problem):
+        if not isinstance(problem.linear, NotApplicable):
             return Yes(cost, 8.0 * entries**3, EXACT)
         return Yes(8 * cost, 8.0 * 2**14 * entries**2, 1e-2)
 
