@@ -305,20 +305,29 @@ RANK = 1e-12
 """Share of the largest variance below which a direction of the Gaussian variables is left out."""
 
 
-class Extents:
-    """Numbers, data, how far indices run and where they start, and equations of fields and scalars, if any;
-    ``names`` are those of what differs between nodes.
+class System:
+    """The tables of a theory without memory, for given numbers: how far indices run and where they start,
+    what stands for fields and scalars; ``names`` are those of what differs between nodes.
     """
 
-    def __init__(self, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
-        self.values = values
+    def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
+        self.markov, self.values = markov, values
         self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
         self.first: dict[Symbol, int] = {}
         self.sizes: dict[Symbol, int] = {}
-        self.fields: dict[Node, Equation] = {}
-        self.scalars: dict[Node, Equation] = {}
-        self.names: frozenset[str] = frozenset()
         self.random: dict[Expr, bool] = {}
+        theory = markov.theory
+        items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
+        for x in (*items, *theory.order_parameters, *markov.start):
+            self.remember((r.index, r.lower, r.upper) for r in x.ranges)
+        self.states: dict[Node, State] = {node_of(x.symbol): x for x in markov.states}
+        self.fields = {node_of(e.lhs): e for e in markov.fields}
+        self.scalars = {node_of(e.lhs): e for e in theory.scalars}
+        self.start: dict[Node, Axes] = {}
+        for u in markov.start:
+            for y in (u.symbol, u.partner):
+                self.start.setdefault(node_of(y), axes_of(y))
+        self.names = frozenset(n[0] for n in (*self.start, *self.states, *self.fields))
 
     def remember(self, limits: Iterable[Any]) -> None:
         """Note how far indices run."""
@@ -348,26 +357,6 @@ class Extents:
         if e not in self.random:
             self.random[e] = is_random(e, self.names)
         return self.random[e]
-
-
-class System(Extents):
-    """The tables of a theory without memory, for given numbers."""
-
-    def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
-        super().__init__(values, data)
-        self.markov = markov
-        theory = markov.theory
-        items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
-        for x in (*items, *theory.order_parameters, *markov.start):
-            self.remember((r.index, r.lower, r.upper) for r in x.ranges)
-        self.states: dict[Node, State] = {node_of(x.symbol): x for x in markov.states}
-        self.fields = {node_of(e.lhs): e for e in markov.fields}
-        self.scalars = {node_of(e.lhs): e for e in theory.scalars}
-        self.start: dict[Node, Axes] = {}
-        for u in markov.start:
-            for y in (u.symbol, u.partner):
-                self.start.setdefault(node_of(y), axes_of(y))
-        self.names = frozenset(n[0] for n in (*self.start, *self.states, *self.fields))
 
     @cached_property
     def layout(self) -> list[tuple[Node, tuple[int, ...], slice]]:
@@ -434,7 +423,7 @@ class Present:
 
     def __init__(
         self,
-        system: Extents,
+        system: System,
         start: Mapping[Node, Array],
         weights: Array,
         states: Array | None = None,
@@ -442,13 +431,12 @@ class Present:
     ) -> None:
         self.system, self.weights, self.time = system, weights, time
         self.found: dict[Node, Array] = dict(start)
-        if isinstance(system, System) and states is not None and len(states):
+        if states is not None and len(states):
             for n, shape, where in system.layout:
                 self.found[n] = states[where].reshape(*shape, -1)
 
     def motion(self) -> Array:
         """The right-hand sides of all equations of motion, shape ``(states, nodes)``."""
-        assert isinstance(self.system, System)
         rows = []
         for n, shape, _ in self.system.layout:
             x = self.system.states[n]
@@ -554,17 +542,18 @@ def observable(
     ``found`` have the axes of the theory's arguments (samples, then t, s) and replicas last; the result has
     ``axes``, or those of the left-hand side, and replicas last.  Indices start at 1, or as ``first`` says.
     """
-    system = Extents(values, data)
+    known = Known(values, data, dict(found), dict(first or {}))
     body, axes = layers_written_out(e.rhs), (*axes_of(e.lhs), t, s) if axes is None else axes
+    sizes: dict[Expr, int] = {}
     for x in body.atoms(AppliedUndef):
         node = node_of(x)
-        array = found[node][..., 0] if node in found else system.data.get(node[0])
-        args = [a for a in x.args if not isinstance(a, Integer)]
+        array = found[node][..., 0] if node in found else known.arrays.get(node[0])
         if array is not None:
-            system.sizes |= {a: n for a, n in zip(args, array.shape, strict=True) if isinstance(a, Symbol)}
-    system.first = {x: 1 for x in system.sizes if x not in TIMES} | dict(first or {})
-    value = np.asarray(Present(system, found, np.ones(1)).value(body, axes))
-    return np.broadcast_to(value, (*system.shape(axes), value.shape[-1]))
+            sizes |= zip((a for a in x.args if not a.is_Integer), array.shape, strict=True)
+    shape = [sizes[x] for x in axes]
+    places = {x: Axis(0, n, k, len(axes)) for k, (x, n) in enumerate(zip(axes, shape, strict=True))}
+    value = np.atleast_1d(known(body, places))
+    return np.broadcast_to(value, (*shape, value.shape[-1]))
 
 
 def axes_of(symbol: AppliedUndef) -> Axes:
@@ -575,7 +564,7 @@ def axes_of(symbol: AppliedUndef) -> Axes:
     return found
 
 
-def placed(system: Extents, array: Array, x: AppliedUndef, axes: Axes) -> Array:
+def placed(system: System, array: Array, x: AppliedUndef, axes: Axes) -> Array:
     """An array read at the indices of ``x``, its axes put where ``axes`` says; ``p + k`` runs on a ring."""
     args = [a for a in x.args if not isinstance(a, Integer) and (a in axes or a not in TIMES)]
     if array.ndim != len(args) + 1:

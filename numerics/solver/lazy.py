@@ -93,8 +93,6 @@ def solve_lazy(
 class _Solver(Present):
     """Values at gamma0 = 0; kernels are computed when they are read."""
 
-    system: System
-
     def __init__(
         self, reduced: Static, values: Mapping[Any, Number], data: Mapping[str, Any], accuracy: float
     ) -> None:
