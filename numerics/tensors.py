@@ -418,7 +418,7 @@ class System:
         }
 
 
-class Present:
+class Present(Known):
     """Values at one time: fields on all nodes, and averages over them, computed on demand."""
 
     def __init__(
@@ -429,8 +429,8 @@ class Present:
         states: Array | None = None,
         time: float = 0.0,
     ) -> None:
+        super().__init__(system.values, system.data, dict(start), system.first)
         self.system, self.weights, self.time = system, weights, time
-        self.found: dict[Node, Array] = dict(start)
         if states is not None and len(states):
             for n, shape, where in system.layout:
                 self.found[n] = states[where].reshape(*shape, -1)
@@ -464,30 +464,28 @@ class Present:
 
     def value(self, e: Expr, axes: Axes) -> Any:
         """``e``, broadcastable to the sizes of ``axes`` and the number of nodes."""
-        f = function(e)
-        value = np.asarray(f(*[self.leaf(x, axes) for x in f.leaves]), dtype=float)
-        return value if value.ndim else value.reshape((1,) * (len(axes) + 1))
+        sizes, ndim = self.system.sizes, len(axes)
+        value = np.asarray(self(e, {x: Axis(0, sizes[x], k, ndim) for k, x in enumerate(axes)}))
+        return value.reshape((1,) * (ndim + 1 - value.ndim) + value.shape)
 
-    def leaf(self, x: Expr, axes: Axes) -> Any:
-        """The value of one leaf."""
-        if isinstance(x, Symbol):
-            if x in axes and x not in TIMES:
-                return self.along(x, axes)
-            return self.time if x == t else self.system.number(x)
-        if isinstance(x, Sum):
-            return self.total(x, axes)
+    def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
+        """The value of one leaf; ``p + k`` runs on a ring."""
         if isinstance(x, Average):
-            value = np.asarray(self.value(x.body, axes))
+            value = self.value(x.body, tuple(at))
             full = np.broadcast_to(value, (*value.shape[:-1], len(self.weights)))
             return (full @ self.weights)[..., None]
+        if isinstance(x, Sum):
+            return self.total(x, tuple(at))
         if not isinstance(x, AppliedUndef) or isinstance(x, Response):
-            raise Unserved(f"{x} cannot be evaluated here")
-        return placed(self.system, self.array(node_of(x), x), x, axes)
-
-    def along(self, x: Symbol, axes: Axes) -> Array:
-        """The values of an index along its axis."""
-        values = np.arange(self.system.sizes[x]) + self.system.first[x]
-        return values.reshape([-1 if y == x else 1 for y in axes] + [1]).astype(float)
+            return self.time if x == t else super().leaf(x, at, given)
+        args = [a for a in x.args if not a.is_Integer and (a in at or a not in TIMES)]
+        array = self.array(node_of(x), x)
+        if array.ndim != len(args) + 1:
+            raise ValueError(f"{x.func} has an array with {array.ndim - 1} axes; it has {len(args)} indices")
+        missing = [y for a in args for y in a.free_symbols if y not in at]
+        if missing:
+            raise Unserved(f"{x} carries the index {missing[0]}, which is not given here")
+        return self.read(array, args, at)
 
     def total(self, x: Sum, axes: Axes) -> Array:
         """A sum over indices; what differs between nodes is multiplied by what does not as matrices are."""
@@ -561,33 +559,4 @@ def axes_of(symbol: AppliedUndef) -> Axes:
     found = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
     if not all(isinstance(x, Symbol) for x in found):
         raise Unserved(f"{symbol} stands on the left with an index that is no symbol")
-    return found
-
-
-def placed(system: System, array: Array, x: AppliedUndef, axes: Axes) -> Array:
-    """An array read at the indices of ``x``, its axes put where ``axes`` says; ``p + k`` runs on a ring."""
-    args = [a for a in x.args if not isinstance(a, Integer) and (a in axes or a not in TIMES)]
-    if array.ndim != len(args) + 1:
-        raise ValueError(f"{x.func} has an array with {array.ndim - 1} axes; it has {len(args)} indices")
-    missing = [y for a in args for y in a.free_symbols if y not in axes]
-    if missing:
-        raise Unserved(f"{x} carries the index {missing[0]}, which is not given here")
-    if all(isinstance(a, Symbol) for a in args) and len(set(args)) == len(args):
-        order = sorted(range(len(args)), key=lambda i: axes.index(args[i]))
-        moved = array.transpose(*order, len(args))
-        sizes = [array.shape[args.index(y)] if y in args else 1 for y in axes]
-        spread: Array = moved.reshape(*sizes, array.shape[-1])
-        return spread
-    places = []
-    for a, size in zip(args, array.shape, strict=False):
-        at: Any = np.zeros([1] * len(axes), dtype=int)
-        low = system.first.get(a, 0) if isinstance(a, Symbol) else 1
-        for y, c in a.as_coefficients_dict().items():
-            if y == 1:
-                at = at + int(c)
-            else:
-                steps = np.arange(system.sizes[y]) + system.first.get(y, 0)
-                at = at + int(c) * steps.reshape([-1 if z == y else 1 for z in axes])
-        places.append((at - low) % size)
-    found: Array = array[tuple(np.broadcast_arrays(*places))]
     return found

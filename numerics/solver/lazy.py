@@ -278,7 +278,7 @@ class _Solver(Present):
 
         def matrix(now: float, then: float) -> Array:
             e = coupling.xreplace({t: Symbol("_now"), s: Symbol("_then")})
-            self.system.values = {**self.system.values, "_now": now, "_then": then}
+            self.values = {**self.values, "_now": now, "_then": then}
             value = np.broadcast_to(self.value(e, (*own, *others)), (*self.system.shape((*own, *others)), 1))
             return value.reshape(size, size)
 
