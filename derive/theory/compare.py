@@ -133,19 +133,13 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
 
 
 def _term_by_term(e: Expr) -> Expr:
-    """Averages of sums as sums of averages, with numbers in front of averages and of responses in them."""
+    """Averages and responses of sums as sums of them, with numbers in front."""
 
-    def single(x: Expr) -> Expr:
-        number, rest = x.as_coeff_Mul()
-        if isinstance(rest, Response):
-            inner, body = rest.body.as_coeff_Mul()
-            number, rest = number * inner, Response(body, rest.source)
-        return number * Average(rest)
+    def apart(x: Average | Response) -> Expr:
+        body = Add.make_args(x.body.expand())
+        return Add(*[n * x.func(y, *x.args[1:]) for n, y in (z.as_coeff_Mul() for z in body)])
 
-    def apart(x: Average) -> Expr:
-        return Add(*[single(y) for y in Add.make_args(x.body.expand())])
-
-    return e.replace(lambda x: isinstance(x, Average), apart)
+    return e.replace(lambda x: isinstance(x, Average | Response), apart)
 
 
 def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:

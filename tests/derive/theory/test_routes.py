@@ -64,6 +64,12 @@ def test_numbers_inside_an_average_and_in_front_of_it_are_the_same() -> None:
     assert check_routes(mlp(3, Lambda(h, 5 * tanh(4 * h / 5) / 4), bias=True)) == []
 
 
+@pytest.mark.parametrize("depth", [2, L])
+def test_the_response_of_a_sum_is_the_sum_of_responses(depth: int) -> None:
+    h = Symbol("h")
+    assert check_routes(mlp(depth, Lambda(h, h + tanh(h) / 2))) == []
+
+
 @pytest.mark.parametrize(("rule", "loss"), [("gd", "mean"), ("flow", "sum"), ("multistep", "mean")])
 def test_both_routes_agree_for_every_rule_and_loss(rule: str, loss: str) -> None:
     assert check_routes(mlp(L, phi, rule, loss)) == []
