@@ -135,7 +135,7 @@ def expand(
     )
 
 
-WORDS, SYMBOLS, TREES = (2e-5, 3), (40 / 14**4, 14**0.5), (5e-2, 4.5)
+WORDS, SYMBOLS, TREES = (2e-5, 3), (18 / 14**4, 14**0.5), (5e-2, 4.5)
 """Measured seconds: of words to order n the first times n to the second, of words as symbols and of trees the
 first times the second to the n."""
 
@@ -148,7 +148,7 @@ def forecast(source: Source, order: int, *, symbols: bool = False) -> float:
 
     >>> e = Experiment.from_dict({"network": {"depth": "L"}})
     >>> [round(forecast(e, n, symbols=True)) for n in (4, 6, 8)]
-    [0, 3, 40]
+    [0, 1, 18]
     """
     if symbols:
         linear = not isinstance(source, Experiment) or is_linear(source.network.activation)
