@@ -430,8 +430,8 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
     (
         "training.objective",
         lambda x: x.training.objective == "cross-entropy" and x.network.outputs == 1,
-        "with one output",
-        "an output for each class",
+        "with network.outputs = 1",
+        "network.outputs = the number of classes",
     ),
     (
         "training.loss",
