@@ -69,9 +69,10 @@ def partial_sums(coefficients: ArrayLike, z: float) -> Values:
     >>> float(found.value), float(found.error), bool(found.failed)
     (1.875, 0.125, False)
     """
-    c = np.asarray(coefficients, dtype=np.float64)
-    terms = c * (z ** np.arange(len(c))).reshape(-1, *[1] * (c.ndim - 1))
-    value, sizes = terms.sum(axis=0), np.abs(terms[-4:])
+    terms = _terms(np.asarray(coefficients, dtype=np.float64), z)
+    told = _told(terms)
+    value, left = terms.sum(axis=0), np.where(told, 0.0, np.abs(terms)).sum(axis=0)
+    sizes = np.abs(np.where(told, terms, 0.0)[-4:])
     apart = len(sizes) // 2
     if apart == 0:
         late = early = sizes[-1]
@@ -82,7 +83,22 @@ def partial_sums(coefficients: ArrayLike, z: float) -> Values:
         size = np.maximum(sizes[-1], sizes[-2] * ratio) if apart else sizes[-1]
         error = np.where(size == 0, 0.0, size * ratio / (1 - ratio)) if len(sizes) > 2 else sizes[-1]
     failed = ~(ratio < 1)
-    return Values(np.where(failed, np.nan, value), np.where(failed, np.nan, error), failed)
+    return Values(np.where(failed, np.nan, value), np.where(failed, np.nan, error + left), failed)
+
+
+def _terms(c: Array, z: float) -> Array:
+    return c * (z ** np.arange(len(c))).reshape(-1, *[1] * (c.ndim - 1))
+
+
+def _told(terms: Array) -> NDArray[np.bool_]:
+    """Which terms rounding can tell from nothing, beside the largest of their entry.
+
+    The loss after one step does not depend on gamma0: what stands there at higher orders are rounding errors,
+    and their ratios say nothing about a series.
+    """
+    sizes = np.abs(terms)
+    told: NDArray[np.bool_] = ~np.isfinite(sizes) | (sizes > ROUNDING * sizes.max(axis=0))
+    return told
 
 
 def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> Values:
@@ -169,6 +185,7 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Values:
     """
     c = np.asarray(coefficients, dtype=np.float64)
     plain = partial_sums(c, z)
+    c = np.where(_told(_terms(c, z)), c, 0.0)
     found = [pade(c, m, n, z, shared) for m, n in approximants(len(c) - 1)]
     value, error = np.full(c.shape[1:], np.nan), np.full(c.shape[1:], 0.0)
     seen = np.zeros(c.shape[1:], dtype=int)

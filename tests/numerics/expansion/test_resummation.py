@@ -149,6 +149,16 @@ def test_orders_that_vanish_count() -> None:
     assert with_end.train_loss.values[0] == 2.0
 
 
+@given(st.lists(st.floats(-1.0, 1.0), min_size=4, max_size=4), st.floats(0.1, 2.0))
+def test_rounding_errors_are_no_coefficients(noise: list[float], z: float) -> None:
+    """After one step a loss does not depend on gamma0; what rounding leaves at higher orders says nothing."""
+    series = [0.7, *(1e-17 * x for x in noise)]
+    for found in (resum(series, z), partial_sums(series, z)):
+        assert not found.failed
+        assert abs(found.value - 0.7) <= 1e-15
+        assert found.error <= 1e-14
+
+
 def test_entries_that_fail_are_reported() -> None:
     series = dataset([[1.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]], [0, 2, 4, 6])
     at = resummed(series, 2.0, "sum")
