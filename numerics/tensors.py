@@ -299,6 +299,80 @@ def _array(place: Any) -> Any:
     return place.positions if isinstance(place, Axis) else place
 
 
+class Reading:
+    """``e`` along ``axes``, replicas first: where its leaves are is found once, times are said in each call.
+
+    Of t and s those among the axes are read along slices, the others at one time.  ``given`` are the leaves
+    found otherwise; their arrays come with each call, too.
+    """
+
+    def __init__(
+        self,
+        known: Known,
+        e: Expr,
+        axes: Sequence[Symbol],
+        sizes: Mapping[Symbol, int],
+        given: Iterable[Expr] = (),
+    ) -> None:
+        self.known, self.axes, self.sizes = known, tuple(axes), sizes
+        self.given = tuple(given)
+        self.function = function(e)
+        self.leaves = [self._leaf(x) for x in self.function.leaves]
+
+    def __call__(self, late: Any, early: Any = None, given: Sequence[Array] = ()) -> Any:
+        """The value at t = ``late`` and s = ``early``, broadcastable to ``(replicas, *axes)``."""
+        values: list[Any] = []
+        for leaf in self.leaves:
+            if type(leaf) is float:
+                values.append(leaf)
+            elif type(leaf) is int:
+                values.append(given[leaf])
+            elif type(leaf) is tuple:
+                array, places = leaf
+                at = tuple([late if x is t else early if x is s else x for x in places])
+                values.append(array[at])
+            else:
+                values.append(self._looked_up(leaf, late, early))
+        return self.function(*values)
+
+    def _leaf(self, x: Expr) -> Any:
+        """A number, the place of what is given, an array and where it is read, or what is looked up later."""
+        if x in self.given:
+            return self.given.index(x)
+        if isinstance(x, Symbol) and x not in (*self.axes, *TIMES):
+            return float(self.known.leaf(x, {}, {}))
+        if not isinstance(x, AppliedUndef):
+            return x
+        node = node_of(x)
+        array, labels = self.known.found.get(node), [a for a in x.args if not a.is_Integer]
+        first: Any = slice(None)
+        if array is None:
+            array, labels, first = self.known.arrays.get(node[0]), list(x.args), None
+        if array is None or array.ndim != len(labels) + (first is not None) or len(set(labels)) < len(labels):
+            return x
+        if not all(a in self.axes or a in TIMES for a in labels):
+            return x
+        fixed = [a for a in labels if a not in self.axes]
+        order = [*fixed, *(a for a in self.axes if a in labels)]
+        lead = () if first is None else (array.ndim - 1,)
+        view = array.transpose(*lead, *(labels.index(a) for a in order))
+        there = [a if a in TIMES else slice(0, self.sizes[a]) for a in self.axes]
+        along = [x if a in labels else None for a, x in zip(self.axes, there, strict=True)]
+        return view, [first, *fixed, *along]
+
+    def _looked_up(self, x: Expr, late: Any, early: Any) -> Any:
+        """A leaf that is a sum, or read at shifted indices, by what looks up any."""
+        at: dict[Symbol, Any] = {t: late, s: early}
+        for k, a in enumerate(self.axes):
+            where = at[a] if a in TIMES else slice(0, self.sizes[a])
+            at[a] = Axis(where.start, where.stop, k, len(self.axes))
+        value = np.asarray(self.known.leaf(x, at, {}))
+        if not value.ndim:
+            return value
+        value = value.transpose(-1, *range(value.ndim - 1))
+        return value.reshape(len(value), *[1] * (len(self.axes) + 1 - value.ndim), *value.shape[1:])
+
+
 Axes = tuple[Symbol, ...]
 
 RANK = 1e-12

@@ -1,18 +1,18 @@
 """Gaussian sources of one population, drawn step by step, each step conditionally on the past.
 
 A group is a set of sources that are correlated with each other.  Its covariance grows by a block of rows each
-step, and with it a Cholesky factor.  A new entry whose variance, given all entries before it, is below
-``PIVOT`` of its own variance follows from them: it needs no new normal number.
+step, and with it a Cholesky factor, in all replicas at once.  A new entry whose variance, given all entries
+before it, is below ``PIVOT`` of its own variance follows from them: it needs no new normal number.
 """
 
 from __future__ import annotations
 
 import warnings
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 from scipy.special import ndtri
 
 from numerics.errors import NotConverged
@@ -32,37 +32,57 @@ as close times of a flow do: with 1e-8 a few seeds in a hundred were left with -
 CUT = 1e-3
 """Negative innovation variance, relative, up to which it is taken for zero, and counted as bias."""
 
-TRIANGLE = 96
-"""Rows of a triangle that is solved as a whole."""
-
 BLOCK = 256
 """Dimensions of one Sobol sequence."""
 
+CHUNK = 16
+"""Dimensions whose points are made together: most of a block are never asked for."""
 
-@lru_cache(maxsize=8)
-def _sobol(dimensions: int, points: int) -> NDArray[np.uint32]:
-    """The first points of the Sobol sequence, as integers of BITS bits, shape ``(dimensions, points)``."""
+
+@lru_cache(maxsize=32)
+def _directions(dimensions: int, bits: int) -> NDArray[np.uint32]:
+    """What the first ``2**bits`` points of the Sobol sequence are sums of, modulo two in each of BITS bits.
+
+    Shape ``(bits, dimensions, 1)``.  Point ``i`` is that before it plus number ``k``, the power of two in i.
+    """
     from scipy.stats import qmc  # which takes a third of a second to import
 
     with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
         warnings.simplefilter("ignore", UserWarning)
-        found = qmc.Sobol(dimensions, scramble=False, bits=BITS).random(points)
-    return np.asarray(found.T * 2.0**BITS, dtype=np.uint32)
+        found = qmc.Sobol(dimensions, scramble=False, bits=BITS).random(2 ** max(bits - 1, 0) + 1)
+    x = np.asarray(found * 2.0**BITS, dtype=np.uint32)
+    return np.array([x[2**k] ^ x[2**k - 1] for k in range(bits)])[..., None]
 
 
-def scrambled_normals(dimensions: int, points: int, rng: np.random.Generator) -> Array:
-    """Normal numbers from a Sobol sequence with scrambled bits, shape ``(dimensions, points)``.
+class Scrambled:
+    """Normal numbers from a Sobol sequence with scrambled bits, some dimensions after the other.
 
     Matousek's linear scrambling with a random shift, as in scipy.stats.qmc, which draws all of every matrix;
-    here only its columns for bits that the points have, some tens of times fewer numbers.
+    here only its columns for bits that the points have, some tens of times fewer numbers.  As the scrambling
+    is linear, the directions are scrambled and not the points.
     """
-    x = _sobol(dimensions, points)
-    y = rng.integers(2**BITS, size=(len(x), 1), dtype=np.uint32)
-    for low in range(BITS - 1, BITS - 1 - (points - 1).bit_length(), -1):
-        column = rng.integers(2**low, 2 ** (low + 1), size=(len(x), 1), dtype=np.uint32)
-        y = np.bitwise_xor(y, ((x >> low) & 1) * column, dtype=np.uint32)
-    found: Array = ndtri((y + 0.5) / 2.0**BITS)
-    return found
+
+    def __init__(self, dimensions: int, points: int, rng: np.random.Generator) -> None:
+        self.points, self.bits = points, (points - 1).bit_length()
+        x = _directions(dimensions, self.bits)
+        self.shift = rng.integers(2**BITS, size=(dimensions, 1), dtype=np.uint32)
+        self.directions = np.zeros_like(x)
+        for low in range(BITS - 1, BITS - 1 - self.bits, -1):
+            column = rng.integers(2**low, 2 ** (low + 1), size=(dimensions, 1), dtype=np.uint32)
+            self.directions ^= ((x >> low) & 1) * column
+
+    def normals(self, some: slice) -> Array:
+        """Those of some dimensions, shape ``(dimensions, points)``."""
+        shift = self.shift[some]
+        y = np.empty((len(shift), 2**self.bits), dtype=np.uint32)
+        y[:, :1] = shift
+        for k in range(self.bits):  # points are met in the order of the reflected Gray code
+            n = 2**k
+            np.bitwise_xor(
+                y[:, n - 1 :: -1] if k else y[:, :1], self.directions[k, some], out=y[:, n : 2 * n]
+            )
+        found: Array = ndtri((y[:, : self.points] + 0.5) / 2.0**BITS)
+        return found
 
 
 class Room:
@@ -98,24 +118,28 @@ class Latents:
         self, samples: int, dimensions: int, seed: np.random.SeedSequence, matched: bool, room: Room
     ) -> None:
         self.half = samples // 2
-        self.points = room.take(dimensions, self.half)
+        self.points = room.take(dimensions + CHUNK, self.half)
         self.seed = seed
         self.made = self.used = 0
         self.matched = matched
-        self.basis: dict[bool, list[Array]] = {False: [np.ones((1, self.half))], True: []}
+        self.basis = {flipped: np.empty((self.half // 4, self.half)) for flipped in (False, True) if matched}
+        self.held = {False: 0, True: 0}
+        if matched:
+            self.basis[False][0], self.held[False] = 1.0, 1
 
     def more(self) -> None:
-        """The next BLOCK dimensions, whatever the number of them all: finer grids begin with the same ones.
+        """The next CHUNK dimensions, whatever the number of them all: finer grids begin with the same ones.
 
-        A block beyond the first is another scrambled sequence whose points are met in random order.
+        A block beyond the first BLOCK is another scrambled sequence whose points are met in random order.
         """
-        rng = np.random.default_rng(self.seed.spawn(1)[0])
-        block = scrambled_normals(BLOCK, self.half, rng)
-        if self.made:
-            block = block[:, rng.permutation(self.half)]
-        new = min(BLOCK, len(self.points) - self.made)
-        self.points[self.made : self.made + new] = block[:new]
-        self.made += new
+        within = self.made % BLOCK
+        if not within:
+            rng = np.random.default_rng(self.seed.spawn(1)[0])
+            self.sequence = Scrambled(BLOCK, self.half, rng)
+            self.order = rng.permutation(self.half) if self.made else slice(None)
+        block = self.sequence.normals(slice(within, within + CHUNK))
+        self.points[self.made : self.made + CHUNK] = block[:, self.order]
+        self.made += CHUNK
 
     def draw(self, count: int, flipped: bool) -> Array:
         """The next ``count`` normal numbers on the first half of the paths, ``(count, samples / 2)``."""
@@ -123,16 +147,16 @@ class Latents:
             self.more()
         z: Array = self.points[self.used : self.used + count]
         self.used += count
-        basis = self.basis[flipped]
-        held = sum(len(b) for b in basis)
+        held = self.held[flipped]
         if self.matched and held + count <= self.half // 4:
-            if basis:
-                q = np.concatenate(basis)
+            basis = self.basis[flipped]
+            if held:
+                q = basis[:held]
                 for _ in range(2):  # twice, for orthogonality to rounding
                     z = z - (z @ q.T / self.half) @ q
-            root = np.asarray(np.linalg.cholesky(z @ z.T / self.half), dtype=np.float64)
-            z = _triangular(root, z)
-            basis.append(z)
+            root = np.linalg.cholesky(z @ z.T / self.half)
+            basis[held : held + count] = z = np.linalg.inv(root) @ z
+            self.held[flipped] = held + count
         return z
 
 
@@ -141,139 +165,163 @@ class NotPositive(NotConverged):
 
 
 class Growing:
-    """The entries of a group so far: their Cholesky factor, and the normal numbers that they are made of.
+    """The entries of a group so far, in all replicas: their Cholesky factors, and what they are made of.
 
-    ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``factor`` its rows at the pivots, which are a
-    triangle.  ``damped`` is the Cholesky factor of the covariance with ``ridge`` of each variance added.
-    ``normals`` are z on the first half of the paths; on the other half z, and so x, is ``mirror`` times that.
-    ``cut`` is how far the covariance is from the nearest one that is positive, relative to a variance.
+    ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``inverse`` that of its rows at the pivots, which
+    are a triangle; a replica has zeros beyond its own ``rank``.  ``normals`` are z on the first half of the
+    paths; on the other half z, and so x, is ``mirror`` times that.  ``cut`` is how far each covariance is
+    from the nearest one that is positive, relative to a variance.  With a ``ridge`` there is ``damped``, the
+    inverse of ``ridge + L^T D^-1 L`` with the variances D of the entries.
     """
 
     def __init__(
-        self, latents: Latents, size: int, steps: int, flipped: bool, ridge: float, room: Room
+        self,
+        latents: Sequence[Latents],
+        size: int,
+        steps: int,
+        flipped: bool,
+        ridge: float,
+        room: Room,
     ) -> None:
         self.latents, self.size, self.flipped, self.ridge = latents, size, flipped, ridge
         self.mirror = -1.0 if flipped else 1.0
-        most = size * steps
-        self.count = self.rank = 0
-        self.cut = 0.0
-        self.pivots = np.zeros(most, dtype=int)
-        self.rows, self.factor = room.take(most, most), room.take(most, most)
-        self.damped = room.take(*(most, most) if ridge else (0, 0))
-        self.normals = room.take(most, latents.half)
+        count, most = len(latents), size * steps
+        self.replicas = np.arange(count)[:, None]
+        self.count = self.width = 0
+        self.rank = np.zeros(count, dtype=int)
+        self.ranks = [self.rank]
+        self.cut = np.zeros(count)
+        self.pivots = np.zeros((count, most), dtype=int)
+        self.rows, self.inverse = room.take(count, most, most), room.take(count, most, most)
+        self.damped = room.take(count, *(most, most) if ridge else (0, 0))
+        self.variance = np.ones((count, most))
+        self.normals = room.take(count, most, latents[0].half)
 
     def extend(self, past: Array, now: Array) -> Array:
-        """Values of the next ``size`` entries on every path.
+        """Values of the next ``size`` entries on every path, ``(replicas, size, samples)``.
 
-        ``past`` is their covariance with all entries before, ``now`` with each other.
+        ``past`` is their covariance with all entries before, ``now`` with each other, replicas first.
         Raises NotPositive for a covariance that is not.
         """
-        k, n, m = self.rank, self.count, self.size
-        rows = _solved(self.factor[:k, :k], past[:, self.pivots[:k]])
-        columns, chosen, cut = _pivoted(now - rows @ rows.T, np.diag(now))
-        self.cut = max(self.cut, cut)
-        self.rows[n : n + m, :k] = rows
-        if chosen:
-            new = slice(k, k + len(chosen))
-            self.rows[n : n + m, new] = columns
-            self.normals[new] = self.latents.draw(len(chosen), self.flipped)
-            self.pivots[new] = n + np.array(chosen)
-            self.factor[new, : new.stop] = self.rows[self.pivots[new], : new.stop]
-            self.rank += len(chosen)
-        if self.ridge:
-            self._damp(past, now)
+        n, m, k = self.count, self.size, self.width
+        known = past.transpose(0, 2, 1)[self.replicas, self.pivots[:, :k]]
+        solved = (self.inverse[:, :k, :k] @ known).transpose(0, 2, 1)
+        variance = now.diagonal(axis1=1, axis2=2)
+        variance = np.where(variance > 0, variance, 1.0)
+        columns, chosen, cut = _pivoted(now - solved @ solved.transpose(0, 2, 1), variance)
+        self.cut = np.maximum(self.cut, cut)
+        if chosen.shape[1]:
+            self._widen(solved, columns, chosen)
+        else:
+            self.rows[:, n : n + m, :k] = solved
+        self.variance[:, n : n + m] = variance
+        here = self.rows[:, n : n + m, : self.width]
+        if self.ridge:  # by the formula of Woodbury
+            inverse = self.damped[:, : self.width, : self.width]
+            inverse -= _less(inverse, here / np.sqrt(variance)[..., None], 1.0)
         self.count += m
-        half = self.rows[n : n + m, : self.rank] @ self.normals[: self.rank]
-        return np.concatenate([half, self.mirror * half], axis=1)
+        self.ranks.append(self.rank)
+        values = np.empty((len(past), m, 2 * self.normals.shape[2]))
+        half, other = np.split(values, 2, axis=2)
+        np.matmul(here, self.normals[:, : self.width], out=half)
+        np.multiply(half, self.mirror, out=other)
+        return values
 
-    def _damp(self, past: Array, now: Array) -> None:
-        n, m = self.count, self.size
-        variance = np.diag(now)
-        rows = _solved(self.damped[:n, :n], past)
-        left = now + np.diag(self.ridge * np.where(variance > 0, variance, 1.0)) - rows @ rows.T
-        self.damped[n : n + m, :n] = rows
-        self.damped[n : n + m, n : n + m] = np.linalg.cholesky(left)
+    def _widen(self, solved: Array, columns: Array, chosen: NDArray[np.intp]) -> None:
+        """Room for new pivots, of each replica its own: with their rows ``(B, D)`` of L the inverse M of the
+        triangle of all pivots gets the rows ``(-D^-1 B M, D^-1)``.
+        """
+        n, m, k = self.count, self.size, self.width
+        dead = chosen < 0
+        counts = chosen.shape[1] - dead.sum(axis=1)
+        rank = self.rank + counts
+        self.width = width = int(rank.max())
+        self.rows[:, :n, k:width] = self.inverse[:, :k, k:width] = self.inverse[:, k:width, :width] = 0.0
+        self.normals[:, k:width] = 0.0
+        if self.ridge:
+            self.damped[:, :k, k:width] = self.damped[:, k:width, :width] = 0.0
+            new = range(k, width)
+            self.damped[:, new, new] = 1 / self.ridge
+        rows = self.rows[:, n : n + m, :width]
+        rows[:, :, :k], rows[:, :, k:] = solved, 0.0
+        triangle = columns[self.replicas, chosen]
+        if dead.any():
+            triangle[dead] = np.eye(chosen.shape[1])[np.nonzero(dead)[1]]
+        root = np.linalg.inv(triangle)
+        before = -root @ (solved[self.replicas, chosen] @ self.inverse[:, :k, :k])
+        for i, (first, last, c) in enumerate(zip(self.rank, rank, counts, strict=True)):
+            if c:
+                rows[i, :, first:last] = columns[i, :, :c]
+                self.inverse[i, first:last, :first] = before[i, :c, :first]
+                self.inverse[i, first:last, first:last] = root[i, :c, :c]
+                self.pivots[i, first:last] = n + chosen[i, :c]
+                self.normals[i, first:last] = self.latents[i].draw(c, self.flipped)
+        self.rank = rank
 
-    def responses(self, v: Array, x: Array) -> Array:
-        """``<d v / d x>`` for the first entries, whose values are ``x`` on the first half of the paths.
-
-        ``v`` has all paths, the last axis of both.
+    def responses(self, v: Array, entries: int) -> Array:
+        """``<d v / d x>`` for the first entries x, replicas first; ``v`` has all paths on its last axis.
 
         Stein's lemma, ``<v x^T> = <d v / d x> C``, with the covariance C of the entries damped by the ridge:
-        directions in which the sources hardly vary, of which the paths say nothing, count less.  Without a
+        directions in which the sources hardly vary, of which the paths say nothing, count less.  As x is
+        ``L z`` and C is ``L L^T``, ``<d v / d x> = <v z^T> (ridge + L^T D^-1 L)^-1 L^T D^-1``.  Without a
         ridge the lemma is taken in the range of C, as ``<v z^T> = <d v / d x> L``, and booked under pivots.
         """
-        entries, half = x.shape
-        samples, v = 2 * half, v[:, :half] + self.mirror * v[:, half:]
-        if self.ridge:
-            root = self.damped[:entries, :entries]
-            whitened = _triangular(root, (v @ x.T).T / samples)
-            return _triangular(root, whitened, transposed=True).T
-        found = np.zeros((len(v), entries))
-        k = int(np.searchsorted(self.pivots[: self.rank] // self.size, entries // self.size))
-        if k:
-            moments = self.normals[:k] @ v.T / samples
-            found[:, self.pivots[:k]] = _triangular(self.factor[:k, :k], moments, transposed=True).T
-        return found
+        half = self.normals.shape[2]
+        rank = self.ranks[entries // self.size]
+        k = int(rank.max())
+        folded = v[..., :half] + self.mirror * v[..., half:]
+        moments = folded @ self.normals[:, :k].transpose(0, 2, 1) / (2 * half)
+        if not self.ridge:
+            found = np.zeros((*v.shape[:2], entries))
+            answer = moments @ self.inverse[:, :k, :k]
+            for i, r in enumerate(rank):
+                found[i][:, self.pivots[i, :r]] = answer[i, :, :r]
+            return found
+        inverse = self.damped[:, :k, :k]
+        if entries < self.count:
+            later = slice(entries, self.count)
+            weight = np.sqrt(self.variance[:, later])
+            inverse = inverse + _less(inverse, self.rows[:, later, :k] / weight[..., None], -1.0)
+        rows = self.rows[:, :entries, :k].transpose(0, 2, 1)
+        return np.asarray(moments @ inverse @ rows / self.variance[:, None, :entries])
 
 
-def _triangular(root: Array, right: Array, *, transposed: bool = False) -> Array:
-    """The solution x of ``root x = right`` for a lower triangle, or of ``root^T x = right``.
+def _less(inverse: Array, rows: Array, sign: float) -> Array:
+    """What the inverse of a matrix loses when ``rows^T rows`` is added to it, or gains if taken away."""
+    seen = rows @ inverse
+    middle = np.eye(rows.shape[1]) + sign * (seen @ rows.transpose(0, 2, 1))
+    return np.asarray(seen.transpose(0, 2, 1) @ np.linalg.solve(middle, seen))
 
-    A large triangle is cut in two halves and the square between them, as products are faster than solutions.
+
+def _pivoted(left: Array, variance: Array) -> tuple[Array, NDArray[np.intp], Array]:
+    """Cholesky factors of ``left`` of each replica, the largest pivots, relative to a variance, first.
+
+    The columns; the pivots, -1 where a replica has fewer of them; and the largest negative variance, relative
+    to its own, that was taken for zero.
     """
-    if not root.size:
-        return np.zeros_like(right)
-    if (n := len(root)) > TRIANGLE:
-        first, last, found = slice(n // 2), slice(n // 2, n), np.empty_like(right)
-        square = root[last, first]
-        if transposed:
-            found[last] = _triangular(root[last, last], right[last], transposed=True)
-            found[first] = _triangular(
-                root[first, first], right[first] - (found[last].T @ square).T, transposed=True
-            )
-        else:
-            found[first] = _triangular(root[first, first], right[first])
-            found[last] = _triangular(root[last, last], right[last] - square @ found[first])
-        return found
-    # the transpose of an array in C order is an upper triangle in LAPACK's order, without a copy
-    found, _ = lapack.dtrtrs(root.T, right, lower=0, trans=0 if transposed else 1)
-    return np.asarray(found, dtype=np.float64)
-
-
-def _solved(root: Array, right: Array) -> Array:
-    """``right`` times the inverse of the transpose of a triangle."""
-    return _triangular(root, right.T).T
-
-
-@cache
-def _lower(m: int) -> NDArray[np.bool_]:
-    return np.tri(m, dtype=bool)
-
-
-def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int], float]:
-    """A Cholesky factor of ``left``, the largest relative pivots first: its columns, the pivots, and the
-    negative variance, relative to its own, that was taken for zero.
-    """
-    m = len(left)
-    variance = np.where(variance > 0, variance, 1.0)
     scale = np.sqrt(variance)
-    relative = left / scale[:, None] / scale
-    relative.flat[:: m + 1] = left.diagonal() / variance  # equal ones stay equal: the first of them is taken
-    if relative.diagonal().max() <= PIVOT:
-        columns, chosen, rest = np.zeros((m, 0)), [], relative.diagonal()
-    else:
-        factor, order, rank, _ = lapack.dpstrf(relative, tol=PIVOT, lower=1)
-        chosen = [int(i) for i in order[:rank] - 1]
-        columns = np.zeros((m, rank))
-        columns[order - 1] = np.where(_lower(m), factor, 0.0)[:, :rank]
-        rest = relative.diagonal() - (columns**2).sum(axis=1)
-        rest[chosen] = 0.0
-        columns *= scale[:, None]
-    worst = float(rest.min())
-    if not worst >= -CUT:
+    rest = left / scale[:, :, None] / scale[:, None, :]
+    count, m = variance.shape
+    diagonal = np.einsum("rii->ri", rest)  # which writes into it
+    diagonal[...] = left.diagonal(axis1=1, axis2=2) / variance  # equal ones stay equal: the first is taken
+    replicas = np.arange(count)
+    columns: list[Array] = []
+    chosen: list[NDArray[np.intp]] = []
+    while len(columns) < m and diagonal.max() > PIVOT:
+        at = diagonal.argmax(axis=1)
+        column = rest[replicas, at]
+        top = column[replicas, at]
+        new = top > PIVOT
+        column = column / np.sqrt(np.where(new, top, np.inf))[:, None]
+        rest -= column[:, :, None] * column[:, None, :]
+        columns.append(column * scale)
+        chosen.append(np.where(new, at, -1))
+    worst = diagonal.min(axis=1)
+    if not (worst >= -CUT).all():
         raise NotPositive(
-            f"a covariance is not positive: given the past, {worst:.3g} of a variance is left; the kernels "
-            "are not those of a theory, or numbers have lost their accuracy"
+            f"a covariance is not positive: given the past, {worst.min():.3g} of a variance is left; the "
+            "kernels are not those of a theory, or numbers have lost their accuracy"
         )
-    return columns, chosen, max(-worst, 0.0)
+    if not columns:
+        return np.zeros((count, m, 0)), np.zeros((count, 0), dtype=int), np.maximum(-worst, 0.0)
+    return np.stack(columns, axis=2), np.stack(chosen, axis=1), np.maximum(-worst, 0.0)

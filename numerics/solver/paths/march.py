@@ -2,12 +2,14 @@
 
 Replicas differ in their paths and in their kernels; they are marched side by side, so that what the
 interpreter does in a step is done once for all of them.  Arrays of quantities have shape ``(replicas, steps,
-entries, samples)``, their indices flattened into ``entries``; arrays of averages have the replicas last.
+entries, samples)``, their indices flattened into ``entries``; averages are in memory as the products that
+give them are, ``(replicas, t, indices at t, s, indices at s)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 from weakref import proxy
@@ -29,19 +31,21 @@ from numerics.solver.paths.reading import (
     Op,
     Quantity,
     Responding,
+    afterwards,
     group_of,
     involved,
+    moves,
     read_later,
     size_of,
 )
-from numerics.tensors import Axis, Known, Node, arranged, indices_of, node_of
+from numerics.tensors import Axes, Known, Node, Reading, arranged, indices_of, node_of
 
 Array = NDArray[np.float64]
 Past = tuple[Node, bool]
 """What a sum over the past runs over: a quantity, and whether it is read at the present alone."""
 
-REPLICA = Symbol("replica")
-"""The axis of replicas."""
+REPLICA, PATH = Symbol("replica"), Symbol("path")
+"""The axes of replicas and of paths."""
 
 DAMPING = 10
 """The ridge of Stein's lemma, times the entries of a source over the square of the paths.
@@ -55,6 +59,34 @@ a ridge of 1/paths leaves up to nine (docs/theory/nonlinear.md).
 
 PANEL = 4
 """Source times whose derivatives are kept together: products with them are larger, zeros in them more."""
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """How an order parameter or scalar is found: its axes in memory, its averages, and what is made of them.
+
+    A sum over indices of averages is one more of these, whose axes begin with those indices.
+    """
+
+    axes: tuple[Symbol, ...]
+    averages: tuple[Correlation | Responding | Averaged, ...]
+    reading: Reading
+
+
+@dataclass
+class Term:
+    """A term of a sum over the past: its kernel, and the indices left to sum the kernel over.
+
+    Where the kernel does not depend on t, ``total`` is the sum over the steps before ``done``.
+    """
+
+    memory: Memory
+    reading: Reading
+    inner: tuple[Symbol, ...]
+    gone: tuple[Symbol, ...]
+    steady: bool
+    done: int = 0
+    total: Any = 0.0
 
 
 class March:
@@ -75,40 +107,59 @@ class March:
         whole: bool,
         room: Room,
     ) -> None:
-        self.model, self.order, self.known = model, order, known
+        self.model, self.known = model, known
         self.steps, self.samples, self.replicas = steps, samples, len(seeds)
         known.first |= model.first
-        sizes = {n: q.sizes for n, q in model.quantities.items()}
-        sizes |= {n: x for n, (_, x) in model.sources.items()}
-        past = read_later(model)
-        self.random: dict[Node, Array] = {
-            n: _history((self.replicas, steps, prod(x), samples), whole or n in past, room)
-            for n, x in sizes.items()
-        }
-        for n, e in (*model.entries.items(), *model.scalars.items()):
-            shape = [*(steps if x in (t, s) else model.sizes[x] for x in e.args), self.replicas]
-            known.found[n] = np.zeros(shape) if e.is_response else np.full(shape, np.nan)
+        entries = {**model.entries, **model.scalars}
         asked = {
             group_of(model, c.source)
             for n, e in model.entries.items()
             for c in e.averages.values()
             if isinstance(c, Responding) and n not in jacobian
         }
-        self.groups: dict[int, list[Growing]] = {i: [] for i in range(len(model.groups))}
-        for seed in seeds:
-            children = seed.spawn(len(model.populations))
-            for child, members in zip(children, model.populations, strict=True):
-                dimensions = steps * sum(size_of(model, i) for i in members)
-                latents = Latents(samples, dimensions, child, matched, room)
-                for i in members:
-                    flipped = i == members[-1]
-                    count = size_of(model, i)
-                    own = DAMPING * min(count * steps, samples) / samples**2 if ridge is None else ridge
-                    damping = own if i in asked else 0.0
-                    self.groups[i].append(Growing(latents, count, steps, flipped, damping, room))
-        self.symmetric = {n: pairs for n, e in model.entries.items() if (pairs := _pairs(e))}
+        self.constant = {i for i, g in enumerate(model.groups) if not moves(model, g)} - asked
+        still = {n for i in self.constant for n in model.groups[i]}
+        sizes = {n: q.sizes for n, q in model.quantities.items()}
+        sizes |= {n: x for n, (_, x) in model.sources.items()}
+        past = read_later(model)
+        self.random: dict[Node, Array] = {
+            n: _history(
+                (self.replicas, steps, prod(x), samples), n not in still and (whole or n in past), room
+            )
+            for n, x in sizes.items()
+        }
+        self.arrays: dict[Node, Array] = {}
+        for n, e in entries.items():
+            axes = _axes(e)
+            shape = [self.replicas, *(steps if x in (t, s) else model.sizes[x] for x in axes)]
+            array = self.arrays[n] = np.zeros(shape) if e.is_response else np.full(shape, np.nan)
+            known.found[n] = array.transpose(*(1 + axes.index(x) for x in e.args), 0)
+        self.averaged = {n: self._averaged(e, _axes(e)) for n, e in entries.items()}
+        self.leaves_of = {
+            n: [self._leaf(q, x) for x in q.function.leaves] for n, q in model.quantities.items()
+        }
+        self.covariance_of = {(a, b): self._covariance(a, b) for g in model.groups for a in g for b in g}
+        self.terms = {
+            (n, x): [self._term(q, m) for m in ms]
+            for n, q in model.quantities.items()
+            for x, ms in q.memories.items()
+        }
+        children = [seed.spawn(len(model.populations)) for seed in seeds]
+        self.groups: dict[int, Growing] = {}
+        for k, members in enumerate(model.populations):
+            dimensions = steps * sum(size_of(model, i) for i in members)
+            latents = [Latents(samples, dimensions, own[k], matched, room) for own in children]
+            for i in members:
+                count, times = size_of(model, i), 1 if i in self.constant else steps
+                own = DAMPING * min(count * steps, samples) / samples**2 if ridge is None else ridge
+                damping = own if i in asked else 0.0
+                self.groups[i] = Growing(latents, count, times, i == members[-1], damping, room)
+        later = afterwards(model, order)
+        self.order = [op for op in order if op[1] not in later]
+        self.afterwards = [n for n in model.entries if n in later]
+        self.symmetric = {n for n, e in model.entries.items() if _is_symmetric(e)}
         self.done: dict[Node, int] = {}
-        self.kernels: dict[tuple[Node, Expr], tuple[int, dict[Past, Array]]] = {}
+        self.seen: dict[Node, list[Any]] = {}
         self.tangents = Tangents(self, jacobian) if jacobian else None
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
@@ -129,76 +180,79 @@ class March:
                 self.tangents.finish(now)
             if progress is not None:
                 progress(now + 1)
+        every = slice(0, self.steps)
+        for n in self.afterwards:
+            self.store(self.model.entries[n], every, every, self.evaluated(self.averaged[n], every, every))
 
     # -- sources ---------------------------------------------------------------------------------------
 
     def draw(self, index: int, now: int) -> None:
         """The sources of a group at this step, given their past."""
+        if index in self.constant and now:
+            return
         nodes = self.model.groups[index]
-        past = np.concatenate([self.covariances(a, nodes, now, range(now)) for a in nodes], axis=1)
-        here = range(now, now + 1)
-        present = np.concatenate([self.covariances(a, nodes, now, here) for a in nodes], axis=1)
-        for i, growing in enumerate(self.groups[index]):
-            values = growing.extend(past[i], present[i])
-            at = 0
-            for n in nodes:
-                count = prod(self.model.sources[n][1])
-                self.random[n][i, now] = values[at : at + count]
-                at += count
+        found = np.concatenate([self.covariances(a, nodes, now) for a in nodes], axis=1)
+        past = found[:, :, :now].reshape(*found.shape[:2], -1)
+        values = self.groups[index].extend(past, found[:, :, now])
+        at = 0
+        for n in nodes:
+            count = prod(self.model.sources[n][1])
+            self.random[n][:, now] = values[:, at : at + count]
+            at += count
 
-    def covariances(self, a: Node, nodes: tuple[Node, ...], now: int, times: range) -> Array:
-        """``<a(now) b(times)>``: replicas, entries of ``a``, and times and then entries of each ``b``."""
-        blocks = []
+    def _covariance(self, a: Node, b: Node) -> tuple[Reading | None, bool]:
+        """``<a(t) b(s)>`` along the indices of a, a time, and the indices of b; is a the later one?"""
+        sizes = self.model.sizes
+        if (a, b) in self.model.covariances:
+            c = self.model.covariances[a, b]
+            return Reading(self.known, c.expr, (*c.first, s, *c.second), sizes), True
+        if (b, a) in self.model.covariances:
+            c = self.model.covariances[b, a]
+            return Reading(self.known, c.expr, (*c.second, t, *c.first), sizes), False
+        return None, True
+
+    def covariances(self, a: Node, nodes: tuple[Node, ...], now: int) -> Array:
+        """``<a(now) b(s)>``, s up to now: replicas, entries of ``a``, s, entries of each ``b``."""
+        blocks, times = [], slice(0, now + 1)
+        first = self.model.sources[a][1]
         for b in nodes:
-            first, second = self.model.sources[a][1], self.model.sources[b][1]
-            shape = (*first, len(times), *second)
-            if (a, b) in self.model.covariances:
-                c = self.model.covariances[a, b]
-                at: dict[Symbol, Any] = {t: now, s: _during(times, len(first), len(shape))}
-                symbols = (*c.first, None, *c.second)
-            elif (b, a) in self.model.covariances:
-                c = self.model.covariances[b, a]
-                at = {s: now, t: _during(times, len(first), len(shape))}
-                symbols = (*c.second, None, *c.first)
-            else:
-                blocks.append(np.zeros((self.replicas, prod(first), len(times), prod(second))))
-                continue
-            for k, x in enumerate(symbols):
-                if x is not None:
-                    at[x] = Axis(0, shape[k], k, len(shape))
-            block = self.leading(self.known(c.expr, at), shape)
-            blocks.append(block.reshape(self.replicas, prod(first), len(times), prod(second)))
-        joined = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=3)
-        return joined.reshape(*joined.shape[:2], -1)
-
-    def leading(self, value: Any, shape: tuple[int, ...]) -> Array:
-        """What is known, with the replicas first, broadcast to ``(replicas, *shape)``."""
-        full = _broadcast(value, (*shape, self.replicas))
-        return full.transpose(len(shape), *range(len(shape)))
+            second = self.model.sources[b][1]
+            reading, later = self.covariance_of[a, b]
+            value = 0.0 if reading is None else reading(now, times) if later else reading(times, now)
+            block = _broadcast(value, (self.replicas, *first, now + 1, *second))
+            blocks.append(block.reshape(self.replicas, prod(first), now + 1, prod(second)))
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=3)
 
     # -- quantities ------------------------------------------------------------------------------------
 
     def quantity(self, q: Quantity, now: int) -> None:
         """A field or a function of fields at this step, on every path."""
-        value = q.function(*self.leaves(q, now))
+        self.seen[q.node] = leaves = self.leaves(q, now)
+        value = q.function(*leaves)
         here = self.random[q.node][:, now]
         here[...] = _broadcast(value, (self.replicas, *q.sizes, self.samples)).reshape(here.shape)
+
+    def _leaf(self, q: Quantity, x: Expr) -> Expr | Reading | Array:
+        """A sum over the past, what is known, or paths at all steps, along the indices of ``q``."""
+        if x in q.memories:
+            return x
+        if not (isinstance(x, AppliedUndef) and self.model.is_random(x)):
+            return Reading(self.known, x, q.indices, self.model.sizes)
+        paths, symbols = self.random[node_of(x)], indices_of(x)
+        shaped = paths.reshape(*paths.shape[:2], *self.model.size(symbols), self.samples)
+        return arranged(shaped, (REPLICA, t, *symbols, PATH), (REPLICA, t, *q.indices, PATH))
 
     def leaves(self, q: Quantity, now: int) -> list[Any]:
         """What the expression of ``q`` is made of, each broadcastable to ``(replicas, *sizes, samples)``."""
         found: list[Any] = []
-        for x in q.function.leaves:
-            if x in q.memories:
+        for x in self.leaves_of[q.node]:
+            if isinstance(x, Expr):
                 found.append(self.memory(q, x, now))
-            elif isinstance(x, AppliedUndef) and self.model.is_random(x):
-                found.append(self.spread(self.random[node_of(x)][:, now], indices_of(x), q.indices))
+            elif isinstance(x, Reading):
+                value = x(now)
+                found.append(value[..., None] if np.ndim(value) else value)
             else:
-                value = np.asarray(self.known(x, self.places(q.indices, now, 0)))
-                if value.ndim:  # replicas last, or alone
-                    lacking = len(q.sizes) + 1 - value.ndim
-                    value = value.transpose(-1, *range(value.ndim - 1))
-                    value = value.reshape(len(value), *[1] * lacking, *value.shape[1:], 1)
-                found.append(value)
+                found.append(x[:, now])
         return found
 
     def spread(self, values: Array, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> Array:
@@ -212,73 +266,87 @@ class March:
         new = [self.model.sizes[x] if x in symbols else 1 for x in own]
         return shaped.reshape(len(values), *new, *values.shape[2:])
 
-    def places(self, own: tuple[Symbol, ...], now: int, extra: int) -> dict[Symbol, Any]:
-        """Positions of the indices ``own`` along the first axes, with ``extra`` axes after them."""
-        ndim = len(own) + extra
-        at: dict[Symbol, Any] = {x: Axis(0, self.model.sizes[x], k, ndim) for k, x in enumerate(own)}
-        at[t] = now
-        return at
+    def _term(self, q: Quantity, m: Memory) -> Term:
+        inner = tuple(x for x in m.symbols if x in m.over)
+        gone = tuple(x for x in m.over if x not in m.symbols)
+        time = () if m.time == t else (m.time,)
+        reading = Reading(self.known, m.kernel, (*q.indices, *time, *inner, *gone), self.model.sizes)
+        return Term(m, reading, inner, gone, bool(time) and t not in m.kernel.free_symbols)
 
-    def pasts(self, q: Quantity, leaf: Expr, now: int) -> dict[Past, Array]:
+    def pasts(self, q: Quantity, leaf: Expr, now: int, *, steady: bool) -> dict[Past, Array]:
         """The kernels of a sum over the past by what they multiply; terms on the same quantity are added.
 
-        Each has shape ``(replicas, entries of q, times, entries of what)``.
+        Each has shape ``(replicas, entries of q, times, entries of what)``, or one entry of q for all.
+        ``steady`` ones are left out unless they are asked for.
         """
-        at, found = self.kernels.get((q.node, leaf), (-1, {}))
-        if at == now:
-            return found
-        found = {}
-        for m in q.memories[leaf]:
-            kernel, past = self.kernel(q, m, now), (m.what, m.time == t)
+        found: dict[Past, Array] = {}
+        for term in self.terms[q.node, leaf]:
+            if term.steady and not steady:
+                continue
+            m = term.memory
+            times = slice(now, now + 1) if m.time == t else slice(0, now + 1 if m.through else now)
+            kernel, past = self.kernel(q, term, times, now), (m.what, m.time == t)
             if past in found:
                 long, short = sorted((found[past], kernel), key=lambda k: -k.shape[2])
-                kernel = long.copy()
+                rows = max(long.shape[1], short.shape[1])
+                kernel = np.broadcast_to(long, (len(long), rows, *long.shape[2:])).copy()
                 kernel[:, :, : short.shape[2]] += short
             found[past] = kernel
-        self.kernels[q.node, leaf] = now, found
         return found
 
-    def kernel(self, q: Quantity, m: Memory, now: int) -> Array:
-        """The kernel of one term, ``(replicas, entries of q, times, entries of what)``."""
-        times = range(now, now + 1) if m.time == t else range(now + 1 if m.through else now)
-        own, over = q.indices, m.over
-        ndim = len(own) + 1 + len(over)
-        at = self.places(own, now, 1 + len(over))
-        if m.time != t:
-            at[m.time] = _during(times, len(own), ndim)
-        for k, x in enumerate(over):
-            at[x] = Axis(0, self.model.sizes[x], len(own) + 1 + k, ndim)
-        sizes, inner = q.sizes, self.model.size(over)
-        full = self.leading(self.known(m.kernel, at), (*sizes, len(times), *inner))
-        start = len(own) + 2
-        gone = tuple(start + k for k, x in enumerate(over) if x not in m.symbols)
-        if gone:
-            full = full.sum(axis=gone)
-        left = [x for x in over if x in m.symbols]
-        # an index of what that is not summed is one of q's own: a diagonal
-        for x in m.symbols:
-            if x not in over:
-                full = full[..., None] * _diagonal(1 + own.index(x), full.ndim, self.model.sizes[x])
-                left.append(x)
-        axes = (*range(start), *[start + left.index(x) for x in m.symbols])
-        flat: Array = full.transpose(axes).reshape(
-            self.replicas, prod(sizes), len(times), prod(self.model.size(m.symbols))
-        )
-        return flat
+    def kernel(self, q: Quantity, term: Term, times: slice, now: int) -> Array:
+        """The kernel of a term, ``(replicas, entries of q or one for all, times, entries of what)``."""
+        m, own, sizes = term.memory, q.indices, q.sizes
+        value = np.asarray(term.reading(now, times))
+        first, ndim = 1 + len(own), 2 + len(own) + len(term.inner) + len(term.gone)
+        if value.ndim == ndim - 1:
+            value = np.expand_dims(value, first)
+        if len(term.inner) == len(m.symbols) and set(value.shape[1:first]) <= {1}:
+            sizes = (1,) * len(own)
+        shape = (*self.model.size(term.inner), *self.model.size(term.gone))
+        full = _broadcast(value, (self.replicas, *sizes, times.stop - times.start, *shape))
+        if term.gone:
+            full = full.sum(axis=tuple(range(ndim - len(term.gone), ndim)))
+        if len(term.inner) < len(m.symbols):  # an index of what that is not summed is one of q's own
+            left = list(term.inner)
+            for x in m.symbols:
+                if x not in left:
+                    full = full[..., None] * _diagonal(1 + own.index(x), full.ndim, self.model.sizes[x])
+                    left.append(x)
+            axes = (*range(first + 1), *[first + 1 + left.index(x) for x in m.symbols])
+            full = full.transpose(axes)
+        inner = prod(self.model.size(m.symbols))
+        return full.reshape(self.replicas, prod(sizes), times.stop - times.start, inner)
 
     def memory(self, q: Quantity, leaf: Expr, now: int) -> Any:
         """A sum over the past."""
         total: Any = 0.0
-        for (what, present), kernel in self.pasts(q, leaf, now).items():
-            count = kernel.shape[2]
-            if count == 0:
-                continue
-            past = self.random[what][:, now : now + 1] if present else self.random[what][:, :count]
-            rows = kernel.reshape(*kernel.shape[:2], -1)
-            total = total + rows @ past.reshape(self.replicas, -1, self.samples)
-        return total.reshape(self.replicas, *q.sizes, self.samples) if np.ndim(total) else total
+        for (what, present), kernel in self.pasts(q, leaf, now, steady=False).items():
+            if kernel.shape[2]:
+                total = total + self.applied(kernel, what, now if present else 0)
+        for term in self.terms[q.node, leaf]:
+            upto = now + 1 if term.memory.through else now
+            if term.steady and term.done < upto:
+                kernel = self.kernel(q, term, slice(term.done, upto), now)
+                term.total = term.total + self.applied(kernel, term.memory.what, term.done)
+                term.done = upto
+            total = total + term.total
+        if not np.ndim(total):
+            return total
+        sizes = q.sizes if total.shape[1] > 1 else [1] * len(q.sizes)
+        return total.reshape(self.replicas, *sizes, self.samples)
+
+    def applied(self, kernel: Array, what: Node, start: int) -> Array:
+        """A kernel times the values of a quantity at the times from ``start`` on, summed."""
+        past = self.random[what][:, start : start + kernel.shape[2]]
+        return kernel.reshape(*kernel.shape[:2], -1) @ past.reshape(self.replicas, -1, self.samples)
 
     # -- averages --------------------------------------------------------------------------------------
+
+    def _averaged(self, e: Entry, axes: tuple[Symbol, ...]) -> Averaged:
+        inner = [self._averaged(x, (*x.indices[: len(x.args) - len(e.args)], *axes)) for x in e.sums.values()]
+        reading = Reading(self.known, e.expr, axes, self.model.sizes, (*e.averages, *e.sums))
+        return Averaged(axes, (*e.averages.values(), *inner), reading)
 
     def average(self, e: Entry, kind: str, now: int) -> None:
         """An order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
@@ -287,42 +355,52 @@ class March:
         if e.node in self.symmetric:
             self.mirrored(e, now)
             return
-        here, before = range(now, now + 1), range(now)
+        here, before = slice(now, now + 1), slice(0, now)
         late, early = (before, here) if kind == "column" else (here, here if kind == "now" else before)
-        self.store(e, late, early, self.averages(e, late, early))
+        self.store(e, late, early, self.evaluated(self.averaged[e.node], late, early))
 
-    def averages(self, e: Entry, late: range, early: range) -> dict[Expr, Any]:
-        """The averages in ``e``, and sums over indices of averages, axes (indices of ``e``, late, early,
-        replicas)."""
-        found: dict[Expr, Any] = {a: self.correlate(e, c, late, early) for a, c in e.averages.items()}
-        for x, inner in e.sums.items():
-            extra = len(inner.indices) - len(e.indices)
-            value = self.evaluated(inner, late, early, self.averages(inner, late, early))
-            found[x] = value.sum(axis=tuple(range(extra)))
-        return found
+    def evaluated(self, e: Averaged, late: slice, early: slice) -> Array:
+        """An order parameter or scalar at times ``late`` x ``early``, along its axes, replicas first."""
+        given: list[Array] = []
+        for c in e.averages:
+            if isinstance(c, Averaged):
+                extra = range(1, 1 + len(c.axes) - len(e.axes))
+                given.append(self.evaluated(c, late, early).sum(axis=tuple(extra)))
+            else:
+                given.append(self.correlate(e, c, late, early))
+        return self.made(e, late, early, given)
+
+    def made(self, e: Averaged, late: slice, early: slice, given: Sequence[Array]) -> Array:
+        """The same from its averages."""
+        value = e.reading(late, early, given)
+        count = {t: late.stop - late.start, s: early.stop - early.start}
+        return _broadcast(value, (self.replicas, *(count.get(x) or self.model.sizes[x] for x in e.axes)))
 
     @property
     def cut(self) -> float:
         """The most that was taken from a covariance to make it positive, relative to a variance."""
-        return max((g.cut for group in self.groups.values() for g in group), default=0.0)
+        return float(max((g.cut.max() for g in self.groups.values()), default=0.0))
 
     def rounding(self) -> float:
         """What rounding leaves in the scalars: of ``c <X>`` about ``c eps (<X^2> / paths)^(1/2)``.
 
         That is much where c is large: an output carries ``1/gamma0``.
         """
-        found, now = 0.0, range(self.steps - 1, self.steps)
-        for e in self.model.scalars.values():
-            inner = [(x, c) for x, y in e.sums.items() for c in y.averages.values()]
-            averages = [(a, c) for a, c in (*e.averages.items(), *inner) if isinstance(c, Correlation)]
-            nothing = {a: np.zeros(1) for a in (*e.averages, *e.sums)}
-            base = self.evaluated(e, now, now, nothing)
-            for a, c in averages:
-                change = np.abs(self.evaluated(e, now, now, nothing | {a: np.ones(1)}) - base).max()
-                for n in (c.first, c.second) if c.second else (c.first,):
-                    change *= np.sqrt(np.einsum("rtis,rtis->rti", self.random[n], self.random[n]).max())
-                    change /= np.sqrt(self.samples)
-                found = max(found, float(np.finfo(float).eps * change / np.sqrt(self.samples)))
+        found, now = 0.0, slice(self.steps - 1, self.steps)
+        for n in self.model.scalars:
+            e = self.averaged[n]
+            nothing = [np.zeros((1,) * (1 + len(e.axes)))] * len(e.averages)
+            base = self.made(e, now, now, nothing)
+            for k, average in enumerate(e.averages):
+                one = [*nothing[:k], nothing[k] + 1, *nothing[k + 1 :]]
+                for c in average.averages if isinstance(average, Averaged) else (average,):
+                    if not isinstance(c, Correlation):
+                        continue
+                    change = np.abs(self.made(e, now, now, one) - base).max()
+                    for x in (c.first, c.second) if c.second else (c.first,):
+                        change *= np.sqrt(np.einsum("rtis,rtis->rti", self.random[x], self.random[x]).max())
+                        change /= np.sqrt(self.samples)
+                    found = max(found, float(np.finfo(float).eps * change / np.sqrt(self.samples)))
         return found
 
     def mirrored(self, e: Entry, now: int) -> None:
@@ -330,84 +408,68 @@ class March:
         if self.done.get(e.node) == now:
             return
         self.done[e.node] = now
-        ((a, c),) = e.averages.items()
-        late, early = range(now, now + 1), range(now + 1)
-        self.store(e, late, early, {a: self.correlate(e, c, late, early)})
+        late, early = slice(now, now + 1), slice(0, now + 1)
+        row = self.evaluated(self.averaged[e.node], late, early)
+        self.store(e, late, early, row)
         if now:
-            array, pairs = self.known.found[e.node], self.symmetric[e.node]
-            array[..., :now, now, :] = array[..., now, :now, :].transpose(*pairs, -2, -1)
+            half = row.ndim // 2
+            column = row.transpose(0, *range(1 + half, row.ndim), *range(1, 1 + half))
+            self.arrays[e.node][_at(self.averaged[e.node].axes, early, late)] = column
 
-    def store(self, e: Entry, late: range, early: range, averages: Mapping[Expr, Any]) -> None:
-        """Put ``e``, computed from its averages, at times ``late`` x ``early``."""
-        full = self.evaluated(e, late, early, averages)
+    def store(self, e: Entry, late: slice, early: slice, full: Array) -> None:
+        """Put what was found of ``e`` at times ``late`` x ``early`` there.  Raises Diverged if not finite."""
         if not np.isfinite(full).all():
-            start = late[-1] == 0
-            said = f"{e.node[0]} is not finite at step {late[-1]}; {AT_START if start else SMALLER}"
-            raise Diverged(said, start=start)
-        array = self.known.found[e.node]
-        if e.two_times:
-            array[..., late[0] : late[-1] + 1, early[0] : early[-1] + 1, :] = full
-        else:
-            array[..., late[0], :] = full[..., 0, 0, :]
+            axes = self.averaged[e.node].axes
+            finite = np.isfinite(full).all(axis=tuple(k for k in range(full.ndim) if k != 1 + axes.index(t)))
+            step = late.start + int(np.argmin(finite))
+            said = f"{e.node[0]} is not finite at step {step}; {AT_START if step == 0 else SMALLER}"
+            raise Diverged(said, start=step == 0)
+        self.arrays[e.node][_at(self.averaged[e.node].axes, late, early)] = full
 
-    def evaluated(self, e: Entry, late: range, early: range, averages: Mapping[Expr, Any]) -> Array:
-        """The expression of ``e``, axes (indices of ``e``, late, early, replicas)."""
-        own = e.indices
-        ndim = len(own) + 2
-        at: dict[Symbol, Any] = {x: Axis(0, self.model.sizes[x], k, ndim) for k, x in enumerate(own)}
-        at[t], at[s] = _during(late, len(own), ndim), _during(early, len(own) + 1, ndim)
-        value = self.known(e.expr, at, averages)
-        return _broadcast(value, (*self.model.size(own), len(late), len(early), self.replicas))
-
-    def correlate(self, e: Entry, c: Correlation | Responding, late: range, early: range) -> Array:
-        """An average with axes (indices of ``e``, late, early, replicas)."""
+    def correlate(self, e: Averaged, c: Correlation | Responding, late: slice, early: slice) -> Array:
+        """An average along the axes of ``e``, replicas first."""
         assert isinstance(c, Correlation)
-        x = self.random[c.first][:, late[0] : late[-1] + 1]
+        x = self.random[c.first][:, late]
         if c.second is None:
-            return self.arranged(e, x.mean(axis=3)[..., None], c.first_symbols, ())
-        y = self.random[c.second][:, early[0] : early[-1] + 1]
+            return self.arranged(e, x.mean(axis=3), c.first_symbols)
+        y = self.random[c.second][:, early]
         flat = _products(*(z.reshape(self.replicas, -1, self.samples) for z in (x, y)))
-        both = flat.reshape(self.replicas, len(late), -1, len(early), y.shape[2]) / self.samples
-        return self.arranged(e, both.transpose(0, 1, 2, 4, 3), c.first_symbols, c.second_symbols)
+        flat /= self.samples
+        both = flat.reshape(*x.shape[:3], *y.shape[1:3])
+        return self.arranged(e, both, c.first_symbols, c.second_symbols)
 
-    def arranged(
-        self, e: Entry, values: Array, first: tuple[Symbol, ...], second: tuple[Symbol, ...]
-    ) -> Array:
-        """``(replicas, late, entries [, entries], early)`` as (indices of ``e``, late, early, replicas)."""
-        late, early = values.shape[1], values.shape[-1]
-        shaped = values.reshape(len(values), late, *self.model.size(first), *self.model.size(second), early)
-        if {*first, *second} - {*e.indices}:
-            raise ValueError(f"an average in {e.node[0]} carries an index that {e.node[0]} does not have")
-        return arranged(shaped, (REPLICA, t, *first, *second, s), (*e.indices, t, s, REPLICA))
+    def arranged(self, e: Averaged, values: Array, first: Axes, second: Axes | None = None) -> Array:
+        """``(replicas, late, entries [, early, entries])`` along the axes of ``e``, replicas first."""
+        lead = (t, *first) if second is None else (t, *first, s, *second)
+        if {*lead} - {*e.axes}:
+            raise ValueError(f"an average carries an index of {lead} that what it is for does not have")
+        more = () if second is None else (values.shape[3], *self.model.size(second))
+        shaped = values.reshape(*values.shape[:2], *self.model.size(first), *more)
+        return shaped if lead == e.axes else arranged(shaped, (REPLICA, *lead), (REPLICA, *e.axes))
 
     def response(self, e: Entry, now: int) -> None:
         """A response at this step to the past (and, unless it is strict, to the present)."""
         count = now if e.causal == "strict" else now + 1
         if count == 0:
             return
-        averages = {}
-        for a, c in e.averages.items():
+        own, given = self.averaged[e.node], []
+        for c in e.averages.values():
             assert isinstance(c, Responding)
-            averages[a] = self.arranged(e, self.responding(e, c, now, count), c.symbols, c.source_symbols)
-        self.store(e, range(now, now + 1), range(count), averages)
+            given.append(self.arranged(own, self.responding(e, c, now, count), c.symbols, c.source_symbols))
+        late, early = slice(now, now + 1), slice(0, count)
+        self.store(e, late, early, self.made(own, late, early, given))
 
     def responding(self, e: Entry, c: Responding, now: int, count: int) -> Array:
-        """``<d X(now) / d source(s < count)>``, axes (replicas, 1, entries of X, of the source, s)."""
+        """``<d X(now) / d source(s < count)>``, axes (replicas, 1, entries of X, s, of the source)."""
         index = group_of(self.model, c.source)
-        nodes = self.model.groups[index]
+        group, nodes = self.groups[index], self.model.groups[index]
         if self.tangents is not None and e.node in self.tangents.wanted:
             found = self.tangents.mean(c.what, index, now, count)
         else:
-            what = self.random[c.what][:, now]
-            half = self.samples // 2
-            sources = [self.random[n][:, :count, :, :half] for n in nodes]
-            x = sources[0] if len(nodes) == 1 else np.concatenate(sources, axis=2)
-            replicas = zip(self.groups[index], what, x, strict=True)
-            found = np.stack([g.responses(v, u.reshape(-1, half)) for g, v, u in replicas])
+            found = group.responses(self.random[c.what][:, now], count * group.size)
         before = sum(prod(self.model.sources[n][1]) for n in nodes[: nodes.index(c.source)])
         mine = slice(before, before + prod(self.model.sources[c.source][1]))
-        shaped = found.reshape(*found.shape[:2], count, -1)[..., mine]
-        return shaped.transpose(0, 1, 3, 2)[:, None]
+        return found.reshape(len(found), 1, found.shape[1], count, -1)[..., mine]
 
 
 def _history(shape: tuple[int, ...], whole: bool, room: Room) -> Array:
@@ -417,16 +479,29 @@ def _history(shape: tuple[int, ...], whole: bool, room: Room) -> Array:
     return found if whole else as_strided(found, shape, (found.strides[0], 0, *found.strides[2:]))
 
 
-def _pairs(e: Entry) -> tuple[int, ...]:
-    """If ``e`` is the average of a product of one quantity with itself: its axes with the two exchanged."""
+def _axes(e: Entry) -> Axes:
+    """The axes of ``e`` in memory: as the product of paths that gives it has them, or as they are written."""
+    for c in e.averages.values():
+        if isinstance(c, Correlation):
+            found = (t, *c.first_symbols, *((s, *c.second_symbols) if e.two_times else ()))
+        else:
+            found = (t, *c.symbols, s, *c.source_symbols)
+        if len(found) == len(e.args) and set(found) == set(e.args):
+            return found
+    return e.args
+
+
+def _at(axes: Axes, late: slice, early: slice) -> tuple[slice, ...]:
+    """Where times ``late`` and ``early`` are in an array along these axes, replicas first."""
+    return (slice(None), *(late if x == t else early if x == s else slice(None) for x in axes))
+
+
+def _is_symmetric(e: Entry) -> bool:
+    """Is ``e`` the average of a product of one quantity with itself, at any two indices?"""
     c = e.averages.get(e.expr)
-    if not isinstance(c, Correlation) or c.first != c.second:
-        return ()
-    one, other = c.first_symbols, c.second_symbols
-    swapped = dict(zip((*one, *other), (*other, *one), strict=True))
-    if len(set(swapped)) != 2 * len(c.first_symbols) or set(swapped) != set(e.indices):
-        return ()
-    return tuple(e.indices.index(swapped[x]) for x in e.indices)
+    return (
+        isinstance(c, Correlation) and c.first == c.second and len(_axes(e)) == 2 * (1 + len(c.first_symbols))
+    )
 
 
 def _products(x: Array, y: Array) -> Array:
@@ -434,10 +509,6 @@ def _products(x: Array, y: Array) -> Array:
     if x.shape[1] > y.shape[1]:
         return _products(y, x).transpose(0, 2, 1)
     return np.asarray(x @ y.transpose(0, 2, 1))
-
-
-def _during(times: range, axis: int, ndim: int) -> Axis:
-    return Axis(times.start, times.stop, axis, ndim)
 
 
 def _broadcast(value: Any, shape: tuple[int, ...]) -> Array:
@@ -481,7 +552,7 @@ class Tangents:
 
     def size(self, group: int) -> int:
         """How many entries a group has at one time."""
-        return self.march.groups[group][0].size
+        return self.march.groups[group].size
 
     def of(self, node: Node, group: int, now: int) -> Array | None:
         """Derivatives at this step by the sources at times ``0..now``; None if there are none."""
@@ -528,7 +599,7 @@ class Tangents:
     def step(self, q: Quantity, group: int, now: int) -> Array:
         """The chain rule at this step."""
         march = self.march
-        leaves = march.leaves(q, now)
+        leaves = march.seen[q.node]
         columns = (now + 1) * self.size(group)
         entries = march.random[q.node].shape[2]
         total = np.zeros((march.replicas, entries, columns, self.samples))
@@ -559,7 +630,8 @@ class Tangents:
         for m in q.memories[leaf]:
             if m.through:
                 self.of(m.what, group, now)
-        for (what, present), kernel in march.pasts(q, leaf, now).items():
+        for (what, present), some in march.pasts(q, leaf, now, steady=True).items():
+            kernel = np.broadcast_to(some, (len(some), prod(q.sizes), *some.shape[2:]))
             for k, panel in enumerate(self.panels.get((what, group), [])):
                 first = k * PANEL
                 if present:

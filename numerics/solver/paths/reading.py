@@ -355,8 +355,24 @@ def involved(model: Model, what: Node, group: int) -> dict[Node, None]:
         feels |= more
 
 
+def moves(model: Model, group: tuple[Node, ...]) -> bool:
+    """Does a covariance in a group depend on times?  If not, its sources are the same at all of them."""
+    return any(c.expr.free_symbols & set(TIMES) for (a, _), c in model.covariances.items() if a in group)
+
+
+def afterwards(model: Model, order: Iterable[Op]) -> set[Node]:
+    """Correlations that no operation reads: they are found all at once, when all steps are done."""
+    read = {x[1] for op in order for x in _needs(model, op)}
+
+    def plain(e: Entry) -> bool:
+        found = [c for c in e.averages.values() if isinstance(c, Correlation) and c.second is not None]
+        return len(found) == len(e.averages) and all(plain(x) for x in e.sums.values())
+
+    return {n for n, e in model.entries.items() if n not in read and e.two_times and plain(e)}
+
+
 def read_later(model: Model) -> set[Node]:
-    """The quantities and sources that sums over the past, averages or Stein's lemma read after their step."""
+    """The quantities and sources that sums over the past or averages read after their step."""
     found = {
         m.what for q in model.quantities.values() for ms in q.memories.values() for m in ms if m.time != t
     }
@@ -364,9 +380,7 @@ def read_later(model: Model) -> set[Node]:
     for e in entries:
         entries += e.sums.values()
         for c in e.averages.values():
-            if isinstance(c, Responding):
-                found |= {*model.groups[group_of(model, c.source)]}
-            elif c.second is not None:
+            if isinstance(c, Correlation) and c.second is not None:
                 found |= {c.first, c.second}
     return found
 

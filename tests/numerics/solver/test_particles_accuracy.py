@@ -16,7 +16,7 @@ from numerics.results import interval
 from numerics.solver import solve
 from numerics.solver import solve as solve_linear
 from numerics.solver.paths import Solved, solve_particles
-from numerics.solver.paths.gaussian import Growing, Latents, NotPositive, Room, scrambled_normals
+from numerics.solver.paths.gaussian import Growing, Latents, NotPositive, Room, Scrambled
 from tests.derive.once import mean_field, mlp, scaled
 from tests.numerics.solver.coverage import NAMES, coverage, solution, truth
 from tests.numerics.solver.helpers import TARGETS, gd, kernel
@@ -66,7 +66,7 @@ def test_errors_fall_faster_than_those_of_independent_paths(activation: str, dep
 
 def test_scrambled_points_fill_every_dimension_evenly() -> None:
     """Each interval of length 1/64 holds one of 64 points; over scrambles no two dimensions agree."""
-    points = [norm.cdf(scrambled_normals(40, 64, np.random.default_rng(n))) for n in range(50)]
+    points = [norm.cdf(Scrambled(40, 64, np.random.default_rng(n)).normals(slice(None))) for n in range(50)]
     for x in points[0]:
         assert sorted((x * 64).astype(int)) == list(range(64))
     first = np.array([x[:, 3] for x in points])  # one point in all dimensions, over scrambles
@@ -200,14 +200,14 @@ def test_what_is_cut_from_a_covariance_is_the_nearest_positive_one() -> None:
     """A variance of -1e-4 given the past is zero, and said to be; one of -1e-2 is refused."""
     for size, cut in ((1e-4, True), (1e-2, False)):
         room = Room()
-        growing = Growing(Latents(64, 4, np.random.SeedSequence(0), False, room), 2, 1, False, 0.0, room)
-        now = np.array([[1.0, np.sqrt(1 + size)], [np.sqrt(1 + size), 1.0]])
+        growing = Growing([Latents(64, 4, np.random.SeedSequence(0), False, room)], 2, 1, False, 0.0, room)
+        now = np.array([[[1.0, np.sqrt(1 + size)], [np.sqrt(1 + size), 1.0]]])
         if cut:
-            growing.extend(np.zeros((2, 0)), now)
+            growing.extend(np.zeros((1, 2, 0)), now)
             assert growing.cut == pytest.approx(size, rel=1e-6)
         else:
             with pytest.raises(NotPositive):
-                growing.extend(np.zeros((2, 0)), now)
+                growing.extend(np.zeros((1, 2, 0)), now)
 
 
 def test_losses_are_those_of_the_mean_errors() -> None:
