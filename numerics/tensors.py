@@ -148,6 +148,7 @@ class Function:
         if self.body.has(Subs, Derivative):
             raise Unserved(f"{expr} contains a function that is not given; use a named one such as tanh")
         self._compiled: dict[int, Callable[..., Any]] = {}
+        self._derivatives: dict[int, Expr] = {}
 
     def __call__(self, *values: Any) -> Any:
         """The function."""
@@ -159,7 +160,9 @@ class Function:
 
     def derivative(self, i: int) -> Expr:
         """The expression of its derivative by leaf ``i``.  Raises Jump if it has a delta function."""
-        e = self.body.diff(self.slots[i])
+        if i not in self._derivatives:
+            self._derivatives[i] = self.body.diff(self.slots[i])
+        e = self._derivatives[i]
         if e.has(DiracDelta) or any(x.has(self.slots[i]) for x in self.body.atoms(Piecewise)):
             raise Jump(f"{self.expr} jumps: its derivative has a delta function that no path sees")
         return e
@@ -329,7 +332,7 @@ class Reading:
                 values.append(given[leaf])
             elif type(leaf) is tuple:
                 array, places = leaf
-                at = tuple([late if x is t else early if x is s else x for x in places])
+                at = tuple([late if x == "t" else early if x == "s" else x for x in places])
                 values.append(array[at])
             else:
                 values.append(self._looked_up(leaf, late, early))
@@ -356,9 +359,9 @@ class Reading:
         order = [*fixed, *(a for a in self.axes if a in labels)]
         lead = () if first is None else (array.ndim - 1,)
         view = array.transpose(*lead, *(labels.index(a) for a in order))
-        there = [a if a in TIMES else slice(0, self.sizes[a]) for a in self.axes]
+        there = [a.name if a in TIMES else slice(0, self.sizes[a]) for a in self.axes]
         along = [x if a in labels else None for a, x in zip(self.axes, there, strict=True)]
-        return view, [first, *fixed, *along]
+        return view, [first, *(a.name for a in fixed), *along]
 
     def _looked_up(self, x: Expr, late: Any, early: Any) -> Any:
         """A leaf that is a sum, or read at shifted indices, by what looks up any."""

@@ -35,7 +35,7 @@ CUT = 1e-3
 BLOCK = 256
 """Dimensions of one Sobol sequence."""
 
-CHUNK = 16
+CHUNK = 32
 """Dimensions whose points are made together: most of a block are never asked for."""
 
 
@@ -55,33 +55,33 @@ def _directions(dimensions: int, bits: int) -> NDArray[np.uint32]:
 
 
 class Scrambled:
-    """Normal numbers from a Sobol sequence with scrambled bits, some dimensions after the other.
+    """Normal numbers from Sobol sequences with scrambled bits, one for each generator.
 
     Matousek's linear scrambling with a random shift, as in scipy.stats.qmc, which draws all of every matrix;
     here only its columns for bits that the points have, some tens of times fewer numbers.  As the scrambling
     is linear, the directions are scrambled and not the points.
     """
 
-    def __init__(self, dimensions: int, points: int, rng: np.random.Generator) -> None:
+    def __init__(self, dimensions: int, points: int, rngs: Sequence[np.random.Generator]) -> None:
         self.points, self.bits = points, (points - 1).bit_length()
-        x = _directions(dimensions, self.bits)
-        self.shift = rng.integers(2**BITS, size=(dimensions, 1), dtype=np.uint32)
-        self.directions = np.zeros_like(x)
-        for low in range(BITS - 1, BITS - 1 - self.bits, -1):
-            column = rng.integers(2**low, 2 ** (low + 1), size=(dimensions, 1), dtype=np.uint32)
-            self.directions ^= ((x >> low) & 1) * column
+        x, one = _directions(dimensions, self.bits), (dimensions, 1)
+        self.shift = np.empty((len(rngs), *one), dtype=np.uint32)
+        self.directions = np.zeros((self.bits, len(rngs), *one), dtype=np.uint32)
+        for i, rng in enumerate(rngs):
+            self.shift[i] = rng.integers(2**BITS, size=one, dtype=np.uint32)
+            for low in range(BITS - 1, BITS - 1 - self.bits, -1):
+                column = rng.integers(2**low, 2 ** (low + 1), size=one, dtype=np.uint32)
+                self.directions[:, i] ^= ((x >> low) & 1) * column
 
     def normals(self, some: slice) -> Array:
-        """Those of some dimensions, shape ``(dimensions, points)``."""
-        shift = self.shift[some]
-        y = np.empty((len(shift), 2**self.bits), dtype=np.uint32)
-        y[:, :1] = shift
+        """Those of some dimensions, shape ``(generators, dimensions, points)``."""
+        shift = self.shift[:, some]
+        y = np.empty((*shift.shape[:2], 2**self.bits), dtype=np.uint32)
+        y[..., :1] = shift
         for k in range(self.bits):  # points are met in the order of the reflected Gray code
             n = 2**k
-            np.bitwise_xor(
-                y[:, n - 1 :: -1] if k else y[:, :1], self.directions[k, some], out=y[:, n : 2 * n]
-            )
-        found: Array = ndtri((y[:, : self.points] + 0.5) / 2.0**BITS)
+            np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, some], out=y[..., n : 2 * n])
+        found: Array = ndtri((y[..., : self.points] + 0.5) / 2.0**BITS)
         return found
 
 
@@ -106,7 +106,7 @@ class Room:
 
 
 class Latents:
-    """Normal numbers of one population: half of the paths from a scrambled Sobol sequence, half mirrored.
+    """Normal numbers of one population: half of the paths from scrambled points, half mirrored.
 
     In the mirrored half the numbers of ``flipped`` groups change sign and the others repeat, so that products
     of one of each average to zero exactly.  With ``matched``, numbers are made orthonormal over the paths and
@@ -115,17 +115,19 @@ class Latents:
     """
 
     def __init__(
-        self, samples: int, dimensions: int, seed: np.random.SeedSequence, matched: bool, room: Room
+        self,
+        samples: int,
+        dimensions: int,
+        seeds: Sequence[np.random.SeedSequence],
+        matched: bool,
+        room: Room,
     ) -> None:
-        self.half = samples // 2
-        self.points = room.take(dimensions + CHUNK, self.half)
-        self.seed = seed
-        self.made = self.used = 0
-        self.matched = matched
-        self.basis = {flipped: np.empty((self.half // 4, self.half)) for flipped in (False, True) if matched}
-        self.held = {False: 0, True: 0}
-        if matched:
-            self.basis[False][0], self.held[False] = 1.0, 1
+        self.half, self.seeds, count = samples // 2, seeds, len(seeds)
+        self.points = room.take(count, dimensions + CHUNK, self.half)
+        self.made, self.used = 0, np.zeros(count, dtype=int)
+        self.quota = self.half // 4 if matched else 0
+        self.basis = {flipped: np.ones((count, self.quota, self.half)) for flipped in (False, True)}
+        self.held = {False: np.ones(count, dtype=int), True: np.zeros(count, dtype=int)}
 
     def more(self) -> None:
         """The next CHUNK dimensions, whatever the number of them all: finer grids begin with the same ones.
@@ -134,29 +136,35 @@ class Latents:
         """
         within = self.made % BLOCK
         if not within:
-            rng = np.random.default_rng(self.seed.spawn(1)[0])
-            self.sequence = Scrambled(BLOCK, self.half, rng)
-            self.order = rng.permutation(self.half) if self.made else slice(None)
-        block = self.sequence.normals(slice(within, within + CHUNK))
-        self.points[self.made : self.made + CHUNK] = block[:, self.order]
+            rngs = [np.random.default_rng(seed.spawn(1)[0]) for seed in self.seeds]
+            self.sequences = Scrambled(BLOCK, self.half, rngs)
+            self.order = [rng.permutation(self.half) for rng in rngs] if self.made else None
+        block = self.sequences.normals(slice(within, within + CHUNK))
+        if self.order is not None:
+            block = np.stack([x[:, order] for x, order in zip(block, self.order, strict=True)])
+        self.points[:, self.made : self.made + CHUNK] = block
         self.made += CHUNK
 
-    def draw(self, count: int, flipped: bool) -> Array:
-        """The next ``count`` normal numbers on the first half of the paths, ``(count, samples / 2)``."""
-        while self.made < self.used + count:
+    def draw(self, counts: NDArray[np.intp], flipped: bool) -> Array:
+        """The next ``counts`` normal numbers of each replica on the first half of the paths.
+
+        Shape ``(replicas, largest count, samples / 2)``; what is beyond a count has no meaning.
+        """
+        while self.made < (self.used + counts).max():
             self.more()
-        z: Array = self.points[self.used : self.used + count]
-        self.used += count
+        at = np.minimum(self.used[:, None] + np.arange(counts.max()), self.made - 1)
+        z: Array = self.points[np.arange(len(counts))[:, None], at]
+        self.used += counts
         held = self.held[flipped]
-        if self.matched and held + count <= self.half // 4:
-            basis = self.basis[flipped]
-            if held:
-                q = basis[:held]
-                for _ in range(2):  # twice, for orthogonality to rounding
-                    z = z - (z @ q.T / self.half) @ q
-            root = np.linalg.cholesky(z @ z.T / self.half)
-            basis[held : held + count] = z = np.linalg.inv(root) @ z
-            self.held[flipped] = held + count
+        for i in np.flatnonzero((held + counts <= self.quota) & (counts > 0)):
+            mine, basis = z[i, : counts[i]], self.basis[flipped][i, : held[i]]
+            for _ in range(2 if len(basis) else 0):  # twice, for orthogonality to rounding
+                mine = mine - (mine @ basis.T / self.half) @ basis
+            root = np.linalg.cholesky(mine @ mine.T / self.half)
+            z[i, : counts[i]] = self.basis[flipped][i, held[i] : held[i] + counts[i]] = np.linalg.solve(
+                root, mine
+            )
+            held[i] += counts[i]
         return z
 
 
@@ -176,7 +184,7 @@ class Growing:
 
     def __init__(
         self,
-        latents: Sequence[Latents],
+        latents: Latents,
         size: int,
         steps: int,
         flipped: bool,
@@ -185,7 +193,7 @@ class Growing:
     ) -> None:
         self.latents, self.size, self.flipped, self.ridge = latents, size, flipped, ridge
         self.mirror = -1.0 if flipped else 1.0
-        count, most = len(latents), size * steps
+        count, most = len(latents.seeds), size * steps
         self.replicas = np.arange(count)[:, None]
         self.count = self.width = 0
         self.rank = np.zeros(count, dtype=int)
@@ -195,7 +203,7 @@ class Growing:
         self.rows, self.inverse = room.take(count, most, most), room.take(count, most, most)
         self.damped = room.take(count, *(most, most) if ridge else (0, 0))
         self.variance = np.ones((count, most))
-        self.normals = room.take(count, most, latents[0].half)
+        self.normals = room.take(count, most, latents.half)
 
     def extend(self, past: Array, now: Array) -> Array:
         """Values of the next ``size`` entries on every path, ``(replicas, size, samples)``.
@@ -249,13 +257,14 @@ class Growing:
             triangle[dead] = np.eye(chosen.shape[1])[np.nonzero(dead)[1]]
         root = np.linalg.inv(triangle)
         before = -root @ (solved[self.replicas, chosen] @ self.inverse[:, :k, :k])
-        for i, (first, last, c) in enumerate(zip(self.rank, rank, counts, strict=True)):
-            if c:
-                rows[i, :, first:last] = columns[i, :, :c]
-                self.inverse[i, first:last, :first] = before[i, :c, :first]
-                self.inverse[i, first:last, first:last] = root[i, :c, :c]
-                self.pivots[i, first:last] = n + chosen[i, :c]
-                self.normals[i, first:last] = self.latents[i].draw(c, self.flipped)
+        i, c = np.nonzero(~dead)
+        at = self.rank[i] + c
+        rows[i, :, at] = columns[i, :, c]
+        self.inverse[i, at, :k] = before[i, c]
+        j, c1, c2 = np.nonzero(~dead[:, :, None] & ~dead[:, None])
+        self.inverse[j, self.rank[j] + c1, self.rank[j] + c2] = root[j, c1, c2]
+        self.pivots[i, at] = n + chosen[i, c]
+        self.normals[i, at] = self.latents.draw(counts, self.flipped)[i, c]
         self.rank = rank
 
     def responses(self, v: Array, entries: int) -> Array:
@@ -290,7 +299,8 @@ def _less(inverse: Array, rows: Array, sign: float) -> Array:
     """What the inverse of a matrix loses when ``rows^T rows`` is added to it, or gains if taken away."""
     seen = rows @ inverse
     middle = np.eye(rows.shape[1]) + sign * (seen @ rows.transpose(0, 2, 1))
-    return np.asarray(seen.transpose(0, 2, 1) @ np.linalg.solve(middle, seen))
+    part = np.linalg.solve(np.linalg.cholesky(middle), seen)  # a square, as what is not symmetric would grow
+    return np.asarray(part.transpose(0, 2, 1) @ part)
 
 
 def _pivoted(left: Array, variance: Array) -> tuple[Array, NDArray[np.intp], Array]:

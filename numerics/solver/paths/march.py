@@ -38,7 +38,7 @@ from numerics.solver.paths.reading import (
     read_later,
     size_of,
 )
-from numerics.tensors import Axes, Known, Node, Reading, arranged, indices_of, node_of
+from numerics.tensors import TIMES, Axes, Known, Node, Reading, arranged, indices_of, node_of
 
 Array = NDArray[np.float64]
 Past = tuple[Node, bool]
@@ -57,6 +57,8 @@ a ridge of 1/paths leaves up to nine (docs/theory/nonlinear.md).
 """
 
 
+ALL = slice(None)
+
 PANEL = 4
 """Source times whose derivatives are kept together: products with them are larger, zeros in them more."""
 
@@ -65,26 +67,42 @@ PANEL = 4
 class Averaged:
     """How an order parameter or scalar is found: its axes in memory, its averages, and what is made of them.
 
-    A sum over indices of averages is one more of these, whose axes begin with those indices.
+    A sum over indices of averages is one more of these, whose axes begin with those indices.  ``sizes`` are
+    those of the axes, and zero for times.
     """
 
-    axes: tuple[Symbol, ...]
+    axes: Axes
+    sizes: tuple[int, ...]
     averages: tuple[Correlation | Responding | Averaged, ...]
     reading: Reading
+
+    def shape(self, late: slice, early: slice) -> tuple[int, ...]:
+        """The sizes of the axes for as many times."""
+        counts = iter((late.stop - late.start, early.stop - early.start))
+        return tuple([n or next(counts) for n in self.sizes])
+
+    def at(self, late: slice, early: slice) -> tuple[slice, ...]:
+        """Where these times are in the array, replicas first."""
+        times = iter((late, early))
+        return (ALL, *[ALL if n else next(times) for n in self.sizes])
 
 
 @dataclass
 class Term:
-    """A term of a sum over the past: its kernel, and the indices left to sum the kernel over.
+    """A term of a sum over the past: its kernel along the indices of the field, the time, those of what it
+    multiplies, and ``gone`` ones that only the kernel is summed over.
 
     Where the kernel does not depend on t, ``total`` is the sum over the steps before ``done``.
     """
 
     memory: Memory
     reading: Reading
-    inner: tuple[Symbol, ...]
-    gone: tuple[Symbol, ...]
+    present: bool
     steady: bool
+    inner: Axes
+    sizes: tuple[int, ...]
+    gone: int
+    entries: int
     done: int = 0
     total: Any = 0.0
 
@@ -135,30 +153,31 @@ class March:
             array = self.arrays[n] = np.zeros(shape) if e.is_response else np.full(shape, np.nan)
             known.found[n] = array.transpose(*(1 + axes.index(x) for x in e.args), 0)
         self.averaged = {n: self._averaged(e, _axes(e)) for n, e in entries.items()}
-        self.leaves_of = {
-            n: [self._leaf(q, x) for x in q.function.leaves] for n, q in model.quantities.items()
-        }
-        self.covariance_of = {(a, b): self._covariance(a, b) for g in model.groups for a in g for b in g}
         self.terms = {
             (n, x): [self._term(q, m) for m in ms]
             for n, q in model.quantities.items()
             for x, ms in q.memories.items()
         }
+        self.leaves_of = {
+            n: [self._leaf(q, x) for x in q.function.leaves] for n, q in model.quantities.items()
+        }
+        self.covariance_of = {(a, b): self._covariance(a, b) for g in model.groups for a in g for b in g}
         children = [seed.spawn(len(model.populations)) for seed in seeds]
         self.groups: dict[int, Growing] = {}
         for k, members in enumerate(model.populations):
             dimensions = steps * sum(size_of(model, i) for i in members)
-            latents = [Latents(samples, dimensions, own[k], matched, room) for own in children]
+            latents = Latents(samples, dimensions, [own[k] for own in children], matched, room)
             for i in members:
                 count, times = size_of(model, i), 1 if i in self.constant else steps
                 own = DAMPING * min(count * steps, samples) / samples**2 if ridge is None else ridge
                 damping = own if i in asked else 0.0
                 self.groups[i] = Growing(latents, count, times, i == members[-1], damping, room)
         later = afterwards(model, order)
-        self.order = [op for op in order if op[1] not in later]
-        self.afterwards = [n for n in model.entries if n in later]
         self.symmetric = {n for n, e in model.entries.items() if _is_symmetric(e)}
-        self.done: dict[Node, int] = {}
+        first = {op[1]: op for op in reversed(order)}
+        self.order = [op for op in order if op[1] not in later]
+        self.order = [op for op in self.order if op[1] not in self.symmetric or op == first[op[1]]]
+        self.afterwards = [n for n in model.entries if n in later]
         self.seen: dict[Node, list[Any]] = {}
         self.tangents = Tangents(self, jacobian) if jacobian else None
 
@@ -191,7 +210,8 @@ class March:
         if index in self.constant and now:
             return
         nodes = self.model.groups[index]
-        found = np.concatenate([self.covariances(a, nodes, now) for a in nodes], axis=1)
+        blocks = [self.covariances(a, nodes, now) for a in nodes]
+        found = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
         past = found[:, :, :now].reshape(*found.shape[:2], -1)
         values = self.groups[index].extend(past, found[:, :, now])
         at = 0
@@ -232,10 +252,10 @@ class March:
         here = self.random[q.node][:, now]
         here[...] = _broadcast(value, (self.replicas, *q.sizes, self.samples)).reshape(here.shape)
 
-    def _leaf(self, q: Quantity, x: Expr) -> Expr | Reading | Array:
+    def _leaf(self, q: Quantity, x: Expr) -> list[Term] | Reading | Array:
         """A sum over the past, what is known, or paths at all steps, along the indices of ``q``."""
         if x in q.memories:
-            return x
+            return self.terms[q.node, x]
         if not (isinstance(x, AppliedUndef) and self.model.is_random(x)):
             return Reading(self.known, x, q.indices, self.model.sizes)
         paths, symbols = self.random[node_of(x)], indices_of(x)
@@ -246,7 +266,7 @@ class March:
         """What the expression of ``q`` is made of, each broadcastable to ``(replicas, *sizes, samples)``."""
         found: list[Any] = []
         for x in self.leaves_of[q.node]:
-            if isinstance(x, Expr):
+            if isinstance(x, list):
                 found.append(self.memory(q, x, now))
             elif isinstance(x, Reading):
                 value = x(now)
@@ -270,22 +290,25 @@ class March:
         inner = tuple(x for x in m.symbols if x in m.over)
         gone = tuple(x for x in m.over if x not in m.symbols)
         time = () if m.time == t else (m.time,)
+        size = self.model.size
         reading = Reading(self.known, m.kernel, (*q.indices, *time, *inner, *gone), self.model.sizes)
-        return Term(m, reading, inner, gone, bool(time) and t not in m.kernel.free_symbols)
+        steady = bool(time) and t not in m.kernel.free_symbols
+        sizes, entries = size((*inner, *gone)), prod(size(m.symbols))
+        return Term(m, reading, not time, steady, inner, sizes, len(gone), entries)
 
-    def pasts(self, q: Quantity, leaf: Expr, now: int, *, steady: bool) -> dict[Past, Array]:
+    def pasts(self, q: Quantity, terms: Sequence[Term], now: int, *, steady: bool) -> dict[Past, Array]:
         """The kernels of a sum over the past by what they multiply; terms on the same quantity are added.
 
         Each has shape ``(replicas, entries of q, times, entries of what)``, or one entry of q for all.
         ``steady`` ones are left out unless they are asked for.
         """
         found: dict[Past, Array] = {}
-        for term in self.terms[q.node, leaf]:
+        for term in terms:
             if term.steady and not steady:
                 continue
-            m = term.memory
-            times = slice(now, now + 1) if m.time == t else slice(0, now + 1 if m.through else now)
-            kernel, past = self.kernel(q, term, times, now), (m.what, m.time == t)
+            upto = now + 1 if term.memory.through else now
+            times = slice(now if term.present else 0, upto)
+            kernel, past = self.kernel(q, term, times, now), (term.memory.what, term.present)
             if past in found:
                 long, short = sorted((found[past], kernel), key=lambda k: -k.shape[2])
                 rows = max(long.shape[1], short.shape[1])
@@ -296,35 +319,34 @@ class March:
 
     def kernel(self, q: Quantity, term: Term, times: slice, now: int) -> Array:
         """The kernel of a term, ``(replicas, entries of q or one for all, times, entries of what)``."""
-        m, own, sizes = term.memory, q.indices, q.sizes
+        own, sizes, symbols = q.indices, q.sizes, term.memory.symbols
         value = np.asarray(term.reading(now, times))
-        first, ndim = 1 + len(own), 2 + len(own) + len(term.inner) + len(term.gone)
+        first, ndim = 1 + len(own), 2 + len(own) + len(term.sizes)
         if value.ndim == ndim - 1:
             value = np.expand_dims(value, first)
-        if len(term.inner) == len(m.symbols) and set(value.shape[1:first]) <= {1}:
+        if len(term.inner) == len(symbols) and all(n == 1 for n in value.shape[1:first]):
             sizes = (1,) * len(own)
-        shape = (*self.model.size(term.inner), *self.model.size(term.gone))
-        full = _broadcast(value, (self.replicas, *sizes, times.stop - times.start, *shape))
+        count = times.stop - times.start
+        full = _broadcast(value, (self.replicas, *sizes, count, *term.sizes))
         if term.gone:
-            full = full.sum(axis=tuple(range(ndim - len(term.gone), ndim)))
-        if len(term.inner) < len(m.symbols):  # an index of what that is not summed is one of q's own
+            full = full.sum(axis=tuple(range(ndim - term.gone, ndim)))
+        if len(term.inner) < len(symbols):  # an index of what that is not summed is one of q's own
             left = list(term.inner)
-            for x in m.symbols:
+            for x in symbols:
                 if x not in left:
                     full = full[..., None] * _diagonal(1 + own.index(x), full.ndim, self.model.sizes[x])
                     left.append(x)
-            axes = (*range(first + 1), *[first + 1 + left.index(x) for x in m.symbols])
+            axes = (*range(first + 1), *[first + 1 + left.index(x) for x in symbols])
             full = full.transpose(axes)
-        inner = prod(self.model.size(m.symbols))
-        return full.reshape(self.replicas, prod(sizes), times.stop - times.start, inner)
+        return full.reshape(self.replicas, prod(sizes), count, term.entries)
 
-    def memory(self, q: Quantity, leaf: Expr, now: int) -> Any:
+    def memory(self, q: Quantity, terms: Sequence[Term], now: int) -> Any:
         """A sum over the past."""
         total: Any = 0.0
-        for (what, present), kernel in self.pasts(q, leaf, now, steady=False).items():
+        for (what, present), kernel in self.pasts(q, terms, now, steady=False).items():
             if kernel.shape[2]:
                 total = total + self.applied(kernel, what, now if present else 0)
-        for term in self.terms[q.node, leaf]:
+        for term in terms:
             upto = now + 1 if term.memory.through else now
             if term.steady and term.done < upto:
                 kernel = self.kernel(q, term, slice(term.done, upto), now)
@@ -346,14 +368,15 @@ class March:
     def _averaged(self, e: Entry, axes: tuple[Symbol, ...]) -> Averaged:
         inner = [self._averaged(x, (*x.indices[: len(x.args) - len(e.args)], *axes)) for x in e.sums.values()]
         reading = Reading(self.known, e.expr, axes, self.model.sizes, (*e.averages, *e.sums))
-        return Averaged(axes, (*e.averages.values(), *inner), reading)
+        sizes = tuple(0 if x in TIMES else self.model.sizes[x] for x in axes)
+        return Averaged(axes, sizes, (*e.averages.values(), *inner), reading)
 
     def average(self, e: Entry, kind: str, now: int) -> None:
         """An order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
-        if kind in ("row", "column") and (now == 0 or not e.two_times):
-            return
         if e.node in self.symmetric:
             self.mirrored(e, now)
+            return
+        if kind in ("row", "column") and (now == 0 or not e.two_times):
             return
         here, before = slice(now, now + 1), slice(0, now)
         late, early = (before, here) if kind == "column" else (here, here if kind == "now" else before)
@@ -372,9 +395,7 @@ class March:
 
     def made(self, e: Averaged, late: slice, early: slice, given: Sequence[Array]) -> Array:
         """The same from its averages."""
-        value = e.reading(late, early, given)
-        count = {t: late.stop - late.start, s: early.stop - early.start}
-        return _broadcast(value, (self.replicas, *(count.get(x) or self.model.sizes[x] for x in e.axes)))
+        return _broadcast(e.reading(late, early, given), (self.replicas, *e.shape(late, early)))
 
     @property
     def cut(self) -> float:
@@ -405,26 +426,23 @@ class March:
 
     def mirrored(self, e: Entry, now: int) -> None:
         """``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
-        if self.done.get(e.node) == now:
-            return
-        self.done[e.node] = now
-        late, early = slice(now, now + 1), slice(0, now + 1)
-        row = self.evaluated(self.averaged[e.node], late, early)
+        own, late, early = self.averaged[e.node], slice(now, now + 1), slice(0, now + 1)
+        row = self.evaluated(own, late, early)
         self.store(e, late, early, row)
         if now:
             half = row.ndim // 2
             column = row.transpose(0, *range(1 + half, row.ndim), *range(1, 1 + half))
-            self.arrays[e.node][_at(self.averaged[e.node].axes, early, late)] = column
+            self.arrays[e.node][own.at(early, late)] = column
 
     def store(self, e: Entry, late: slice, early: slice, full: Array) -> None:
         """Put what was found of ``e`` at times ``late`` x ``early`` there.  Raises Diverged if not finite."""
         if not np.isfinite(full).all():
-            axes = self.averaged[e.node].axes
-            finite = np.isfinite(full).all(axis=tuple(k for k in range(full.ndim) if k != 1 + axes.index(t)))
+            when = 1 + self.averaged[e.node].axes.index(t)
+            finite = np.isfinite(full).all(axis=tuple(k for k in range(full.ndim) if k != when))
             step = late.start + int(np.argmin(finite))
             said = f"{e.node[0]} is not finite at step {step}; {AT_START if step == 0 else SMALLER}"
             raise Diverged(said, start=step == 0)
-        self.arrays[e.node][_at(self.averaged[e.node].axes, late, early)] = full
+        self.arrays[e.node][self.averaged[e.node].at(late, early)] = full
 
     def correlate(self, e: Averaged, c: Correlation | Responding, late: slice, early: slice) -> Array:
         """An average along the axes of ``e``, replicas first."""
@@ -441,7 +459,7 @@ class March:
     def arranged(self, e: Averaged, values: Array, first: Axes, second: Axes | None = None) -> Array:
         """``(replicas, late, entries [, early, entries])`` along the axes of ``e``, replicas first."""
         lead = (t, *first) if second is None else (t, *first, s, *second)
-        if {*lead} - {*e.axes}:
+        if lead != e.axes and {*lead} - {*e.axes}:
             raise ValueError(f"an average carries an index of {lead} that what it is for does not have")
         more = () if second is None else (values.shape[3], *self.model.size(second))
         shaped = values.reshape(*values.shape[:2], *self.model.size(first), *more)
@@ -489,11 +507,6 @@ def _axes(e: Entry) -> Axes:
         if len(found) == len(e.args) and set(found) == set(e.args):
             return found
     return e.args
-
-
-def _at(axes: Axes, late: slice, early: slice) -> tuple[slice, ...]:
-    """Where times ``late`` and ``early`` are in an array along these axes, replicas first."""
-    return (slice(None), *(late if x == t else early if x == s else slice(None) for x in axes))
 
 
 def _is_symmetric(e: Entry) -> bool:
@@ -630,7 +643,7 @@ class Tangents:
         for m in q.memories[leaf]:
             if m.through:
                 self.of(m.what, group, now)
-        for (what, present), some in march.pasts(q, leaf, now, steady=True).items():
+        for (what, present), some in march.pasts(q, march.terms[q.node, leaf], now, steady=True).items():
             kernel = np.broadcast_to(some, (len(some), prod(q.sizes), *some.shape[2:]))
             for k, panel in enumerate(self.panels.get((what, group), [])):
                 first = k * PANEL

@@ -12,8 +12,24 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from sympy import Add, Expr, Mul, Sum, Symbol, sympify
-from sympy.core.function import AppliedUndef
+from sympy import (
+    Abs,
+    Add,
+    DiracDelta,
+    Dummy,
+    Expr,
+    Heaviside,
+    Max,
+    Min,
+    Mul,
+    Piecewise,
+    Sum,
+    Symbol,
+    sign,
+    sympify,
+)
+from sympy import Function as Named
+from sympy.core.function import AppliedUndef, UndefinedFunction
 
 from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import s, t
@@ -138,6 +154,7 @@ class Model:
                 "sources of one need averages over the one before within a step; use "
                 "numerics.solver.direct.evaluate"
             )
+        self.random = set(layout.random)
         self.sizes: dict[Symbol, int] = {}
         self.first: dict[Symbol, int] = {}
         self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}
@@ -199,8 +216,14 @@ class Model:
 
     def _quantity(self, node: Node, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
         """Sums over the past that are added up are one leaf, the first: kernels are added before the past is
-        read, once.
+        read, once.  A smooth function of fields, such as tanh(h), is a quantity by itself: others read it.
         """
+        outside = expr.xreplace({x: Dummy() for x in expr.atoms(Sum)})
+        for x in sorted(outside.atoms(Named), key=str):
+            if x != expr and expr.has(x) and self.is_random(x) and _is_smooth(x):
+                own, symbols = self.piece(x, t)
+                self.random.add(own[0])
+                expr = expr.xreplace({x: UndefinedFunction(own[0])(*symbols, t)})
         added = [x for x in Add.make_args(expr) if isinstance(x, Sum) and self.is_random(x)]
         q = Quantity(node, indices, self.size(indices), Add(expr, *(-x for x in added[1:])))
         for x in q.function.leaves:
@@ -216,7 +239,7 @@ class Model:
 
     def is_random(self, e: Expr) -> bool:
         """Does ``e`` differ between paths?"""
-        return is_random(e, self.layout.random)
+        return is_random(e, frozenset(self.random))
 
     def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> Memory:
         times = [x for x in leaf.limits if x[0] in TIMES]
@@ -321,6 +344,14 @@ class Model:
         """The random nodes in the expression of ``q``."""
         own = [node_of(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
         return own + [m.what for ms in q.memories.values() for m in ms]
+
+
+def _is_smooth(x: Expr) -> bool:
+    """Is this a smooth function of fields at t?"""
+    fields = x.atoms(AppliedUndef)
+    plain = all(a.is_Integer or isinstance(a, Symbol) for y in fields for a in y.args)
+    rough = x.has(Piecewise, Heaviside, Abs, sign, Max, Min, DiracDelta)
+    return plain and not rough and not isinstance(x, AppliedUndef) and all(t in y.args for y in fields)
 
 
 def _terms(x: Sum) -> tuple[Expr, ...]:

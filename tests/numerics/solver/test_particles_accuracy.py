@@ -66,7 +66,9 @@ def test_errors_fall_faster_than_those_of_independent_paths(activation: str, dep
 
 def test_scrambled_points_fill_every_dimension_evenly() -> None:
     """Each interval of length 1/64 holds one of 64 points; over scrambles no two dimensions agree."""
-    points = [norm.cdf(Scrambled(40, 64, np.random.default_rng(n)).normals(slice(None))) for n in range(50)]
+    points = [
+        norm.cdf(Scrambled(40, 64, [np.random.default_rng(n)]).normals(slice(None))[0]) for n in range(50)
+    ]
     for x in points[0]:
         assert sorted((x * 64).astype(int)) == list(range(64))
     first = np.array([x[:, 3] for x in points])  # one point in all dimensions, over scrambles
@@ -200,7 +202,7 @@ def test_what_is_cut_from_a_covariance_is_the_nearest_positive_one() -> None:
     """A variance of -1e-4 given the past is zero, and said to be; one of -1e-2 is refused."""
     for size, cut in ((1e-4, True), (1e-2, False)):
         room = Room()
-        growing = Growing([Latents(64, 4, np.random.SeedSequence(0), False, room)], 2, 1, False, 0.0, room)
+        growing = Growing(Latents(64, 4, [np.random.SeedSequence(0)], False, room), 2, 1, False, 0.0, room)
         now = np.array([[[1.0, np.sqrt(1 + size)], [np.sqrt(1 + size), 1.0]]])
         if cut:
             growing.extend(np.zeros((1, 2, 0)), now)
