@@ -22,15 +22,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from derive.calculus.symbols import s
 from numerics.solver.plan import Plan
 from numerics.solver.rows import Rows
-from numerics.solver.steps import Key, Left, Product, Steps
+from numerics.solver.steps import Key, Left, Product, Steps, kernels_of
 
 Array = NDArray[np.float64]
 Operand = tuple[Key, bool]
@@ -42,6 +43,8 @@ ROOM = 160
 """Positions: dimensions of the basis, times that are not folded, and steps of the block."""
 NEAR, SHORTEST = 24, 32
 """Times before a block that are not folded, and the least steps of a block."""
+FIRST, BLOCK = 64, 1.5
+"""Steps of the first block, and those of later ones relative to the positions before them."""
 ROUNDING = 6e-14
 """Singular values of the last rows, relative to the size of arrays, up to which they are rounding errors."""
 NEGLECT = 2e-13
@@ -81,15 +84,26 @@ def _blas() -> ThreadpoolController:
 
 
 class Folded:
-    """Fills the correlations and responses of ``rows``, ``(T, T)``, for the theory of ``plan``."""
+    """Fills all arrays of ``rows`` for the theory of ``plan``: two-time arrays ``(T n, T)``, and what has one
+    time.
+    """
 
-    def __init__(self, plan: Plan, rows: Rows) -> None:
+    def __init__(
+        self, plan: Plan, rows: Rows, functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> None:
         self.solution: dict[Key, Array] = {("C", i, j): a for (i, j), a in rows.correlations.items()}
         self.solution |= {("R", i, k): a for (i, k), a in rows.responses.items()}
         self.T = rows.steps
         room = min(self.T, ROOM)
         folded = Rows(plan.table, room, rows.constants, rows.data, numbers=rows.numbers)
-        self.stack = Steps(plan, folded, room, times=False).make()
+        self.stack = Steps(plan, folded, room, functions, times=False).make()
+        self.n = {key: rows.sizes[key[1]] for key in self.solution}
+        self.marched = set(plan.rows)
+        self.lists = [(rows.scalars[x], a) for x, a in folded.scalars.items()]
+        self.lists += [(rows.hoisted[x], a) for x, a in folded.hoisted.items()]
+        read = {f.tensor for k in kernels_of(plan) for m in k.monomials for f in m.factors if s in f.indices}
+        self.functions = [a for x, a in folded.scalars.items() if (x, None) in read]
+        self.functions += [a for x, a in folded.hoisted.items() if x in read]
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
         self.samples: dict[Left, list[Array]] = {x.left: [] for x in self.stack.products}
@@ -99,7 +113,8 @@ class Folded:
         self.first = self.start = self.told = 0
         self.folds = self.added = self.repeated = 0
         self.neglected = 0.0
-        self.random, self.drawn = np.random.default_rng(0).normal(size=100_003), 0
+        most = SKETCH * SAMPLES * max(self.n.values(), default=1)
+        self.random, self.drawn = np.random.default_rng(0).normal(size=40_009 + most), 0
         self.threads = 1
         self.pool: ThreadPoolExecutor | None = None
 
@@ -120,7 +135,9 @@ class Folded:
     def _march(self, after: Callable[[int], None]) -> bool:
         """The steps of a block.  Is there room for them?"""
         for again in range(REPEATS + 1):
-            stop = min(self.T, self.start + self.stack.size - self._position(self.start))
+            before = self._position(self.start)
+            steps = max(SHORTEST, int(BLOCK * before)) if before else FIRST
+            stop = min(self.T, self.start + min(steps, self.stack.size - before))
             for rows in self.samples.values():
                 rows.clear()
             for step in range(self.start, stop):
@@ -130,7 +147,7 @@ class Folded:
                     self.told = step + 1
                 if step >= stop - NEAR and (stop - 1 - step) % (NEAR // SAMPLES) == 0:
                     for x, rows in self.samples.items():
-                        rows.append(self.stack.left[x][0].copy())
+                        rows.append(self._few(self.stack.left[x]))
             rest = self._rest()
             worst = float(np.sqrt((rest**2).sum(axis=1)).max(initial=0.0))
             if not worst > NEGLECT:
@@ -144,8 +161,15 @@ class Folded:
             self.repeated += 1
         self.neglected = max(self.neglected, worst)
         self._each(lambda key: self._unfold(key, stop), self.solution)
+        new, end = self._position(self.start), self._position(stop)
+        for values, folded in self.lists:
+            values[self.start : stop] = folded[new:end]
         self.start = stop
         return True
+
+    def _few(self, rows: Array) -> Array:
+        """Few rows that are as large as these: their sums with random weights, if there are many."""
+        return rows.copy() if len(rows) <= SAMPLES else self._random(SAMPLES, len(rows)) @ rows
 
     def _position(self, step: int) -> int:
         return len(self.basis) + step - self.first
@@ -174,15 +198,16 @@ class Folded:
     # -- from the stack to the solution ----------------------------------------------------------------
 
     def _unfold(self, key: Key, stop: int) -> None:
-        first, start, r, Q = self.first, self.start, len(self.basis), self.basis
-        new, end = self._position(start), self._position(stop)
+        first, start, r, Q, n = self.first, self.start, len(self.basis), self.basis, self.n[key]
+        low, end = self._position(start), self._position(stop)
         X, a = self.solution[key], self.stack.arrays[key]
-        X[start:stop, first:stop] = a[new:end, r:end]
-        np.matmul(a[new:end, :r], Q, out=X[start:stop, :first])
-        if key[0] == "C":
-            X[first:start, start:stop] = a[r:new, new:end]
-            X[:first, start:stop] = X[start:stop, :first].T if key[1] == key[2] else Q.T @ a[:r, new:end]
-        self.size[key] = max(self.size[key], float(np.abs(X[start:stop, :stop]).max()))
+        X[start * n : stop * n, first:stop] = a[low * n : end * n, r:end]
+        np.matmul(a[low * n : end * n, :r], Q, out=X[start * n : stop * n, :first])
+        if key[0] == "C" and (key[2], key[1]) in self.marched:
+            X[first:start, start:stop] = a[r:low, low:end]
+            X[:first, start:stop] = X[start:stop, :first].T if key[1] == key[2] else Q.T @ a[:r, low:end]
+        new = X[start * n : stop * n, :stop] if n == 1 else X[(stop - 1) * n : stop * n, :stop]
+        self.size[key] = max(self.size[key], float(new.max()), -float(new.min()))
 
     def _rest(self) -> Array:
         """What products of the sampled kernels had outside the span, relative to the size of the result."""
@@ -190,7 +215,7 @@ class Folded:
         if not r:
             return np.empty((0, 0))
         found = [
-            np.array([a[:r] for a in self.samples[x.left]]) @ self.images[self._operand(x)] / scale
+            np.concatenate([a[:, :r] for a in self.samples[x.left]]) @ self.images[self._operand(x)] / scale
             for x, scale in self._scaled(self.first)
         ]
         return _outside(self.basis, np.concatenate(found)) if found else np.empty((0, 0))
@@ -201,7 +226,7 @@ class Folded:
         """Fold the times before ``stop - NEAR``.  Is there room for the basis?"""
         old, first = len(self.basis), stop - NEAR
         D = self._position(first)  # dimensions of these times: coordinates, and those that are not folded yet
-        kernels = {x: np.array([a[:D] for a in rows]) for x, rows in self.samples.items()}
+        kernels = {x: np.concatenate([a[:, :D] for a in rows]) for x, rows in self.samples.items()}
         U = self._span(kernels, first, stop)
         if len(U) > ROOM - NEAR - SHORTEST:
             return False
@@ -227,11 +252,10 @@ class Folded:
     def _span(self, kernels: Mapping[Left, Array], first: int, stop: int) -> Array:
         """What the last rows span, and images of kernels as large as the last ones."""
         D, end = self._position(first), self._position(stop)
-        sketch = self._random(SKETCH, 1) * (self.stack.unit[0, :D] / np.sqrt(first))
-        for key, a in self.stack.arrays.items():
-            if size := self.size[self._held(key)]:
-                for rows in (a[D:end, :D], a[: self.kept, :D]):
-                    sketch += (self._random(SKETCH, len(rows)) / (size * np.sqrt(first))) @ rows
+        count = min(SKETCH, 2 * len(self.basis) + REST) if len(self.basis) else SKETCH
+        sketch = self._random(count, 1) * (self.stack.unit[:D] / np.sqrt(first))
+        for rows, size in self._last(D, end, NEAR // SAMPLES):
+            sketch += (self._random(count, len(rows)) / (size * np.sqrt(first))) @ rows
         if not np.isfinite(sketch).all():
             return np.eye(ROOM)  # there is no room: runaway dynamics are marched plainly
         U = np.zeros((self.kept, D))
@@ -243,12 +267,28 @@ class Folded:
             rest += self._like(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
         return _joined(U, _directions(_outside(U, rest), GUESSED))
 
+    def _last(self, D: int, end: int, apart: int) -> Iterator[tuple[Array, float]]:
+        """Rows before position D with their size: the last ones, of wide arrays some, and what kernels read
+        that has one time.
+        """
+        for key, a in self.stack.arrays.items():
+            n, size = self.n[self._held(key)], self.size[self._held(key)]
+            if not size or (n > 1 and key not in self.n):
+                continue
+            rows = a.reshape(-1, n, len(a) // n)[:, :, :D]
+            yield rows[D : end : apart if n > 1 else 1].reshape(-1, D), size
+            yield rows[: self.kept].reshape(-1, D), size
+        for a in self.functions:
+            if size := float(np.abs(a[:D]).max()):
+                yield a[:D].reshape(D, -1).T, size
+
     def _note(self, U: Array, D: int, stop: int) -> None:
         """What is neglected of the last rows."""
-        for key, a in self.stack.arrays.items():
-            if scale := self.size[self._held(key)] * float(np.sqrt(stop - NEAR)):
-                rest = _outside(U, np.concatenate([a[D : self._position(stop), :D], a[: self.kept, :D]]))
-                self.neglected = max(self.neglected, float(np.sqrt((rest**2).sum(axis=1).max())) / scale)
+        for rows, size in self._last(D, self._position(stop), NEAR):
+            rest, scale = _outside(U, rows), size * float(np.sqrt(stop - NEAR))
+            self.neglected = max(
+                self.neglected, float(np.sqrt((rest**2).sum(axis=1).max(initial=0.0))) / scale
+            )
 
     def _random(self, rows: int, columns: int) -> Array:
         """Some of the random numbers, others each time."""
@@ -308,14 +348,20 @@ class Folded:
     def _load(self) -> None:
         """Fold all arrays."""
         r = len(self.basis)
-        self.stack.unit[0, :r] = self.basis.sum(axis=1)
-        self.stack.unit[0, r:] = 1.0
+        self.stack.unit[:r] = self.basis.sum(axis=1)
+        self.stack.unit[r:] = 1.0
+        for values, folded in self.lists:
+            folded[:r] = np.tensordot(self.basis, values[: self.first], axes=1)
+            folded[r : r + self.start - self.first] = values[self.first : self.start]
         self._each(self._load_one, self.solution)
 
     def _load_one(self, key: Key) -> None:
         Q, r, first, stop = self.basis, len(self.basis), self.first, self.start
         near = slice(r, r + stop - first)
-        X, a = self.solution[key], self.stack.arrays[key]
+        X, a, n = self.solution[key], self.stack.arrays[key], self.n[key]
+        if n > 1:  # no kernel multiplies it
+            a[: self.kept * n, :r] = X[: self.kept * n, :first] @ Q.T
+            return
         a[:] = 0.0
         if (key, False) in self.images:
             a[:r, :r] = self.images[key, False] @ Q.T
@@ -325,6 +371,6 @@ class Folded:
             a[: self.kept, :r] = X[: self.kept, :first] @ Q.T
             a[:r, : self.kept] = Q @ X[:first, : self.kept]
         a[near, :r] = X[first:stop, :first] @ Q.T
-        if key[0] == "C":
+        if key[0] == "C" and (key[2], key[1]) in self.marched:
             a[:r, near] = a[near, :r].T if key[1] == key[2] else Q @ X[:first, first:stop]
         a[near, near] = X[first:stop, first:stop]

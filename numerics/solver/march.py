@@ -28,7 +28,7 @@ from numerics.compile.lower import Coupling, FieldRow, Node, Request, Table
 from numerics.errors import diverged_at
 from numerics.experiment.numbers import Spectrum
 from numerics.results import RUNAWAY
-from numerics.solver.folded import Folded
+from numerics.solver.folded import FIRST, Folded
 from numerics.solver.plan import Plan
 from numerics.solver.rows import LAST, SMOOTH, Rows, Settling, continued, found_at
 from numerics.solver.steps import Steps, foldable
@@ -284,7 +284,7 @@ def march(
     rows.gains.update(taken.gains)
     check, settled = _check(taken, watched), Settling(implicit or 0.0)
     with np.errstate(all="ignore"):  # runaway dynamics are reported below, with the step
-        first = 0 if implicit is not None else _folded(rows, watched, progress)
+        first = 0 if implicit is not None else _folded(rows, watched, functions, progress)
         if first < steps:
             taken.make(Units(plan, rows, taken.kernels, steps, units) if units else None)
         for step in range(first, steps):
@@ -299,18 +299,20 @@ def march(
     return replace(rows, residual=settled.residual)
 
 
-def _folded(rows: March, watched: tuple[Node, ...], progress: Progress | None) -> int:
+def _folded(
+    rows: March,
+    watched: tuple[Node, ...],
+    functions: Mapping[str, Callable[..., Any]] | None,
+    progress: Progress | None,
+) -> int:
     """Take the steps that a folded march can take, and return how many."""
-    if not foldable(rows.plan, rows):
+    if rows.steps <= FIRST or not foldable(rows.plan, rows):
         return 0
-    folded = Folded(rows.plan, rows)
-    bound = _bound(rows)
+    folded = Folded(rows.plan, rows, functions)
+    check = _check(folded.stack, watched)
 
     def after(step: int) -> None:
-        for x in watched:
-            q = rows.table.tensors[x]
-            if not np.all(np.abs(folded.stack.equal(q.first, q.second)) < bound):
-                raise diverged_at(step, x[0])
+        check(step)
         if progress is not None:
             progress(step + 1, rows.steps)
 
@@ -340,11 +342,14 @@ def _check(taken: Steps, watched: tuple[Node, ...]) -> Callable[[int], None]:
 
     def check(step: int) -> None:
         for name, a in rows.scalars.items():
-            if not np.abs(a[step]).max() < largest:  # no loss is beyond the bound of results before
+            now = a[taken.at].ravel()
+            if now.dot(now) < largest**2:  # then the largest one is below as well
+                continue
+            if not np.abs(now).max() < largest:  # no loss is beyond the bound of results before
                 raise diverged_at(step, name)
         for x in watched:
             q = rows.table.tensors[x]
-            value = rows.sums[x][step, step] if x in rows.sums else taken.equal(q.first, q.second)
+            value = rows.sums[x][taken.at, taken.at] if x in rows.sums else taken.equal(q.first, q.second)
             if not np.all(np.abs(value) < bound):
                 raise diverged_at(step, x[0])
 

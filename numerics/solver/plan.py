@@ -7,6 +7,7 @@ topological sort; a cycle means that the theory is not causal and is refused.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,9 @@ UNITS: Op = ("units", ("units", None), ("units", None))
 """All fields on units at once."""
 
 
+ROWS = ("response", "past")
+"""Operations that fill in rows of a field."""
+
 Item = TypeVar("Item", bound=Hashable)
 
 
@@ -35,7 +39,8 @@ class NotCausal(ValueError):
 class Plan:
     """The operations of a step in order, and which arrays they fill.
 
-    ``sums`` are the tensors that sum over units.
+    ``sums`` are the tensors that sum over units; ``batches`` the same order, with rows of a field that are
+    found at once together.
     """
 
     table: Table
@@ -45,6 +50,7 @@ class Plan:
     rows: dict[tuple[Node, Node], None] = field(default_factory=dict)
     diagonals: dict[tuple[Node, Node], None] = field(default_factory=dict)
     order: list[Op] = field(default_factory=list)
+    batches: list[list[Op]] = field(default_factory=list)
     todo: list[tuple[Callable[[Node, Node], None], Node, Node]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -298,7 +304,26 @@ class Plan:
         return ("now", i, j) if (i, j) in self.diagonals else ("now", j, i)
 
     def _sort(self) -> None:
-        self.order += in_order(self._operations(), self.needs, lambda op: f"{op[0]} {op[1]}{op[2]}")
+        """Put operations in order, the rows of one field next to each other as far as that is possible."""
+        found = in_order(self._operations(), self.needs, lambda op: f"{op[0]} {op[1]}{op[2]}")
+        graph = TopologicalSorter({op: list(self.needs(op)) for op in found})
+        graph.prepare()
+        left = Counter(op[1] for op in found if op[0] in ROWS)
+        ready: list[Op] = []
+        while graph.is_active():
+            ready += graph.get_ready()
+            together = [op for op in ready if op[0] not in ROWS]
+            if together:
+                self.batches += [[op] for op in together]
+            else:
+                waiting = Counter(op[1] for op in ready)
+                most = max(waiting, key=lambda i: waiting[i] / left[i])
+                together = [op for op in ready if op[1] == most]
+                left[most] -= len(together)
+                self.batches.append(together)
+            ready = [op for op in ready if op not in together]
+            graph.done(*together)
+        self.order += [op for batch in self.batches for op in batch]
 
 
 def in_order(

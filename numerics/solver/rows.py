@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import comb, prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,14 @@ from numerics.errors import NotConverged
 Array = NDArray[np.float64]
 View = Callable[[int, int, int], Array]
 Row = Callable[[int], Array]
+
+
+class _Read(NamedTuple):
+    """How a factor is read, its axes, and how it is read as a matrix, ``(rows, times * cols)``."""
+
+    view: View
+    labels: list[Symbol]
+    flat: View | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,11 @@ class Rows:
         return {x: whole(x, top, self.constants) for x, top in self.table.extents.items()}
 
     @cached_property
+    def unit(self) -> Array:
+        """What is there at all times s alike."""
+        return np.ones(self.steps)
+
+    @cached_property
     def sizes(self) -> dict[Node, int]:
         """How many members each field has: the product of the extents of its indices."""
         return {r.field: prod(self.shape(r.indices)) for r in self.table.fields}
@@ -85,53 +99,60 @@ class Rows:
 
     def compile(self, kernel: Kernel, reach: Reach | None = None) -> Row:
         """A function ``step -> (rows, times * cols)``: the kernel at time ``step`` at the times s of its
-        ``reach``, or of another one.
+        ``reach``, or of another one.  What it returns may be a view of what is held.
         """
         reach = kernel.reach if reach is None else reach
-        axes = [*kernel.rows, s, *kernel.cols]
-        rows, cols = self.shape(kernel.rows), self.shape(kernel.cols)
-        parts = [
-            (self._coefficient(x), *self._contraction(x.factors, axes), x.instant, x.strict)
-            for x in kernel.monomials
-        ]
-        before, after = (slice(None),) * len(rows), (1,) * len(cols)
-        count, width = prod(rows), prod(cols)
-        parts.sort(key=lambda x: x[4] or x[5])  # the first one is written, and should be there at all times
+        past = self._total(kernel, [m for m in kernel.monomials if not m.instant])
+        if reach == "past":
+            return lambda step: past(step, 0, step)
+        now = self._total(kernel, [m for m in kernel.monomials if not m.strict], present=True)
+        if reach == "now":
+            return lambda step: now(step, step, step + 1)
+        if reach == "start":
+            return lambda step: past(step, 0, 1) if step else now(0, 0, 1)
+        return lambda step: np.concatenate([past(step, 0, step), now(step, step, step + 1)], axis=1)
 
-        def evaluate(step: int) -> Array:
-            low, high = times_of(reach, step)
-            out, written = np.empty((*rows, high - low, *cols)), False
-            for coefficient, views, subscripts, spread, instant, strict in parts:
-                first, last = (step, step + 1) if instant else (low, min(high, step) if strict else high)
-                if instant and not low <= step < high:
-                    continue
-                arrays = [view(step, first, last) for view in views]
-                value = np.einsum(subscripts, *arrays) if subscripts else arrays[0] if arrays else np.ones(())
-                if spread is not None:
-                    value = value[spread]
-                number = (
-                    coefficient
-                    if isinstance(coefficient, float)
-                    else coefficient(step, first, last).reshape(-1, *after)
-                )
-                if not written and last - first == high - low:
-                    np.multiply(value, number, out=out)
-                    written = True
-                    continue
-                if not written:
-                    out[...] = 0.0
-                    written = True
-                out[*before, first - low : last - low] += number * value
-            if not written:
-                out[...] = 0.0
-            return out.reshape(count, (high - low) * width)
+    def _total(self, kernel: Kernel, monomials: list[Monomial], present: bool = False) -> View:
+        """The sum of some monomials at a range of times s, which may hold the present: ``(rows, times *
+        cols)``.
+        """
+        n, p = prod(self.shape(kernel.rows)), prod(self.shape(kernel.cols))
+        terms = [x for m in monomials if (x := self._term(kernel, m, present))]
+        if not terms:
+            return lambda step, low, high: np.zeros((n, (high - low) * p))
+        first, more = terms[0], terms[1:]
 
-        return evaluate
+        def total(step: int, low: int, high: int) -> Array:
+            value = first(step, low, high)
+            for term in more:
+                value = value + term(step, low, high)
+            return value
 
-    def _coefficient(self, m: Monomial) -> float | Callable[[int, int, int], Array]:
-        """A number, or one for each time s."""
+        return total if more else first
+
+    def _term(self, kernel: Kernel, m: Monomial, present: bool) -> View | None:
+        """One monomial, None where it is zero."""
+        reads = [self._read(f, present) for f in m.factors]
+        factors = [x for x in reads if x is not None]
+        if len(factors) < len(reads):
+            return None
+        if not any(s in x.labels for x in factors):
+            unit = self.unit
+            factors.append(_Read(lambda step, low, high: unit[low:high], [s]))
+        value = self._product(factors, kernel)
         if not m.coefficient.has(t, s):
-            return self.number(m.coefficient)
+            number = self.number(m.coefficient)
+            return value if number == 1.0 else lambda step, low, high: number * value(step, low, high)
+        table, n, p = self._times(m), prod(self.shape(kernel.rows)), prod(self.shape(kernel.cols))
+
+        def weighted(step: int, low: int, high: int) -> Array:
+            full = value(step, low, high).reshape(n, high - low, p) * table[step, low:high, None]
+            return full.reshape(n, -1)
+
+        return weighted
+
+    def _times(self, m: Monomial) -> Array:
+        """A coefficient that is a function of both times."""
         expr = m.coefficient.subs(dict(self.constants))
         if expr.free_symbols - {t, s}:
             self.number(expr.subs({t: 1, s: 0}))  # names what has no number
@@ -142,92 +163,110 @@ class Rows:
             self.tables[expr] = np.array(
                 np.broadcast_to(np.asarray(values, dtype=float), (self.steps, self.steps))
             )
-        table = self.tables[expr]
-        return lambda step, low, high: table[step, low:high]
+        return self.tables[expr]
 
-    def _contraction(
-        self, factors: tuple[Factor, ...], axes: list[Symbol]
-    ) -> tuple[list[View], str, tuple[slice | None, ...] | None]:
-        """How to multiply the factors: their views, einsum subscripts ("" with nothing to sum), and what
-        spreads the product over all axes (None if it has them all).
+    def _product(self, factors: list[_Read], kernel: Kernel) -> View:
+        """The product of factors, summed over the indices that the kernel has not.
+
+        A factor alone and a row of numbers times a factor, which are nearly all there is, need no einsum.
         """
-        letters: dict[Symbol, str] = {}
-        views, inputs = [], []
-        for f in factors:
-            view, labels = self._view(f)
-            views.append(view)
-            inputs.append("".join(letters.setdefault(x, chr(ord("a") + len(letters))) for x in labels))
-        result = "".join(letters[x] for x in axes if x in letters)
-        spread = (
-            tuple(slice(None) if x in letters else None for x in axes) if len(result) < len(axes) else None
-        )
-        trivial = len(factors) <= 1 and "".join(inputs) == result
-        return views, "" if trivial else f"{','.join(inputs)}->{result}", spread
+        axes, n = [*kernel.rows, s, *kernel.cols], prod(self.shape(kernel.rows))
+        if len(factors) == 1:
+            (one,) = factors
+            if one.labels == axes and one.flat is not None:
+                return one.flat
+            if sorted(one.labels, key=str) == sorted(axes, key=str):
+                read, order = one.view, [one.labels.index(x) for x in axes]
+                return lambda step, low, high: read(step, low, high).transpose(order).reshape(n, -1)
+        if len(factors) == 2:
+            v, a = sorted(factors, key=lambda x: len(x.labels))
+            number, flat, whole = v.view, a.flat, a.view
+            if len(v.labels) == 1 and a.labels == [*v.labels, *axes] and flat is not None and n == 1:
+                return lambda step, low, high: number(step, low, high).dot(flat(step, low, high))[None]
+            if len(v.labels) == 1 and a.labels == [*axes, *v.labels]:
+                return lambda step, low, high: (
+                    whole(step, low, high).dot(number(step, low, high)).reshape(n, -1)
+                )
+        return self._contraction(factors, axes, n)
 
-    def _view(self, f: Factor) -> tuple[View, list[Symbol]]:
-        """How to read a factor at ``(step, low, high)``, and its axes."""
+    def _contraction(self, factors: list[_Read], axes: list[Symbol], n: int) -> View:
+        """The same of any factors, by einsum."""
+        letters: dict[Symbol, str] = {}
+        inputs = [
+            "".join(letters.setdefault(x, chr(ord("a") + len(letters))) for x in f.labels) for f in factors
+        ]
+        subscripts = f"{','.join(inputs)}->{''.join(letters[x] for x in axes if x in letters)}"
+        views, extents = [f.view for f in factors], self.extents
+        spread = tuple(slice(None) if x in letters else None for x in axes)
+        counts = [0 if x == s else extents[x] for x in axes]
+
+        def value(step: int, low: int, high: int) -> Array:
+            found = np.einsum(subscripts, *[view(step, low, high) for view in views])
+            full = np.broadcast_to(found[spread], [x or high - low for x in counts])
+            return full.reshape(n, -1)
+
+        return value
+
+    def _read(self, f: Factor, present: bool) -> _Read | None:
+        """How to read a factor at ``(step, low, high)``, and its axes; None if it is zero."""
         name, _ = f.tensor
         samples = [x for x in f.indices if x not in (t, s)]
         if f.tensor in self.hoisted:
             table = self.hoisted[f.tensor]
-            return lambda step, low, high: table[low:high], [s, *samples]
+            return _Read(lambda step, low, high: table[low:high], [s, *samples])
         if name in self.scalars:
             values = self.scalars[name]
             if t in f.indices:
-                return lambda step, low, high: values[step], samples
-            return lambda step, low, high: values[low:high], [s, *samples]
+                return _Read(lambda step, low, high: values[step], samples)
+            return _Read(lambda step, low, high: values[low:high], [s, *samples])
         if f.tensor in self.table.tensors:
-            return self._tensor(f, samples)
+            return self._tensor(f, samples, present)
         if f.tensor == DELTA:
             identity = np.eye(self.extents[f.indices[0]])
-            return lambda step, low, high: identity, samples
+            return _Read(lambda step, low, high: identity, samples)
         constant = self.data[name]
         if f.indices == (t, s):
-            return lambda step, low, high: constant[step, low:high], [s]
+            return _Read(lambda step, low, high: constant[step, low:high], [s])
         if f.indices == (t,):
-            return lambda step, low, high: constant[step], []
+            return _Read(lambda step, low, high: constant[step], [])
         if f.indices == (s,):
-            return lambda step, low, high: constant[low:high], [s]
-        return lambda step, low, high: constant, samples
+            return _Read(lambda step, low, high: constant[low:high], [s])
+        return _Read(lambda step, low, high: constant, samples)
 
-    def _tensor(self, f: Factor, samples: list[Symbol]) -> tuple[View, list[Symbol]]:
+    def _tensor(self, f: Factor, samples: list[Symbol], present: bool) -> _Read | None:
         """Row ``step`` of an order parameter, axes (indices of the first, s, indices of the second)."""
         q = self.table.tensors[f.tensor]
-        if f.tensor in self.sums:
-            total, present = self.sums[f.tensor], f.indices[-2:] == (t, t)
-            if present:
-                return lambda step, low, high: total[step, step], []
-            return lambda step, low, high: total[step, low:high], [s]
-        response = q.kind == "response"
-        factor = self.number(q.factor)
-        count = len(self.table.row(q.first).indices)
-        first, second = samples[:count], samples[count:]
-        n, m = self.sizes[q.first], (self.widths if response else self.sizes)[q.second]
-        shapes = self.shape(tuple(first)), self.shape(tuple(second))
         now = f.indices[-2:] == (t, t)
-        gain = self.number(dict(self.table.row(q.first).drives).get(q.second, S.Zero)) if response else 0.0
-        array: Array | None
-        if response:
-            array = self.responses.get((q.first, q.second))
-            if array is None and gain == 0:
-                return lambda step, low, high: np.zeros(()), []  # no path leads from the source to the field
-        else:
-            array = self.pair(q.first, q.second)
+        if f.tensor in self.sums:
+            total = self.sums[f.tensor]
+            if now:
+                return _Read(lambda step, low, high: total[step, step], [])
+            return _Read(lambda step, low, high: total[step, low:high], [s])
+        response, factor = q.kind == "response", self.number(q.factor)
+        first = self.table.row(q.first)
+        count = len(first.indices)
+        shapes = self.shape(tuple(samples[:count])), self.shape(tuple(samples[count:]))
+        n, m = self.sizes[q.first], (self.widths if response else self.sizes)[q.second]
+        array = self.responses.get((q.first, q.second)) if response else self.pair(q.first, q.second)
+        drives = dict(first.drives) if response and (now or present) else {}
+        own = self.number(drives.get(q.second, S.Zero)) * np.eye(n, m)  # the source in its own equation
+        direct = own.any()
+        if array is None and not direct:
+            return None  # no path leads from the source to the field
 
-        def view(step: int, low: int, high: int) -> Array:
+        def flat(step: int, low: int, high: int) -> Array:
             if now:
                 low, high = step, step + 1
-            if array is None:
-                a = np.zeros((n, (high - low) * m))
-            else:
-                a = array[step * n : (step + 1) * n, low * m : high * m]
-            if gain and low <= step < high:  # the source in the field's own equation
-                a = a.copy()
-                a[:, (step - low) * m : (step - low + 1) * m] += gain * np.eye(n, m)
-            a = a.reshape((*shapes[0], *(() if now else (high - low,)), *shapes[1]))
-            return a if factor == 1 else factor * a
+            a = own if array is None else array[step * n : (step + 1) * n, low * m : high * m]
+            if direct and array is not None:
+                a = a + own
+            return a if factor == 1.0 else factor * a
 
-        return view, [*first, *([] if now else [s]), *second]
+        def view(step: int, low: int, high: int) -> Array:
+            return flat(step, low, high).reshape((*shapes[0], *(() if now else (high - low,)), *shapes[1]))
+
+        labels = [*samples[:count], *([] if now else [s]), *samples[count:]]
+        return _Read(view, labels, None if now else flat)
 
 
 def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
@@ -236,18 +275,6 @@ def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
     if not value.is_number:
         raise ValueError(f"{index} runs to {top}, which needs a number")
     return int(value)
-
-
-def times_of(reach: Reach, step: int) -> tuple[int, int]:
-    """The first time and the one after the last at which a coupling reads its field."""
-    match reach:
-        case "past":
-            return 0, step
-        case "through":
-            return 0, step + 1
-        case "now":
-            return step, step + 1
-    return 0, 1
 
 
 SWEEPS, KEPT = 120, 10

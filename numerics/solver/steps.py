@@ -11,8 +11,8 @@ many columns stand stacked, so that a kernel's row multiplies them in one produc
 
 Times are positions.  A position need not be a time: :mod:`~numerics.solver.folded` lets some stand for
 coordinates of all that is long past, ``unit`` being those of a row of ones.  Position 0 is time 0 where that
-is read (``first``).  That is possible where kernels are sums of numbers times order parameters and fields are
-single (:func:`foldable`).
+is read (``first``).  That is possible where kernels are linear in what has the time s and what they multiply
+is single (:func:`foldable`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import prod
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
-from numerics.compile.lower import Factor, Kernel, Monomial, Node, Reach
+from numerics.compile.lower import Factor, Kernel, Node, Reach
 from numerics.solver.plan import Plan
 from numerics.solver.rows import Rows
 from numerics.tensors import arranged
@@ -55,17 +54,19 @@ class Product:
     result: Key
 
 
-class _Term(NamedTuple):
-    """``left`` times an array of ``size`` rows a time, of which the image is what is past, and times its
-    field's own source.
+class _Run(NamedTuple):
+    """Arrays of a field that stand next to each other, and what is filled in with their products.
+
+    ``rights`` are ``(number of them, T p, T m)``, ``targets`` ``(number of them, T n, T m)``; the first
+    coupling ``begins`` rows.  ``triangular``: all are responses.
     """
 
-    left: Left
-    array: Array | None
-    image: Array | None
-    gain: float
-    reach: Reach
-    size: int
+    rights: Array
+    targets: Array
+    begins: bool
+    triangular: bool
+    p: int
+    m: int
 
 
 class _Source(NamedTuple):
@@ -83,17 +84,6 @@ class _Source(NamedTuple):
     response: Array | None
     direct: float
     size: int
-
-
-@dataclass(frozen=True)
-class _Part:
-    """``number * rows(t, s)``, ones where ``rows`` is None, and ``direct`` besides at s = t."""
-
-    number: float
-    rows: Array | None
-    direct: Array | None
-    past: bool
-    present: bool
 
 
 def _blocks(at: int) -> Iterator[tuple[int, int]]:
@@ -134,7 +124,7 @@ class Steps:
         fields = [r for r in self.table.fields if not r.unit]
         self.gains = {r.field: {k: rows.number(g) for k, g in r.drives} for r in fields}
         self.first = any(c.kernel.reach == "start" for r in self.table.fields for c in r.couplings)
-        self.unit = np.ones((1, size))
+        self.unit = rows.unit
         self.at = 0
         self.left: dict[Left, Array] = {}
         self.here: dict[Left, Array] = {}
@@ -143,7 +133,6 @@ class Steps:
         self.arrays: dict[Key, Array] = {}
         self.stacks: list[Array] = []
         self.place: dict[Key, tuple[int, int]] = {}
-        self.images: dict[Left, dict[Key, Array]] = {}
         self.products: list[Product] = []
         self._allocate()
         self.kernels: dict[tuple[Node, int], Array] = {}
@@ -159,15 +148,19 @@ class Steps:
         }
         make: dict[str, Callable[[Node, Node], Step]] = {
             "kernel": self._kernel,
-            "response": self._response,
-            "past": self._past,
             "now": self._now,
             "scalar": self._scalar,
             "hoist": self._hoist,
             "units": self._on_units,
             "sum": self._sum,
         }
-        self.steps += [make[kind](one, other) for kind, one, other in self.plan.order]
+        kinds: dict[str, Literal["C", "R"]] = {"response": "R", "past": "C"}
+        for batch in self.plan.batches:
+            kind, one, other = batch[0]
+            if kind in kinds:
+                self.steps.append(self._rows(one, [(kinds[x], i, j) for x, i, j in batch]))
+            else:
+                self.steps.append(make[kind](one, other))
         return self
 
     def step(self, at: int) -> None:
@@ -182,39 +175,25 @@ class Steps:
 
     # -- arrays ----------------------------------------------------------------------------------------
 
-    def _rights(self, i: Node, n: int) -> list[Key]:
-        """The arrays that the past of a coupling multiplies."""
-        c = self.plan.rows_of[i].couplings[n]
-        if c.kernel.reach not in ("past", "through"):
-            return []
-        found: list[Key] = [("R", c.field, k) for i_, k in self.plan.responses if i_ == i]
-        return found + [("C", c.field, j) for i_, j in self.plan.rows if i_ == i]
-
     def _allocate(self) -> None:
-        """Arrays that the same kernels multiply stand next to each other."""
+        """Arrays of a field stand next to each other, those of the same second field at the same place."""
         rows, table, size = self.rows, self.table, self.size
-        readers: dict[Key, list[tuple[Node, int]]] = {("R", i, k): [] for i, k in self.plan.responses}
+        held: list[Key] = [("R", i, k) for i, k in self.plan.responses]
         for i, j in self.plan.rows:
-            if ("C", j, i) not in readers:
-                readers["C", i, j] = []
-        for r in table.fields:
-            for n in range(0 if r.unit else len(r.couplings)):
-                for right in self._rights(r.field, n):
-                    if right in readers:
-                        readers[right].append((r.field, n))
+            if ("C", j, i) not in held:
+                held.append(("C", i, j))
         groups: dict[tuple[str, Node, int], list[Key]] = {}
-        for key in sorted(readers, key=lambda x: str((readers[x], x))):
-            width = self.m[key[2]] if key[0] == "R" else self.n[key[2]]
+        for key in sorted(held, key=lambda x: str((x[0], x[2]))):
             kind = key[0] if size > self.long else ""  # of few times both kinds are one product
-            groups.setdefault((kind, key[1], width), []).append(key)
+            groups.setdefault((kind, key[1], self._width(key)), []).append(key)
         for (_, field, width), keys in groups.items():
             stack = np.zeros((len(keys), size * self.n[field], size * width))
             for place, key in enumerate(keys):
                 self.arrays[key], self.place[key] = stack[place], (len(self.stacks), place)
             self.stacks.append(stack)
-        for kind, i, j in readers:
-            held = rows.responses if kind == "R" else rows.correlations
-            held[i, j] = a = self.arrays[kind, i, j]
+        for kind, i, j in held:
+            a = self.arrays[kind, i, j]
+            (rows.responses if kind == "R" else rows.correlations)[i, j] = a
             if kind == "C" and i != j:
                 self.arrays[kind, j, i] = a.T
         rows.scalars.update({x.name: np.zeros((size, *rows.shape(x.indices))) for x in table.scalars})
@@ -232,89 +211,24 @@ class Steps:
 
     # -- what stands left ------------------------------------------------------------------------------
 
-    def _parts(self, kernel: Kernel) -> list[_Part] | None:
-        """A kernel that is a sum of numbers times order parameters, as its parts; None if it is more."""
-        n, p = (prod(self.rows.shape(x)) for x in (kernel.rows, kernel.cols))
-        parts = []
-        for m in kernel.monomials:
-            if not _is_plain(m, kernel, self.plan):
-                return None
-            number, rows, direct = self.rows.number(m.coefficient), None, None
-            if m.factors:
-                q = self.table.tensors[m.factors[0].tensor]
-                number *= self.rows.number(q.factor)
-                if q.kind == "correlation":
-                    rows = self.arrays["C", q.first, q.second]
-                else:
-                    rows = self.arrays.get(("R", q.first, q.second))
-                    if (gain := self.gains[q.first].get(q.second)) is not None:
-                        direct = gain * np.eye(n, p)
-                    elif rows is None:
-                        continue  # no path leads from the source to the field
-            else:
-                direct = np.ones((n, p))
-            past = not m.instant and (rows is not None or not m.factors)
-            parts.append(_Part(number, rows, direct, past, not m.strict))
-        return parts
-
     def _row(self, key: Left, kernel: Kernel, reach: Reach) -> Step:
         """Fill in ``left[key]`` and ``here[key]``, as far as the kernel reaches."""
-        left, here, parts = self.left, self.here, self._parts(kernel)
-        if parts is not None:
-            return self._sum_of(key, kernel, parts, reach)
-        evaluate, p = self.rows.compile(kernel, reach), prod(self.rows.shape(kernel.cols))
-
-        def before(at: int) -> None:
-            left[key] = evaluate(at)
-
-        def through(at: int) -> None:
-            row = evaluate(at)
-            left[key], here[key] = row[:, : at * p], row[:, at * p :]
-
-        def present(at: int) -> None:
-            here[key] = evaluate(at)
-
-        return {"past": before, "through": through}.get(reach, present)
-
-    def _sum_of(self, key: Left, kernel: Kernel, parts: list[_Part], reach: Reach) -> Step:
         left, here = self.left, self.here
-        n, p = (prod(self.rows.shape(x)) for x in (kernel.rows, kernel.cols))
-        ones = self.unit if n == p == 1 else np.ones((n, self.size * p))
-        first, *more = [(x.number, x.rows) for x in parts if x.past] or [(0.0, None)]
-        fixed = sum(
-            (x.number * x.direct for x in parts if x.present and x.direct is not None), np.zeros((n, p))
+        before = self.rows.compile(kernel, "past") if reach in ("past", "through") else None
+        present = (
+            None if reach == "past" else self.rows.compile(kernel, "start" if reach == "start" else "now")
         )
-        at_once = [(x.number, x.rows) for x in parts if x.present and x.rows is not None]
-
-        def before(at: int, high: int) -> Array:
-            low, (number, rows) = at * n, first
-            value = ones[:, :high] if rows is None else rows[low : low + n, :high]
-            if number != 1.0:
-                value = number * value
-            for number, rows in more:
-                value = value + number * (ones[:, :high] if rows is None else rows[low : low + n, :high])
-            return value
-
-        def present(at: int) -> Array:
-            value = fixed
-            for number, rows in at_once:
-                value = value + number * rows[at * n : (at + 1) * n, at * p : (at + 1) * p]
-            return value
 
         def step(at: int) -> None:
-            if reach == "past":
-                left[key] = before(at, at * p)
-            elif reach == "start":
-                here[key] = before(at, p) if at else present(0)
-            else:
+            if before is not None:
+                left[key] = before(at)
+            if present is not None:
                 here[key] = present(at)
-                if reach == "through":
-                    left[key] = before(at, at * p)
 
         return step
 
     def _kernel(self, i: Node, place: Node) -> Step:
-        """The row of a coupling, and its products with all arrays of the field that it reads."""
+        """The row of a coupling."""
         n, kernels = place[1] or 0, self.kernels
         row, c = self.plan.rows_of[i], self.plan.rows_of[i].couplings[n]
         if row.unit:
@@ -325,53 +239,16 @@ class Steps:
 
             return on_units
         key: Left = ("K", i, n)
-        fill, left, p = self._row(key, c.kernel, c.kernel.reach), self.left, self.n[c.field]
-        long = self.long
-        images = self.images[key] = {}
-        products: list[tuple[Array, Array, int, bool]] = []
-        for stack, keys in self._neighbours([x for x in self._rights(i, n) if x in self.arrays]):
-            image = np.zeros((len(keys), self.n[i], stack.shape[2]))
-            triangular = all(kind == "R" for kind, _, _ in keys)
-            products.append((stack, image, stack.shape[2] // self.size, triangular))
-            images |= dict(zip(keys, image, strict=True))
-
-        here, present = self.here, c.kernel.reach != "past"
+        fill, here = self._row(key, c.kernel, c.kernel.reach), self.here
+        if c.kernel.reach == "past":
+            return fill
 
         def step(at: int) -> None:
             fill(at)
-            if present and not np.count_nonzero(here[key]):
+            if not np.count_nonzero(here[key]):
                 del here[key]  # as most responses at equal times
-            if products:
-                K = left[key]
-                for array, image, m, triangular in products:
-                    if not triangular or at < long:
-                        np.matmul(K, array[:, : at * p, : at * m], out=image[:, :, : at * m])
-                        continue
-                    for low, high in _blocks(at):
-                        block = array[:, low * p : at * p, low * m : high * m]
-                        np.matmul(K[:, low * p :], block, out=image[:, :, low * m : high * m])
 
         return step
-
-    def _neighbours(self, keys: list[Key]) -> Iterator[tuple[Array, list[Key]]]:
-        """Arrays that stand next to each other in a stack, together; those held the other way round alone."""
-        alone = (len(self.stacks), 0)
-        run: list[Key] = []
-        for x in sorted(keys, key=lambda x: self.place.get(x, alone)):
-            if x not in self.place:
-                yield self.arrays[x][None], [x]
-                continue
-            stack, place = self.place[x]
-            if run and (stack, place - 1) != self.place[run[-1]]:
-                yield self._together(run), run
-                run = []
-            run.append(x)
-        if run:
-            yield self._together(run), run
-
-    def _together(self, keys: list[Key]) -> Array:
-        stack, first = self.place[keys[0]]
-        return self.stacks[stack][first : first + len(keys)]
 
     def _covariance(self, own: Node, k: Node, reach: Reach) -> Step | None:
         """The row of a covariance, filled in by the first operation that reads it."""
@@ -380,24 +257,6 @@ class Steps:
             return None
         self.read.add((key, reach))
         return self._row(key, self.table.covariances[own, k], reach)
-
-    def _couplings(self, i: Node, kind: Literal["C", "R"], j: Node) -> tuple[list[_Term], Array | None]:
-        """The terms that other fields add to an array of ``i``; the image of one of them apart: a row begins
-        with it.
-        """
-        terms, begins = [], None
-        for n, c in enumerate(self.plan.rows_of[i].couplings):
-            key: Left = ("K", i, n)
-            right: Key = (kind, c.field, j)
-            array, image = self.arrays.get(right), self.images[key].get(right)
-            if image is not None:
-                self.products.append(Product(key, right, False, (kind, i, j)))
-                if begins is None:
-                    begins, image = image, None
-            gain = self.gains[c.field].get(j, 0.0) if kind == "R" else 0.0
-            if array is not None or gain:
-                terms.append(_Term(key, array, image, gain, c.kernel.reach, self.n[c.field]))
-        return terms, begins
 
     def _sources(self, i: Node, j: Node, now: bool) -> Iterator[_Source]:
         """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
@@ -418,41 +277,105 @@ class Steps:
 
     # -- rows ------------------------------------------------------------------------------------------
 
-    def _response(self, i: Node, k: Node) -> Step:
-        target, left, here = self.arrays["R", i, k], self.left, self.here
-        n, m = self.n[i], self.m[k]
-        terms, first = self._couplings(i, "R", k)
-        at_once, times = any(x.reach != "past" for x in terms), _times(n, terms)
+    def _runs(self, i: Node, targets: list[Key], field: Node, begun: set[Key], apart: bool) -> list[_Run]:
+        """The arrays of ``field`` that a kernel of ``i`` multiplies, beside those of ``i`` that it fills in.
+
+        ``apart``: responses and correlations are.
+        """
+        groups: list[tuple[list[Key], tuple[object, ...]]] = []
+        for key in sorted(targets, key=lambda x: self.place.get(x, (0, 0))):
+            if (right := (key[0], field, key[2])) not in self.arrays:
+                continue
+            one, other = self.place.get(right), self.place.get(key)
+            mark: tuple[object, ...] = ()
+            if one is not None and other is not None:
+                mark = (one[0], other[0], other[1] - one[1], key not in begun, apart and key[0])
+                if groups and groups[-1][1] == mark:
+                    kind, _, last = groups[-1][0][-1]
+                    if self.place[kind, field, last][1] == one[1] - 1:
+                        groups[-1][0].append(key)
+                        continue
+            groups.append(([key], mark))
+        runs = []
+        for keys, mark in groups:
+            (kind, _, second), count = keys[0], len(keys)
+            rights, ours = self.arrays[kind, field, second][None], self.arrays[keys[0]][None]
+            if mark:
+                rights, ours = self._together((kind, field, second), count), self._together(keys[0], count)
+            begins = keys[0] not in begun
+            runs.append(_Run(rights, ours, begins, kind == "R", self.n[field], self._width(keys[0])))
+        return runs
+
+    def _together(self, first: Key, count: int) -> Array:
+        stack, place = self.place[first]
+        return self.stacks[stack][place : place + count]
+
+    def _rows(self, i: Node, targets: list[Key]) -> Step:
+        """Rows of arrays of ``i``: responses for s <= t, correlations for s < t."""
+        n, left, here, long, width = self.n[i], self.left, self.here, self.long, self._width
+        past: list[tuple[Left, list[_Run]]] = []
+        present: list[tuple[Left, Reach, list[_Run], Callable[..., Array]]] = []
+        gains: list[tuple[Left, Reach, float, Array, int]] = []
+        begun: set[Key] = set()
+        for at, c in enumerate(self.plan.rows_of[i].couplings):
+            key: Left = ("K", i, at)
+            reach, summed = c.kernel.reach, c.kernel.reach in ("past", "through")
+            if summed:
+                past.append((key, self._runs(i, targets, c.field, begun, self.size > long)))
+            if reach != "past":
+                times = np.multiply if n == self.n[c.field] == 1 else np.matmul
+                present.append((key, reach, self._runs(i, targets, c.field, begun, True), times))
+            for x in targets:
+                if (right := (x[0], c.field, x[2])) in self.arrays and summed:
+                    self.products.append(Product(key, right, False, x))
+                    begun.add(x)
+                if x[0] == "R" and (gain := self.gains[c.field].get(x[2])):
+                    gains.append((key, reach, gain, self.arrays[x], self.m[x[2]]))
+        empty = [(self.arrays[x], width(x)) for x in targets if x not in begun]
+        now = [(self.arrays[x], width(x)) for x in targets if x[0] == "R" and present]
+        sources = [self._source_terms(i, x[2]) for x in targets if x[0] == "C"]
 
         def step(at: int) -> None:
-            end = at * m
-            past = target[at * n : (at + 1) * n, :end]
-            past[...] = 0.0 if first is None else first[:, :end]
-            if at_once:
-                row = target[at * n : (at + 1) * n]
-                row[:, end : end + m] = 0.0
-            for key, array, image, gain, reach, p in terms:
-                if image is not None:
-                    past += image[:, :end]
-                if gain and reach in ("past", "through"):
-                    past += left[key] if gain == 1.0 else gain * left[key]
-                if reach == "past" or (c := here.get(key)) is None:
-                    continue
-                low = 0 if reach == "start" else at
-                if gain:
-                    row[:, low * m : (low + 1) * m] += gain * c
-                if array is not None:
-                    row[:, : (low + 1) * m] += times(c, array[low * p : (low + 1) * p, : (low + 1) * m])
+            low, high = at * n, (at + 1) * n
+            for array, m in empty:
+                array[low:high, : at * m] = 0.0
+            for array, m in now:
+                array[low:high, at * m : (at + 1) * m] = 0.0
+            for key, runs in past:
+                K = left[key]
+                for rights, ours, begins, triangular, p, m in runs:
+                    for first, last in _blocks(at) if triangular and at >= long else ((0, at),):
+                        block = rights[:, first * p : at * p, first * m : last * m]
+                        row = ours[:, low:high, first * m : last * m]
+                        if begins:
+                            np.matmul(K[:, first * p :], block, out=row)
+                        else:
+                            row += np.matmul(K[:, first * p :], block)
+            for key, reach, gain, array, m in gains:
+                if reach in ("past", "through"):
+                    row = array[low:high, : at * m]
+                    row += left[key] if gain == 1.0 else gain * left[key]
+                if reach != "past" and (c := here.get(key)) is not None:
+                    first = 0 if reach == "start" else at
+                    array[low:high, first * m : (first + 1) * m] += gain * c
+            for key, reach, runs, times in present:
+                if (c := here.get(key)) is not None:
+                    first = 0 if reach == "start" else at
+                    for rights, ours, _, response, p, m in runs:
+                        end = (first + 1) * m if response else at * m
+                        ours[:, low:high, :end] += times(c, rights[:, first * p : (first + 1) * p, :end])
+            for add in sources:
+                add(at)
 
         return step
 
-    def _past(self, i: Node, j: Node) -> Step:
-        """``C_ij(t, s)`` for s < t."""
-        target, left, here = self.arrays["C", i, j], self.left, self.here
-        n, m, long = self.n[i], self.n[j], self.long
-        terms, first = self._couplings(i, "C", j)
-        terms = [x for x in terms if x.image is not None or x.reach != "past"]
-        times = _times(n, terms)
+    def _width(self, key: Key) -> int:
+        return self.m[key[2]] if key[0] == "R" else self.n[key[2]]
+
+    def _source_terms(self, i: Node, j: Node) -> Step:
+        """What ``C_ij(t, s)``, s < t, has from the sources of ``i``, and its transpose."""
+        target, left, long = self.arrays["C", i, j], self.left, self.long
+        n, m, same = self.n[i], self.n[j], i == j
         sources = list(self._sources(i, j, now=False))
         for x in sources:
             if x.response is not None:
@@ -461,13 +384,6 @@ class Steps:
         def step(at: int) -> None:
             end = at * m
             row = target[at * n : (at + 1) * n, :end]
-            row[...] = 0.0 if first is None else first[:, :end]
-            for key, array, image, _, reach, p in terms:
-                if image is not None:
-                    row += image[:, :end]
-                if reach != "past" and array is not None and (c := here.get(key)) is not None:
-                    low = 0 if reach == "start" else at
-                    row += times(c, array[low * p : (low + 1) * p, :end])
             for key, covariance, _, _, gain, response, direct, q in sources:
                 if covariance is not None:
                     covariance(at)
@@ -480,7 +396,7 @@ class Steps:
                         row[:, low * m :] += u[:, low * q : high * q] @ block.T
                 if direct:
                     row += u if direct == 1.0 else direct * u
-            if i == j:
+            if same:
                 target[:end, at * n : (at + 1) * n] = row.T
 
         return step
@@ -498,32 +414,36 @@ class Steps:
         sources = list(self._sources(i, j, now=True))
         pair = self.arrays.get(("C", i, j))
 
+        every = 0 if n == 1 else slice(None)
+
         def single(at: int) -> None:
-            total = 0.0
+            total: Any = 0.0
             for key, array, equal, reach, _ in terms:
                 if reach in ("past", "through") and array is not None:
-                    total += float(left[key][0].dot(array[at, :at]))
+                    total += left[key][every].dot(array[at, :at])
                 if equal is not None and (c := here.get(key)) is not None:
                     start = array if reach == "start" and at else None
-                    total += c.item() * (equal(at) if start is None else start[at : at + 1, :1]).item()
+                    total += c[every, 0] * (equal(at) if start is None else start[at : at + 1, :1]).item()
             for key, past, present, local, gain, response, direct, _ in sources:
                 if past is not None:
                     past(at)
                 if present is not None:
                     present(at)
-                u = here[key].item()
+                u = here[key][every, 0]
                 answer = direct * u
                 if response is not None:
                     answer += u * response.item(at, at)
                     if not local:
-                        answer += float(left[key][0].dot(response[at, :at]))
+                        answer += left[key][every].dot(response[at, :at])
                 total += gain * answer
             if pair is None:
-                now[i, j] = np.full((1, 1), total)
-            else:
+                now[i, j] = np.reshape(total, (n, 1))
+            elif n == 1:
                 pair[at, at] = total
+            else:
+                pair[at * n : (at + 1) * n, at] = total
 
-        if {n, m, *(x[4] for x in terms), *(x.size for x in sources)} == {1}:
+        if {m, *(x[4] for x in terms), *(x.size for x in sources)} == {1}:
             return single
 
         def step(at: int) -> None:
@@ -619,38 +539,36 @@ class Steps:
         return step
 
 
-def _times(rows: int, terms: list[_Term]) -> Callable[[Array, Array], Array]:
-    """The product of matrices, which is one by a number where all are single."""
-    return np.multiply if {rows, *(x.size for x in terms)} == {1} else np.matmul
-
-
 def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Callable[[Array], Array]:
     """:func:`~numerics.tensors.arranged`, which does nothing to what is arranged already."""
     return (lambda a: a) if labels == indices else lambda a: arranged(a, labels, indices)
 
 
-def _is_plain(m: Monomial, kernel: Kernel, plan: Plan) -> bool:
-    """Is a part of a kernel a number, or a number times an order parameter of the kernel's own indices?"""
-    if m.coefficient.has(t, s) or len(m.factors) > 1:
-        return False
-    for f in m.factors:
-        q = plan.table.tensors.get(f.tensor)
-        if q is None or q.unit is not None or f.indices != (*kernel.rows, *kernel.cols, t, s):
-            return False
-        if len(plan.rows_of[q.first].indices) != len(kernel.rows):
-            return False
-    return True
+def kernels_of(plan: Plan) -> Iterator[Kernel]:
+    """All kernels and covariances."""
+    yield from (c.kernel for r in plan.table.fields for c in r.couplings)
+    yield from plan.table.covariances.values()
 
 
 def foldable(plan: Plan, rows: Rows) -> bool:
-    """Are all kernels sums of numbers times order parameters, and all fields and sources single?"""
-    table = plan.table
-    if table.scalars or table.hoisted or plan.sums or any(r.unit for r in table.fields):
+    """Are kernels linear in what has a time s, and is all that kernels multiply single?
+
+    What they are functions of besides is there at the present time.
+    """
+    table, clocks = plan.table, {t, s}
+    if plan.sums or any(r.unit for r in table.fields) or any(x.expression.has(t) for x in table.scalars):
         return False
-    if {*rows.sizes.values(), *rows.widths.values()} != {1}:
+    read = {c.field for r in table.fields for c in r.couplings} | {j for _, j in plan.rows}
+    if any(rows.sizes[i] > 1 for i in read) or any(rows.widths[k] > 1 for _, k in plan.responses):
         return False
-    kernels = [c.kernel for r in table.fields for c in r.couplings]
-    return all(_is_plain(m, k, plan) for k in (*kernels, *table.covariances.values()) for m in k.monomials)
+    monomials = [m for k in kernels_of(plan) for m in k.monomials]
+    factors = [f for m in monomials for f in m.factors] + [f for h in table.hoisted for f in h.factors]
+    found = {*table.tensors, *((x.name, None) for x in table.scalars), *(x.tensor for x in table.hoisted)}
+    return (
+        not any(m.coefficient.has(t, s) for m in monomials)
+        and not any(clocks & set(f.indices) for f in factors if f.tensor not in found)
+        and all(sum(s in f.indices for f in m.factors) <= 1 for m in monomials)
+    )
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""Steps of single fields with the distant past folded: they are those of the plain march."""
+"""Steps with the distant past folded are those of the plain march, of single fields and of samples."""
 
 from __future__ import annotations
 
@@ -23,13 +23,19 @@ from numerics.solver.march import March
 from numerics.solver.plan import Plan
 from numerics.solver.rows import Rows
 from numerics.solver.steps import foldable
-from tests.numerics.solver.helpers import solvable
+from tests.numerics.solver.helpers import gd, solvable
 
 DATA = {"full": {"sample_ratio": 1.5}, "online": {"batch_ratio": 1.2}, "population": {}}
 
 
 def problem(kind: str, depth: int, steps: int, rate: float, **more: Any) -> dict[str, Any]:
-    """Arguments of a march on random data."""
+    """Arguments of a march on random data, or on some samples."""
+    if kind == "fixed":
+        e = gd(depth, more["samples"], rate=rate, steps=steps - 1, loss="mean")
+        wanted = tuple(("G", k) for k in range(1, depth + 1))
+        data = {"K_x": e.kernel, "y": e.targets}
+        table = lower(solvable(depth, "gd", "mean"))
+        return {"table": table, "steps": steps, "constants": numbers_of(e), "data": data, "wanted": wanted}
     network = {"depth": depth, "gamma0": 0.8, "width_ratio": 0.8}
     training = {"rule": "sgd" if kind == "online" else "gd", "learning_rate": rate, "steps": steps - 1}
     e = Experiment.from_dict(
@@ -60,6 +66,7 @@ def marches(monkeypatch: pytest.MonkeyPatch) -> list[Folded]:
             seen.append(self)
 
     monkeypatch.setattr(march, "Folded", Seen)
+    monkeypatch.setattr(march, "FIRST", 0)  # however few the steps
     return seen
 
 
@@ -72,7 +79,8 @@ def plainly(arguments: dict[str, Any]) -> March:
 def gap(one: March, other: March) -> float:
     """The largest difference, relative to the largest entry of each array."""
     worst = 0.0
-    for a, b in ((one.correlations, other.correlations), (one.responses, other.responses)):
+    for name in ("correlations", "responses", "scalars", "hoisted"):
+        a, b = getattr(one, name), getattr(other, name)
         assert list(a) == list(b)
         for pair, x in a.items():
             worst = max(worst, float(np.abs(x - b[pair]).max() / (np.abs(b[pair]).max() or 1.0)))
@@ -80,7 +88,13 @@ def gap(one: March, other: March) -> float:
 
 
 @pytest.mark.parametrize(
-    ("kind", "more"), [("full", {"branch": 0.5}), ("online", {"center": True}), ("population", {})]
+    ("kind", "more"),
+    [
+        ("full", {"branch": 0.5}),
+        ("online", {"center": True}),
+        ("population", {}),
+        ("fixed", {"samples": 3}),
+    ],
 )
 def test_steps_are_those_of_the_plain_march(kind: str, more: dict[str, Any], marches: list[Folded]) -> None:
     arguments = problem(kind, 2, 30, 0.03, **more)
@@ -93,6 +107,9 @@ def test_steps_are_those_of_the_plain_march(kind: str, more: dict[str, Any], mar
     ("kind", "depth", "steps", "rate", "more"),
     [
         ("online", 1, 330, 0.01, {"center": True}),
+        ("fixed", 2, 200, 0.02, {"samples": 3}),
+        ("fixed", 3, 150, 0.2, {"samples": 5}),
+        pytest.param("fixed", 2, 500, 0.3, {"samples": 5}, marks=pytest.mark.slow),
         pytest.param("full", 2, 300, 0.003, {"center": True}, marks=pytest.mark.slow),
         pytest.param("full", 2, 400, 0.05, {}, marks=pytest.mark.slow),
         pytest.param("population", 3, 400, 0.01, {}, marks=pytest.mark.slow),
@@ -175,9 +192,10 @@ def test_unwatched_runaway_ends_plainly() -> None:
     assert not np.isfinite(found.correlation(("v", None), ("v", None))[-1, 0, -1, 0])
 
 
-def test_kernels_with_more_than_order_parameters_are_not_for_it() -> None:
-    table = lower(solvable(2, "gd", "mean"))  # fixed samples: kernels hold the errors
-    assert not foldable(Plan(table), Rows(table, 4, {P: 1.0}, {}))
+def test_what_is_linear_in_the_past_is_for_it() -> None:
+    for rule, projected, fits in (("gd", True, True), ("gd", False, False), ("flow", True, False)):
+        table = lower(solvable(2, rule, "mean", projected))  # w(t, s) q(t, s) is no row of few coordinates
+        assert foldable(Plan(table), Rows(table, 4, {P: 3.0}, {})) == fits
     arguments = problem("full", 2, 4, 0.1)
     table, data = arguments["table"], (4, arguments["constants"], {})
     assert foldable(Plan(table), Rows(table, *data))
