@@ -2,6 +2,8 @@
 
 result = dataset({"train_loss": loss, "G": g}, times=times, spec=experiment.text, seed=0)
 save(result, "out.nc"); load("out.nc"); to_json(result)
+
+A :class:`Result` is the same without xarray, which takes longer to import than many a solution takes.
 """
 
 from __future__ import annotations
@@ -23,16 +25,15 @@ from importlib.metadata import requires
 from importlib.metadata import version as installed
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-import h5netcdf
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr, stdtrit
-from xarray.backends import H5NetCDFStore
 
 from numerics.errors import AT_START, SMALLER, Diverged
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @contextmanager
@@ -223,70 +224,116 @@ def _placed(dims: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(y for x in dims for y in at.get(x, (x,)))
 
 
-def dataset(
-    values: Mapping[str, ArrayLike],
-    *,
-    times: ArrayLike,
-    spec: str,
-    status: str = "ok",
-    orders: ArrayLike | None = None,
-    nonlinear: bool = False,
-    positions: bool = False,
-    **attributes: object,
-) -> xr.Dataset:
-    """A result with the contract's names, dimensions, coordinates and attributes.
+class Labelled(NamedTuple):
+    """An array, its dimensions and what is said of it."""
 
-    `values` maps names of VARIABLES, or such a name with `_stderr`, to arrays of the dimensions given there,
-    those of a `nonlinear` network or not, of one whose layers have `positions` or not; with `orders` (powers
-    of gamma0) every array has that leading dimension. Further `attributes` (seed, wall_time_s, error
-    estimates ...) are stored as they are, except those that are None. Raises KeyError for an unknown name,
-    ValueError for a wrong number of dimensions, and :class:`~numerics.errors.Diverged` with
-    the time for a number that is not finite (attributes too) and for a loss beyond RUNAWAY: no such number is
-    a result.
+    dims: tuple[str, ...]
+    values: np.ndarray[Any, Any]
+    attrs: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Labelled arrays, their coordinates and attributes, by the names that xarray has for them.
+
+    Whoever reads no more than ``result[name].dims`` and ``.values``, ``data_vars``, ``coords`` and ``attrs``
+    takes this or a dataset: :func:`save`, :func:`to_json` and :func:`interval` do.
+    """
+
+    data_vars: Mapping[str, Labelled]
+    coords: Mapping[str, Labelled]
+    spec: str
+    notes: Mapping[str, Any]
+    """What is told apart from ``spec`` and provenance."""
+
+    @classmethod
+    def of(
+        cls,
+        values: Mapping[str, ArrayLike],
+        *,
+        times: ArrayLike,
+        spec: str,
+        status: str = "ok",
+        orders: ArrayLike | None = None,
+        layers_at: ArrayLike | None = None,
+        nonlinear: bool = False,
+        positions: bool = False,
+        **attributes: object,
+    ) -> Self:
+        """A result with the contract's names, dimensions, coordinates and attributes.
+
+        `values` maps names of VARIABLES, or such a name with `_stderr`, to arrays of the dimensions given
+        there, those of a `nonlinear` network or not, of one whose layers have `positions` or not; with
+        `orders` (powers of gamma0) every array has that leading dimension.  Layers are at 1, 2, ... unless
+        `layers_at` says where.  Further `attributes` (seed, wall_time_s, error estimates ...) are stored as
+        they are, except those that are None.
+
+        Raises KeyError for an unknown name, ValueError for a wrong number of dimensions, and
+        :class:`~numerics.errors.Diverged` with the time for a number that is not finite (attributes too) and
+        for a loss beyond RUNAWAY: no such number is a result.
+        """
+        lead = () if orders is None else ("order",)
+        arrays: dict[str, Labelled] = {}
+        sizes: dict[str, int] = {}
+        for name, value in values.items():
+            variable = VARIABLES[name.removesuffix(STDERR)]
+            array = np.asarray(value)
+            dims = lead + dimensions(name, array.ndim - len(lead), nonlinear, positions)
+            if array.ndim != len(dims):
+                raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
+            long_name = variable.long_name
+            if name.endswith(STDERR):
+                long_name = f"standard error of the {long_name}"
+            arrays[name] = Labelled(dims, array, {"long_name": long_name})
+            sizes.update(zip(dims, array.shape, strict=True))
+        every_time = np.asarray(times, dtype=np.float64)
+        for name in sorted(arrays, key=lambda name: name not in LOSSES):  # a loss says most
+            _bounded(name, *arrays[name][:2], every_time)
+        for key, note in attributes.items():
+            if isinstance(note, float) and not math.isfinite(note):
+                raise Diverged(f"{key} is not finite: numbers on the way have overflown; {SMALLER}")
+        labels: dict[str, ArrayLike] = {
+            "time": every_time,
+            "time_": every_time,
+            "layer": np.arange(1, sizes.get("layer", 0) + 1) if layers_at is None else layers_at,
+            **{x: np.arange(sizes.get(x, 0)) for x in COUNTED},
+        }
+        found = {name: label for name, label in labels.items() if name in sizes or name == "time"}
+        if orders is not None:
+            found["order"] = orders
+        notes = {key: _plain(x) for key, x in {"status": status, **attributes}.items() if x is not None}
+        return cls(arrays, {x: Labelled((x,), np.asarray(a)) for x, a in found.items()}, spec, notes)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """All attributes; to find the versions of what was used takes longer than many a solution."""
+        return {"spec": self.spec, **provenance(), **self.notes}
+
+    def __getitem__(self, name: str) -> Labelled:
+        return self.data_vars[name] if name in self.data_vars else self.coords[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.data_vars or name in self.coords
+
+    def dataset(self) -> xr.Dataset:
+        """The same as a dataset of xarray."""
+        import xarray as xr
+
+        return xr.Dataset(self.data_vars, self.coords, self.attrs)
+
+
+COUNTED = ("sample", "sample_", "test_sample", "channel", "channel_", "position", "position_")
+"""Dimensions whose coordinate is 0, 1, ..."""
+
+
+def dataset(values: Mapping[str, ArrayLike], **said: Any) -> xr.Dataset:
+    """What :meth:`Result.of` makes of the same arguments, as a dataset of xarray.
 
     >>> result = dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec="", seed=0)
     >>> result.train_loss.sel(time=1.0).item(), result.attrs["seed"]
     (0.5, 0)
     """
-    lead = () if orders is None else ("order",)
-    arrays: dict[str, tuple[tuple[str, ...], np.ndarray[Any, Any], dict[str, str]]] = {}
-    sizes: dict[str, int] = {}
-    for name, value in values.items():
-        variable = VARIABLES[name.removesuffix(STDERR)]
-        array = np.asarray(value)
-        dims = lead + dimensions(name, array.ndim - len(lead), nonlinear, positions)
-        if array.ndim != len(dims):
-            raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
-        long_name = variable.long_name
-        if name.endswith(STDERR):
-            long_name = f"standard error of the {long_name}"
-        arrays[name] = (dims, array, {"long_name": long_name})
-        sizes.update(zip(dims, array.shape, strict=True))
-    every_time = np.asarray(times, dtype=np.float64)
-    for name in sorted(arrays, key=lambda name: name not in LOSSES):  # a loss says most
-        _bounded(name, *arrays[name][:2], every_time)
-    for key, note in attributes.items():
-        if isinstance(note, float) and not math.isfinite(note):
-            raise Diverged(f"{key} is not finite: numbers on the way have overflown; {SMALLER}")
-    labels: dict[str, ArrayLike] = {
-        "time": every_time,
-        "time_": every_time,
-        "layer": np.arange(1, sizes.get("layer", 0) + 1),
-        "sample": np.arange(sizes.get("sample", 0)),
-        "sample_": np.arange(sizes.get("sample_", 0)),
-        "test_sample": np.arange(sizes.get("test_sample", 0)),
-        **{x: np.arange(sizes.get(x, 0)) for x in ("channel", "channel_", "position", "position_")},
-    }
-    coordinates = {name: label for name, label in labels.items() if name in sizes or name == "time"}
-    if orders is not None:
-        coordinates["order"] = np.asarray(orders)
-    metadata = {
-        "spec": spec,
-        **provenance(),
-        "status": status,
-        **{key: _plain(value) for key, value in attributes.items() if value is not None},
-    }
-    return xr.Dataset(arrays, coordinates, metadata)
+    return Result.of(values, **said).dataset()
 
 
 def ran_away(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -322,7 +369,7 @@ def _bounded(
         raise Diverged(f"{name}{order} {found}{when}; {AT_START if start else SMALLER}", start=start)
 
 
-def interval(result: xr.Dataset, name: str, level: float = 0.95) -> NDArray[np.float64]:
+def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDArray[np.float64]:
     """Half the width of the interval about a Monte-Carlo estimate in which the true value lies with this
     probability at least: the narrowest one for an error of Student's t times the standard error, and a bias
     of either sign that is at most the one stated.
@@ -336,6 +383,8 @@ def interval(result: xr.Dataset, name: str, level: float = 0.95) -> NDArray[np.f
     >>> interval(result.assign_attrs(bias=0.02), "train_loss").round(3)
     array([0.239])
     """
+    from scipy.special import stdtrit  # slow to import, and needed for what is sampled alone
+
     degrees = int(result.attrs.get("replicas", result.attrs.get("seeds", 2))) - 1
     bias = float(result.attrs.get("bias", 0.0)) * float(np.abs(result[name].values).max(initial=0.0))
     error = np.asarray(result[name + STDERR].values, dtype=float)
@@ -350,6 +399,8 @@ def interval(result: xr.Dataset, name: str, level: float = 0.95) -> NDArray[np.f
 @cache
 def _widths(degrees: int, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Biases b in standard errors, and w with ``P(|T + b| <= w) = level`` for Student's T, by bisection."""
+    from scipy.special import stdtr, stdtrit
+
     b = np.linspace(0.0, 5.0, 501)
     low, high = b.copy(), b + stdtrit(degrees, (1 + level) / 2)
     for _ in range(50):
@@ -382,30 +433,49 @@ def provenance() -> Mapping[str, str]:
     )
 
 
-def save(result: xr.Dataset, path: str | Path) -> None:
-    """Writes NetCDF (h5netcdf) with a checksum of each variable of numbers.  On any failure, an
-    interrupt included, `path` is as it was before.
+def save(result: xr.Dataset | Result, path: str | Path) -> None:
+    """Writes NetCDF (h5netcdf), as xarray reads it, with a checksum of each variable of numbers.  On any
+    failure, an interrupt included, `path` is as it was before.
 
     The file is made in memory: the HDF5 library does not survive a disk that is full.
     """
-    checked = {
-        str(n): {"fletcher32": True}
-        for n, x in result.variables.items()
-        if x.size and x.ndim and x.dtype.kind in "biuf"  # words have a length of their own
-    }
-    memory = io.BytesIO()
+    import h5netcdf
+    from h5py import string_dtype
+
+    memory, every = io.BytesIO(), {str(k): x for y in (result.coords, result.data_vars) for k, x in y.items()}
     with h5netcdf.File(memory, "w") as file:
-        result.dump_to_store(H5NetCDFStore(file), encoding=checked)
+        file.attrs.update(result.attrs)
+        others = [name for name, x in every.items() if name in result.coords and name not in x.dims]
+        if others:  # labels of no dimension
+            file.attrs["coordinates"] = " ".join(others)
+        for name, x in every.items():
+            a, said, kind = x.values, dict(x.attrs), x.values.dtype.kind
+            for dim, size in zip(x.dims, a.shape, strict=True):
+                if dim not in file.dimensions:
+                    file.dimensions[str(dim)] = size
+            if kind == "b":  # of which NetCDF has none
+                a, said["dtype"] = a.astype("i1"), "bool"
+            numbers = kind in "biuf"  # words have a length of their own
+            held = file.create_variable(
+                name,
+                x.dims,
+                a.dtype if numbers else string_dtype(),
+                a if numbers else a.astype(object),
+                fletcher32=bool(numbers and a.size and x.dims),
+            )
+            held.attrs.update(said)
     with replacing(path) as beside:
         beside.write_bytes(memory.getbuffer())
 
 
 def load(path: str | Path) -> xr.Dataset:
     """Reads a saved result into memory and closes the file."""
+    import xarray as xr
+
     return xr.load_dataset(path, engine="h5netcdf")
 
 
-def to_json(result: xr.Dataset) -> dict[str, Any]:
+def to_json(result: xr.Dataset | Result) -> dict[str, Any]:
     """What `--json` prints: attributes, `time`, and the variables over time (and order); NaN becomes null.
 
     >>> to_json(dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec=""))["train_loss"]

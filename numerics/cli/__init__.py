@@ -8,6 +8,7 @@ Nothing is imported before it is needed: an interrupt in the midst of an import 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -76,6 +77,7 @@ def _ended(number: int, frame: object) -> NoReturn:
 
 def main() -> None:
     """The console script."""
+    gc.set_threshold(100_000, 50, 50)  # what is imported and derived stays: to look through it often is dear
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGPIPE:  # nohup stays
             signal.signal(number, _ended)

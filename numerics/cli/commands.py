@@ -122,19 +122,21 @@ def solve(
     check_outputs(file, data, problem, {"--output": output, "--plot": plot})
     from numerics.solver import registry
 
+    nowhere = kernels is Kernels.AUTO and output is None and plot is None  # they would not be seen
+    kept = Kernels.NONE if nowhere else kernels
     if explain:
-        typer.echo(str(registry.explain(problem, kernels=kernels.value)))
+        typer.echo(str(registry.explain(problem, kernels=kept.value)))
         return
     with naming_the_key(problem), progress("solve") as meter:
-        result = registry.solve(problem, kernels=kernels.value, progress=meter, say=say)
+        result = registry.solved(problem, kernels=kept.value, progress=meter, say=say)
     if plot is not None:
-        draw(result, plot)
+        draw(result.dataset(), plot)
     report(result, output, as_json)
     if plot is not None and not as_json:
         typer.echo(f"wrote {plot}")
-    if result.attrs["status"] != "ok":  # there to be looked at, but no answer
+    if result.notes["status"] != "ok":  # there to be looked at, but no answer
         raise NotConverged(
-            f"the status is {result.attrs['status']!r}: more solver.samples, or solver.accuracy in place of "
+            f"the status is {result.notes['status']!r}: more solver.samples, or solver.accuracy in place of "
             "solver.samples, would do"
         )
 

@@ -17,11 +17,14 @@ import typer
 from numerics.errors import Diverged, NumericsError, SpecError
 
 if TYPE_CHECKING:
+    import numpy as np
     import xarray as xr
+    from numpy.typing import NDArray
 
     from derive.program import Program
     from numerics.experiment import Experiment
     from numerics.experiment.problem import Problem
+    from numerics.results import Result
 
 Progress = Callable[[int, int], None]
 
@@ -265,7 +268,7 @@ def print_json(value: Any) -> None:
 
 
 def report(
-    result: xr.Dataset, output: Path | None, as_json: bool, extra: Mapping[str, object] | None = None
+    result: xr.Dataset | Result, output: Path | None, as_json: bool, extra: Mapping[str, object] | None = None
 ) -> None:
     """Saves the result if asked to, and prints it as JSON (with `extra` keys) or as a short table."""
     from numerics.results import save, to_json
@@ -284,52 +287,50 @@ INTERVAL = "+- (95 %)"
 """The column of :func:`numerics.results.interval`."""
 
 
-def summary(result: xr.Dataset, rows: int = 9) -> str:
+def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
     """The status and the losses at a few times, evenly chosen, ends included."""
-    from numerics.results import interval
+    from numerics.results import STDERR, Result, interval
 
-    loss = result.train_loss
-    if "order" in loss.dims:
-        columns = {}
-        for k, n in enumerate(loss.order.values):
-            columns[f"order {int(n)}"] = loss.sel(order=n).values
+    columns: dict[str, NDArray[np.float64]] = {}
+    series = "order" in result["train_loss"].dims
+    if series:  # powers come first
+        for k, n in enumerate(result["order"].values):
+            columns[f"order {int(n)}"] = result["train_loss"].values[k]
             if "train_loss_stderr" in result:
-                columns["stderr" + " " * k] = result.train_loss_stderr.sel(order=n).values
-    else:
-        columns = {"train_loss": loss.values}
-    if "train_loss_resummed" in result:
-        columns["at gamma0"] = result.train_loss_resummed.values
-        columns["truncation"] = result.train_loss_truncation.values
-    if "train_loss_stderr" in result and "order" not in loss.dims:
-        columns[INTERVAL] = interval(result, "train_loss")
-    if "test_loss" in result and "order" not in result.test_loss.dims:
-        columns["test_loss"] = result.test_loss.values
-    if "test_loss_stderr" in result and "order" not in result.test_loss_stderr.dims:
-        columns[INTERVAL + " "] = interval(result, "test_loss")
-    count = result.sizes["time"]
+                columns["stderr" + " " * k] = result["train_loss_stderr"].values[k]
+    for name, called in (("train_loss_resummed", "at gamma0"), ("train_loss_truncation", "truncation")):
+        if name in result:
+            columns[called] = result[name].values
+    for name, called in (("train_loss", INTERVAL), ("test_loss", INTERVAL + " ")):
+        if name in result and not series:
+            columns[name] = result[name].values
+            if name + STDERR in result:
+                columns[called] = interval(result, name)
+    time = result["time"].values
+    count = len(time)
     chosen = sorted({round(i * (count - 1) / max(rows - 1, 1)) for i in range(rows)})
     lines = ["".join(f"{name:>16}" for name in ["time", *columns])]
     for i in chosen:
         cells = [
-            f"{float(result.time[i]):16.6g}",
+            f"{float(time[i]):16.6g}",
             *(f"{float(column[i]):16.8g}" for column in columns.values()),
         ]
         lines.append("".join(cells))
-    if "resummation" in result.attrs:
-        said = {k: result.attrs.get(k, "") for k in ("gamma0", "resummation", "resummation_status")}
-        lines.append(f"at gamma0 = {said['gamma0']:g} by {said['resummation']}: {said['resummation_status']}")
-        if "resummation_failed" in result.attrs:
-            lines.append(f"no value for {result.attrs['resummation_failed']}")
-    status = [f"status: {result.attrs.get('status', 'unknown')}"]
-    if "bias_estimate" in result.attrs:
-        said = result.attrs
+    said = result.notes if isinstance(result, Result) else result.attrs
+    if "resummation" in said:
+        by, status = said["resummation"], said.get("resummation_status", "")
+        lines.append(f"at gamma0 = {said['gamma0']:g} by {by}: {status}")
+        if "resummation_failed" in said:
+            lines.append(f"no value for {said['resummation_failed']}")
+    heads = [f"status: {said.get('status', 'unknown')}"]
+    if "bias_estimate" in said:
         bias = f"bias {said['bias']:.1e} (at most {said['bias_estimate']:.1e})"
         paths = f"{said['replicas']} replicas of {said['samples']} paths"
-        status.append(f"standard error {said['accuracy']:.1e}, {bias} of the largest value; {paths}")
-    if "unknown_errors" in result.attrs:
-        status.append(f"errors that are not known: {result.attrs['unknown_errors']}")
-    if "powers_of" in result.attrs:
+        heads.append(f"standard error {said['accuracy']:.1e}, {bias} of the largest value; {paths}")
+    if "unknown_errors" in said:
+        heads.append(f"errors that are not known: {said['unknown_errors']}")
+    if "powers_of" in said:
         orders = {str(k): v.attrs["known_to_order"] for k, v in result.data_vars.items()}
         known = ", ".join(f"{name} {n}" for name, n in orders.items() if not name.endswith("_stderr"))
-        status.append(f"powers of {result.attrs['powers_of']}; known to order: {known}; nan: not known")
-    return "\n".join([*status, *lines])
+        heads.append(f"powers of {said['powers_of']}; known to order: {known}; nan: not known")
+    return "\n".join([*heads, *lines])

@@ -220,11 +220,11 @@ class _Lowering:
             self.extents |= {r.index: r.upper for r in u.ranges}
         for q in theory.order_parameters:
             self.extents |= {r.index: r.upper for r in q.ranges}
-        tensors = {node(q.symbol): self.request(q) for q in self.theory.order_parameters}
         try:
             rows = linear_form(self.theory).rows
         except NotApplicable as error:
             raise NotLinear(str(error)) from None
+        tensors = {node(q.symbol): self.request(q) for q in self.theory.order_parameters}
         fields = tuple(map(self.field, rows))
         covariances: dict[tuple[Node, Node], Kernel] = {}
         source_indices: dict[Node, tuple[Symbol, ...]] = {}

@@ -50,6 +50,7 @@ from numerics.experiment.theory import (
     Reduction,
     Variant,
     derived,
+    general,
     integrated,
     program_of,
     reductions_of,
@@ -280,7 +281,8 @@ class Problem:
     @property
     def by_sample(self) -> bool:
         """Whether backward fields differ from sample to sample; those of a linear network do not."""
-        return any(q.symbol.has(mu) for q in self.theory.order_parameters if q.name == "G")
+        stated = general(integrated(self.program), self.reductions).order_parameters
+        return any(q.symbol.has(mu) for q in stated if q.name == "G")
 
     @property
     def outputs(self) -> int:

@@ -71,6 +71,20 @@ Layered = tuple[tuple[str, tuple[tuple[int, Expr], ...]], ...]
 
 
 @lru_cache(maxsize=128)
+def general(program: Program, reductions: tuple[Reduction, ...] = ()) -> Theory:
+    """The theory of a program after ``reductions``, with one equation for all layers that are alike."""
+    if not reductions:
+        return mean_field(program)
+    return reductions[-1](general(program, reductions[:-1]))
+
+
+@lru_cache(maxsize=128)
+def _at_depth(theory: Theory) -> Theory:
+    depth = theory.program.depth
+    return theory.at_depth(int(depth)) if depth.is_Integer else theory
+
+
+@lru_cache(maxsize=128)
 def derived(program: Program, reductions: tuple[Reduction, ...] = (), layered: Layered = ()) -> Theory:
     """The theory of a program after ``reductions``, at its depth if that is an integer; ``layered`` functions
     of the layer are numbers.
@@ -78,11 +92,7 @@ def derived(program: Program, reductions: tuple[Reduction, ...] = (), layered: L
     >>> print(derived(mlp(2)).equation("h", 2).terms[0].expr)
     u(2, mu, t)
     """
-    theory = mean_field(program)
-    for reduce in reductions:
-        theory = reduce(theory)
-    if program.depth.is_Integer:
-        theory = theory.at_depth(int(program.depth))
+    theory = _at_depth(general(program, reductions))
     if not layered:
         return theory
     known = {name: dict(values) for name, values in layered}
@@ -186,10 +196,7 @@ def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
     v(t) + u0(t)/alpha_B
     """
     program = program_of(experiment)
-    theory = mean_field(program if variant is None else variant(program))
-    for reduce in reductions_of(experiment.spec):
-        theory = reduce(theory)
-    return theory
+    return general(program if variant is None else variant(program), reductions_of(experiment.spec))
 
 
 def path_integral_of(experiment: Experiment) -> Theory:

@@ -291,7 +291,7 @@ class Afterwards:
         """What depends on the times themselves, as a table over them."""
         times = np.arange(self.T) if columns is None else columns
         if m.coefficient.has(t, s):
-            function = lambdify((t, s), m.coefficient.subs(dict(self.result.constants)), "numpy")
+            function = lambdify((t, s), m.coefficient.subs(dict(self.result.constants)), np)
             with np.errstate(all="ignore"):  # powers beyond s = t, which no kernel reads
                 grid = function(self.at[:, None].astype(float), times[None, :].astype(float))
             yield np.broadcast_to(np.asarray(grid, dtype=float), (len(self.at), len(times))), [t, s]

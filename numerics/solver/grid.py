@@ -27,7 +27,6 @@ from sympy.codegen.cfunctions import expm1
 
 from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
-from derive.expansion.orders import WEIGHT, boundary_coefficients, named
 from derive.program import GradientFlow, MomentumFlow, TrainingRule
 
 Array = NDArray[np.float64]
@@ -153,6 +152,8 @@ def end_weights(nodes: Array, order: int) -> dict[str, Array]:
     array([[ 0.5, -0.5, -0. ],
            [ 0.5, -0. , -0.5]])
     """
+    from derive.expansion.orders import WEIGHT, boundary_coefficients, named  # slow to import, seldom needed
+
     coefficients = boundary_coefficients(order)
     return {named(WEIGHT, n): float(b) * _slopes(nodes, n - 1) for n, b in enumerate(coefficients, 1)}
 
@@ -226,7 +227,7 @@ def _formulas(rule: GradientFlow | MomentumFlow) -> tuple[Expr, Expr, Expr]:
 @lru_cache(maxsize=128)
 def _compiled(e: Expr) -> Callable[..., Any]:
     """A function of two times, which every grid of a flow reads."""
-    found: Callable[..., Any] = lambdify((t, s), e, "numpy")
+    found: Callable[..., Any] = lambdify((t, s), e, np)
     return found
 
 

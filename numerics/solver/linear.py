@@ -108,9 +108,9 @@ def solved(
     return values, {"method": "linear causal march", "kernels": kernels if problem.seen else None, **notes}
 
 
-def unlabelled(problem: Problem) -> str | None:
+def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
     """What a theory lacks of the names that results are made of, if it lacks any."""
-    theory = problem.discrete
+    theory = lowered.theory
     there = {e.name for e in (*theory.equations, *theory.scalars)}
     there |= {x.name for x in theory.order_parameters}
     lacking = ({"h", "g", "f", "Delta"} if problem.seen else {"C_v"}) - there

@@ -111,7 +111,7 @@ class Units:
         left = e.xreplace(dict.fromkeys(atoms, S.One)).free_symbols
         if left:
             raise ValueError(f"{e} needs a number for {sorted(map(str, left))}")
-        found = lambdify(atoms, e, "numpy")(*[self.spectrum.attributes[str(x.func)] for x in atoms])
+        found = lambdify(atoms, e, np)(*[self.spectrum.attributes[str(x.func)] for x in atoms])
         return np.broadcast_to(np.asarray(found, dtype=float), (self.n,))
 
     # -- a step ----------------------------------------------------------------------------------------

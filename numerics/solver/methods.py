@@ -1,10 +1,13 @@
-"""The methods that there are, each an engine and what it can do: found from the theory, not from a file."""
+"""The methods that there are, each an engine and what it can do: found from the theory, not from a file.
+
+An engine is imported when its method may run: all of them take longer to import than one takes to solve.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +16,14 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import P, eta, gamma0
-from derive.reduce.ridge import representer
-from derive.reduce.stationary import static
 from numerics.errors import Diverged, NotConverged, Unserved, memory_there
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT
 from numerics.results import VARIABLES
-from numerics.solver import linear
-from numerics.solver.depth import LAYERS, require_limit, solve_depth_limit
-from numerics.solver.direct import Place, evaluate
-from numerics.solver.lazy import solve_lazy
 from numerics.solver.method import Kernels, No, Progress, Solved, Yes
-from numerics.solver.nodes import forecast, moving, solve_nodes
-from numerics.solver.paths import problem as paths
-from numerics.solver.rest import at_rest
+
+if TYPE_CHECKING:
+    from numerics.solver.direct import Place
 
 Array = NDArray[np.float64]
 
@@ -75,9 +72,14 @@ class March:
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _symbolic(problem)) is not None:
             return no
-        if isinstance(problem.linear, NotApplicable):
-            return No(*problem.said("network.activation"), _reason(problem.linear), "a linear network")
-        if (lacking := linear.unlabelled(problem)) is not None:
+        from numerics.compile import NotLinear
+        from numerics.solver.linear import REDUCTIONS, reduced, unlabelled
+
+        try:
+            lowered = reduced(problem, REDUCTIONS)
+        except NotLinear as reason:
+            return No(*problem.said("network.activation"), _reason(reason), "a linear network")
+        if (lacking := unlabelled(problem, lowered)) is not None:
             return No(
                 *problem.said("network.depth"), lacking, "a program with these names, or another method"
             )
@@ -90,8 +92,9 @@ class March:
         return Yes(cost, 16.0 * depth * samples * nodes**2, problem.solver.rtol if problem.flow else EXACT)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        values, notes = linear.solved(problem, keep, progress)
-        return Solved(values, notes)
+        from numerics.solver import linear
+
+        return Solved(*linear.solved(problem, keep, progress))
 
 
 class Layers:
@@ -104,6 +107,8 @@ class Layers:
         if problem.depth is not None:
             key, value = problem.said("network.depth")
             return No(key, value, "the limit is that of symbolic depth", '"L"')
+        from numerics.solver.depth import LAYERS, require_limit
+
         try:
             require_limit(problem)
         except ValueError as reason:
@@ -114,6 +119,8 @@ class Layers:
         )
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        from numerics.solver.depth import LAYERS, solve_depth_limit
+
         found = solve_depth_limit(problem, layers=LAYERS, progress=progress)
         notes = {
             "method": "infinite depth, layer grid",
@@ -133,24 +140,30 @@ class Nodes:
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
             return no
+        from numerics.solver.nodes import forecast, moving
+        from numerics.solver.paths.problem import kept
+
         try:
             moving(problem.theory)
         except NotApplicable as reason:
             return No(*problem.said("network.depth"), _reason(reason), "one hidden layer")
         accuracy = problem.solver.accuracy or QUADRATURE
         try:
-            found = forecast(problem, accuracy, kernels=paths.kept(problem, keep) != "none")
+            found = forecast(problem, accuracy, kernels=kept(problem, keep) != "none")
         except (Unserved, NotConverged, Diverged) as reason:
             return No(*problem.said("network.activation"), _reason(reason), "another activation or time")
         note = f"{found.nodes} nodes, {found.rule}; measured with few; no responses"
         return Yes(found.cost, found.memory, found.error, note)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        from numerics.solver.nodes import solve_nodes
+        from numerics.solver.paths.problem import kept
+
         found = solve_nodes(
             problem,
             accuracy=problem.solver.accuracy or QUADRATURE,
             seed=problem.solver.seed,
-            kernels=paths.kept(problem, keep) != "none",
+            kernels=kept(problem, keep) != "none",
             most=_most_nodes(problem),
         )
         notes = {"quadrature": found.rule, "nodes": found.nodes, "error_estimate": found.reached}
@@ -166,6 +179,8 @@ class Lazy:
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
             return no
+        from derive.reduce.stationary import static
+
         try:
             static(problem.theory)
         except NotApplicable as reason:
@@ -185,6 +200,8 @@ class Lazy:
         return Yes(cost, memory, moved**2, "its error is of order gamma0^2; no responses")
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        from numerics.solver.lazy import solve_lazy
+
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
         found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)
         count = len(problem.times)
@@ -204,16 +221,20 @@ class Paths:
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _no_samples(problem)) is not None:
             return no
+        from numerics.solver.paths.problem import forecast
+
         try:
-            cost, memory, error = paths.forecast(problem)
+            cost, memory, error = forecast(problem)
         except (Unserved, NotApplicable) as reason:
             return No(*problem.said("network.activation"), _reason(reason), "another network or rule")
         lacks = f"; there are {memory_there() / 2**30:.0f} GiB" if memory > memory_there() else ""
         return Yes(cost, memory, max(error, SAMPLED), "for a first number of samples" + lacks)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        keep = paths.kept(problem, keep)
-        values, notes = paths.solve_paths(problem, keep, progress)
+        from numerics.solver.paths.problem import kept, solve_paths
+
+        keep = kept(problem, keep)
+        values, notes = solve_paths(problem, keep, progress)
         return Solved(values, {"method": "particles", "kernels": keep, **notes})
 
 
@@ -228,6 +249,8 @@ class Rest:
             return No(
                 *problem.said("training.rule"), "the rest points are those of steps on given samples", '"gd"'
             )
+        from derive.reduce.ridge import representer
+
         try:
             representer(problem.theory)
         except NotApplicable as reason:
@@ -236,6 +259,8 @@ class Rest:
         return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        from numerics.solver.rest import at_rest
+
         found = at_rest(
             problem.program,
             steps=len(problem.times),
@@ -270,6 +295,8 @@ class Direct:
         return Yes(8 * cost, 8.0 * 2**14 * entries**2, 1e-2)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        from numerics.solver.direct import evaluate
+
         found = evaluate(
             problem.discrete,
             steps=len(problem.times),
@@ -282,8 +309,10 @@ class Direct:
 
 def _solved(problem: Problem, found: Mapping[Place, Array], keep: Kernels, notes: dict[str, Any]) -> Solved:
     """What was found by name and layer, by the contract's names."""
-    keep = paths.kept(problem, keep)
-    return Solved(paths.labelled(problem, found, keep), {"kernels": keep, **notes})
+    from numerics.solver.paths.problem import kept, labelled
+
+    keep = kept(problem, keep)
+    return Solved(labelled(problem, found, keep), {"kernels": keep, **notes})
 
 
 # -- what the estimates are made of --------------------------------------------------------------------------

@@ -10,19 +10,20 @@ import time as clock
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
-
-import xarray as xr
+from typing import TYPE_CHECKING, Any, get_args
 
 from derive.program import Program
 from derive.theory import Theory
 from numerics.errors import SpecError, require_choice, require_time, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.results import dataset
+from numerics.results import Result
 from numerics.solver.method import Kernels, Method, No, Progress, Yes
 from numerics.solver.methods import Direct, Layers, Lazy, March, Nodes, Paths, Rest
 from numerics.threads import one_thread
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 METHODS: tuple[Method, ...] = (March(), Layers(), Nodes(), Lazy(), Paths(), Rest(), Direct())
 """Every method, the most special ones first among equals."""
@@ -113,7 +114,6 @@ def explain(source: Problem | Experiment | str | Path, *, kernels: Kernels = "au
     return choose(Problem.of(source), kernels)
 
 
-@one_thread
 def solve(
     source: Problem | Experiment | Program | Theory | str | Path,
     *,
@@ -136,7 +136,18 @@ def solve(
     Raises :class:`~numerics.errors.SpecError` where no method fits, with what each of them says,
     :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
     """
-    problem = Problem.of(source, **given)
+    return solved(Problem.of(source, **given), kernels, progress, say).dataset()
+
+
+@one_thread
+def solved(
+    source: Problem | Experiment,
+    kernels: Kernels = "auto",
+    progress: Progress | None = None,
+    say: Callable[[str], object] | None = None,
+) -> Result:
+    """What :func:`solve` gives, before xarray makes a dataset of it."""
+    problem = Problem.of(source)
     started = clock.perf_counter()
     choice = choose(problem, kernels, every=False)
     if choice.method is None:
@@ -150,8 +161,7 @@ def solve(
         say(f"{choice.method.name}: about {expected.cost:.0f} s and {size} (dmft solve --explain says more)")
     found = choice.method.run(problem, kernels, progress)
     notes = {"method": choice.method.name, "seed": problem.solver.seed, **found.notes}
-    labels = notes.pop("layers_at", None)
-    result = dataset(
+    return Result.of(
         found.values,
         times=problem.times,
         spec=problem.text,
@@ -161,7 +171,6 @@ def solve(
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )
-    return result if labels is None or "layer" not in result.dims else result.assign_coords(layer=labels)
 
 
 def _refused(problem: Problem, choice: Choice) -> SpecError:

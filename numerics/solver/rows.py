@@ -159,7 +159,7 @@ class Rows:
         if expr not in self.tables:
             times = np.arange(self.steps, dtype=float)
             with np.errstate(all="ignore"):  # powers beyond s = t, which no row reads
-                values = lambdify((t, s), expr, "numpy")(times[:, None], times)
+                values = lambdify((t, s), expr, np)(times[:, None], times)
             self.tables[expr] = np.array(
                 np.broadcast_to(np.asarray(values, dtype=float), (self.steps, self.steps))
             )

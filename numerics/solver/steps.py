@@ -576,5 +576,6 @@ def _compiled(
     arguments: tuple[Symbol, ...], expression: Expr, known: tuple[tuple[str, Callable[..., Any]], ...]
 ) -> Callable[..., Any]:
     """An expression as a function of its arguments; ``known`` are functions that it contains, by name."""
-    function: Callable[..., Any] = lambdify(arguments, expression, [dict(known), "numpy"])
+    # the module itself: by its name SymPy would import all of NumPy's
+    function: Callable[..., Any] = lambdify(arguments, expression, [dict(known), np])
     return function

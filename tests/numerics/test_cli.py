@@ -28,7 +28,7 @@ from numerics.cli import run
 from numerics.cli.common import progress, say, summary
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
-from numerics.results import dataset, load
+from numerics.results import Result, load
 
 GOOD = """
 [network]
@@ -60,10 +60,10 @@ def files(folder: Path) -> set[str]:
 OWN_FILES = {"x.npy", "y.npy", "spec.toml", "symbolic.toml"}
 
 
-def a_result(experiment: Experiment, **extra: Any) -> xr.Dataset:
+def a_result(experiment: Experiment, **extra: Any) -> Result:
     times = experiment.times
     values: dict[str, Any] = {"train_loss": np.exp(-times), "G": np.ones((2, len(times), len(times)))}
-    return dataset(values | extra, times=times, spec=experiment.text)
+    return Result.of(values | extra, times=times, spec=experiment.text)
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Fakes:
     """What the stand-ins were called with, and what `solve`, `simulate`, `expand` and `verify` do."""
 
     calls: list[tuple[str, dict[str, Any]]]
-    action: Callable[[Experiment], xr.Dataset]
+    action: Callable[[Experiment], Result]
     passed: bool = True
 
 
@@ -79,10 +79,11 @@ class Fakes:
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     fake = Fakes([], a_result)
 
-    def computing(name: str) -> Callable[..., xr.Dataset]:
-        def compute(experiment: Experiment, *positional: Any, **options: Any) -> xr.Dataset:
+    def computing(name: str) -> Callable[..., xr.Dataset | Result]:
+        def compute(experiment: Experiment, *positional: Any, **options: Any) -> xr.Dataset | Result:
             fake.calls.append((name, {**options, **({"order": positional[0]} if positional else {})}))
-            return fake.action(experiment)
+            result = fake.action(experiment)
+            return result if name == "solve" else result.dataset()
 
         return compute
 
@@ -119,7 +120,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         monkeypatch.setitem(sys.modules, name, module)
         monkeypatch.setattr(parent, child, module, raising=False)
 
-    install("numerics.solver.registry", solve=computing("solve"))
+    install("numerics.solver.registry", solved=computing("solve"))
     install("numerics.simulation", simulate=computing("simulate"))
     install(
         "numerics.expansion",
@@ -302,14 +303,20 @@ def test_results_are_printed_as_a_table_or_as_json_and_saved(
 
 
 def test_the_options_reach_the_computation(spec: Path, fakes: Fakes) -> None:
-    assert run(["solve", "spec.toml", "--kernels", "none"]) == 0
+    assert run(["solve", "spec.toml", "--kernels", "full"]) == 0
     assert run(["simulate", "spec.toml", "--width", "8", "--seeds", "2"]) == 0
     assert run(["expand", "spec.toml", "--order", "4"]) == 0
     assert fakes.calls == [
-        ("solve", {"kernels": "none", "progress": None, "say": say}),
+        ("solve", {"kernels": "full", "progress": None, "say": say}),
         ("simulate", {"width": 8, "seeds": 2, "rng": 0, "progress": None}),
         ("expand", {"order": 4, "progress": None}),
     ]
+
+
+def test_kernels_that_nobody_would_see_are_not_computed(spec: Path, fakes: Fakes) -> None:
+    for more in ([], ["--json"], ["-o", "out.nc"], ["--plot", "out.png"]):
+        assert run(["solve", "spec.toml", *more]) == 0
+    assert [options["kernels"] for _, options in fakes.calls] == ["none", "none", "auto", "auto"]
 
 
 def test_show_prints_the_series_before_the_numbers(

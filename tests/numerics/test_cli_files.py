@@ -134,6 +134,16 @@ def test_help_comes_before_anything_large_is_imported() -> None:
     assert not {"numpy", "sympy", "pydantic", "xarray", "matplotlib"} & set(done.stdout.split())
 
 
+@pytest.mark.slow
+def test_a_linear_network_is_solved_without_what_takes_long_to_import() -> None:
+    code = "import sys; from numerics.cli import run; run(sys.argv[1:]); print(*sys.modules)"
+    command = [sys.executable, "-c", code, "solve", str(EXAMPLES / "digits.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = {*done.stdout.split()}
+    assert "sympy" in modules
+    assert not {"xarray", "pandas", "scipy", "h5py", "matplotlib", "derive.expansion", "numpy.f2py"} & modules
+
+
 def test_derive_ends_with_losses_and_symbols(capsys: Said) -> None:
     assert run(["derive", str(EXAMPLES / "isotropic.toml")]) == 0
     said = capsys.readouterr().out

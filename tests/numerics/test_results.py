@@ -64,6 +64,14 @@ def test_saving_and_loading_gives_the_same_result(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.nc"]
 
 
+def test_words_and_labels_of_no_dimension_are_stored(tmp_path: Path) -> None:
+    words = {"status": ("time", ["ok", "", "C_v diverged"]), "kept": ("time", [True, False, True])}
+    coords = {"time": [0.0, 1.0, 2.0], "word": ("time", ["a", "b", "c"]), "width": 3}
+    result = xr.Dataset({**words, "empty": ("layer", np.zeros(0))}, coords, {"spec": "é", "orders": [0, 2]})
+    save(result, tmp_path / "out.nc")
+    assert load(tmp_path / "out.nc").identical(result)
+
+
 def test_booleans_are_stored(tmp_path: Path) -> None:
     save(dataset({}, times=TIMES, spec="", converged=True), tmp_path / "out.nc")
     assert load(tmp_path / "out.nc").attrs["converged"] == 1
