@@ -448,11 +448,11 @@ def save(result: xr.Dataset | Result, path: str | Path) -> None:
         others = [name for name, x in every.items() if name in result.coords and name not in x.dims]
         if others:  # labels of no dimension
             file.attrs["coordinates"] = " ".join(others)
+        file.dimensions = {
+            str(d): n for x in every.values() for d, n in zip(x.dims, x.values.shape, strict=True)
+        }
         for name, x in every.items():
             a, said, kind = x.values, dict(x.attrs), x.values.dtype.kind
-            for dim, size in zip(x.dims, a.shape, strict=True):
-                if dim not in file.dimensions:
-                    file.dimensions[str(dim)] = size
             if kind == "b":  # of which NetCDF has none
                 a, said["dtype"] = a.astype("i1"), "bool"
             numbers = kind in "biuf"  # words have a length of their own

@@ -119,7 +119,7 @@ class Point:
         return self.keep(Outcome(str(result.attrs["status"]), result))
 
     def keep(self, found: Outcome) -> Outcome:
-        """Writes it down; what is in a folder need not come back from another process."""
+        """Writes it down."""
         if self.folder is None:
             return found
         if found.result is None:
@@ -130,12 +130,15 @@ class Point:
         else:
             save(found.result, self.file)
             self.failed.unlink(missing_ok=True)
-        return Outcome(found.status)
+        return found
 
     def __call__(self) -> Outcome:
-        """What the folder holds by now, or a run: a point that is sent again to a cluster is not redone."""
-        kept = self.kept(retry=True)
-        return self.run() if kept is None else Outcome(kept.status)
+        """What the folder holds by now, or a run: a point that is sent again to a cluster is not redone.
+
+        What is in a folder need not come back from another process.
+        """
+        found = self.kept(retry=True) or self.run()
+        return found if self.folder is None else Outcome(found.status)
 
     def checkpoint(self) -> Any:
         """What submitit sends again when a job is cut off."""
@@ -216,21 +219,28 @@ class Grid:
         retry: bool = False,
         executor: Executor | None = None,
         progress: Progress | None = None,
+        results: bool = True,
     ) -> list[Outcome]:
-        """What became of every point, those that stand in the folder included.
+        """What became of every point, those that stand in the folder included, with or without ``results``.
 
         ``jobs`` processes share the work, or ``executor`` does it.  Ctrl-C with something done raises
         :class:`~numerics.errors.Interrupted`, whose ``result`` holds that.
         """
-        kept = [point.kept(retry=retry) for point in self.points]
-        found = {n: Outcome(x.status) if x.result is None else x for n, x in enumerate(kept) if x is not None}
+        found: dict[int, Outcome] = {}
+
+        def became(n: int, x: Outcome) -> None:
+            found[n] = x if results else Outcome(x.status)
+
+        for n, point in enumerate(self.points):
+            if (kept := point.kept(retry=retry)) is not None:
+                became(n, kept)
         todo = [n for n in range(len(self.points)) if n not in found]
         if progress is not None and found:
             progress(len(found), len(self.points))
         try:
             with closing(_run([self.points[n] for n in todo], jobs, executor)) as runs:
                 for n, outcome in runs:
-                    found[todo[n]] = outcome
+                    became(todo[n], outcome)
                     if progress is not None:
                         progress(len(found), len(self.points))
         except KeyboardInterrupt:
@@ -359,7 +369,7 @@ def _run(
 ) -> Generator[tuple[int, Outcome], None, None]:
     """The place of each point and what became of it, as they end; of an ``executor`` in order."""
     if executor is None and (jobs == 1 or len(points) < 2):
-        yield from ((n, point()) for n, point in enumerate(points))
+        yield from ((n, point.run()) for n, point in enumerate(points))
     elif executor is None:
         with _processes(min(jobs, len(points))) as pool:
             places = {pool.submit(point): n for n, point in enumerate(points)}

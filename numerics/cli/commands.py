@@ -366,7 +366,7 @@ def sweep(
         executor = sweeps.cluster(output, hours=experiment.solver.hours, jobs=jobs)
     try:
         with progress("sweep", whole=True) as meter:
-            found = grid.run(jobs=jobs, retry=retry, executor=executor, progress=meter)
+            found = grid.run(jobs=jobs, retry=retry, executor=executor, progress=meter, results=gather)
     except Interrupted:
         say(f"what is finished is kept in {output}: the same command goes on from there")
         raise
