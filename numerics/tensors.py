@@ -31,6 +31,7 @@ from sympy import (
 )
 from sympy import Eq as Equal
 from sympy.core.function import AppliedUndef
+from sympy.printing.numpy import SciPyPrinter
 from sympy.utilities.iterables import connected_components
 
 from derive.calculus.averages import Average, Response, is_random
@@ -136,6 +137,10 @@ class Jump(Unserved):
     """A derivative that no path sees, because the function jumps."""
 
 
+NAMES = {"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True}
+"""How functions are written: of SciPy, which is slow to import, those are imported that an expression has."""
+
+
 class Function:
     """``expr`` as a NumPy function of its leaves, with partial derivatives."""
 
@@ -170,7 +175,8 @@ class Function:
     def _get(self, i: int) -> Callable[..., Any]:
         if i not in self._compiled:
             e = self.body if i < 0 else self.derivative(i)
-            self._compiled[i] = lambdify(self.slots, e, ["numpy", "scipy"], cse=True)
+            printer = SciPyPrinter(NAMES)
+            self._compiled[i] = lambdify(self.slots, e, np, printer=printer, cse=True)
         return self._compiled[i]
 
 
