@@ -10,11 +10,11 @@ that all that follows is rational in q.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache, reduce
-from itertools import accumulate, pairwise
-from math import comb, factorial, gcd, prod
+from functools import lru_cache
+from itertools import accumulate, pairwise, zip_longest
+from math import comb, factorial, gcd, lcm, prod
 from operator import add, mul
 from typing import Any
 
@@ -254,16 +254,18 @@ class Grid:
                 (a, b, *others): c
                 for b, x in enumerate(both)
                 for a, value in enumerate(x)
-                for others, c in self.others(value * QQ(1, factorial(d)))
+                if value
+                for others, c in self.others(value, factorial(d))
             }
             self.known["polynomial", p] = self.layered.ring.from_dict(found)
         return self.known["polynomial", p]
 
-    def others(self, value: Any) -> Iterable[tuple[tuple[int, ...], Any]]:
-        """A value by the powers of the further symbols."""
+    def others(self, value: Any, below: int) -> Iterable[tuple[tuple[int, ...], Any]]:
+        """A value over a whole number, by the powers of the further symbols."""
         if isinstance(value, PolyElement):
-            return ((powers[2:], c) for powers, c in value.terms())
-        return [((0,) * (self.layered.ring.ngens - 2), value)] if value else []
+            return ((powers[2:], c / below) for powers, c in value.terms())
+        ratio = QQ(value, below) if isinstance(value, int) else value / below
+        return [((0,) * (self.layered.ring.ngens - 2), ratio)]
 
     def expr(self, p: Sampled) -> Expr:
         """An element as a SymPy expression, expanded."""
@@ -319,10 +321,6 @@ def prime_factors(e: Expr | PolyElement) -> tuple[Expr, tuple[tuple[Any, int], .
     >>> prime_factors(L * ell / 2 - L**2 / 2)
     (-1/2, ((L, 1), (L - ell, 1)))
     """
-    if isinstance(e, PolyElement):
-        powers = zip(*e.monoms(), strict=True)
-        used = [x for x, own in zip(e.ring.symbols, powers, strict=True) if any(own)]
-        e = e.set_ring(PolyRing(sorted(used, key=str), QQ)) if used else e.as_expr()
     if not isinstance(e, PolyElement):
         if not e.free_symbols:
             return e, ()
@@ -331,8 +329,14 @@ def prime_factors(e: Expr | PolyElement) -> tuple[Expr, tuple[tuple[Any, int], .
             number, parts = p.factor_list()
             return number, tuple(parts)
         e = PolyRing(p.gens, QQ).from_dict({k: QQ.from_sympy(c) for k, c in p.terms()})
-    denominator, p = e.clear_denoms()
-    p, lines = _without_lines(p.set_ring(p.ring.clone(domain=ZZ)))
+    used = [k for k, powers in enumerate(zip(*e.monoms(), strict=True)) if any(powers)]
+    if not used:
+        return QQ.to_sympy(e.LC), ()
+    used.sort(key=lambda k: str(e.ring.symbols[k]))
+    denominator = lcm(*[int(c.denominator) for c in e.coeffs()])
+    ring = PolyRing([e.ring.symbols[k] for k in used], ZZ)
+    whole = ((m, int(c.numerator) * (denominator // int(c.denominator))) for m, c in e.terms())
+    p, lines = _without_lines(ring.from_dict({tuple(m[k] for k in used): c for m, c in whole}))
     content, p = p.primitive()
     number = QQ.to_sympy(QQ(content if p.LC > 0 else -content, denominator))
     found = Counter(lines)
@@ -398,7 +402,10 @@ def _along(p: PolyElement, i: int, at: Sequence[int]) -> list[int]:
 
 def _horner(coefficients: Iterable[int], at: int) -> int:
     """The value of a polynomial whose highest coefficient is first."""
-    return reduce(lambda v, c: v * at + c, coefficients)
+    value = 0
+    for c in coefficients:
+        value = value * at + c
+    return value
 
 
 def _divided(coefficients: Iterable[int], root: int) -> list[int]:
@@ -409,7 +416,7 @@ def _divided(coefficients: Iterable[int], root: int) -> list[int]:
 
 SMALL = int(primorial(300, nth=False))
 """The product of the primes up to 300, which are divided out of values before these are tried as primes."""
-ROOM, TRIES = 10**4, 400
+ROOM, TRIES = 10**3, 100
 """How large a divisor is allowed beside the prime, and at how many whole numbers a polynomial is tried."""
 
 
@@ -423,16 +430,22 @@ def _on_line(p: PolyElement, n: int) -> list[int]:
 
     At small whole numbers, such as both 1, sums over layers vanish whose factors do not.
     """
-    found = [0] * (max(map(sum, p.monoms())) + 1)
-    for powers, c in p.terms():
-        term = [int(c)]
-        for k, power in enumerate(powers):
-            for _ in range(power):
-                pairs = zip([*term, 0], [0, *term], strict=True)
-                term = [97 * k * x + (2 * k + 3 + n * (k + 2)) * y for x, y in pairs]
-        for k, x in enumerate(term):
-            found[k] += x
-    return found
+    found = {powers: [int(c)] for powers, c in p.terms()}
+    for k in reversed(range(p.ring.ngens)):
+        rows: dict[tuple[int, ...], dict[int, list[int]]] = {}
+        for powers, c in found.items():
+            rows.setdefault(powers[:k], {})[powers[k]] = c
+        found = {rest: _composed(row, 2 * k + 3 + n * (k + 2), 97 * k) for rest, row in rows.items()}
+    return found[()]
+
+
+def _composed(row: Mapping[int, Sequence[int]], a: int, b: int) -> list[int]:
+    """The sum over m of ``row[m](t) (a t + b)^m``, by powers of t."""
+    value: list[int] = []
+    for m in range(max(row), -1, -1):
+        value = [b * x + a * y for x, y in zip([*value, 0], [0, *value], strict=True)]
+        value = [x + y for x, y in zip_longest(value, row.get(m, ()), fillvalue=0)]
+    return value
 
 
 def _is_irreducible_along(u: Sequence[int]) -> bool:
@@ -440,18 +453,25 @@ def _is_irreducible_along(u: Sequence[int]) -> bool:
 
     All roots are below H, where ``|u_n| H^n > sum_(k<n) |u_k| H^k``.  If u at a whole number beyond H + d is
     d times a prime that d does not contain, then of two factors one has a value that divides d, and yet both
-    are larger than d there (Girstmair 2005).
+    are larger than d there (Girstmair 2005).  Tried are whole numbers at which small primes do not divide u.
     """
-    room = ROOM * gcd(*[_horner(reversed(u), at) for at in range(len(u))])  # what divides all values
-    first, *others, bound = abs(u[-1]), *(-abs(c) for c in reversed(u[:-1])), 1
-    while _horner([first, *others], bound) <= 0:
+    u = tuple(reversed(u))
+    always = gcd(*[_horner(u, at) for at in range(len(u))])  # what divides all values
+    first, *others, bound = abs(u[0]), *(-abs(c) for c in u[1:]), 1
+    while _horner((first, *others), bound) <= 0:
         bound *= 2
-    beyond = bound + room + 1
-    for at in range(beyond, beyond + TRIES):
-        value = rest = abs(_horner(reversed(u), at))
+    at, step = 0, 1
+    for small in (2, 3, 5, 7, 11, 13):
+        free = next((x for x in range(at, at + small * step, step) if _horner(u, x) % small), None)
+        if free is not None:
+            at, step = free, step * small
+    beyond = bound + ROOM * always + 1
+    beyond += (at - beyond) % step
+    for at in range(beyond, beyond + TRIES * step, step):
+        value = rest = abs(_horner(u, at)) // always
         while (small := gcd(rest, SMALL)) > 1:
             rest //= small
-        if value <= room * rest and isprime(rest):
+        if value <= ROOM * rest and pow(2, rest - 1, rest) == 1 and isprime(rest):
             return True
     return False
 
