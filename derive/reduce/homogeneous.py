@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 from sympy import Add, Dummy, Expr, Function, Mul, S, Sum, Symbol, factor, powsimp, rsolve, simplify, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
-from derive.program.networks.options import activation_of
 from derive.program.program import Definition, Program, gaussian, parameter
 from derive.program.words import Mean, Product
 from derive.theory.applications import nonempty
@@ -28,21 +26,6 @@ class NotHomogeneous(NotApplicable):
 
 
 # -- functions -----------------------------------------------------------------------------------------------
-
-
-def degree(activation: str | Any) -> Expr:
-    """The p with ``phi(c x) = c^p phi(x)`` for c > 0.
-
-    ``activation`` as in :func:`derive.program.networks.options.activation_of`.  Raises
-    :class:`NotHomogeneous` with the reason.
-
-    >>> from sympy import Lambda, Max
-    >>> x, q = Symbol("x"), Symbol("q", positive=True)
-    >>> degree("linear"), degree("relu"), degree("abs"), degree(x**2), degree(Lambda(x, Max(0, x) ** q))
-    (1, 1, 1, 2, q)
-    """
-    x = Dummy("x", real=True)
-    return exponent(activation_of(activation).phi(x), {x: S.One})
 
 
 def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:

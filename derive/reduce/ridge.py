@@ -19,18 +19,13 @@ from sympy import (
     Eq,
     Expr,
     Function,
-    ImmutableMatrix,
-    Matrix,
     MatrixSymbol,
     Mul,
-    Piecewise,
     S,
     Sum,
     Symbol,
-    powsimp,
     simplify,
     solve,
-    summation,
 )
 from sympy.core.function import AppliedUndef
 
@@ -41,7 +36,7 @@ from derive.errors import NotApplicable
 from derive.linear.operators import Unit
 from derive.program.program import Definition, Program, parameter
 from derive.program.training import TrainedMatrix, TrainedVector, held_at_rest
-from derive.reduce.homogeneous import Chain, exponent, neat, network_degree, output
+from derive.reduce.homogeneous import network_degree, output
 from derive.reduce.memoryless import exponential
 from derive.reduce.moments import two_layer
 from derive.show.latex import aligned_latex
@@ -230,45 +225,6 @@ def _slope(*args: Expr) -> Expr:
     return Function("slope")(*args)
 
 
-# -- Euler's identity ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Euler:
-    """``sum of W . df/dW``, weight by weight (at the family's index) and in all, in units of the output."""
-
-    shares: tuple[tuple[str, Expr], ...]
-    total: Expr
-
-
-def euler(theory: Theory) -> Euler:
-    """Euler's identity, found without the degree of the network: from local homogeneity and transposition.
-
-    In each layer ``g h = phi'(h) z h = p phi(h) z`` for an activation of degree p, and ``phi(h) . W^T g' = (W
-    phi(h)) . g'``, where ``W phi(h)`` is the next layer's field: the overlaps of g and h grow by p a layer,
-    from the output down.  Raises :class:`NotApplicable` (or NotHomogeneous) for a network that is no such
-    chain.
-
-    >>> from derive import mean_field, mlp
-    >>> found = euler(mean_field(mlp(activation="quadratic", rule="flow")))
-    >>> print(found.total, found.shares)
-    2**(L + 1) - 1 (('W0', 2**L), ('W', 2**(L - ell)), ('w', 1))
-    """
-    rate, chain, depth = output_rate(theory), Chain(theory.program), theory.program.depth
-    h = Symbol("h", real=True)
-    power = exponent(chain.phi.xreplace({chain.h: h}), {h: S.One})
-    shares, total = [], S.Zero
-    for share in rate.shares:
-        above = S.Zero if share.site is None else depth - share.site + 1
-        value = powsimp(power**above)
-        shares.append((share.weight, value))
-        for r in share.layers:
-            grown = summation(value, r.limits).replace(Piecewise, lambda *cases: cases[-1][0])  # p is not 1
-            value = S.Zero if (r.upper - r.lower).is_negative else grown
-        total += value
-    return Euler(tuple(shares), neat(total))
-
-
 # -- ridge regression ----------------------------------------------------------------------------------------
 
 
@@ -291,29 +247,8 @@ class Representer:
     trained: Expr
     anywhere: Expr
 
-    def explicit(self, samples: int) -> tuple[Matrix, Expr]:
-        """``trained`` and ``anywhere`` with kernels and targets of symbols ``K12``, ``k1``, ``y1``."""
-        found = []
-        for e in (self.trained, self.anywhere):
-            sized = e.subs(P, samples).doit()
-            found.append(sized.xreplace({x: _symbols(x) for x in sized.atoms(MatrixSymbol)}).doit())
-        return Matrix(found[0]).applyfunc(simplify), simplify(Matrix(found[1])[0, 0])
-
     def _repr_latex_(self) -> str:
         return aligned_latex(x for x in (self.balance, self.rate) if x is not None)
-
-
-def _symbols(x: MatrixSymbol) -> Matrix:
-    """Entries by name; the kernel K is symmetric, weights of samples are diagonal."""
-    rows, cols = map(int, x.shape)
-
-    def entry(i: int, j: int) -> Expr:
-        if x.name not in "Kky":
-            return Symbol(f"{x.name}{i + 1}", real=True) if i == j else S.Zero
-        places = sorted((i, j)) if x.name == "K" else [i]
-        return Symbol(x.name + "".join(str(n + 1) for n in places), real=True)
-
-    return ImmutableMatrix(rows, cols, entry)
 
 
 @lru_cache(maxsize=64)

@@ -19,7 +19,6 @@ from sympy import (
     Eq,
     Expr,
     Function,
-    Integral,
     KroneckerDelta,
     Mul,
     Poly,
@@ -44,7 +43,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import factors, gathered, over, pinned, put, rewritten
-from derive.calculus.symbols import P, alpha, ell, gamma0, mu, s, t
+from derive.calculus.symbols import P, alpha, ell, gamma0, mu, t
 from derive.errors import NotApplicable
 from derive.program.networks.options import has_sample_weights
 from derive.reduce.closed_forms import Separable, conserved, separable
@@ -273,28 +272,6 @@ def whitened_steps(steps: MomentSteps) -> MomentSteps:
     return moment_steps(whitened_deep(steps.theory))
 
 
-def error_equation(theory: Theory) -> tuple[Eq, Eq]:
-    """The error under flow, from the theory's tangent kernel: its equation and its solution (F.16).
-
-    ``df/dt = K(t, t) Delta``, from f = 0, agrees with the average that the theory defines f by (proved for
-    one hidden layer by :func:`.two_layer`, checked as power series for deeper networks). Raises
-    :class:`NotApplicable` for a theory without tangent kernel, with samples left, or in counted steps.
-
-    >>> from derive import mean_field, mlp
-    >>> print(error_equation(whitened_deep(mean_field(mlp(1, rule="flow"))))[0].rhs)
-    -(G(1, t, t) + H_y(1, t, t))*Delta(t)
-    """
-    if theory.program.rule.discrete or not theory.observables or theory.reduction != "whitened data":
-        raise NotApplicable("the error's equation needs gradient flow, a tangent kernel and whitened data")
-    output = next(e for e in theory.scalars if e.rhs.has(Average))
-    error = next(e for e in theory.scalars if e.rhs.has(output.lhs))
-    slope, start = error.rhs.diff(output.lhs), error.rhs.xreplace({output.lhs: S.Zero})
-    kernel = (theory.program.rule.memory(t, s)[1] * theory.observables[0].rhs).xreplace({s: t})
-    solution = start * exp(slope * Integral(kernel.xreplace({t: s}), (s, 0, t)))
-    moved = slope * error.lhs * kernel
-    return Eq(Derivative(error.lhs, t), moved, evaluate=False), Eq(error.lhs, solution, evaluate=False)
-
-
 @dataclass(frozen=True)
 class Whitened:
     """Two-layer theory for ``K_x = 1``.
@@ -325,15 +302,6 @@ class Whitened:
         """The error at time t, in closed form: F.12 inverted."""
         top, bottom = fraction(self.motion.solution)
         return Eq(Function("Delta")(t), factor((norm * bottom - top).expand()) / bottom, evaluate=False)
-
-    @property
-    def final(self) -> tuple[Eq, ...]:
-        """Functions of samples at the end of training, where the error is at its stable rest point (below
-        F.10)."""
-        error = self.error.lhs.args[0]
-        rest = {error: stable_rest(self.error.rhs, error, norm)}
-        last = {e.lhs: simplify(e.rhs.subs(rest)) for e in self.eliminated} | rest
-        return tuple(Eq(e.lhs.xreplace({t: oo}), e.rhs.xreplace(last), evaluate=False) for e in self.tensors)
 
     def _repr_latex_(self) -> str:
         return aligned_latex((*self.scalar, self.output, self.solution), self.theory.theory)
@@ -410,16 +378,6 @@ def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
         return (simplify(first) + factor(p.base - first)) ** p.exp
 
     return e.replace(lambda p: p.is_Pow and p.exp == half, put)
-
-
-def stable_rest(rate: Expr, x: Expr, start: Expr) -> Expr:
-    """The rest point of ``dx/dt = rate`` that is stable; the one that is reached from ``start``."""
-    slot = Symbol("_x", real=True)
-    at = rate.subs(x, slot)
-    points = [p for p in solve(at, slot) if limit(at.diff(slot), slot, p).is_negative]
-    if len(points) != 1:
-        raise NotApplicable(f"{rate} has the stable rest points {points}")
-    return points[0]
 
 
 @dataclass(frozen=True)

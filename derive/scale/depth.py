@@ -410,8 +410,6 @@ class DepthParametrization:
     >>> best = found.classify("1/2", "1/2")
     >>> best.region, best.diversity, best.feature_learning, best.rate, best.exponents["output"]
     ('depth-muP', 1/2, True, 0, 0)
-    >>> found.optimal("sign")
-    (1/2, 1/2, -1/2)
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -492,15 +490,6 @@ class DepthParametrization:
             statements=tuple(map(stated, self.statements)),
             conditions=p.conditions(),
         )
-
-    def optimal(self, rule: str = "sgd") -> tuple[Expr, Expr, Expr]:
-        """(alpha, gamma, power of the learning rate's L) of the one class that is stable, nontrivial,
-        faithful, learns features and keeps layers different: ``noise`` and ``output`` of order one.
-        """
-        _check(rule)
-        p = self.exponents
-        (found,) = solve([p.noise, p.output], [alpha, gamma], dict=True)
-        return found[alpha], found[gamma], -self.rate(rule).subs(found)
 
     def rate(self, rule: str = "sgd") -> Expr:
         """The c of a learning rate ``eta L^-c`` with which updates enter h with ``L^-gamma``."""

@@ -43,17 +43,13 @@ from sympy import (
     Symbol,
     binomial,
     cancel,
-    discriminant,
     factor,
     factor_list,
     fraction,
     lambdify,
-    limit,
-    oo,
     solve,
     sqrt,
     sympify,
-    together,
 )
 from sympy.core.function import AppliedUndef
 
@@ -63,7 +59,6 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, linear_form
-from derive.program.networks.random_data import nu
 from derive.program.program import gaussian, used_once
 from derive.program.training import TrainedVector
 from derive.scale.first_steps import exact_steps, same_unit
@@ -179,12 +174,6 @@ class LazyKernel:
         if len(parts) != 1:
             raise NotApplicable("the law of the kernel is not determined by its start")
         return parts[0]
-
-    @cached_property
-    def edge_polynomial(self) -> Expr:
-        """A polynomial in k that vanishes at the ends of the law: there H has a square root."""
-        top = fraction(together(discriminant(self.polynomial, H).subs(y, -1 / k)))[0]
-        return Mul(*[f for f, _ in factor_list(top, k)[1] if f.has(k) and f != k])
 
     def edge(self, values: Mapping[Symbol, Any]) -> float:
         """The largest eigenvalue for given numbers of all other symbols; 2 over it is the largest rate.
@@ -504,20 +493,6 @@ class LazySteps:
             return highest
         total = lambdify(eta, Add(*[w * self.settles.subs(k, v) for v, w in spectrum]), "mpmath")
         return Float(_crossing(lambda rate: total(rate) < 1, highest, 15))
-
-    def wide(self, steps: Expr) -> Expr:
-        """``C_v`` after any number of steps, a symbol or a number, of infinitely wide layers.
-
-        Their spectrum is a point, and so every step is a first step.  Raises :class:`NotApplicable` where the
-        widths are no single symbol that can go to infinity.
-        """
-        top = limit(self.spread, nu, oo)
-        if top != 0:
-            raise NotApplicable(f"the spread of the kernel tends to {top} with nu: there is no wide limit")
-        mean = self.moments[0]
-        F = left.subs(k, mean) + eta**2 * mean**2 * self.slope
-        drive = eta**2 * mean**2 * self.noise(S.Zero)
-        return F**steps + drive * (F**steps - 1) / (F - 1) if drive != 0 else F**steps
 
     def bound(self, steps: int) -> Expr:
         r"""How far the memory-free recursion is from ``C_v`` after that many steps, at most.

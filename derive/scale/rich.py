@@ -483,13 +483,6 @@ class RichScaling:
         """The q of the profile: the kernel grows as ``clock^(2 q)``."""
         return simplify(self.growth / (1 + self.growth) / 2)
 
-    @property
-    def outgrown(self) -> Expr:
-        """The time at which the large singular values are one, and the random start is forgotten."""
-        if self.growth == 0:
-            raise NotApplicable("easy tasks: the kernel stops growing, at a number that gamma0 decides")
-        return self._valued(tidied((self.named_kernel / late**self.growth) ** (-1 / self.growth)))
-
     def corrected(self, *, start: Any = None) -> Expr:
         """The loss with its first corrections; ``start`` is the value of kappa, without which they are left
         out where they need it.
@@ -535,8 +528,8 @@ def rich_scaling(
     >>> from derive.scale.rich import rank_one
     >>> reduced = rank_one(mean_field(structured(data="population", rule="flow")))
     >>> law = rich_scaling(reduced)
-    >>> print(law.exponent, simplify(gamma0 * law.outgrown.diff(gamma0) / law.outgrown))
-    beta*(L + 1)/(L*beta + 1) 2/(beta - 1)
+    >>> print(law.exponent)
+    beta*(L + 1)/(L*beta + 1)
     >>> print(rich_scaling(reduced, 2, "3/10").exponent, rich_scaling(reduced, 2, "3/2").exponent)
     9/16 3/2
     >>> print(rich_scaling(reduced, task="easy").formula)

@@ -434,12 +434,6 @@ class WidthClass:
         return self.stable and any(self.changes[x] == 0 for x in self.hidden)
 
     @property
-    def feature_power(self) -> Expr | None:
-        """The largest power of N with which a feature moves (-r in Tensor Programs); None if none does."""
-        found = [x for n in self.hidden if (x := self.changes[n]) is not None]
-        return max(found) if found else None
-
-    @property
     def regime(self) -> str:
         """One word for it."""
         if not self.stable_at_start:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Derivative, Eq, Function, Rational, Symbol, simplify
+from sympy import Derivative, Eq, Function, MatrixSymbol, Rational, Symbol, diag, simplify
 
 from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
@@ -112,12 +112,15 @@ def test_reductions_that_know_no_weights_refuse_them() -> None:
 def test_the_representer_theorem_with_weights() -> None:
     """Two samples, the second a test point: its output is that of another input."""
     quiet = weighted(depth=2, activation="relu", rule="flow", weight_decay=lam)
-    outputs, _ = ridge.representer(mean_field(quiet)).explicit(2)
-    single, elsewhere = ridge.representer(mean_field(mlp(2, "relu", "flow", weight_decay=lam))).explicit(1)
-    first, second = outputs.subs({Symbol("rho1", real=True): 1, Symbol("rho2", real=True): 0, P_train: 1})
-    assert simplify(first - single[0]) == 0
-    k1 = {Symbol("k1", real=True): Symbol("K12", real=True)}
-    assert simplify(second - elsewhere.subs(k1)) == 0
+    counts = {MatrixSymbol("rho", 2, 2): diag(1, 0), P_train: 1}
+    outputs = ridge.representer(mean_field(quiet)).trained.subs(P, 2).doit()
+    plain = ridge.representer(mean_field(mlp(2, "relu", "flow", weight_decay=lam)))
+    single, elsewhere = (x.subs(P, 1).doit().as_explicit() for x in (plain.trained, plain.anywhere))
+    first, second = outputs.subs(counts).as_explicit()
+    K, k, y = (MatrixSymbol(n, m, c) for n, m, c in (("K", 2, 2), ("k", 1, 1), ("y", 2, 1)))
+    one = {MatrixSymbol("K", 1, 1)[0, 0]: K[0, 0], k[0, 0]: K[1, 0], MatrixSymbol("y", 1, 1)[0, 0]: y[0, 0]}
+    assert simplify(first - single[0].subs(one)) == 0
+    assert simplify(second - elsewhere[0].subs(one)) == 0
 
 
 def test_gamma0_is_no_part_of_the_weight() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sympy import Derivative, Function, Integral, Sum, Symbol, exp, powsimp
+from sympy import Function, Sum, Symbol, powsimp
 
-from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
 from derive.linear.operators import J, operator
 from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
-from derive.reduce.whitened import error_equation, norm, whitened_deep
-from tests.derive.once import error_projected, linear_closure, mean_field, mlp, two_layer, whitened
+from derive.reduce.whitened import norm, whitened_deep
+from tests.derive.once import linear_closure, mean_field, mlp, two_layer, whitened
 from tests.derive.reduce.evaluate import RING, T_, Y_, solve_series, solve_steps
 from tests.reference.dense_causal import dense_causal
 
@@ -41,19 +40,6 @@ def test_responses_f16_text(reduced):
     base = {e.lhs: e.rhs for e in closure.base}
     assert base[operator("H_y", 0)] == base[operator("G", L + 1)] == J
     assert base[operator("B_y", L)] == 0
-
-
-def test_error_f16(reduced):
-    equation, solution = error_equation(reduced)
-    kernel = G(1, t, t) + H(L, t, t) + Sum(G(ell + 1, t, t) * H(ell, t, t), (ell, 1, L - 1))
-    assert equation.lhs == Derivative(Delta(t), t)
-    assert (equation.rhs + Delta(t) * kernel).expand() == 0
-    inside = Integral(kernel.xreplace({t: s}), (s, 0, t))
-    assert solution.rhs == norm * exp(-inside)
-    with pytest.raises(NotApplicable):
-        error_equation(mean_field(mlp(rule="flow")))
-    with pytest.raises(NotApplicable):
-        whitened_deep(error_projected(mean_field(mlp())))
 
 
 SLOW = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Homogeneous networks: degrees of functions and networks, Euler's identity, ridge regression at rest (J)."""
+"""Homogeneous networks: degrees of functions and networks, ridge regression at rest (J)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,29 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from sympy import Expr, Function, Lambda, Matrix, Max, Rational, Symbol, eye, simplify, sqrt, symbols
+from sympy import (
+    Expr,
+    Function,
+    Lambda,
+    Matrix,
+    MatrixSymbol,
+    Max,
+    Rational,
+    S,
+    Symbol,
+    eye,
+    simplify,
+    sqrt,
+    symbols,
+)
 
 from derive.errors import NotApplicable
 from derive.program import L, P, Program, gamma0, mu, t
-from derive.reduce.homogeneous import NotHomogeneous, degree, exponent
-from derive.reduce.ridge import rest_points
+from derive.program.networks.options import activation_of
+from derive.reduce.homogeneous import NotHomogeneous, exponent
+from derive.reduce.ridge import Representer, rest_points
 from tests.derive.once import (
     convolution,
-    euler,
     feedback_alignment,
     mean_field,
     mlp,
@@ -27,7 +41,7 @@ from tests.derive.once import (
 )
 
 lam, q = symbols("lam q", positive=True)
-x = Symbol("x")
+x = Symbol("x", real=True)
 POWER = Lambda(x, Max(0, x) ** q)
 
 
@@ -49,7 +63,7 @@ POWER = Lambda(x, Max(0, x) ** q)
     ids=str,
 )
 def test_degree_of_a_function(activation: object, power: Expr) -> None:
-    found = degree(activation)
+    found = exponent(activation_of(activation).phi(x), {x: S.One})
     assert simplify(found - power) == 0
     phi = activation if isinstance(activation, Lambda) else None
     if phi is not None and not found.has(q):
@@ -71,7 +85,7 @@ def test_degree_of_a_function(activation: object, power: Expr) -> None:
 )
 def test_other_functions_are_refused(activation: object, reason: str) -> None:
     with pytest.raises(NotHomogeneous, match=reason):
-        degree(activation)
+        exponent(activation_of(activation).phi(x), {x: S.One})
 
 
 def test_exponents_of_products_add() -> None:
@@ -145,28 +159,21 @@ def _phi(a: Expr, power: int) -> Expr:
     return Max(0, a) if power == 1 else a**power
 
 
-# -- Euler's identity and ridge regression -------------------------------------------------------------------
+# -- ridge regression ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("activation", "power"), [("linear", 1), ("relu", 1), ("quadratic", 2)])
-def test_eulers_identity_weight_by_weight(activation: str, power: int) -> None:
-    """The share of a layer is the power that the layers above raise it to."""
-    found = euler(mean_field(mlp(3, activation, "flow")))
-    shares = dict(found.shares)
-    index = Symbol("ell", integer=True)
-    assert shares["w"] == 1
-    assert shares["W0"] == power**3
-    inner = shares["W"].subs({s: 2 for s in shares["W"].free_symbols if s.name == index.name})
-    assert inner == power  # W(2) is below one activation, that of layer 3
-    assert found.total == network_degree(mlp(3, activation)).kappa
+def written(found: Representer, samples: int) -> tuple[Matrix, Matrix]:
+    """The outputs on samples and elsewhere, with kernels and targets entry by entry."""
+    whole = (e.subs(P, samples).doit().as_explicit() for e in (found.trained, found.anywhere))
+    trained, anywhere = (Matrix(e).applyfunc(simplify) for e in whole)
+    return trained, anywhere
 
 
 def test_output_at_rest_solves_the_rate() -> None:
     """Two samples, by hand: K (y - f) = lambda kappa f; elsewhere k (y - f) = lambda kappa f(x)."""
     found = representer(mean_field(mlp(2, "relu", "flow", weight_decay=lam)))
-    trained, anywhere = found.explicit(2)
-    K = Matrix(2, 2, symbols("K11 K12 K12 K22", real=True))
-    y, k = Matrix(symbols("y1 y2", real=True)), Matrix(symbols("k1 k2", real=True))
+    trained, (anywhere,) = written(found, 2)
+    K, y, k = (MatrixSymbol(n, 2, m).as_explicit() for n, m in (("K", 2), ("y", 1), ("k", 1)))
     assert found.ridge == 3 * lam
     assert (K * (y - trained) - 3 * lam * trained).applyfunc(simplify) == Matrix([0, 0])
     assert simplify((k.T * (y - trained))[0] - 3 * lam * anywhere) == 0
@@ -223,21 +230,19 @@ def test_biases_of_one_layer_scale_like_its_weights() -> None:
 def test_channels_are_regressed_together() -> None:
     """One sample, two outputs: the kernel is a matrix between channels, the targets are stacked."""
     found = representer(mean_field(mlp(1, "relu", "flow", outputs=2, weight_decay=lam)))
-    trained, anywhere = found.explicit(1)
-    K = Matrix(2, 2, symbols("K11 K12 K12 K22", real=True))
-    y, k = Matrix(symbols("y1 y2", real=True)), Matrix(symbols("k1 k2", real=True))
+    trained, (anywhere,) = written(found, 1)
+    K, y, k = (MatrixSymbol(n, 2, m).as_explicit() for n, m in (("K", 2), ("y", 1), ("k", 1)))
     solved = (K + 2 * lam * eye(2)).inv() * y
     assert (trained - K * solved).applyfunc(simplify) == Matrix([0, 0])
     assert simplify(anywhere - (k.T * solved)[0]) == 0
 
 
 def test_the_rate_is_that_of_itos_rule() -> None:
-    """The gain is the one that the output's rate has, and Euler's identity gives what is lost."""
+    """The gain is the one that the output's rate has, and the degree of the network says what is lost."""
     program = mlp(L, "relu", "flow", weight_decay=lam)
     found, rate = representer(mean_field(program)), output_rate(mean_field(program))
-    lost = lam * euler(mean_field(program)).total * rate.output
+    lost = lam * network_degree(program).kappa * rate.output
     assert simplify(found.rate.rhs - (rate.gain - lost)) == 0  # type: ignore[union-attr]
-    assert simplify(found.kappa - euler(mean_field(program)).total) == 0
 
 
 def test_rest_points_of_one_linear_layer() -> None:

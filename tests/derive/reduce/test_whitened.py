@@ -114,13 +114,6 @@ def test_learning_curve_in_closed_form(w):
     assert simplify(curve - y * root**2 / (gamma0**2 * y**2 + cosh(angle) + root * sinh(angle))) == 0
 
 
-def test_final_kernel(w):
-    """I + (sqrt(1 + gamma0^2 y^2) - 1) y y^T / y^2, below (F.10)."""
-    final = {e.lhs.func: e.rhs for e in w.final}
-    assert simplify(final[Function("H")] - KroneckerDelta(mu, alpha) - (root - 1) * n(mu) * n(alpha)) == 0
-    assert final[Function("Delta")] == 0
-
-
 def test_both_limits_f13_f14(w):
     ends = whitened_limits(w)
     assert ends.lazy.rhs == -2 * Delta

@@ -21,7 +21,7 @@ from tests.derive.scale.derived import depth
 
 PROGRAM = depth_program(alpha=alpha, gamma=gamma)
 LINEAR = depth()
-classify, optimal, optimal_rate = LINEAR.classify, LINEAR.optimal, LINEAR.largest_rate
+classify, optimal_rate = LINEAR.classify, LINEAR.largest_rate
 HALF = Fraction(1, 2)
 POINTS = list(
     product(map(Fraction, ("1/4", "1/2", "3/4", "1", "3/2")), map(Fraction, ("-1/2", "0", "1/4", "1/2", "1")))
@@ -62,8 +62,6 @@ def test_depth_mup_is_the_one_class_with_everything():
         and x.diversity == Rational(1, 2)
     ]
     assert whole == [(HALF, HALF)]
-    assert optimal("sgd") == (HALF, HALF, 0)
-    assert optimal("sign") == (HALF, HALF, -HALF)
 
 
 def test_beyond_the_claims():
@@ -109,7 +107,6 @@ def test_what_is_no_exponent_is_refused_by_name(a, g, named):
 def test_other_rules_are_refused_by_name():
     calls = (
         lambda: classify(1, 1, "adam"),
-        lambda: optimal("adam"),
         lambda: first_update(PROGRAM, "lion"),
     )
     for call in calls:

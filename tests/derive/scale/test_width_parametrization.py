@@ -277,7 +277,8 @@ def against_yang_hu(depth, activation, count, seed):
         keeps_size = all(found.start[x] == 0 for x in found.hidden)
         assert (found.stable and keeps_size) == stable, (e, c, d)
         if stable:
-            mine = (found.nontrivial, -found.feature_power, found.feature_learning)
+            power = max(x for n in found.hidden if (x := found.changes[n]) is not None)
+            mine = (found.nontrivial, -power, found.feature_learning)
             assert mine == (moves, r, learns), (e, c, d)
         learn += learns
     return learn
