@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from sympy import Derivative, Dummy, Eq, Expr, Function, Mul, S, Sum, Symbol, latex, solve
+from sympy import Derivative, Eq, Expr, Function, S, latex, solve
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -21,7 +21,7 @@ from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
 from derive.program.networks.options import has_sample_weights
 from derive.reduce.memoryless import Motion, motions
-from derive.reduce.single_site import every_index
+from derive.reduce.single_site import every_index, flowing
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Theory
 
@@ -75,7 +75,7 @@ def two_layer(theory: Theory) -> TwoLayer:
     >>> print(two_layer(mean_field(mlp(1, rule="flow"))).rate("Delta"))
     -G(t)*Sum(Delta(alpha, t)*K_x(mu, alpha), (alpha, 1, P)) - Sum(Delta(alpha, t)*H(mu, alpha, t), ...)
     """
-    site = every_index(theory)
+    site = every_index(flowing(theory))
     found = _Moments(theory, site.unfolded)
     rates = tuple(Eq(Derivative(m.lhs, t), site.moment_rate(m.rhs.body)) for m in found.moments)
     closed = [Eq(e.lhs, found.named(e.rhs)) for e in rates]
@@ -135,22 +135,23 @@ def moment_steps(theory: Theory) -> MomentSteps:
     """
     if not theory.program.rule.discrete:
         raise NotApplicable("a flow has no steps")
-    found = _Steps(theory)
-    pairs = {m.lhs: found.pair(m) for m in found.moments}
-    step = {lhs: found.product(a, b) for lhs, (a, b) in pairs.items()}
-    initial = {lhs: found.covariance(a, b, "start") for lhs, (a, b) in pairs.items()}
+    site = every_index(theory)
+    found = _Moments(theory, site.unfolded)
     f, given = found.output, found.error
-    weight, (a, b) = f.rhs / found.average, Mul.make_args(found.average.body)
-    later = (weight * found.product(a, b)).expand()
-    step[given.lhs] = given.rhs.xreplace({f.lhs: later})
-    initial[given.lhs] = given.rhs.xreplace({f.lhs: weight * found.covariance(a, b, "start")})
+    weight = f.rhs / found.average
+    step = {m.lhs: found.named(site.moment_rate(m.rhs.body)) for m in found.moments}
+    step[given.lhs] = given.rhs.xreplace({f.lhs: found.named(weight * site.moment_rate(found.average.body))})
+    if left := [x for e in step.values() for x in e.atoms(Average)]:
+        raise NotApplicable(f"{left[0]} is neither a correlation function nor the output: not linear")
+    initial = {m.lhs: found.at_start(m.rhs) for m in found.moments}
+    initial[given.lhs] = given.rhs.xreplace({f.lhs: found.at_start(f.rhs)})
     return MomentSteps(theory, step, initial)
 
 
 class _Moments:
     """One-time functions of a theory without memory, and averages by their names."""
 
-    def __init__(self, theory: Theory, unfolded: Callable[[Expr], Expr] = lambda e: e) -> None:
+    def __init__(self, theory: Theory, unfolded: Callable[[Expr], Expr]) -> None:
         self.theory, self.unfolded = theory, unfolded  # in terms of the fields that move
         self.motions = {str(x.field.func): x for x in motions(theory)}
         self.moments = [self.moment(q) for q in theory.correlations()]
@@ -208,56 +209,6 @@ class _Moments:
         names |= binding(own.partner.func(*own.partner.args[:-1]), y.func(*y.args[:-1]))
         found: Expr = getattr(own, which)
         return found.xreplace(names)
-
-
-Combination = list[tuple[Expr, AppliedUndef, tuple[tuple[Symbol, Expr, Expr], ...]]]
-"""Numbers times fields, each summed over limits."""
-
-
-class _Steps(_Moments):
-    def pair(self, m: Eq) -> tuple[AppliedUndef, AppliedUndef]:
-        """The two fields of a moment, that of its first index first."""
-        indices = list(m.lhs.args[:-1])
-        fields = factors(m.rhs.body)
-        if len(fields) != 2 or not all(str(getattr(x, "func", "")) in self.motions for x in fields):
-            raise NotApplicable(f"<{m.rhs.body}> is no second moment of the fields that move: not linear")
-        a, b = sorted(fields, key=lambda x: [indices.index(i) for i in x.args if i in indices])
-        return a, b
-
-    def after(self, a: AppliedUndef) -> Combination:
-        """The field after the step, noise apart: what it keeps of itself, and its gains."""
-        x = self.motions[str(a.func)]
-        names = binding(x.field, a)
-        found: Combination = [(1 - x.rate, a, ())]
-        for y in x.gains:
-            fresh = {r.index: Dummy(r.index.name, integer=True, positive=True) for r in y.over}
-            number, field = ((e.xreplace(fresh).xreplace(names)) for e in (y.coefficient * y.kernel, y.field))
-            if str(getattr(field, "func", "")) not in self.motions:
-                raise NotApplicable(f"{y.expr} is not linear in the fields: moments do not close")
-            found.append((number, field, tuple((fresh[r.index], r.lower, r.upper) for r in y.over)))
-        return found
-
-    def product(self, one: AppliedUndef, two: AppliedUndef) -> Expr:
-        """``<a b>`` after a step."""
-        total = self.covariance(one, two, "diffusion")
-        for c, a, low in self.after(one):
-            for d, b, high in self.after(two):
-                body, limits = c * d * self.second(a, b), (*low, *high)
-                total += _numbered(Sum(body, *limits)) if limits else body.expand()
-        return total
-
-    def second(self, a: AppliedUndef, b: AppliedUndef) -> Expr:
-        """``<a b>`` by name: a correlation function, or what the error says of the output."""
-        found = self.named(Average(a * b))
-        if found.has(Average):
-            raise NotApplicable(f"<{a * b}> is neither a correlation function nor the output")
-        return found
-
-
-def _numbered(e: Sum) -> Expr:
-    """A sum with the names ``alpha_1, alpha_2, ...`` of its indices."""
-    names = {i: Symbol(f"{i.name}_{k}", **i.assumptions0) for k, (i, _, _) in enumerate(e.limits, 1)}
-    return Sum(e.function.expand(), *e.limits).xreplace(names)
 
 
 def _match(pattern: Expr, body: Expr) -> dict[Expr, Expr] | None:

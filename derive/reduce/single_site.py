@@ -45,7 +45,8 @@ class SingleSite:
         raise KeyError(f"no flow of {name}; there are {', '.join(str(x.field) for x in self.flows)}")
 
     def moment_rate(self, body: Expr) -> Expr:
-        """``d<body>/dt`` by Ito's rule, for a ``body`` made of fields at the time t.
+        """``d<body>/dt`` by Ito's rule, for a ``body`` made of fields at the time t; where time counts steps,
+        ``<body>`` after the next one, for a polynomial of at most second order in them.
 
         >>> from derive import mean_field, mlp
         >>> from derive.program import alpha, mu
@@ -57,11 +58,15 @@ class SingleSite:
         body = self.unfolded(body)
         moving = {str(x.field.func): x for x in self.flows}
         atoms = sorted((a for a in body.atoms(AppliedUndef) if str(a.func) in moving), key=str)
-        total = S.Zero
+        motion: dict[Expr, Expr] = {}
         for a in atoms:
             x = moving[str(a.func)]
             velocity = all_apart(self.unfolded(x.velocity), body.free_symbols)
-            total += body.diff(a) * placed(velocity, x.field, a)
+            motion[a] = placed(velocity, x.field, a)
+        if self.theory.program.rule.discrete:
+            total = body.xreplace({a: a + v for a, v in motion.items()})
+        else:
+            total = Add(*[body.diff(a) * v for a, v in motion.items()])
         for a in atoms:
             for b in atoms:
                 if a.func != b.func:
@@ -159,7 +164,7 @@ def single_site(theory: Theory) -> SingleSite:
     >>> print(site.flow("g").velocity, "|", site.flow("g").diffusion)
     gamma0*Sum(Delta(alpha, t)*h(1, alpha, t), (alpha, 1, P)) - lam*g(1, t) | 2*T
     """
-    whole = every_index(theory)
+    whole = every_index(flowing(theory))
     idle = {str(x.field.func): _idle(x) for x in whole.flows}
 
     def pruned(e: Expr) -> Expr:
@@ -182,11 +187,16 @@ def single_site(theory: Theory) -> SingleSite:
 
 
 def every_index(theory: Theory) -> SingleSite:
-    """The same with all indices that the fields of the theory have, needed or not."""
-    if theory.program.rule.discrete:
-        raise NotApplicable("differential equations need gradient flow: the theory counts steps")
+    """The same with all indices that the fields of the theory have, needed or not; also in exact steps."""
     only = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
     return SingleSite(theory, motions(theory), {_unlayered(e.lhs, e): _unlayered(e.rhs, e) for e in only})
+
+
+def flowing(theory: Theory) -> Theory:
+    """The theory, refused where time counts steps."""
+    if theory.program.rule.discrete:
+        raise NotApplicable("differential equations need gradient flow: the theory counts steps")
+    return theory
 
 
 def _idle(x: Motion) -> tuple[int, ...]:
