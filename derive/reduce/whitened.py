@@ -1,15 +1,18 @@
 """Whitened data: P samples become one (eq. F.8-F.16).
 
 With the identity as input kernel everything that feeds back lies along the target direction n, at any depth:
-projecting on n gives a theory without samples, and projecting on any direction m orthogonal to n must, and is
-checked to, give nothing that moves.  With one hidden layer conserved quantities then leave one separable
+in a basis of the samples whose first vector is n, one sample is all that moves, and any other must, and is
+checked to, move nothing.  With one hidden layer conserved quantities then leave one separable
 equation, whose limits in gamma0 are taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
 from sympy import (
     Abs,
@@ -19,13 +22,13 @@ from sympy import (
     Eq,
     Expr,
     Function,
+    Integer,
     KroneckerDelta,
     Mul,
     Poly,
     Pow,
     Rational,
     S,
-    Sum,
     Symbol,
     atanh,
     exp,
@@ -41,18 +44,19 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average, Response
-from derive.calculus.sums import factors, gathered, over, pinned, put, rewritten
-from derive.calculus.symbols import P, alpha, ell, gamma0, mu, t
+from derive.calculus.averages import Average
+from derive.calculus.sums import factors, rewritten
+from derive.calculus.symbols import IndexRange, P, alpha, gamma0, mu, t
 from derive.errors import NotApplicable
+from derive.linear.form import linear_form
 from derive.program.networks.options import has_sample_weights
 from derive.reduce.closed_forms import Separable, conserved, separable
 from derive.reduce.moments import MomentSteps, TwoLayer, moment_steps, two_layer
 from derive.show.latex import aligned_latex
-from derive.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory import Equation, Term, Theory
 
-n, m = Function("n"), Function("m")
-"""The unit vector along the targets, and one orthogonal to it."""
+n = Function("n")
+"""The unit vector along the targets."""
 norm = Symbol("y", positive=True)
 """The length of the target vector."""
 output = Symbol("f", positive=True)
@@ -67,9 +71,11 @@ def whitened_deep(theory: Theory) -> Theory:
 
     Names: ``h_y``, ``u_y``, ``H_y``, ``A_y``, ``B_y`` are projections on n; the scalars ``Delta(t)`` and
     ``f(t)`` keep their names, and the constant ``y`` is the length of the target vector. Raises
-    :class:`NotApplicable` when something moves in a direction orthogonal to the targets.
+    :class:`NotApplicable` when something moves in a direction orthogonal to the targets, and where samples
+    are no indices of vectors: errors that are not linear in the outputs, targets of several outputs.
 
     >>> from derive import mean_field, mlp
+    >>> from derive.program import ell
     >>> reduced = whitened_deep(mean_field(mlp(rule="flow")))
     >>> print(reduced.equation("h_y", ell + 1).terms[2].expr)
     Integral(gamma0*Delta(s)*H_y(ell, t, s)*g(ell + 1, s), (s, 0, t))
@@ -78,7 +84,13 @@ def whitened_deep(theory: Theory) -> Theory:
 
 
 class _Whitened:
-    """Functions of samples are ``X n(mu)``, of two ``X_0 delta(mu, alpha) + (X_y - X_0) n(mu) n(alpha)``."""
+    """Samples in a basis whose first vector is n.
+
+    With the identity as input kernel nothing tells one basis of the samples from another, as long as samples
+    are indices of vectors: once in a term or, summed over, twice.  So sample 1 is the direction of the
+    targets, and sample 2 stands for all others, of which the targets know nothing: what is not random
+    vanishes there, and between 1 and 2.
+    """
 
     def __init__(self, theory: Theory) -> None:
         if theory.reduction:
@@ -87,176 +99,114 @@ class _Whitened:
             raise NotApplicable(
                 "whitened data: the loss must count all samples alike: leave sample_weights out"
             )
+        if any(len(a.args) > 1 for e in theory.scalars for a in e.rhs.atoms(Function("y"))):
+            raise NotApplicable("whitened data: the targets of several outputs have several directions")
+        linear_form(theory)
         self.theory = theory
         self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
-        scalars = {e.name for e in theory.scalars}
+        self.places: dict[str, tuple[int, ...]] = {"K_x": (0, 1), "y": (0,)}  # where a function has samples
         symbols = [e.lhs for e in (*theory.equations, *theory.scalars, *theory.observables)]
         symbols += [u.symbol for u in theory.sources] + [q.symbol for q in theory.order_parameters]
-        self.places: dict[str, tuple[int, ...]] = {}  # where a function has its samples
         for x in symbols:
             if places := tuple(i for i, a in enumerate(x.args) if a in (mu, alpha)):
                 self.places[str(x.func)] = places
+        scalars = {e.name for e in theory.scalars}
         self.names = {x: x if x in scalars else f"{x}_y" for x in self.places}
-        self.across = {f"{x}_m" for x in self.random}
-        self.moving = self.random | self.across | {self.names[x] for x in self.random & {*self.names}}
 
-    # -- the form --------------------------------------------------------------------------------------------
+    def reduce(self) -> Theory:
+        self.nothing_moves_across()
+        return replace(self.theory.each(self.on_one), reduction="whitened data")
+
+    # -- along the targets: sample 1 alone -------------------------------------------------------------------
+
+    def on_one(self, x: Any) -> Iterator[Any]:
+        """An equation, source or order parameter of the one sample."""
+        kept = tuple(r for r in x.ranges if r.upper != P)
+        if not isinstance(x, Equation):
+            yield replace(x.map(self.along), ranges=kept)
+            return
+        terms = (replace(y.map(self.along), over=tuple(r for r in y.over if r.upper != P)) for y in x.terms)
+        yield Equation(self.along(x.lhs), tuple(terms), kept)
 
     def along(self, e: Expr) -> Expr:
         """Each function of samples by its projection on n."""
 
         def put(x: AppliedUndef) -> Expr:
             name = str(x.func)
+            if name in ("K_x", "y"):
+                return S.One if name == "K_x" else norm
             return Function(self.names[name])(
                 *[a for i, a in enumerate(x.args) if i not in self.places[name]]
             )
 
         return rewritten(e, self.places, put)
 
-    def shaped(self, e: Expr) -> Expr:
-        """Deterministic functions of samples in their form; the inputs and the targets as given."""
+    # -- across them: sample 2 -------------------------------------------------------------------------------
+
+    def across(self, e: Expr, at: Mapping[Expr, Expr]) -> Expr:
+        """``e`` with samples 1 or 2 for its indices, and zero for what is not random and knows of 2."""
 
         def put(x: AppliedUndef) -> Expr:
-            name = str(x.func)
-            if name == "K_x":
-                return KroneckerDelta(*x.args)
-            if name == "y":
-                return norm * n(*x.args)
-            along = self.along(x)
-            return spread([x.args[i] for i in self.places[name]], along, Function(f"{name}_0")(*along.args))
+            samples = [x.args[i] for i in self.places[str(x.func)]]
+            if str(x.func) == "K_x":
+                return KroneckerDelta(*samples)
+            return S.Zero if samples in ([TWO], [S.One, TWO], [TWO, S.One]) else x
 
-        known = {*self.places} - self.random | {"K_x", "y"}
-        return rewritten(e, known, put)
+        return rewritten(e.xreplace(dict(at)), {*self.places} - self.random, put)
 
-    def contracted(self, e: Expr, directions: Mapping[Symbol, Callable[[Expr], Expr]]) -> Expr:
-        """Contract free indices with directions; ``sum_mu n_mu h_mu`` is called ``h_y``, ``h_m`` for the
-        orthogonal direction."""
-        e = self.shaped(e)
-        for i, direction in directions.items():
-            e = Sum((direction(i) * e).expand(), (i, 1, P))
-
-        def rename(x: Sum) -> Expr:
-            (index, *_), *more = x.limits
-            fields = [a for a in Mul.make_args(x.function) if str(a.func) in self.random]
-            if more or len(fields) != 1 or x.function / fields[0] not in (n(index), m(index)):
-                return x
-            name = str(fields[0].func)
-            name = self.names[name] if x.function.has(n) else f"{name}_m"
-            return Function(name)(*[a for a in fields[0].args if a != index])
-
-        return contract(e).replace(lambda x: isinstance(x, Sum), rename)
-
-    def projected(self, x: Term, direction: Callable[[Expr], Expr], free: Iterable[Symbol]) -> Iterator[Term]:
-        """A term contracted with a direction: kernels, each applied to one field."""
-        samples = [r for r in x.over if r.upper == P]
-        body = over(x.coefficient * x.kernel * x.field, samples)
-        others = tuple(r for r in x.over if r not in samples)
-        parts = Add.make_args(self.contracted(body, dict.fromkeys(free, direction)))
-        moving = (Mul(*[y for y in Mul.make_args(part) if str(y.func) in self.moving]) for part in parts)
-        for field, kernel in gathered((y, p / y) for y, p in zip(moving, parts, strict=True)).items():
-            parts = {"kernel": kernel, "field": field} if field != 1 else {"kernel": S.One, "field": kernel}
-            yield replace(x, coefficient=S.One, over=others, **parts)
-
-    # -- the theory ------------------------------------------------------------------------------------------
-
-    def reduce(self) -> Theory:
-        self.nothing_moves_across()
-        old = self.theory
-        return replace(
-            old,
-            sources=tuple(self.source(u) for u in old.sources),
-            equations=tuple(self.equation(e) for e in old.equations),
-            order_parameters=tuple(self.order_parameter(q) for q in old.order_parameters),
-            scalars=tuple(self.equation(e) for e in old.scalars),
-            observables=tuple(self.equation(e) for e in old.observables),
-            reduction="whitened data",
-        )
+    def summed(self, x: Term, at: Mapping[Expr, Expr]) -> Expr:
+        """A term's body with its samples summed over 1 and 2."""
+        own = [r.index for r in x.over if r.upper == P]
+        values = (dict(zip(own, choice, strict=True)) for choice in product((S.One, TWO), repeat=len(own)))
+        return Add(*[self.across(x.coefficient * x.kernel * x.field, {**at, **v}) for v in values])
 
     def nothing_moves_across(self) -> None:
-        """Each field's projection on m is its source, independent of what moves, and no feedback contains
-        it."""
+        """Across, each field is its source, independent of what moves, and no feedback contains it."""
         for e in self.theory.equations:
-            free = [r.index for r in e.ranges if r.index in (mu, alpha)]
             for x in (y for y in e.terms if y.kind != "source"):
-                across = Add(*[y.expr for y in self.projected(x, m if free else n, free)])
-                if free and across != 0:
-                    raise NotApplicable(f"{e.lhs} moves across the targets: {across}")
-                if any(str(a.func) in self.across for a in across.atoms(AppliedUndef)):
-                    raise NotApplicable(f"{e.lhs} feels what lies across the targets: {across}")
+                if mu in e.lhs.args and (moved := self.summed(x, {mu: TWO})) != 0:
+                    raise NotApplicable(f"{e.lhs} moves across the targets: {moved}")
+                felt = self.summed(x, {mu: S.One})
+                if any(TWO in self.samples(a) for a in felt.atoms(AppliedUndef)):
+                    raise NotApplicable(f"{e.lhs} feels what lies across the targets: {felt}")
         for u in self.theory.sources:
-            if all(u.symbol.has(i) or u.partner.has(i) for i in (mu, alpha)):
-                mixed = self.contracted(u.covariance, {alpha: n, mu: m})
+            self.vector_indices(u.symbol, u.covariance, u.ranges, ())
+            if {mu, alpha} <= {*u.symbol.args, *u.partner.args}:
+                mixed = self.across(u.covariance, {mu: S.One, alpha: TWO})
                 if mixed != 0:
                     raise NotApplicable(
                         f"{u.symbol} along the targets is correlated with what lies across: {mixed}"
                     )
+        for e in (*self.theory.equations, *self.theory.scalars, *self.theory.observables):
+            for x in e.terms:
+                self.vector_indices(e.lhs, x.coefficient * x.kernel * x.field, e.ranges, x.over)
 
-    def equation(self, e: Equation) -> Equation:
-        free = [i for i in (mu, alpha) if e.lhs.has(i)]
-        terms = tuple(y for x in e.terms for y in self.term(x, free))
-        return Equation(self.along(e.lhs), terms, tuple(r for r in e.ranges if r.index not in free))
+    def vector_indices(
+        self, lhs: Expr, body: Expr, free: tuple[IndexRange, ...], over: tuple[IndexRange, ...]
+    ) -> None:
+        """Does every sample stand once in each product, or twice if it is summed over?"""
+        wanted = Counter({r.index: n for n, rs in ((1, free), (2, over)) for r in rs if r.upper == P})
+        for part in Add.make_args(body.expand()):
+            if Counter(i for x in factors(part) for i in self.samples(x)) != wanted:
+                raise NotApplicable(f"{lhs} is no vector of samples: {part}")
 
-    def term(self, x: Term, free: Iterable[Symbol]) -> Iterator[Term]:
-        if x.expr.has(Average):  # with one free index it points along n
-            yield x.map(self.averaged)
-        else:
-            yield from self.projected(x, n, free)
+    def samples(self, x: Expr) -> list[Expr]:
+        """The samples that a factor has."""
+        if isinstance(x, Average):
+            return [i for y in factors(x.body) for i in self.samples(y)]
+        if isinstance(x, AppliedUndef):
+            return [x.args[i] for i in self.places.get(str(x.func), ())]
+        return sorted(x.free_symbols & {mu, alpha}, key=str) * 3  # of no vector
 
-    def averaged(self, e: Expr) -> Expr:
-        return e.replace(lambda a: isinstance(a, Average), lambda a: Average(self.along(a.body)))
 
-    def source(self, u: Source) -> Source:
-        free = [i for i in (mu, alpha) if u.symbol.has(i) or u.partner.has(i)]
-        return replace(
-            u,
-            symbol=self.along(u.symbol),
-            partner=self.along(u.partner),
-            covariance=self.contracted(u.covariance, dict.fromkeys(free, n)),
-            ranges=tuple(r for r in u.ranges if r.index not in free),
-        )
-
-    def order_parameter(self, q: OrderParameter) -> OrderParameter:
-        definition = q.definition.replace(
-            lambda a: isinstance(a, Response), lambda a: Response(self.along(a.body), self.along(a.source))
-        )
-        if not q.definition.has(Response):
-            definition = self.along(definition)
-        ranges = tuple(r for r in q.ranges if r.index == ell)
-        return replace(q, symbol=self.along(q.symbol), definition=definition, ranges=ranges)
+TWO = Integer(2)
 
 
 def spread(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr:
-    """A function of one sample or two by its projection on n and, of two, that on m."""
+    """A function of one sample or two by its projection on n and, of two, that across."""
     if len(samples) < 2:
         return along * Mul(*map(n, samples))
     return across * KroneckerDelta(*samples) + (along - across) * Mul(*map(n, samples))
-
-
-def contract(e: Expr) -> Expr:
-    """Every sum over samples that deltas or the orthonormal n and m allow; indices lie within their ranges.
-
-    >>> contract(Sum((KroneckerDelta(mu, alpha) + n(mu) * n(alpha)) * n(alpha), (alpha, 1, P)))
-    2*n(mu)
-    """
-
-    def done(e: Sum) -> Expr:
-        body = contract(e.function)
-        for lim in e.limits:
-            body = Add(*[one(x, lim) for x in Add.make_args(body.expand())])
-        return body
-
-    def one(e: Expr, lim: tuple[Symbol, Expr, Expr]) -> Expr:
-        moving = [x for x in factors(e) if x.has(lim[0])]
-        fixed, rest = Mul(*[x for x in factors(e) if not x.has(lim[0])]), Mul(*moving)
-        if not moving:
-            return fixed * (lim[2] - lim[1] + 1)
-        if (found := pinned(rest, lim[0])) is not None:
-            return fixed * put(rest / found[0], {lim[0]: found[1]})
-        if len(moving) == 2 and all(getattr(x, "func", None) in (n, m) for x in moving):
-            return fixed if moving[0] == moving[1] else S.Zero
-        return fixed * Sum(rest, lim)
-
-    return e.replace(lambda x: isinstance(x, Sum), done).expand()
 
 
 def whitened_steps(steps: MomentSteps) -> MomentSteps:
@@ -346,7 +296,7 @@ def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
 def _tensor(one: _Whitened, x: AppliedUndef, start: Expr) -> Eq:
     """A function of samples by its projection; what lies across the targets keeps its start."""
     samples, name = x.args[:-1], str(x.func)
-    across = one.contracted(start, dict.fromkeys(samples, m))
+    across = one.across(start, dict.fromkeys(samples, TWO))
     return Eq(x, spread(samples, Function(one.names.get(name, name))(t), across), evaluate=False)
 
 

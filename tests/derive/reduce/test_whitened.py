@@ -9,7 +9,6 @@ from sympy import (
     I,
     KroneckerDelta,
     Rational,
-    Sum,
     Symbol,
     atanh,
     binomial,
@@ -26,17 +25,16 @@ from sympy import (
 )
 
 from derive.errors import NotApplicable
-from derive.program import P, alpha, eta, gamma0, mu, t
+from derive.program import alpha, eta, gamma0, mu, t
 from derive.reduce.closed_forms import separable
 from derive.reduce.whitened import (
-    contract,
     eliminate,
     growth_of,
-    m,
     n,
     norm,
     output,
     series_radius,
+    whitened_deep,
     whitened_limits,
     whitened_steps,
 )
@@ -155,26 +153,27 @@ def test_time_as_a_logarithm(w):
 # -- the pieces ------------------------------------------------
 
 
-def test_contraction_of_deltas_and_directions():
-    other = Function("v")
-
-    def total(e, *indices):
-        return contract(Sum(e, *[(i, 1, P) for i in indices]))
-
-    assert total(KroneckerDelta(mu, alpha) * other(alpha), alpha) == other(mu)
-    assert total(n(mu) ** 2, mu) == 1
-    assert total(n(mu) * m(mu), mu) == 0
-    assert total(KroneckerDelta(mu, alpha) * n(mu) * n(alpha), mu, alpha) == 1
-    assert total(KroneckerDelta(mu, alpha) * KroneckerDelta(mu, alpha), alpha) == 1
-    assert total(3, mu) == 3 * P
-    assert total(n(mu) * other(mu), mu) == Sum(n(mu) * other(mu), (mu, 1, P))
-
-
 def test_what_leaves_the_targets_is_refused():
     with pytest.raises(NotApplicable, match="moves across the targets"):
         whitened(two_layer(mean_field(mlp(1, bias=True, rule="flow"))))
     with pytest.raises(NotApplicable, match="sample_weights"):
         whitened(two_layer(mean_field(mlp(1, rule="flow", sample_weights=True))))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"objective": "logistic"}, "no vector of samples"),
+        ({"objective": "hinge"}, "no vector of samples"),
+        ({"outputs": 2}, "several directions"),
+        ({"activation": "quadratic"}, "not linear"),
+    ],
+    ids=["logistic", "hinge", "outputs", "quadratic"],
+)
+def test_samples_that_are_no_indices_of_vectors_are_refused(options, reason):
+    """Errors that are no linear function of outputs differ with the basis, and so do several targets."""
+    with pytest.raises(NotApplicable, match=reason):
+        whitened_deep(mean_field(mlp(1, **options)))
 
 
 def test_general_data_is_not_whitened():
