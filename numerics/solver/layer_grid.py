@@ -3,8 +3,7 @@
 At each step the rows R(., ., t, s <= t) and C(., t, s <= t) follow from earlier ones and from each other.
 What a step needs of itself is a Volterra equation in layer time, settled by repetition.  Integrals over layer
 time are trapezoidal sums over cells.  Answers that jump at tau = tau_ have two values there, and each cell
-takes that of its own side, so that the error is a series in the squared spacing.  Products of tensors are
-multiplied out two at a time, in an order that is found once.
+takes that of its own side, so that the error is a series in the squared spacing.
 """
 
 from __future__ import annotations
@@ -39,52 +38,8 @@ Operand = Array | Callable[[], Array]
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One step: two operands as a product of matrices, for each value of the labels that they share and keep.
-
-    ``matrices`` is None where the operands are no such product.
-    """
-
-    taken: tuple[int, ...]
-    own: tuple[list[int], ...]
-    result: list[int]
-    matrices: tuple[tuple[list[int], list[int], list[int]], tuple[int, int, int]] | None
-
-    @classmethod
-    def of(cls, taken: tuple[int, ...], own: tuple[list[int], ...], result: list[int]) -> Pair:
-        """Sort the labels: kept by both, of the first, summed, of the second."""
-        plain = len(own) == 2 and all(len(set(a)) == len(a) for a in own)
-        if not plain or set(own[0]) ^ set(own[1]) != (set(own[0]) ^ set(own[1])) & set(result):
-            return cls(taken, own, result, None)
-        a, b = own
-        both = [x for x in a if x in b and x in result]
-        summed = [x for x in a if x in b and x not in result]
-        left, right = [x for x in a if x not in b], [x for x in b if x not in a]
-        if not summed:
-            return cls(taken, own, result, None)
-        first = [a.index(x) for x in (*both, *left, *summed)]
-        second = [b.index(x) for x in (*both, *summed, *right)]
-        have = [*both, *left, *right]
-        back = [have.index(x) for x in result]
-        return cls(taken, own, result, ((first, second, back), (len(both), len(left), len(summed))))
-
-    def __call__(self, parts: list[Array]) -> Array:
-        """The product of the operands that were taken."""
-        if self.matrices is None:
-            given: list[Any] = [x for pair in zip(parts, self.own, strict=True) for x in pair]
-            value: Array = np.einsum(*given, self.result)
-            return value
-        (first, second, back), (n, p, q) = self.matrices
-        a, b = parts[0].transpose(first), parts[1].transpose(second)
-        both, left, summed, right = a.shape[:n], a.shape[n : n + p], b.shape[n : n + q], b.shape[n + q :]
-        rows = a.reshape((*both, prod(left), prod(summed)))
-        product: Array = rows @ b.reshape((*both, prod(summed), prod(right)))
-        return product.reshape((*both, *left, *right)).transpose(back)
-
-
-@dataclass(frozen=True)
 class Contraction:
-    """Steps of an einsum; ``out`` names the axes of the result.
+    """An einsum in an order that was found once; ``out`` names the axes of the result.
 
     >>> import sympy
     >>> i, j, k = sympy.symbols("i j k")
@@ -95,7 +50,9 @@ class Contraction:
     """
 
     out: tuple[Expr, ...]
-    steps: tuple[Pair, ...]
+    axes: tuple[list[int], ...]
+    target: list[int]
+    path: list[Any]
 
     @classmethod
     def of(
@@ -103,33 +60,19 @@ class Contraction:
     ) -> Contraction:
         """The cheapest order found for operands with these axes, of these sizes."""
         labels: dict[Expr, int] = {}
-        names = [[labels.setdefault(x, len(labels)) for x in o] for o in operands]
-        target = [labels[x] for x in out]
-        if not operands:
-            return cls((), ())
-        path: list[tuple[int, ...]] = [tuple(range(len(names)))]
-        if len(names) > 2:
-            dummies: list[Any] = []
-            for o, own in zip(operands, names, strict=True):
-                dummies += [np.broadcast_to(0.0, [sizes[x] for x in o]), own]
-            path = np.einsum_path(*dummies, target, optimize="greedy")[0][1:]
-        steps = []
-        for k, chosen in enumerate(path):
-            taken = tuple(sorted(chosen, reverse=True))
-            parts = [names[c] for c in taken]
-            names = [x for c, x in enumerate(names) if c not in taken]
-            kept = {x for o in names for x in o} | set(target)
-            result = target if k == len(path) - 1 else sorted({x for o in parts for x in o} & kept)
-            steps.append(Pair.of(taken, tuple(parts), result))
-            names.append(result)
-        return cls(tuple(out), tuple(steps))
+        axes = tuple([labels.setdefault(x, len(labels)) for x in o] for o in operands)
+        target, given = [labels[x] for x in out], list[Any]()
+        for o, own in zip(operands, axes, strict=True):
+            given += [np.broadcast_to(0.0, [sizes[x] for x in o]), own]
+        path = np.einsum_path(*given, target, optimize="greedy")[0] if operands else []
+        return cls(tuple(out), axes, target, path)
 
     def __call__(self, operands: Sequence[Operand]) -> Array:
         """The product of these tensors, one for each given when the order was found."""
-        todo = [a() if callable(a) else a for a in operands]
-        for step in self.steps:
-            todo.append(step([todo.pop(c) for c in step.taken]))
-        return todo[0] if todo else np.ones(())
+        given: list[Any] = []
+        for a, own in zip(operands, self.axes, strict=True):
+            given += [a() if callable(a) else a, own]
+        return np.asarray(np.einsum(*given, self.target, optimize=self.path)) if given else np.ones(())
 
 
 Progress = Callable[[int, int], None]
