@@ -190,7 +190,6 @@ def simulate_program(
     wanted: Mapping[str, Any] | None = None,
     seed: int = 0,
     dt: float | None = None,
-    every: int = 1,
     times: Sequence[float] | None = None,
     kicks: int = 1,
     initial: Mapping[str, Any] | None = None,
@@ -210,9 +209,9 @@ def simulate_program(
     starts at the lower bound of its range.
     ``wanted``: see :func:`.measure.read_wanted`; without it every vector named in the program's notation.
     Numbers of the program are always measured.  The layout of the results is that of :class:`Measured`.
-    ``dt``: the Euler step, for a program in continuous time only; ``every``: record each such step.
-    ``times`` (steps + 1 of them, from 0): record at these instead, with Runge-Kutta steps no longer than dt;
-    noise of ``kicks`` = 2 parts is that which a run of half the dt has.
+    ``dt``, for a program in continuous time only: the longest Runge-Kutta step.  It is recorded at multiples
+    of it, or at ``times`` (steps + 1 of them, from 0); noise of ``kicks`` = 2 parts is that which a run of
+    half the dt has.
     ``initial``: weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units
     in which they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.
     ``each``: keep what every network gave; ``paths``: keep fields of its units at chosen steps (at chosen of
@@ -246,7 +245,6 @@ def simulate_program(
         data=data,
         wanted=wanted,
         dt=dt,
-        every=every,
         times=times,
         kicks=kicks,
         initial=initial,
@@ -270,7 +268,7 @@ def simulate_program(
     if each:
         networks.each = {n: np.concatenate(x) for n, x in every_one.items()}
     if kept is not None:
-        at = [i if dt is None else i * dt if times is None else trainer.times[i] for i in kept.times]
+        at = [i if dt is None else trainer.times[i] for i in kept.times]
         networks.paths = gathered(walked, at, kind="networks", width=str(width))
     return networks
 
@@ -293,9 +291,6 @@ class Trainer:
     wanted: Wanted
     kept: Kept | None
     times: tuple[float, ...]
-    steps: int
-    dt: float | None
-    every: int
     kicks: int
     counts: tuple[int, ...] | None
     """Where time flows: how many steps are taken between recorded times."""
@@ -311,7 +306,6 @@ class Trainer:
         data: Mapping[str, Any] | None = None,
         wanted: Mapping[str, Any] | None = None,
         dt: float | None = None,
-        every: int = 1,
         times: Sequence[float] | None = None,
         kicks: int = 1,
         initial: Mapping[str, Any] | None = None,
@@ -323,8 +317,7 @@ class Trainer:
         """Arguments and errors are those of :func:`simulate_program`; correlations of vectors with the index
         ``equal`` are measured at equal indices only.
         """
-        _check(program, width, steps, dt, every)
-        _check_times(program, times, steps)
+        _check(program, width, steps, dt, times)
         data = dict(data or {})
         binder = prepare(program, values, data, width, steps)
         weights = laws(binder)
@@ -335,10 +328,8 @@ class Trainer:
         moving = trainings(binder, reading, weights)
         if loss is not None:
             moving = numerical(binder, network, moving, loss, parametrization or Parametrization())
-        recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
-        if times is not None:
-            recorded = tuple(map(float, times))
-        counts = None if times is None else tuple(_count(x, dt or 1.0) for x in np.diff(recorded))
+        recorded = tuple(map(float, (dt or 1.0) * np.arange(steps + 1) if times is None else times))
+        counts = None if dt is None else tuple(_count(x, dt) for x in np.diff(recorded))
         return cls(
             network,
             weights,
@@ -347,9 +338,6 @@ class Trainer:
             read_wanted(binder, reading, wanted, equal),
             None if paths is None else read_kept(binder, reading, paths, steps),
             recorded,
-            steps,
-            dt,
-            every,
             kicks,
             counts,
         )
@@ -402,7 +390,7 @@ class Trainer:
         """Those of several networks, along the first axis; each is what it would be alone."""
         rngs = [np.random.default_rng(seed) for seed in seeds]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported as divergence
-            return self.stepped(rngs) if self.counts is None else self.flowed(self.counts, rngs)
+            return self.stepped(rngs)
 
     def begin(self, rngs: Rngs) -> tuple[State, Record]:
         """Before step 0."""
@@ -416,34 +404,22 @@ class Trainer:
             self.kept.look(state, len(rngs))
 
     def stepped(self, rngs: Rngs) -> dict[str, Array]:
-        """Measurements in exact steps (of a program in continuous time, Euler's)."""
-        (state, record), dt = self.begin(rngs), self.dt or 1.0
-        for step in range(self.steps + 1):
-            state.step, state.time = step, step * dt
-            refresh(self.weights, state, rngs, self.initial)
-            self.network.compute(state)
-            self.look(state, rngs)
-            if step % self.every == 0:
-                record.take(state)
-            if step < self.steps:
-                slopes, fields = self.network.slopes_at(state), self.network.evolving(state)
-                move(self.moving, state, dt, rngs)
-                self.network.put(state, [f + dt * s for f, s in zip(fields, slopes, strict=True)])
-        return self.wanted.values(record)
-
-    def flowed(self, counts: Sequence[int], rngs: Rngs) -> dict[str, Array]:
-        """Measurements at the recorded times, with so many steps between them."""
+        """Measurements in exact steps, or where time flows at the recorded times, in steps between them."""
         (state, record), times = self.begin(rngs), self.times
         for step, time in enumerate(times):
             state.step, state.time = step, time
+            refresh(self.weights, state, rngs, self.initial)
             self.network.compute(state)
             record.take(state)
             self.look(state, rngs)
             if step + 1 == len(times):
                 break
+            if self.counts is None:
+                move(self.moving, state, rngs)
+                continue
             state.step = step + 1  # the fields of the start are kept
-            for _ in range(counts[step]):
-                length = (times[step + 1] - time) / counts[step]
+            for _ in range(self.counts[step]):
+                length = (times[step + 1] - time) / self.counts[step]
                 advance(self.network, self.moving, state, length, rngs, self.kicks)
         return self.wanted.values(record)
 
@@ -512,27 +488,20 @@ def _count(length: float, longest: float) -> int:
     return count
 
 
-def _check_times(program: Program, times: Sequence[float] | None, steps: int) -> None:
-    if times is None:
-        return
-    if len(times) != steps + 1 or times[0] != 0 or np.any(np.diff(times) <= 0):
-        raise ValueError(f"times: must be {steps + 1} increasing numbers, the first 0")
-    if any(m.fresh for m in map(gaussian, program.matrices)):
-        raise ValueError(f"times: {program.name} has matrices that are drawn in each step")
-
-
-def _check(program: Program, width: int, steps: int, dt: float | None, every: int) -> None:
-    for name, value, least in (
-        ("width", width, 1),
-        ("steps", steps, 0),
-        ("every", every, 1),
-    ):
+def _check(program: Program, width: int, steps: int, dt: float | None, times: Sequence[float] | None) -> None:
+    for name, value, least in (("width", width, 1), ("steps", steps, 0)):
         if value < least:
             raise ValueError(f"{name} = {value}: must be at least {least}")
-    if program.rule.discrete and dt is not None:
-        raise ValueError(f"dt = {dt}: the program's rule counts steps")
-    if not program.rule.discrete and (dt is None or not dt > 0):
-        raise ValueError(f"dt = {dt}: time flows in the program, so it needs an Euler step dt > 0")
+    if program.rule.discrete:
+        if dt is not None or times is not None:
+            raise ValueError(f"dt = {dt}, times = {times}: the program's rule counts steps")
+        return
+    if dt is None or not dt > 0:
+        raise ValueError(f"dt = {dt}: time flows in the program, so it needs a longest step dt > 0")
+    if times is not None and (len(times) != steps + 1 or times[0] != 0 or np.any(np.diff(times) <= 0)):
+        raise ValueError(f"times: must be {steps + 1} increasing numbers, the first 0")
+    if any(m.fresh for m in map(gaussian, program.matrices)):
+        raise ValueError(f"dt: time flows in {program.name}, whose matrices are drawn in each step")
 
 
 def _check_depth(program: Program, values: Values) -> None:

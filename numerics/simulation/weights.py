@@ -236,31 +236,22 @@ def _update(
     return Update(coefficients, readers[0], right, (places[0], places[-1]), scale, shape)
 
 
-def move(every: Sequence[Training], state: State, dt: float, rngs: Sequence[np.random.Generator]) -> None:
-    """All weights one step on, at once.  Where time flows the step is Euler's, of length ``dt``."""
+def move(every: Sequence[Training], state: State, rngs: Sequence[np.random.Generator]) -> None:
+    """All weights one step on, at once."""
     plan = [(x, x.now(state), x.update.factors(state)) for x in every]
     plan = [(x, n, Factors(u.left.copy(), u.right.copy())) for x, n, u in plan]
     for x, n, u in plan:
-        key, rule = x.law.key, x.rule
+        key = x.law.key
         w = state.weights[key]
-        q = state.velocities.get(key)
-        if isinstance(rule, GradientDescent):
+        if isinstance(x.rule, GradientDescent):
             accumulate(w, 1 - n["decay"], n["rate"], u)
             if "diffusion" in n:
                 x.disturb(state, n["diffusion"], rngs)
-        elif isinstance(rule, GradientFlow):
-            accumulate(w, 1 - dt * n["decay"], dt * n["rate"], u)
-            if "diffusion" in n:
-                x.disturb(state, n["diffusion"] * dt, rngs)
-        elif isinstance(rule, Momentum):
+        else:
             q = state.velocities.setdefault(key, np.zeros_like(w))
             accumulate(q, n["momentum"], 1.0, u)
             w *= 1 - by_network(n["decay"], w)
             w += by_network(n["rate"], w) * q
-        else:
-            q = state.velocities.setdefault(key, np.zeros_like(w))
-            w += dt * q
-            accumulate(q, 1 - dt / n["momentum"], dt * n["rate"] / n["momentum"], u)
 
 
 def relax(every: Sequence[Training], state: State, time: float, rngs: Sequence[np.random.Generator]) -> None:

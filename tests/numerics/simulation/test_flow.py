@@ -100,17 +100,13 @@ def test_an_unreachable_tolerance_is_reported(monkeypatch):
         settled(trainer(times=[0.0, 0.1], steps=1), SEED, 1e-18, False)
 
 
-def test_the_start_decides_nothing_else():
-    """Runs at given times and Euler steps of the same program begin alike."""
-    euler = simulate_program(
-        mlp(2, rule="flow"), width=24, steps=2, dt=0.1, seeds=2, seed=1,
-        values={"eta": 1.0, "gamma0": 1.3, "P": 3}, data={"x": INPUTS, "y": TARGETS},
-    )  # fmt: skip
-    flow = simulate_program(
-        mlp(2, rule="flow"), width=24, steps=1, times=[0, 0.2], dt=0.1, seeds=2, seed=1,
-        values={"eta": 1.0, "gamma0": 1.3, "P": 3}, data={"x": INPUTS, "y": TARGETS},
-    )  # fmt: skip
-    np.testing.assert_allclose(euler["f"].mean[0], flow["f"].mean[0], rtol=1e-12)
+def test_without_times_every_step_is_recorded():
+    given = {"width": 24, "dt": 0.1, "seeds": 2, "seed": 1, "data": {"x": INPUTS, "y": TARGETS}}
+    given |= {"values": {"eta": 1.0, "gamma0": 1.3, "P": 3}}
+    steps = simulate_program(mlp(2, rule="flow"), steps=2, **given)
+    assert steps["f"].axes[0] == ("t", (0.0, 0.1, 0.2))
+    times = simulate_program(mlp(2, rule="flow"), steps=1, times=[0, 0.2], **given)
+    np.testing.assert_allclose(steps["f"].mean[[0, 2]], times["f"].mean, rtol=1e-12)
 
 
 def test_steps_of_a_centred_flow_are_chosen_on_the_centred_flow():
