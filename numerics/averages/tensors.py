@@ -13,7 +13,7 @@ import numpy as np
 from sympy import Add, Basic, DiracDelta, Dummy, Expr, I, Matrix, Mul, Poly, Pow, Rational, Symbol, sympify
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied
+from derive.calculus.jumps import Jumps, OtherKind, jumps, multiplied
 from numerics.averages.lattice import Array, Tensor, Value, averages, check_covariance
 from numerics.averages.orthants import of_products, rows_of
 from numerics.averages.panels import PAIR, Moment, X, bent_product, compiled, expression, is_smooth
@@ -23,16 +23,14 @@ Key = tuple[tuple[int, ...], ...]
 """Which functions each distinct sample takes."""
 
 
-def tensor(
-    functions: Sequence[Any], covariance: Any, rtol: float = 1e-10, meaningless: float | None = None
-) -> Tensor:
+def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Tensor:
     """``<f_1(u_m) f_2(u_n) ..>`` for all samples ``m, n, ..``: an array with one axis for each function.
 
     ``functions`` are SymPy expressions in one symbol, or functions of an array that are analytic.  Samples
     may coincide, and the covariance may be singular.  ``rtol`` is relative to the average of the size of the
     product.  Piecewise polynomials that bend at zero, and their derivatives, need no quadrature: relu, abs
-    and what is made of them, with point masses.  A jump times a point mass at one sample has no meaning; such
-    entries are refused, or get the value ``meaningless``.
+    and what is made of them, with point masses.  A jump times a point mass at one sample has no meaning, and
+    is refused.
 
     Raises :class:`~numerics.errors.NotConverged` where ``rtol`` is not reached;
     :class:`~derive.calculus.jumps.Ambiguous` for entries without meaning;
@@ -50,12 +48,10 @@ def tensor(
     [[0.5        0.33333333]
      [0.33333333 0.5       ]]
     """
-    return tensors([functions], covariance, rtol, meaningless)[0]
+    return tensors([functions], covariance, rtol)[0]
 
 
-def tensors(
-    lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10, meaningless: float | None = None
-) -> list[Tensor]:
+def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10) -> list[Tensor]:
     """`tensor` of several lists of functions: cheaper than one by one, since they share their points.
 
     >>> from sympy.abc import u
@@ -77,7 +73,7 @@ def tensors(
         if n not in found:
             fs = [list(labels)[i] for i in n]
             try:
-                found[n] = _bent([jumps(_expression(f), X) for f in fs], K, meaningless)
+                found[n] = _bent([jumps(_expression(f), X) for f in fs], K)
             except OtherKind:
                 found[n] = _between_bends(fs, K, rtol)
     return [found[n] for n in numbers]
@@ -131,7 +127,7 @@ def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> Key:
 # -- functions that bend at zero -----------------------------------------------------------------------------
 
 
-def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Tensor:
+def _bent(functions: Sequence[Jumps], K: Array) -> Tensor:
     """Every pattern of coinciding samples is one sum of monomials."""
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
@@ -139,29 +135,10 @@ def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Te
     for index in reversed([*_patterns(len(functions))]):  # the hardest first
         count = max(index, default=-1) + 1
         samples = np.array(list(permutations(range(len(K)), count)), dtype=int).reshape(-1, count)
-        if not count or not len(samples):
-            continue
-        at = tuple(samples[:, i] for i in index)
-        taken = [[f for f, i in zip(functions, index, strict=True) if i == k] for k in range(count)]
-        try:
-            blocks = [multiplied(fs) for fs in taken]
-        except Ambiguous:
-            if meaningless is None:
-                raise
-            value[at] = meaningless
-            continue
-        try:
-            value[at], error[at] = of_products(blocks, rows[samples])
-        except Ambiguous:  # of some tuples: different samples may be alike
-            if meaningless is None:
-                raise
-            for chosen in samples:
-                place = tuple(chosen[i] for i in index)
-                try:
-                    found, miss = of_products(blocks, rows[chosen][None])
-                    value[place], error[place] = found[0], miss[0]
-                except Ambiguous:
-                    value[place] = meaningless
+        if count and len(samples):
+            at = tuple(samples[:, i] for i in index)
+            taken = [[f for f, i in zip(functions, index, strict=True) if i == k] for k in range(count)]
+            value[at], error[at] = of_products([multiplied(fs) for fs in taken], rows[samples])
     return Tensor(value, error, "orthants")
 
 
