@@ -32,66 +32,42 @@ Array = NDArray[np.float64]
 
 @dataclass(eq=False)
 class Affine:
-    """``constant``, a number or one for each unit ``(units,)``, and ``coefficients``, ``(sources, units)``,
+    """``constant + sum_k coefficients[k] source_k``, and products of two such: what averages are taken of.
+
+    ``constant`` is a number or one for each unit ``(units,)``, ``coefficients`` are ``(sources, units)``,
     with one column where all units have the same.
     """
 
     constant: Any
     coefficients: Array
+    products: tuple[tuple[Affine, Affine], ...] = ()
 
     __array_ufunc__ = None  # numpy numbers leave multiplication to this class
 
     @property
     def fixed(self) -> bool:
         """Does it depend on no source?"""
-        return not self.coefficients.any()
+        return not self.products and not self.coefficients.any()
 
     def scaled(self, x: Any) -> Affine:
         """Times a number, or one for each unit."""
-        return Affine(self.constant * x, self.coefficients * x)
+        products = tuple((a.scaled(x), b) for a, b in self.products)
+        return Affine(self.constant * x, self.coefficients * x, products)
 
-    def __add__(self, other: Any) -> Any:
-        if isinstance(other, Products):
-            return other + self
+    def __add__(self, other: Any) -> Affine:
         if not isinstance(other, Affine):
-            return Affine(self.constant + other, self.coefficients)
-        return Affine(self.constant + other.constant, self.coefficients + other.coefficients)
+            return Affine(self.constant + other, self.coefficients, self.products)
+        coefficients, products = self.coefficients + other.coefficients, self.products + other.products
+        return Affine(self.constant + other.constant, coefficients, products)
 
-    def __mul__(self, other: Any) -> Any:
-        if isinstance(other, Products):
-            return other * self
+    def __mul__(self, other: Any) -> Affine:
         if not isinstance(other, Affine):
             return self.scaled(other)
-        if self.fixed:
-            return other.scaled(self.constant)
-        if other.fixed:
-            return self.scaled(other.constant)
-        return Products([(self, other)])
-
-    __radd__, __rmul__ = __add__, __mul__
-
-
-@dataclass(eq=False)
-class Products:
-    """A sum of products of two affine combinations: what averages are taken of."""
-
-    pairs: list[tuple[Affine, Affine]]
-
-    __array_ufunc__ = None
-
-    def __add__(self, x: Any) -> Products:
-        if isinstance(x, Products):
-            return Products(self.pairs + x.pairs)
-        if not isinstance(x, Affine):
-            x = Affine(x, np.zeros((1, 1)))
-        return Products([*self.pairs, (x, Affine(1.0, np.zeros((1, 1))))])
-
-    def __mul__(self, x: Any) -> Products:
-        if isinstance(x, Affine) and x.fixed:
-            x = x.constant
-        if isinstance(x, Products | Affine):
+        if self.fixed or other.fixed:
+            return other.scaled(self.constant) if self.fixed else self.scaled(other.constant)
+        if self.products or other.products:
             raise NotLinear("a product of more than two fields is averaged: use method='particles'")
-        return Products([(first.scaled(x), second) for first, second in self.pairs])
+        return Affine(0.0, np.zeros_like(self.coefficients), ((self, other),))
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -120,21 +96,21 @@ class Linear(Algebra):
 
     def apply(self, f: Function, args: list[Value], tangent: bool) -> Affine:
         """A function of attributes; of a field it would not be linear."""
-        if any(isinstance(x, Products) or (isinstance(x, Affine) and not x.fixed) for x in args):
+        if any(isinstance(x, Affine) and not x.fixed for x in args):
             raise NotLinear(f"{f.expr} is not linear in the fields: use method='particles'")
         return self.fixed(f(*[x.constant if isinstance(x, Affine) else x for x in args]))
 
     def field(self, name: str, v: Value) -> Value:
         """A field must be affine."""
-        if isinstance(v, Products):
+        if isinstance(v, Affine) and v.products:
             raise NotLinear(f"the equation of {name} is not linear in the fields: use method='particles'")
         return v
 
     def mean(self, v: Value) -> float:
         """The mean over sources and units."""
-        if isinstance(v, Products):
-            return float(sum(np.mean(self.overlap(*pair)) for pair in v.pairs))
-        return float(np.mean(v.constant if isinstance(v, Affine) else v))
+        if not isinstance(v, Affine):
+            return float(v)
+        return float(np.mean(v.constant) + sum(np.mean(self.overlap(*x)) for x in v.products))
 
     def overlap(self, x: Affine, y: Affine) -> Any:
         """``<x y>`` for each unit."""
@@ -154,9 +130,9 @@ class Linear(Algebra):
 
     def derivative(self, v: Value, source: Entry) -> Value:
         """The coefficient of the source: a number, or one for each unit."""
-        if source not in self.columns or not isinstance(v, Affine | Products):
+        if source not in self.columns or not isinstance(v, Affine):
             return 0
-        if isinstance(v, Products):
+        if v.products:
             raise NotLinear("the response of a product of fields: use method='particles'")
         c = v.coefficients[self.columns[source]]
         return float(c[0]) if c.size == 1 else self.fixed(c)
