@@ -7,7 +7,6 @@ In steps second moments are polynomials in those before the step, and in the rat
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,8 +19,8 @@ from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
 from derive.program.networks.options import has_sample_weights
-from derive.reduce.memoryless import Motion, motions
-from derive.reduce.single_site import every_index, flowing
+from derive.reduce.memoryless import Motion
+from derive.reduce.single_site import SingleSite, every_index, flowing
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Theory
 
@@ -76,7 +75,7 @@ def two_layer(theory: Theory) -> TwoLayer:
     -G(t)*Sum(Delta(alpha, t)*K_x(mu, alpha), (alpha, 1, P)) - Sum(Delta(alpha, t)*H(mu, alpha, t), ...)
     """
     site = every_index(flowing(theory))
-    found = _Moments(theory, site.unfolded)
+    found = _Moments(theory, site)
     rates = tuple(Eq(Derivative(m.lhs, t), site.moment_rate(m.rhs.body)) for m in found.moments)
     closed = [Eq(e.lhs, found.named(e.rhs)) for e in rates]
     f, given = found.output, found.error
@@ -136,7 +135,7 @@ def moment_steps(theory: Theory) -> MomentSteps:
     if not theory.program.rule.discrete:
         raise NotApplicable("a flow has no steps")
     site = every_index(theory)
-    found = _Moments(theory, site.unfolded)
+    found = _Moments(theory, site)
     f, given = found.output, found.error
     weight = f.rhs / found.average
     step = {m.lhs: found.named(site.moment_rate(m.rhs.body)) for m in found.moments}
@@ -151,9 +150,9 @@ def moment_steps(theory: Theory) -> MomentSteps:
 class _Moments:
     """One-time functions of a theory without memory, and averages by their names."""
 
-    def __init__(self, theory: Theory, unfolded: Callable[[Expr], Expr]) -> None:
-        self.theory, self.unfolded = theory, unfolded  # in terms of the fields that move
-        self.motions = {str(x.field.func): x for x in motions(theory)}
+    def __init__(self, theory: Theory, site: SingleSite) -> None:
+        self.theory, self.unfolded = theory, site.unfolded  # in terms of the fields that move
+        self.motions = {str(x.field.func): x for x in site.flows}
         self.moments = [self.moment(q) for q in theory.correlations()]
         self.output = next(e for e in theory.scalars if e.rhs.has(Average))
         self.error: Equation = next(e for e in theory.scalars if e.name != self.output.name)
