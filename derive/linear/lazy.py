@@ -13,7 +13,6 @@ from sympy import Add, Derivative, Eq, Expr, Indexed, Mul, Pow, S, Symbol, facto
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.recurrences import Layered
 from derive.calculus.sums import over, put, rewritten
 from derive.calculus.symbols import ell, gamma0, s, t
 from derive.errors import NotApplicable
@@ -47,7 +46,8 @@ class Lazy:
 def lazy(theory: Theory) -> Lazy:
     """The limit ``gamma0 -> 0`` of a linear theory, of one layer or of a family of layers.
 
-    Raises :class:`NotApplicable` if the recursions in the layer are not first-order and uniform.
+    Raises :class:`NotApplicable` if the recursions in the layer are not first-order and uniform, and for
+    several outputs.
 
     >>> from derive import mean_field, mlp
     >>> ends = lazy(mean_field(mlp(rule="flow")))
@@ -132,9 +132,7 @@ class _Lazy:
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
             raise NotApplicable(f"a recursion over {step} layers")
-        numbers = Layered(layers.upper.free_symbols)
-        ends = (layers.lower, ell) if step == -1 else (ell, layers.upper)
-        return numbers.expr(numbers.summed(numbers.one, *ends))
+        return ell - layers.lower + 1 if step == -1 else layers.upper - ell + 1
 
     def output(self, kernels: dict[str, Kernel]) -> Eq:
         """The output: its average divided by gamma0, at leading order, entry by entry."""
@@ -160,6 +158,8 @@ class _Lazy:
         if len(kernels) != 2 or turned[0] or not kernels[int(turned[1])].causal:
             raise NotApplicable(f"{word} is no memory of past times")
         left, right = kernels
+        if len(left.rows) != len(rows):
+            raise NotApplicable("the limit is that of one output")
         names = tuple(Symbol(f"{r.index.name}_1", **r.index.assumptions0) for r in left.cols)
         other = right.at((), names, t, s) if turned[1] else right.at(names, (), s, t)
         ranges = [(n, r.lower, r.upper) for n, r in zip(names, left.cols, strict=True)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sympy import Function, Sum, Symbol, powsimp
 
+from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
 from derive.linear.operators import J, operator
 from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
@@ -132,6 +133,12 @@ def test_lazy_limit_is_the_limit():
     step = np.eye(2) - rate * 4 * kernel
     exact = np.array([np.linalg.matrix_power(step, k) @ targets for k in range(steps)])
     np.testing.assert_allclose(near, exact, atol=1e-6)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_lazy_limit_is_that_of_one_output(depth):
+    with pytest.raises(NotApplicable):
+        lazy(mean_field(mlp(depth, outputs=2)))
 
 
 def test_lazy_limit_of_one_layer_with_decay():
