@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import comb, prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, S, Symbol, lambdify
+from sympy import Expr, S, Symbol, lambdify, sympify
 
 from derive.calculus.symbols import s, t
 from numerics.compile.lower import DELTA, Factor, Kernel, Monomial, Node, Reach, Table
@@ -31,11 +31,14 @@ Row = Callable[[int], Array]
 
 
 class _Read(NamedTuple):
-    """How a factor is read, its axes, and how it is read as a matrix, ``(rows, times * cols)``."""
+    """How a factor is read, up to a number, its axes, and how it is read as a matrix, ``(rows, times *
+    cols)``.
+    """
 
     view: View
     labels: list[Symbol]
     flat: View | None = None
+    number: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Rows:
     def number(self, e: Expr) -> float:
         """A coefficient as a number.  Raises ValueError when a symbol in it has no value."""
         if e not in self.numbers:
-            value = e.subs(dict(self.constants))
+            value = with_numbers(e, self.constants)
             if not value.is_number:
                 raise ValueError(f"{e} needs a number for {sorted(map(str, value.free_symbols))}")
             self.numbers[e] = float(value)
@@ -139,21 +142,21 @@ class Rows:
         if not any(s in x.labels for x in factors):
             unit = self.unit
             factors.append(_Read(lambda step, low, high: unit[low:high], [s]))
-        value = self._product(factors, kernel)
-        if not m.coefficient.has(t, s):
-            number = self.number(m.coefficient)
+        value, number = self._product(factors, kernel), prod(x.number for x in factors)
+        if m.coefficient in self.numbers or not m.coefficient.has(t, s):
+            number *= self.number(m.coefficient)
             return value if number == 1.0 else lambda step, low, high: number * value(step, low, high)
         table, n, p = self._times(m), prod(self.shape(kernel.rows)), prod(self.shape(kernel.cols))
 
         def weighted(step: int, low: int, high: int) -> Array:
             full = value(step, low, high).reshape(n, high - low, p) * table[step, low:high, None]
-            return full.reshape(n, -1)
+            return number * full.reshape(n, -1)
 
         return weighted
 
     def _times(self, m: Monomial) -> Array:
         """A coefficient that is a function of both times."""
-        expr = m.coefficient.subs(dict(self.constants))
+        expr = with_numbers(m.coefficient, self.constants)
         if expr.free_symbols - {t, s}:
             self.number(expr.subs({t: 1, s: 0}))  # names what has no number
         if expr not in self.tables:
@@ -166,44 +169,27 @@ class Rows:
         return self.tables[expr]
 
     def _product(self, factors: list[_Read], kernel: Kernel) -> View:
-        """The product of factors, summed over the indices that the kernel has not.
-
-        A factor alone and a row of numbers times a factor, which are nearly all there is, need no einsum.
-        """
+        """The product of factors, summed over the indices that the kernel has not, on all of its axes."""
         axes, n = [*kernel.rows, s, *kernel.cols], prod(self.shape(kernel.rows))
-        if len(factors) == 1:
-            (one,) = factors
-            if one.labels == axes and one.flat is not None:
-                return one.flat
-            if sorted(one.labels, key=str) == sorted(axes, key=str):
-                read, order = one.view, [one.labels.index(x) for x in axes]
-                return lambda step, low, high: read(step, low, high).transpose(order).reshape(n, -1)
-        if len(factors) == 2:
-            v, a = sorted(factors, key=lambda x: len(x.labels))
-            number, flat, whole = v.view, a.flat, a.view
-            if len(v.labels) == 1 and a.labels == [*v.labels, *axes] and flat is not None and n == 1:
-                return lambda step, low, high: number(step, low, high).dot(flat(step, low, high))[None]
-            if len(v.labels) == 1 and a.labels == [*axes, *v.labels]:
-                return lambda step, low, high: (
-                    whole(step, low, high).dot(number(step, low, high)).reshape(n, -1)
-                )
-        return self._contraction(factors, axes, n)
-
-    def _contraction(self, factors: list[_Read], axes: list[Symbol], n: int) -> View:
-        """The same of any factors, by einsum."""
-        letters: dict[Symbol, str] = {}
-        inputs = [
-            "".join(letters.setdefault(x, chr(ord("a") + len(letters))) for x in f.labels) for f in factors
-        ]
-        subscripts = f"{','.join(inputs)}->{''.join(letters[x] for x in axes if x in letters)}"
-        views, extents = [f.view for f in factors], self.extents
-        spread = tuple(slice(None) if x in letters else None for x in axes)
-        counts = [0 if x == s else extents[x] for x in axes]
+        first, *others = sorted(factors, key=lambda x: len(x.labels))
+        number, flat = first.view, others[0].flat if len(others) == 1 else None
+        if first.labels == axes and first.flat is not None and not others:
+            return first.flat
+        if flat is not None and others[0].labels == [*first.labels, *axes] and len(first.labels) == 1:
+            return lambda step, low, high: number(step, low, high).dot(flat(step, low, high)).reshape(n, -1)
+        have = {x for f in factors for x in f.labels}
+        views, product = (
+            [f.view for f in factors],
+            multiplied([f.labels for f in factors], [x for x in axes if x in have]),
+        )
+        if have >= {*axes}:
+            return lambda step, low, high: product(*[view(step, low, high) for view in views]).reshape(n, -1)
+        spread = tuple(slice(None) if x in have else None for x in axes)
+        counts = [0 if x == s else self.extents[x] for x in axes]
 
         def value(step: int, low: int, high: int) -> Array:
-            found = np.einsum(subscripts, *[view(step, low, high) for view in views])
-            full = np.broadcast_to(found[spread], [x or high - low for x in counts])
-            return full.reshape(n, -1)
+            found = product(*[view(step, low, high) for view in views])[spread]
+            return np.broadcast_to(found, [x or high - low for x in counts]).reshape(n, -1)
 
         return value
 
@@ -254,24 +240,55 @@ class Rows:
         if array is None and not direct:
             return None  # no path leads from the source to the field
 
+        held, alone = (own, True) if array is None else (array, False)
+
         def flat(step: int, low: int, high: int) -> Array:
-            if now:
-                low, high = step, step + 1
-            a = own if array is None else array[step * n : (step + 1) * n, low * m : high * m]
-            if direct and array is not None:
-                a = a + own
-            return a if factor == 1.0 else factor * a
+            return held[step * n : (step + 1) * n, low * m : high * m]
+
+        def instant(step: int, low: int, high: int) -> Array:
+            return own if alone else own + flat(step, step, step + 1)
+
+        read = instant if now or direct else flat
 
         def view(step: int, low: int, high: int) -> Array:
-            return flat(step, low, high).reshape((*shapes[0], *(() if now else (high - low,)), *shapes[1]))
+            return read(step, low, high).reshape((*shapes[0], *(() if now else (high - low,)), *shapes[1]))
 
         labels = [*samples[:count], *([] if now else [s]), *samples[count:]]
-        return _Read(view, labels, None if now else flat)
+        return _Read(view, labels, None if now else read, factor)
+
+
+def with_numbers(e: Expr, constants: Mapping[Symbol, float]) -> Expr:
+    """An expression with the numbers that its symbols have."""
+    return e.xreplace({x: sympify(constants[x]) for x in e.free_symbols if x in constants})
+
+
+def multiplied(labels: list[list[Symbol]], kept: list[Symbol]) -> Callable[..., Array]:
+    """The product of arrays with named axes, summed over all that are not kept.
+
+    >>> from sympy.abc import a, b
+    >>> multiplied([[b], [a, b]], [a])(np.array([1.0, 2.0]), np.eye(2)).tolist()
+    [1.0, 2.0]
+    """
+    if len(labels) == 1 and sorted(labels[0], key=str) == sorted(kept, key=str):
+        order = [labels[0].index(x) for x in kept]
+        return lambda a: a.transpose(order)
+    if len(labels) == 2 and min(map(len, labels)) == 1:
+        first = len(labels[0]) == 1
+        v, a = labels if first else labels[::-1]
+        if a == [*kept, *v]:
+            return (lambda v, a: a.dot(v)) if first else (lambda a, v: a.dot(v))
+        if a == [*v, *kept] and len(a) == 2:
+            return (lambda v, a: v.dot(a)) if first else (lambda a, v: v.dot(a))
+    letters: dict[Symbol, str] = {}
+    for x in (x for each in labels for x in each):
+        letters.setdefault(x, chr(ord("a") + len(letters)))
+    inputs, result = ["".join(letters[x] for x in each) for each in labels], [letters[x] for x in kept]
+    return partial(np.einsum, f"{','.join(inputs)}->{''.join(result)}", optimize=len(labels) > 2)
 
 
 def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
     """How far an index runs."""
-    value = top.subs(dict(constants))
+    value = with_numbers(top, constants)
     if not value.is_number:
         raise ValueError(f"{index} runs to {top}, which needs a number")
     return int(value)

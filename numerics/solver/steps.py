@@ -30,7 +30,7 @@ from sympy import Expr, Symbol, lambdify
 from derive.calculus.symbols import s, t
 from numerics.compile.lower import Factor, Kernel, Node, Reach
 from numerics.solver.plan import Plan
-from numerics.solver.rows import Rows
+from numerics.solver.rows import Rows, multiplied, with_numbers
 from numerics.tensors import arranged
 
 Array = NDArray[np.float64]
@@ -143,7 +143,7 @@ class Steps:
         """Make all operations, those on ``units`` too; returns itself."""
         self.units = units
         self.functions = {
-            x.name: _compiled((t, *x.arguments), x.expression.subs(dict(self.rows.constants)), self.given)
+            x.name: _compiled((t, *x.arguments), with_numbers(x.expression, self.rows.constants), self.given)
             for x in self.table.scalars
         }
         make: dict[str, Callable[[Node, Node], Step]] = {
@@ -350,7 +350,7 @@ class Steps:
                         if begins:
                             np.matmul(K[:, first * p :], block, out=row)
                         else:
-                            row += np.matmul(K[:, first * p :], block)
+                            row += K[:, first * p :] @ block
             for key, reach, gain, array, m in gains:
                 if reach in ("past", "through"):
                     row = array[low:high, : at * m]
@@ -389,7 +389,7 @@ class Steps:
                     covariance(at)
                 u = left[key] if gain == 1.0 else gain * left[key]
                 if response is not None and at < long:
-                    row += u @ response[:end, : at * q].T
+                    row += u.dot(response[:end, : at * q].T)
                 elif response is not None:
                     for low, high in _blocks(at):
                         block = response[low * m : end, low * q : high * q]
@@ -509,16 +509,11 @@ class Steps:
 
     def _hoist(self, i: Node, _: Node) -> Step:
         h = next(x for x in self.table.hoisted if x.tensor == i)
-        labels: dict[Symbol, int] = {}
-        axes = [[labels.setdefault(x, len(labels)) for x in f.indices if x != s] for f in h.factors]
         values, present = self.rows.hoisted[i], [self._present(f) for f in h.factors]
-        kept = [labels[x] for x in h.rows]
+        product = multiplied([[x for x in f.indices if x != s] for f in h.factors], list(h.rows))
 
         def step(at: int) -> None:
-            operands: list[Any] = [
-                x for value, which in zip(present, axes, strict=True) for x in (value(at), which)
-            ]
-            values[at] = np.einsum(*operands, kept, optimize=len(axes) > 2)
+            values[at] = product(*[value(at) for value in present])
 
         return step
 
