@@ -230,7 +230,6 @@ class Folded:
         U = self._span(kernels, first, stop)
         if len(U) > ROOM - NEAR - SHORTEST:
             return False
-        self._note(U, D, stop)
         self.images = dict(self._each(lambda x: (x, self._moved(x, U, first)), self.operands))
         self.basis = np.concatenate([U[:, :old] @ self.basis, U[:, old:]], axis=1)
         self.first = first
@@ -252,15 +251,18 @@ class Folded:
     def _span(self, kernels: Mapping[Left, Array], first: int, stop: int) -> Array:
         """What the last rows span, and images of kernels as large as the last ones."""
         D, end = self._position(first), self._position(stop)
-        count = min(SKETCH, 2 * len(self.basis) + REST) if len(self.basis) else SKETCH
-        sketch = self._random(count, 1) * (self.stack.unit[:D] / np.sqrt(first))
+        count = min(SKETCH, len(self.basis) + REST) if len(self.basis) else SKETCH
+        drawn, sketch = 1, self._random(count, 1) * (self.stack.unit[:D] / np.sqrt(first))
         for rows, size in self._last(D, end, NEAR // SAMPLES):
             sketch += (self._random(count, len(rows)) / (size * np.sqrt(first))) @ rows
+            drawn += len(rows)
         if not np.isfinite(sketch).all():
             return np.eye(ROOM)  # there is no room: runaway dynamics are marched plainly
         U = np.zeros((self.kept, D))
         np.fill_diagonal(U, 1.0)
         U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
+        left = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)  # of the last rows, on average
+        self.neglected = max(self.neglected, float(left.max()))
         rest = np.zeros((REST, D))
         for x, scale in self._scaled(first):
             a = self.stack.arrays[x.right][:D, :D]
@@ -281,14 +283,6 @@ class Folded:
         for a in self.functions:
             if size := float(np.abs(a[:D]).max()):
                 yield a[:D].reshape(D, -1).T, size
-
-    def _note(self, U: Array, D: int, stop: int) -> None:
-        """What is neglected of the last rows."""
-        for rows, size in self._last(D, self._position(stop), NEAR):
-            rest, scale = _outside(U, rows), size * float(np.sqrt(stop - NEAR))
-            self.neglected = max(
-                self.neglected, float(np.sqrt((rest**2).sum(axis=1).max(initial=0.0))) / scale
-            )
 
     def _random(self, rows: int, columns: int) -> Array:
         """Some of the random numbers, others each time."""

@@ -176,7 +176,7 @@ class Rows:
         if first.labels == axes and first.flat is not None and not others:
             return first.flat
         if flat is not None and others[0].labels == [*first.labels, *axes] and len(first.labels) == 1:
-            return lambda step, low, high: number(step, low, high).dot(flat(step, low, high)).reshape(n, -1)
+            return lambda step, low, high: (number(step, low, high) @ flat(step, low, high)).reshape(n, -1)
         have = {x for f in factors for x in f.labels}
         views, product = (
             [f.view for f in factors],
@@ -276,9 +276,9 @@ def multiplied(labels: list[list[Symbol]], kept: list[Symbol]) -> Callable[..., 
         first = len(labels[0]) == 1
         v, a = labels if first else labels[::-1]
         if a == [*kept, *v]:
-            return (lambda v, a: a.dot(v)) if first else (lambda a, v: a.dot(v))
+            return (lambda v, a: a @ v) if first else (lambda a, v: a @ v)
         if a == [*v, *kept] and len(a) == 2:
-            return (lambda v, a: v.dot(a)) if first else (lambda a, v: v.dot(a))
+            return (lambda v, a: v @ a) if first else (lambda a, v: v @ a)
     letters: dict[Symbol, str] = {}
     for x in (x for each in labels for x in each):
         letters.setdefault(x, chr(ord("a") + len(letters)))

@@ -389,7 +389,7 @@ class Steps:
                     covariance(at)
                 u = left[key] if gain == 1.0 else gain * left[key]
                 if response is not None and at < long:
-                    row += u.dot(response[:end, : at * q].T)
+                    row += u @ response[:end, : at * q].T  # `dot` would copy
                 elif response is not None:
                     for low, high in _blocks(at):
                         block = response[low * m : end, low * q : high * q]
@@ -450,7 +450,7 @@ class Steps:
             value = np.zeros((n, m))
             for key, array, equal, reach, p in terms:
                 if reach in ("past", "through") and array is not None:
-                    value += left[key].dot(array[at * m : (at + 1) * m, : at * p].T)
+                    value += left[key] @ array[at * m : (at + 1) * m, : at * p].T
                 if equal is not None and (c := here.get(key)) is not None:
                     if reach == "start" and at and array is not None:
                         value += c.dot(array[at * m : (at + 1) * m, :p].T)
