@@ -14,6 +14,9 @@ That is right if ``Q m`` lies in the span of Q wherever k has a coordinate.  Wha
 and takes in what images of kernels as large as the last ones add to that.  After the block, with the kernels
 that were found, what was neglected is measured: a block in which it was too much is marched again with it.
 Nothing is assumed of the rows; where they need a larger basis than there is room for, the march is told so.
+
+What kernels multiply is single.  Fields with many members stand left of products alone: of their arrays the
+present row is read, of their kernels few random sums are looked at, and their rows are unfolded all at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kernel rows at one time, read off the arrays that a sweep is filling.
 
-Compiles the products of a :class:`~numerics.compile.lower.Kernel` once into views and einsum subscripts;
+Compiles the products of a :class:`~numerics.compile.lower.Kernel` once into views and what multiplies them;
 calling the result only multiplies.
 
 A step whose quantities need each other: repeated sweeps, accelerated by Anderson's method.
@@ -178,10 +178,8 @@ class Rows:
         if flat is not None and others[0].labels == [*first.labels, *axes] and len(first.labels) == 1:
             return lambda step, low, high: (number(step, low, high) @ flat(step, low, high)).reshape(n, -1)
         have = {x for f in factors for x in f.labels}
-        views, product = (
-            [f.view for f in factors],
-            multiplied([f.labels for f in factors], [x for x in axes if x in have]),
-        )
+        views = [f.view for f in factors]
+        product = multiplied([f.labels for f in factors], [x for x in axes if x in have])
         if have >= {*axes}:
             return lambda step, low, high: product(*[view(step, low, high) for view in views]).reshape(n, -1)
         spread = tuple(slice(None) if x in have else None for x in axes)

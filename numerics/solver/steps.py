@@ -169,10 +169,6 @@ class Steps:
         for one in self.steps:
             one(at)
 
-    def equal(self, a: Node, b: Node) -> Array:
-        """``C_ab(t, t)`` at the last position."""
-        return self._equal(a, b)(self.at)
-
     # -- arrays ----------------------------------------------------------------------------------------
 
     def _allocate(self) -> None:
@@ -200,8 +196,8 @@ class Steps:
         rows.hoisted.update({h.tensor: np.zeros((size, *rows.shape(h.rows))) for h in table.hoisted})
         rows.sums.update({n: np.zeros((size, size)) for n in self.plan.sums})
 
-    def _equal(self, a: Node, b: Node) -> Callable[[int], Array]:
-        """``C_ab(t, t)``, in the array where there is one."""
+    def equal(self, a: Node, b: Node) -> Callable[[int], Array]:
+        """``C_ab(t, t)`` as a function of the position, once it is known there."""
         n, m, now, array = self.n[a], self.n[b], self.now, self.arrays.get(("C", a, b))
         if array is not None:
             return lambda at: array[at * n : (at + 1) * n, at * m : (at + 1) * m]
@@ -408,7 +404,7 @@ class Steps:
         terms = []
         for at, c in enumerate(self.plan.rows_of[i].couplings):
             array, reach, p = self.arrays.get(("C", j, c.field)), c.kernel.reach, self.n[c.field]
-            equal = self._equal(c.field, j) if reach != "past" else None
+            equal = self.equal(c.field, j) if reach != "past" else None
             key: Left = ("K", i, at)
             terms.append((key, array, equal, reach, p))
         sources = list(self._sources(i, j, now=True))
@@ -495,7 +491,7 @@ class Steps:
     def _average(self, a: Factor, b: Factor, indices: tuple[Symbol, ...]) -> Callable[[int], Array]:
         """``<x_a x_b>`` at equal times, with an axis for each of ``indices``."""
         shape = (*self.rows.shape(a.indices), *self.rows.shape(b.indices))
-        equal, arrange = self._equal(a.tensor, b.tensor), _arrangement((*a.indices, *b.indices), indices)
+        equal, arrange = self.equal(a.tensor, b.tensor), _arrangement((*a.indices, *b.indices), indices)
         return lambda at: arrange(equal(at).reshape(shape))
 
     def _present(self, f: Factor) -> Callable[[int], Array]:
