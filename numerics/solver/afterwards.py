@@ -105,7 +105,7 @@ class Afterwards:
         """``<x_i(t) x_j(s)>`` for t, s both output times: shape (out, n_i, out, n_j)."""
         if (i, j) not in self.finished:  # each layer is the start of the next
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
-            value = np.array(self.start(i, j).transpose(0, 2, 1, 3)).reshape(out * n, out * m)
+            value = self.start(i, j)
             for left, right in self.parts(i, j):
                 value += left @ right.T
             self.finished[i, j] = value.reshape(out, n, out, m)
@@ -173,13 +173,13 @@ class Afterwards:
                     yield a, b, one * two
 
     def start(self, i: Node, j: Node) -> Array:
-        """The overlap of the two fields' own sources at output times: (out, out, n_i, n_j)."""
+        """The overlap of the two fields' own sources at output times: (out n_i, out n_j)."""
         n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
-        total = np.zeros((out, out, n, m))
+        total = np.zeros((out, n, out, m))
         for a, b, gain in self.overlaps(i, j):
             value = self.evaluate(self.plan.table.covariances[a, b], columns=self.at)
-            total += gain * np.broadcast_to(value, (out, n, out, m)).transpose(0, 2, 1, 3)
-        return total
+            total += value if gain == 1.0 else gain * value
+        return total.reshape(out * n, out * m)
 
     def correlation(self, i: Node, j: Node) -> Array:
         """``<x_i(t) x_j(s)>``: t an output time, s any node."""
@@ -334,7 +334,8 @@ class Afterwards:
             return value if columns is None else value[:, :, columns]
         factor = self.result.number(q.factor)
         if columns is not None:
-            return factor * self.outputs(q.first, q.second)
+            value = self.outputs(q.first, q.second)
+            return value if factor == 1.0 else factor * value
         return factor * self.correlation(q.first, q.second).reshape(
             len(self.at), self.result.sizes[q.first], self.T, self.result.sizes[q.second]
         )
