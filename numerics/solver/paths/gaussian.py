@@ -109,9 +109,8 @@ class Latents:
     """Normal numbers of one population: half of the paths from scrambled points, half mirrored.
 
     In the mirrored half the numbers of ``flipped`` groups change sign and the others repeat, so that products
-    of one of each average to zero exactly.  With ``matched``, numbers are made orthonormal over the paths and
-    of zero mean, while that uses up less than a quarter of the freedom of the paths: then every second moment
-    of the sources is exact.
+    of one of each average to zero exactly.  With ``matched``, the first numbers, as many as half of these
+    paths, are orthonormal over the paths and of zero mean: then every second moment of the sources is exact.
     """
 
     def __init__(
@@ -125,9 +124,7 @@ class Latents:
         self.half, self.seeds, count = samples // 2, seeds, len(seeds)
         self.points = room.take(count, dimensions + CHUNK, self.half)
         self.made, self.used = 0, np.zeros(count, dtype=int)
-        self.quota = self.half // 4 if matched else 0
-        self.basis = {flipped: np.ones((count, self.quota, self.half)) for flipped in (False, True)}
-        self.held = {False: np.ones(count, dtype=int), True: np.zeros(count, dtype=int)}
+        self.quota = self.half // 2 if matched else 0
 
     def more(self) -> None:
         """The next CHUNK dimensions, whatever the number of them all: finer grids begin with the same ones.
@@ -142,10 +139,17 @@ class Latents:
         block = self.sequences.normals(slice(within, within + CHUNK))
         if self.order is not None:
             block = np.stack([x[:, order] for x, order in zip(block, self.order, strict=True)])
+        if (new := min(self.quota - self.made, CHUNK)) > 0:
+            basis, mine = self.points[:, : self.made], block[:, :new]
+            for _ in range(2):  # twice, for orthogonality to rounding
+                mine = mine - mine.mean(axis=2, keepdims=True)
+                mine = mine - (mine @ basis.transpose(0, 2, 1) / self.half) @ basis
+            root = np.linalg.cholesky(mine @ mine.transpose(0, 2, 1) / self.half)
+            block[:, :new] = np.linalg.solve(root, mine)
         self.points[:, self.made : self.made + CHUNK] = block
         self.made += CHUNK
 
-    def draw(self, counts: NDArray[np.intp], flipped: bool) -> Array:
+    def draw(self, counts: NDArray[np.intp]) -> Array:
         """The next ``counts`` normal numbers of each replica on the first half of the paths.
 
         Shape ``(replicas, largest count, samples / 2)``; what is beyond a count has no meaning.
@@ -153,19 +157,9 @@ class Latents:
         while self.made < (self.used + counts).max():
             self.more()
         at = np.minimum(self.used[:, None] + np.arange(counts.max()), self.made - 1)
-        z: Array = self.points[np.arange(len(counts))[:, None], at]
+        found: Array = self.points[np.arange(len(counts))[:, None], at]
         self.used += counts
-        held = self.held[flipped]
-        for i in np.flatnonzero((held + counts <= self.quota) & (counts > 0)):
-            mine, basis = z[i, : counts[i]], self.basis[flipped][i, : held[i]]
-            for _ in range(2 if len(basis) else 0):  # twice, for orthogonality to rounding
-                mine = mine - (mine @ basis.T / self.half) @ basis
-            root = np.linalg.cholesky(mine @ mine.T / self.half)
-            z[i, : counts[i]] = self.basis[flipped][i, held[i] : held[i] + counts[i]] = np.linalg.solve(
-                root, mine
-            )
-            held[i] += counts[i]
-        return z
+        return found
 
 
 class NotPositive(NotConverged):
@@ -191,7 +185,7 @@ class Growing:
         ridge: float,
         room: Room,
     ) -> None:
-        self.latents, self.size, self.flipped, self.ridge = latents, size, flipped, ridge
+        self.latents, self.size, self.ridge = latents, size, ridge
         self.mirror = -1.0 if flipped else 1.0
         count, most = len(latents.seeds), size * steps
         self.replicas = np.arange(count)[:, None]
@@ -264,7 +258,7 @@ class Growing:
         j, c1, c2 = np.nonzero(~dead[:, :, None] & ~dead[:, None])
         self.inverse[j, self.rank[j] + c1, self.rank[j] + c2] = root[j, c1, c2]
         self.pivots[i, at] = n + chosen[i, c]
-        self.normals[i, at] = self.latents.draw(counts, self.flipped)[i, c]
+        self.normals[i, at] = self.latents.draw(counts)[i, c]
         self.rank = rank
 
     def responses(self, v: Array, entries: int) -> Array:
@@ -315,23 +309,20 @@ def _pivoted(left: Array, variance: Array) -> tuple[Array, NDArray[np.intp], Arr
     diagonal = np.einsum("rii->ri", rest)  # which writes into it
     diagonal[...] = left.diagonal(axis1=1, axis2=2) / variance  # equal ones stay equal: the first is taken
     replicas = np.arange(count)
-    columns: list[Array] = []
-    chosen: list[NDArray[np.intp]] = []
-    while len(columns) < m and diagonal.max() > PIVOT:
+    columns, chosen, found = np.empty((count, m, m)), np.empty((count, m), dtype=np.intp), 0
+    while found < m and diagonal.max() > PIVOT:
         at = diagonal.argmax(axis=1)
         column = rest[replicas, at]
         top = column[replicas, at]
         new = top > PIVOT
         column = column / np.sqrt(np.where(new, top, np.inf))[:, None]
         rest -= column[:, :, None] * column[:, None, :]
-        columns.append(column * scale)
-        chosen.append(np.where(new, at, -1))
+        columns[:, :, found], chosen[:, found] = column * scale, np.where(new, at, -1)
+        found += 1
     worst = diagonal.min(axis=1)
     if not (worst >= -CUT).all():
         raise NotPositive(
             f"a covariance is not positive: given the past, {worst.min():.3g} of a variance is left; the "
             "kernels are not those of a theory, or numbers have lost their accuracy"
         )
-    if not columns:
-        return np.zeros((count, m, 0)), np.zeros((count, 0), dtype=int), np.maximum(-worst, 0.0)
-    return np.stack(columns, axis=2), np.stack(chosen, axis=1), np.maximum(-worst, 0.0)
+    return columns[:, :, :found], chosen[:, :found], np.maximum(-worst, 0.0)

@@ -436,7 +436,7 @@ class March:
 
     def store(self, e: Entry, late: slice, early: slice, full: Array) -> None:
         """Put what was found of ``e`` at times ``late`` x ``early`` there.  Raises Diverged if not finite."""
-        if not np.isfinite(full).all():
+        if not np.isfinite(full.sum()):
             when = 1 + self.averaged[e.node].axes.index(t)
             finite = np.isfinite(full).all(axis=tuple(k for k in range(full.ndim) if k != when))
             step = late.start + int(np.argmin(finite))

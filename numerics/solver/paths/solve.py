@@ -32,6 +32,7 @@ from numerics.solver.paths.reading import (
     Responding,
     group_of,
     kind_of,
+    moves,
     order_of,
     read_later,
     size_of,
@@ -185,9 +186,9 @@ FEWEST = 256
 MEMORY = 2**30
 """Bytes up to which replicas are marched side by side."""
 
-SPEED, CALL, DERIVATIVE = 1.5e10, 6e-5, 8e-9
-"""Operations a second of large products, seconds of an operation of a step, and of a derivative along a path:
-on one core, measured.
+SPEED, CALL, DERIVATIVE = 1.5e10, 2e-5, 8e-9
+"""Operations a second of large products, seconds of an operation of a step as one of some replicas together,
+and of a derivative along a path: on one core, measured.
 """
 
 FEW = 24
@@ -262,18 +263,23 @@ class Prepared:
                         return False
         return True
 
+    def _moving(self) -> list[int]:
+        """The entries, steps times indices, of each source that changes with time."""
+        model = self.model
+        return [self.steps * size_of(model, i) for i, g in enumerate(model.groups) if moves(model, g)]
+
     def bytes(self, samples: int) -> int:
         """About how much memory a replica takes."""
         model = self.model
         past = read_later(model)
         counts = [prod(q.sizes) for n, q in model.quantities.items() if n in past]
-        groups = [self.steps * sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
+        groups = self._moving()
         tables = [
             prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
             for e in model.entries.values()
         ]
-        paths = samples * (self.steps * sum(counts) + 2 * sum(groups))
-        return 8 * (paths + 3 * sum(n**2 for n in groups) + sum(tables))
+        paths = samples * (self.steps * sum(counts) + sum(groups))
+        return 8 * (paths + sum(n**2 for n in groups) + sum(tables))
 
     def seconds(self, samples: int) -> float:
         """About how long a replica takes: products of matrices, a factor of each covariance, and overhead."""
@@ -281,14 +287,14 @@ class Prepared:
         past = 0.0
         for q in model.quantities.values():
             for ms in q.memories.values():
-                read = {m.what: prod(model.size(m.symbols)) for m in ms}
+                read = {m.what: prod(model.size(m.symbols)) for m in ms if t in m.kernel.free_symbols}
                 past += prod(q.sizes) * sum(read.values()) * T**2 / 2
         pairs = [
             prod(model.sizes[x] for x in e.args if x in model.sizes) * T**2 / 2
             for e in model.entries.values()
             if not e.is_response
         ]
-        entries = [T * sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
+        entries = self._moving()
         work = 2 * samples * (past + sum(pairs) + sum(n**2 / 4 for n in entries)) + sum(n**3 for n in entries)
         calls = T * (len(model.quantities) + len(model.entries) + len(entries))
         return work / SPEED + calls * CALL + self.derivatives(samples) / 8 * DERIVATIVE
@@ -352,7 +358,7 @@ class Prepared:
                 given = known.found, known.values, known.data, None, self.model.first
                 side[node_of(e.lhs)] = observable(e, *given)
             for i in range(count):
-                found = {n: np.ascontiguousarray(x[..., i]) for n, x in side.items()}
+                found = {n: x[..., i] for n, x in side.items()}
                 yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
 
 
