@@ -80,7 +80,8 @@ def operations(size: tuple[int, int, int], samples: int) -> float:
     With n = T x entries, products with all paths take n^2 x samples each: drawing a source (its triangle
     times normal numbers), a sum over the past, a kernel (all pairs of times once), Stein's moments.  Two
     Cholesky factors of each source that responses ask for, one of the others, take n^3 / 3; a response two
-    triangular solves more at each step.
+    triangular solves more at each step.  The march does less: sources have fewer independent numbers than
+    entries, kernels that do not change with time need no sum over the past.
     """
     model = Model(Layout(theory(size[2]), {"eta": 1.0, "gamma0": 1.0, "P": size[0]}))
     times = size[1]

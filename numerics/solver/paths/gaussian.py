@@ -176,15 +176,7 @@ class Growing:
     inverse of ``ridge + L^T D^-1 L`` with the variances D of the entries.
     """
 
-    def __init__(
-        self,
-        latents: Latents,
-        size: int,
-        steps: int,
-        flipped: bool,
-        ridge: float,
-        room: Room,
-    ) -> None:
+    def __init__(self, latents: Latents, size: int, steps: int, flipped: bool, ridge: float) -> None:
         self.latents, self.size, self.ridge = latents, size, ridge
         self.mirror = -1.0 if flipped else 1.0
         count, most = len(latents.seeds), size * steps
@@ -194,10 +186,12 @@ class Growing:
         self.ranks = [self.rank]
         self.cut = np.zeros(count)
         self.pivots = np.zeros((count, most), dtype=int)
-        self.rows, self.inverse = room.take(count, most, most), room.take(count, most, most)
-        self.damped = room.take(count, *(most, most) if ridge else (0, 0))
+        # zeros are pages that nobody has touched: what is beyond the width takes no memory
+        self.rows, self.inverse = np.zeros((count, most, most)), np.zeros((count, most, most))
+        self.damped = np.zeros((count, *((most, most) if ridge else (0, 0))))
+        np.einsum("rii->ri", self.damped)[...] = 1 / ridge if ridge else 0.0
         self.variance = np.ones((count, most))
-        self.normals = room.take(count, most, latents.half)
+        self.normals = np.zeros((count, most, latents.half))
 
     def extend(self, past: Array, now: Array) -> Array:
         """Values of the next ``size`` entries on every path, ``(replicas, size, samples)``.
@@ -238,14 +232,8 @@ class Growing:
         counts = chosen.shape[1] - dead.sum(axis=1)
         rank = self.rank + counts
         self.width = width = int(rank.max())
-        self.rows[:, :n, k:width] = self.inverse[:, :k, k:width] = self.inverse[:, k:width, :width] = 0.0
-        self.normals[:, k:width] = 0.0
-        if self.ridge:
-            self.damped[:, :k, k:width] = self.damped[:, k:width, :width] = 0.0
-            new = range(k, width)
-            self.damped[:, new, new] = 1 / self.ridge
         rows = self.rows[:, n : n + m, :width]
-        rows[:, :, :k], rows[:, :, k:] = solved, 0.0
+        rows[:, :, :k] = solved
         triangle = columns[self.replicas, chosen]
         if dead.any():
             triangle[dead] = np.eye(chosen.shape[1])[np.nonzero(dead)[1]]

@@ -171,7 +171,7 @@ class March:
                 count, times = size_of(model, i), 1 if i in self.constant else steps
                 own = DAMPING * min(count * steps, samples) / samples**2 if ridge is None else ridge
                 damping = own if i in asked else 0.0
-                self.groups[i] = Growing(latents, count, times, i == members[-1], damping, room)
+                self.groups[i] = Growing(latents, count, times, i == members[-1], damping)
         later = afterwards(model, order)
         self.symmetric = {n for n, e in model.entries.items() if _is_symmetric(e)}
         first = {op[1]: op for op in reversed(order)}
@@ -345,14 +345,16 @@ class March:
         total: Any = 0.0
         for (what, present), kernel in self.pasts(q, terms, now, steady=False).items():
             if kernel.shape[2]:
-                total = total + self.applied(kernel, what, now if present else 0)
+                more = self.applied(kernel, what, now if present else 0)
+                total = more + total if np.ndim(total) else more
         for term in terms:
             upto = now + 1 if term.memory.through else now
             if term.steady and term.done < upto:
                 kernel = self.kernel(q, term, slice(term.done, upto), now)
                 term.total = term.total + self.applied(kernel, term.memory.what, term.done)
                 term.done = upto
-            total = total + term.total
+            if term.done:
+                total = term.total + total if np.ndim(total) else term.total
         if not np.ndim(total):
             return total
         sizes = q.sizes if total.shape[1] > 1 else [1] * len(q.sizes)
