@@ -281,7 +281,7 @@ def _less(inverse: Array, rows: Array, sign: float) -> Array:
     """What the inverse of a matrix loses when ``rows^T rows`` is added to it, or gains if taken away."""
     seen = rows @ inverse
     middle = np.eye(rows.shape[1]) + sign * (seen @ rows.transpose(0, 2, 1))
-    part = np.linalg.solve(np.linalg.cholesky(middle), seen)  # a square, as what is not symmetric would grow
+    part = np.linalg.inv(np.linalg.cholesky(middle)) @ seen  # a square, as what is not symmetric would grow
     return np.asarray(part.transpose(0, 2, 1) @ part)
 
 
