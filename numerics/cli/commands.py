@@ -113,7 +113,9 @@ def solve(
     ] = False,
     kernels: Annotated[
         Kernels,
-        typer.Option(help="Two-time kernels to keep: of all sample pairs, their trace, none, or what fits."),
+        typer.Option(
+            help="Two-time kernels to keep: of all sample pairs, their trace, none, or what fits in a file."
+        ),
     ] = Kernels.AUTO,
 ) -> None:
     """Solve the mean-field theory, by the best method that fits (or solver.method)."""

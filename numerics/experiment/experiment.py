@@ -481,6 +481,16 @@ class Experiment:
         """The table [solver]."""
         return self.spec.solver
 
+    def value(self, path: str) -> Any:
+        """The value of a key, such as "training.steps"; None of a table that is not there.
+
+        >>> Experiment.from_dict({"network": {"depth": "L"}}).value("network.depth")
+        'L'
+        """
+        section, _, key = path.partition(".")
+        table = getattr(self.spec, section)
+        return self.spec.kind if path == "data.kind" else None if table is None else getattr(table, key)
+
     @property
     def symbolic(self) -> bool:
         """Whether the depth is the symbol L: enough to derive and to print, not to compute."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,28 +101,20 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     {'gamma0': 1.0, 'nu': 2.0, 'sigma': 0.3}
     """
     spec = experiment.spec
-    network, training = spec.network, spec.training
-    found: dict[Symbol, float | None] = {gamma0: network.gamma0, eta: training.learning_rate}
-    found[theories.beta] = network.branch
-    found[theories.C] = None if network.outputs == 1 else network.outputs
-    found[theories.decay] = training.weight_decay or None
-    found[theories.temperature] = training.temperature or None
-    flow = training.rule == "flow"
-    found[theories.tau if flow else theories.kept] = training.momentum or None
+    found: dict[Symbol, Any] = {x: experiment.value(key) for x, key, _ in MEANING}
+    del found[theories.kept if spec.training.rule == "flow" else theories.tau]
+    if spec.network.outputs == 1:
+        del found[theories.C]
+    found = {x: v for x, v in found.items() if v and not isinstance(v, list)}  # what is zero is not there
     if spec.kind == "fixed":
-        found[P] = len(experiment.targets)
+        found[P] = experiment.sample_count
         if experiment.held_out is not None:
-            found |= {P: experiment.sample_count, P_train: len(experiment.targets)}
-        if not isinstance(network.init_variance, list):
-            found[theories.sigma] = float(np.sqrt(network.init_variance))
+            found[P_train] = len(experiment.targets)
+        if not isinstance(spec.network.init_variance, list):
+            found[theories.sigma] = np.sqrt(spec.network.init_variance)
     elif spec.data is not None:
-        if not isinstance(network.width_ratio, list):
-            found[nu] = network.width_ratio
-        found[alpha] = spec.data.sample_ratio
-        found[alpha_B] = spec.data.batch_ratio
         found[noise] = spec.data.noise or 0.0
-        found[M], found[N], found[B] = spec.data.modes, network.width, spec.data.batch
-    return {k: float(v) for k, v in found.items() if v is not None}
+    return {x: float(v) for x, v in found.items()}
 
 
 MEANING: tuple[tuple[Symbol, str, str], ...] = (

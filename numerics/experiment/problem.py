@@ -338,9 +338,7 @@ class Problem:
         """A key of the file with its value, for a refusal; of a program without a file its own name."""
         if self.experiment is None:
             return "program", self.program.name
-        section, _, name = key.partition(".")
-        table = getattr(self.experiment.spec, section)
-        return key, None if table is None else getattr(table, name)
+        return key, self.experiment.value(key)
 
 
 @lru_cache(maxsize=64)

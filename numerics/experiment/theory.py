@@ -337,16 +337,9 @@ def served(
         return derive(experiment)
     except NotApplicable as reason:
         for key, wanted in wants.items():
-            value, good = _value(experiment, key), wanted if isinstance(wanted, tuple) else (wanted,)
+            value, good = experiment.value(key), wanted if isinstance(wanted, tuple) else (wanted,)
             if value not in good and not (value is None and good[0] in (False, 0.0)):
                 accepted = " or ".join("leaving it out" if x is None else value_to_toml(x) for x in good)
                 raise SpecError(key, value, f"{what}: {reason}", accepted) from None
         depth, instead = experiment.network.depth, "a number" if experiment.symbolic else "another network"
         raise SpecError("network.depth", depth, f"{what}: {reason}", instead) from None
-
-
-def _value(experiment: Experiment, path: str) -> object:
-    section, _, key = path.partition(".")
-    if path == "data.kind":
-        return experiment.spec.kind
-    return getattr(getattr(experiment.spec, section), key, None)
