@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.program import Program, ell, mu, t
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Array = NDArray[np.float64]
 
@@ -93,6 +96,8 @@ def dimension(index: Symbol | str) -> str:
 
 def gathered(runs: Sequence[Mapping[str, Block]], times: Sequence[float], **attrs: str) -> xr.Dataset:
     """The blocks of all runs as one Dataset.  Fields of other layers or units have their own dimensions."""
+    import xarray as xr  # which takes long, and only paths that are kept need
+
     found = xr.Dataset(attrs=attrs)
     for name, first in runs[0].items():
         sizes = dict(zip(first.dims, first.values.shape, strict=True))

@@ -14,7 +14,6 @@ import math
 import os
 import platform
 import re
-import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -98,7 +97,7 @@ def _sync(path: Path) -> None:
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(f".dmft-{secrets.token_hex(6)}.part{path.suffix}")
+    return path.with_name(f".dmft-{os.urandom(6).hex()}.part{path.suffix}")
 
 
 STDERR = "_stderr"

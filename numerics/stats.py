@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Array = NDArray[np.float64]
 
@@ -162,6 +164,8 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
     tells, entry by entry, how well a straight line fits: its terms use each width's own standard error.
     Raises ``ValueError`` if fewer than two widths are given or the axes differ.
     """
+    import xarray as xr  # which takes long, and a theory alone does not need
+
     data = list(datasets)
     line = Line.through([int(d.attrs["width"]) for d in data], [int(d.attrs["seeds"]) for d in data])
     first = data[0]
@@ -192,6 +196,8 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def _chi2(line: Line, data: Sequence[xr.Dataset], name: str) -> xr.DataArray:
+    import xarray as xr
+
     total = xr.zeros_like(data[0][name])
     for k, d in enumerate(data):
         fitted = sum(float(line.hat[k, j]) * other[name] for j, other in enumerate(data))

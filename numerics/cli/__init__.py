@@ -81,6 +81,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGPIPE:  # nohup stays
             signal.signal(number, _ended)
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # for which every installed package is looked through
     os.environ.pop("MPLBACKEND", None)  # no window is shown, and a name unknown to Matplotlib stops it
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed before we began

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from derive.program import Program
+from derive.theory import Theory, mean_field
 from numerics.analysis.limits import largest_rate
 from numerics.analysis.sweep import sweep
 from numerics.errors import Interrupted, SpecError
@@ -54,6 +56,21 @@ def test_an_interrupt_keeps_what_is_finished() -> None:
     assert kept.status.values.tolist() == ["ok", "ok", "interrupted"]
     assert np.array_equal(kept.test_loss[:2], whole.test_loss[:2])
     assert kept.test_loss[2].isnull().all()
+
+
+def test_a_theory_is_derived_once_for_all_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    derived: list[Program] = []
+
+    def counted(program: Program) -> Theory:
+        derived.append(program)
+        return mean_field(program)
+
+    monkeypatch.setattr("numerics.experiment.theory.mean_field", counted)
+    over = {"network.gamma0": [0.5, 1.0], "training.learning_rate": [0.1, 0.2], "solver.seed": [0, 1]}
+    found = sweep(isotropic(2, steps=2, branch=0.3, width_ratio=1.0, parametrization="ntk"), over)
+    assert (found.status == "ok").all()
+    assert len({*found.test_loss.values[..., -1].ravel().round(12)}) == 4
+    assert len(derived) <= 1  # none if another test has asked for it
 
 
 def test_a_sweep_is_kept_on_disk_with_values_of_any_kind(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
@@ -39,6 +38,9 @@ from numerics.solver.paths.reading import (
 )
 from numerics.tensors import Function, Jump, Known, Node, indices_of, node_of, observable
 from numerics.threads import one_thread
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Array = NDArray[np.float64]
 
