@@ -37,23 +37,23 @@ SAMPLED = 1e-5
 """The accuracy that is out of reach of sampled paths."""
 
 
-def _reason(reason: Exception) -> str:
-    return str(reason).removesuffix(".")
+def _no(problem: Problem, key: str, reason: object, accepted: str) -> No:
+    """A refusal that names a key of the file, or the program."""
+    return No(*problem.said(key), str(reason).removesuffix("."), accepted)
 
 
 def _symbolic(problem: Problem) -> No | None:
     """Methods that go from layer to layer need a number of them."""
     if problem.depth is not None:
         return None
-    key, value = problem.said("network.depth")
-    return No(key, value, "numbers need a depth that is one", "an integer >= 1")
+    return _no(problem, "network.depth", "numbers need a depth that is one", "an integer >= 1")
 
 
 def _no_samples(problem: Problem) -> No | None:
     """Single-site processes are those of given samples, at a number of layers."""
     if (no := _symbolic(problem)) is not None or problem.seen:
         return no
-    return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
+    return _no(problem, "data.kind", "has no given samples", '"fixed"')
 
 
 def _sampled(problem: Problem) -> No | None:
@@ -78,11 +78,9 @@ class March:
         try:
             lowered = reduced(problem, REDUCTIONS)
         except NotLinear as reason:
-            return No(*problem.said("network.activation"), _reason(reason), "a linear network")
+            return _no(problem, "network.activation", reason, "a linear network")
         if (lacking := unlabelled(problem, lowered)) is not None:
-            return No(
-                *problem.said("network.depth"), lacking, "a program with these names, or another method"
-            )
+            return _no(problem, "network.depth", lacking, "a program with these names, or another method")
         if problem.positions:
             return No("program", problem.program.name, "its output is a sum over positions", "another method")
         steps, samples = len(problem.times), max(problem.sample_count, 1)
@@ -105,14 +103,13 @@ class Layers:
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if problem.depth is not None:
-            key, value = problem.said("network.depth")
-            return No(key, value, "the limit is that of symbolic depth", '"L"')
+            return _no(problem, "network.depth", "the limit is that of symbolic depth", '"L"')
         from numerics.solver.depth import LAYERS, require_limit
 
         try:
             require_limit(problem)
         except ValueError as reason:
-            return No(*problem.said("network.depth"), _reason(reason), "an integer >= 1")
+            return _no(problem, "network.depth", reason, "an integer >= 1")
         steps, samples = len(problem.times), max(problem.sample_count, 1)
         return Yes(
             1e-6 * LAYERS**2 * (samples * steps) ** 2 + 5, 64.0 * LAYERS**2 * (samples * steps) ** 2, 1e-6
@@ -146,12 +143,12 @@ class Nodes:
         try:
             moving(problem.theory)
         except NotApplicable as reason:
-            return No(*problem.said("network.depth"), _reason(reason), "one hidden layer")
+            return _no(problem, "network.depth", reason, "one hidden layer")
         accuracy = problem.solver.accuracy or QUADRATURE
         try:
             found = forecast(problem, accuracy, kernels=kept(problem, keep) != "none")
         except (Unserved, NotConverged, Diverged) as reason:
-            return No(*problem.said("network.activation"), _reason(reason), "another activation or time")
+            return _no(problem, "network.activation", reason, "another activation or time")
         note = f"{found.nodes} nodes, {found.rule}; measured with few; no responses"
         return Yes(found.cost, found.memory, found.error, note)
 
@@ -184,16 +181,13 @@ class Lazy:
         try:
             static(problem.theory)
         except NotApplicable as reason:
-            return No(*problem.said("network.gamma0"), _reason(reason), "a theory that rests at gamma0 = 0")
+            return _no(problem, "network.gamma0", reason, "a theory that rests at gamma0 = 0")
         if problem.flow and not _affine(problem):
-            said = problem.said("training.objective")
-            return No(
-                *said, "the flow at gamma0 = 0 is solved where the error is linear in the output", '"square"'
-            )
+            linear = "the flow at gamma0 = 0 is solved where the error is linear in the output"
+            return _no(problem, "training.objective", linear, '"square"')
         moved = _moved(problem)
         if moved > 0.1:
-            key, value = problem.said("network.gamma0")
-            return No(key, value, f"fields move, by about {moved:.1g}", "a smaller gamma0")
+            return _no(problem, "network.gamma0", f"fields move, by about {moved:.1g}", "a smaller gamma0")
         samples = problem.sample_count
         cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
         memory = 8.0 * samples**2 * len(problem.times) ** 2
@@ -226,7 +220,7 @@ class Paths:
         try:
             cost, memory, error = forecast(problem)
         except (Unserved, NotApplicable) as reason:
-            return No(*problem.said("network.activation"), _reason(reason), "another network or rule")
+            return _no(problem, "network.activation", reason, "another network or rule")
         lacks = f"; there are {memory_there() / 2**30:.0f} GiB" if memory > memory_there() else ""
         return Yes(cost, memory, max(error, SAMPLED), "for a first number of samples" + lacks)
 
@@ -246,15 +240,14 @@ class Rest:
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if problem.flow or not problem.seen:
-            return No(
-                *problem.said("training.rule"), "the rest points are those of steps on given samples", '"gd"'
-            )
+            steps = "the rest points are those of steps on given samples"
+            return _no(problem, "training.rule", steps, '"gd"')
         from derive.reduce.ridge import representer
 
         try:
             representer(problem.theory)
         except NotApplicable as reason:
-            return No(*problem.said("training.weight_decay"), _reason(reason), "a homogeneous network")
+            return _no(problem, "training.weight_decay", reason, "a homogeneous network")
         said = Paths().fits(problem, keep)
         return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
 
@@ -287,7 +280,7 @@ class Direct:
         if (no := _symbolic(problem)) is not None:
             return no
         if problem.flow or not problem.seen:
-            return No(*problem.said("training.rule"), "takes steps on given samples", '"gd"')
+            return _no(problem, "training.rule", "takes steps on given samples", '"gd"')
         entries = len(problem.times) * problem.sample_count
         cost = 1e-3 * (problem.depth or 1) * entries**3
         if not isinstance(problem.linear, NotApplicable):
@@ -335,8 +328,8 @@ def _mixed(problem: Problem) -> No | None:
     totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]
     if not any(str(x.func) in names for total in totals for x in total.function.atoms(AppliedUndef)):
         return None
-    accepted = '"square", "logistic" or "hinge"'
-    return No(*problem.said("training.objective"), "the error of an output depends on all outputs", accepted)
+    mixed = "the error of an output depends on all outputs"
+    return _no(problem, "training.objective", mixed, '"square", "logistic" or "hinge"')
 
 
 def _affine(problem: Problem) -> bool:
