@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from itertools import accumulate, pairwise, zip_longest
 from math import comb, factorial, gcd, lcm, prod
 from operator import add, mul
@@ -212,7 +211,17 @@ class Grid:
         """The value at any layer from those at one depth."""
         if 0 <= layer <= self.degree:
             return row[layer]
-        return sum(map(mul, _weights(self.degree, layer), row))
+        return sum(map(mul, self.weights(layer), row))
+
+    def weights(self, at: int) -> tuple[int, ...]:
+        """What the values at 0 .. degree are multiplied by in the value at another whole number."""
+        if ("weights", at) not in self.known:
+            points = range(self.degree + 1)
+            ratios = (
+                prod((Fraction(at - j, i - j) for j in points if j != i), start=Fraction(1)) for i in points
+            )
+            self.known["weights", at] = tuple(map(int, ratios))
+        return self.known["weights", at]  # type: ignore[no-any-return]
 
     def moved(self, p: Sampled, layer: Any) -> Sampled:
         """``p`` at a layer ``ell + n``, ``L + n`` or a number."""
@@ -275,14 +284,6 @@ class Grid:
 def _whole(c: Any) -> Any:
     """A rational number as an int if it is one."""
     return int(c) if c.denominator == 1 else c
-
-
-@lru_cache(maxsize=1000)
-def _weights(degree: int, at: int) -> tuple[int, ...]:
-    """What the values at 0 .. degree are multiplied by in the value at another whole number."""
-    points = range(degree + 1)
-    found = (prod((Fraction(at - j, i - j) for j in points if j != i), start=Fraction(1)) for i in points)
-    return tuple(map(int, found))
 
 
 def _differences(values: Sequence[Any]) -> list[Any]:

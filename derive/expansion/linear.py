@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from sympy import Expr, MatAdd, MatrixSymbol, lambdify
+from sympy import Expr, MatAdd, MatrixSymbol, lambdify, sympify
 
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import L, ell, gamma0, s, t
-from derive.expansion import integrals
+from derive.expansion import integrals, printing
 from derive.expansion.errors import OUTPUT
 from derive.expansion.expansion import Expansion
 from derive.expansion.in_time.series import in_time
+from derive.expansion.laws import Chain, Orders, chain
 from derive.expansion.words import TANGENT, LinearSeries, linear_series
 from derive.linear.closure import linear_closure
 from derive.theory import Theory
@@ -41,7 +43,8 @@ class LinearExpansion(LinearSeries, Expansion):
     def coefficient(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
         """The coefficient of gamma0^n in the operator ``name`` at ``layer``; a sum of words.
 
-        Raises KeyError for an unknown name and IndexError beyond ``order``.
+        Beyond order 8 words are too many: these coefficients are given by lower orders, ``H2[ell]`` being
+        that of gamma0^2 in H.  Raises KeyError for an unknown name and IndexError beyond ``order``.
 
         >>> from derive import L, mean_field, mlp
         >>> e = expand_linear(mean_field(mlp(rule="flow")), 2)
@@ -55,8 +58,13 @@ class LinearExpansion(LinearSeries, Expansion):
         self.check_order(n)
         if name not in self.names:
             raise self.unknown(name)
-        value = self.expr(name, n)
+        value = self.expr(name, n) if n <= self.written else self.recursion.coefficient(name, n)
         return value.subs(ell, layer).expand() if layer is not ell else value
+
+    @cached_property
+    def recursion(self) -> Orders:
+        """Each order by those below."""
+        return Orders(self.closure, self.order)
 
     def matrix(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
         """The same as a matrix expression, for ``lambdify``; rows and columns are (sample, time), or times.
@@ -65,6 +73,7 @@ class LinearExpansion(LinearSeries, Expansion):
         >>> sorted(map(str, expand_linear(mean_field(mlp(rule="flow")), 2).matrix("G", 2, L).args))
         ['D0[J]*K_x*D0[J].T', 'L*D0[J]*C0[K_x]*J', 'L*J*C0[K_x].T*D0[J].T']
         """
+        self.check_written(n)
         return self.closure.matrix(self.coefficient(name, n, layer))
 
     def letters(self, name: str, layer: Expr | int = ell) -> tuple[Expr, ...]:
@@ -80,7 +89,13 @@ class LinearExpansion(LinearSeries, Expansion):
         return (*sorted(matrices, key=str), *sorted(numbers, key=str))
 
     def lambdify(
-        self, name: str, *symbols: Expr, modules: Any = None, layer: Expr | int = ell, **where: Any
+        self,
+        name: str,
+        *symbols: Expr,
+        modules: Any = None,
+        layer: Expr | int = ell,
+        depth: int | None = None,
+        **where: Any,
     ) -> Callable[..., Any]:
         """The truncated series of an operator as a function of gamma0 and the matrices that letters are.
 
@@ -95,13 +110,41 @@ class LinearExpansion(LinearSeries, Expansion):
         >>> value = expand_linear(mean_field(mlp(rule="flow")), 2).lambdify("G", modules="mpmath", layer=1)
         >>> print(value(0.5, 2 * one, 3 * one, one, one, 1))  # 1 + (2 + 2) 3/4 ... with L = 1
         [6.25]
+
+        With an integer ``depth`` and ``layer`` the closure's recursion is compiled as it stands, to any
+        order.  Arguments are then gamma0 and :meth:`given`.
         """
+        if depth is not None:
+            steps, given, total = self._at_depth(name, layer, depth)
+            return lambdify(  # type: ignore[no-any-return]
+                [gamma0, *(symbols or given)], total, modules, cse=lambda e: (steps, e)
+            )
         parts = [gamma0**n * self.matrix(name, n, layer) for n in range(self.order + 1)]
         total = MatAdd(*[x for x in parts if x != 0])
         found: Callable[..., Any] = lambdify(
             [gamma0, *(symbols or self.letters(name, layer))], total, modules
         )
         return found
+
+    def given(self, name: str, layer: int, depth: int) -> tuple[MatrixSymbol, ...]:
+        """What the series at an integer depth is computed from, by matrices of (sample, time), or times.
+
+        The data's ``K_x`` at all pairs of times, ``J``, which is 1 there; ``W_C`` and ``W_D``, the weight of
+        what is learned at s in the weights at t, in the shapes of C and D; and of each order of the error
+        ``Delta_0[(alpha, s), s']``, which is the error of sample alpha at s where s' = s.
+
+        >>> from derive import mean_field, mlp
+        >>> expand_linear(mean_field(mlp()), 4).given("H", 2, depth=2)
+        (J, K_x, W_C, W_D, Delta_0, Delta_2)
+        """
+        return tuple(self._at_depth(name, layer, depth)[1])
+
+    def _at_depth(self, name: str, layer: Expr | int, depth: int) -> Chain:
+        if name not in self.names:
+            raise self.unknown(name)
+        if depth < 1 or not sympify(layer).is_Integer:
+            raise ValueError(f"layer = {layer}, depth = {depth}: must be integers, and the depth 1 or more")
+        return chain(self.closure, depth, self.order, name, int(layer))
 
     def error_estimate(self, name: str, now: Expr = t, past: Expr = s) -> Expr:
         """An estimate of what the truncation misses in an order parameter's :meth:`entry`."""
@@ -116,7 +159,7 @@ class LinearExpansion(LinearSeries, Expansion):
     error_equation = integrals.error_equation
     iterated_integral = integrals.iterated_integral
     in_time = in_time
-    render = integrals.render
+    render = printing.render
 
 
 def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:

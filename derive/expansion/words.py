@@ -366,6 +366,8 @@ class Recursion(Generic[Value]):
 Words = dict[Any, Sampled]
 """Words (in a tangent kernel: pairs of words) with coefficients, polynomials in ell and L, none zero."""
 TANGENT = "K"
+WORDS = 8
+"""The last order that is written in words: each gamma0^2 multiplies their number by thirteen."""
 
 
 @dataclass(frozen=True)
@@ -373,7 +375,8 @@ class LinearSeries:
     """Operators, output and tangent kernel of a linear theory in words; see :class:`.LinearExpansion`.
 
     ``sums[X][n]`` are the words of X with their coefficients, elements of a polynomial ring; ``sums["f"]``
-    are those of the output and ``sums["K"]`` pairs of words of the tangent kernel.
+    are those of the output and ``sums["K"]`` pairs of words of the tangent kernel.  They end at order
+    ``written``; beyond, :mod:`.laws` has each order by those below.
     """
 
     closure: LinearClosure
@@ -382,26 +385,41 @@ class LinearSeries:
 
     def expr(self, name: str, n: int) -> Expr:
         """Order n of an operator, or of the output, as a SymPy expression."""
+        self.check_written(n)
         return _exprs(self.sums[name][n])
+
+    @property
+    def written(self) -> int:
+        """The last order in words."""
+        return min(self.order, WORDS)
+
+    def check_written(self, n: int) -> None:
+        """Raises :class:`~derive.errors.NotApplicable` beyond the orders in words."""
+        if n > self.written:
+            raise NotApplicable(
+                f"order {n} has too many words to be written: they end at order {self.written}; "
+                "coefficient() gives it by lower orders, lambdify(..., depth=L) the number"
+            )
 
     @cached_property
     def words(self) -> dict[str, list[Expr]]:
         """All operators as SymPy expressions."""
         names = [x for x in self.sums if x not in (OUTPUT, TANGENT)]
-        return {x: [self.expr(x, n) for n in range(self.order + 1)] for x in names}
+        return {x: [self.expr(x, n) for n in range(self.written + 1)] for x in names}
 
     @cached_property
     def output(self) -> list[Expr]:
         """The output as SymPy expressions."""
-        return [self.expr(OUTPUT, n) for n in range(self.order + 1)]
+        return [self.expr(OUTPUT, n) for n in range(self.written + 1)]
 
     @cached_property
     def tangent(self) -> list[list[tuple[Expr, Expr, Expr]]]:
         """The tangent kernel, at each order, as triples (coefficient, word of G, word of H)."""
-        return [self.triples(n) for n in range(self.order + 1)]
+        return [self.triples(n) for n in range(self.written + 1)]
 
     def triples(self, n: int) -> list[tuple[Expr, Expr, Expr]]:
         """Order n of the tangent kernel."""
+        self.check_written(n)
         found = self.sums[TANGENT][n]
         shown = {c: c.as_expr() for c in found.values()}
         return [(shown[c], Mul(*a), Mul(*b)) for (a, b), c in found.items()]
@@ -413,16 +431,17 @@ def _exprs(found: dict[Word, PolyElement]) -> Expr:
 
 
 def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
-    """Solve the closure's recursion in the layer up to ``order``.
+    """Solve the closure's recursion in the layer up to ``order``, in words up to order ``WORDS``.
 
     The error is one letter in the recursion; its own series is put into the words found.  Raises
     :class:`NotApplicable` when the closure is no first-order recursion in the layer.
     """
-    degree = 3 * order // 2 + 2
+    last = min(order, WORDS)
+    degree = 3 * last // 2 + 2
     while True:
         try:
             found = AnyDepth(closure, degree)
-            names, orders = (*found.laws, *found.kernels), range(order + 1)
+            names, orders = (*found.laws, *found.kernels), range(last + 1)
             sums = {x: [found.at(x, ell, n) or {} for n in orders] for x in names}
             sums |= {OUTPUT: [found.output(n) or {} for n in orders]}
             sums |= {TANGENT: [found.tangent(n) or {} for n in orders]}

@@ -190,7 +190,8 @@ def expand(
 ) -> None:
     """Expand in gamma0. With --show, print the series, and compute nothing unless -o asks for numbers.
 
-    To print the series network.depth may be "L". Loss and error at network.gamma0 come with an estimate of
+    To print the series network.depth may be "L"; words of a linear network beyond order 8 are too many, and
+    each order is given by those below. Loss and error at network.gamma0 come with an estimate of
     what the truncation misses: partial sums, Padé approximants, or words with the error in full.
     """
     check_outputs(file, data, None, {"--output": output})

@@ -17,6 +17,7 @@ from derive.errors import NotApplicable
 from derive.expansion import Expansion, LinearExpansion, expand_linear
 from derive.expansion.errors import ErrorLaw
 from derive.expansion.strength import expand_strength
+from derive.expansion.words import WORDS as LAST_WORDS
 from derive.linear.closure import LinearClosure
 from derive.program import L, Program
 from derive.program import gamma0 as gamma0_symbol
@@ -143,8 +144,9 @@ first times the second to the n."""
 def forecast(source: Source, order: int, *, symbols: bool = False) -> float:
     """About how many seconds an expansion takes on one core, measured on small problems.
 
-    Words as ``symbols`` multiply by twelve with each power of gamma0^2, and their time by fourteen;
-    the theory of each order has as many correlations as there are pairs of orders; trees multiply by twenty.
+    Words as ``symbols`` multiply by twelve with each power of gamma0^2, and their time by fourteen, and end
+    at order 8; the theory of each order has as many correlations as there are pairs of orders; trees multiply
+    by twenty.
 
     >>> e = Experiment.from_dict({"network": {"depth": "L"}})
     >>> [round(forecast(e, n, symbols=True)) for n in (4, 6, 8)]
@@ -152,7 +154,7 @@ def forecast(source: Source, order: int, *, symbols: bool = False) -> float:
     """
     if symbols:
         linear = not isinstance(source, Experiment) or is_linear(source.network.activation)
-        return _power(*(SYMBOLS if linear else TREES), order)
+        return _power(*SYMBOLS, min(order, LAST_WORDS)) if linear else _power(*TREES, order)
     problem = Problem.of(source)
     if isinstance(problem.linear, NotApplicable):
         return 0.0 if slope_jumps(problem.program) else _power(*TREES, order)

@@ -446,12 +446,13 @@ def in_time(
     -t*y**3*exp(-2*t) + 3*y**3*exp(-2*t)/4 - y**3*exp(-4*t) + y**3*exp(-6*t)/4
     """
     closure = expansion.closure
-    if depth is None and order is not None and order > expansion.order:
+    order = expansion.order if order is None else order
+    if depth is None and order > expansion.written:
         raise ValueError(
-            f"order = {order}: at any depth the words are known to order {expansion.order}; "
+            f"order = {order}: at any depth the words are known to order {expansion.written}; "
             "expand further, or give a depth"
         )
-    if order is not None and order < 0:
+    if order < 0:
         raise ValueError(f"order = {order}: must be 0 or more")
     if depth is not None and depth < 1:
         raise ValueError(f"depth = {depth}: must be 1 or more")
@@ -460,7 +461,6 @@ def in_time(
         if multiplicities is None and len(eigenvalues) == 1:
             multiplicities = [P]
     modes = modes_of(eigenvalues, targets, multiplicities)
-    order = expansion.order if order is None else order
     discrete = bool(closure.theory.program.rule.discrete)
     layers = [L, ell] if depth is None else []
 

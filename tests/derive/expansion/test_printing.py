@@ -8,7 +8,7 @@ import pytest
 from sympy import Rational
 
 from derive.expansion import LinearExpansion
-from derive.expansion.integrals import LATEX, TEXT, Words
+from derive.expansion.printing import LATEX, TEXT, Words
 from derive.program import L, ell
 from tests.derive.once import expand_linear, mean_field, mlp
 

@@ -383,6 +383,28 @@ def test_coefficients_go_through_lambdify(name: str, module: str, order: int) ->
         np.testing.assert_allclose(got, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize(("order", "names"), [(4, "HB"), pytest.param(12, "HGAB", marks=pytest.mark.slow)])
+def test_the_recursion_at_a_depth_goes_through_lambdify(order: int, names: str) -> None:
+    """Compiled by SymPy alone, beside the recursion of the solver; at gamma0 = 3 the highest orders count."""
+    task, strength = experiment(3, 2, GD), 3.0
+    found, T = numerics.expansion.expand(task, order), len(task.times)
+    series = expand_linear(mean_field(mlp(rule="gd", loss="sum")), order)
+    weight = task.effective_rate * np.tril(np.ones((T, T)), -1)
+    known: dict[str, Any] = {"J": np.ones((T, T)), "K_x": np.kron(np.ones((T, T)), task.kernel)}
+    known |= {"W_C": np.kron(weight, np.ones((3, 1))), "W_D": np.kron(weight, np.ones((1, 3)))}
+    for n in found.order.values:
+        errors = found.error.sel(order=n).values
+        known[f"Delta_{n}"] = np.einsum("ts,ta->tas", np.eye(T), errors).reshape(3 * T, T)
+    for name in names:
+        given = [known[x.name] for x in series.given(name, 1, depth=2)]
+        got = series.lambdify(name, modules="numpy", layer=1, depth=2)(strength, *given)
+        at = found.sel(layer=1)[{"H": "Phi"}.get(name, name)]
+        expected = sum(strength**n * at.sel(order=n).values for n in found.order.values)
+        samples = {"H": (0, 2, 1, 3), "A": (0, 2, 1)}.get(name)
+        expected = (expected.transpose(samples) if samples else expected).reshape(got.shape)
+        np.testing.assert_allclose(got, expected, atol=1e-13 * np.abs(expected).max())
+
+
 def test_words_refuse_plain_lambdify() -> None:
     """SymPy would multiply letters entry by entry and drop transposes: 0.065 for 0.168 in version 0.1."""
     words = expand_linear(mean_field(mlp(rule="gd")), 2)

@@ -1,0 +1,508 @@
+"""A linear expansion as printed: words, entries as time integrals, and order n by those below."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from sympy import Expr, Function, Indexed, Rational, S, Symbol
+from sympy.core.function import AppliedUndef
+from sympy.functions.elementary.complexes import transpose as Transpose
+from sympy.polys.rings import PolyElement, PolyRing
+
+from derive.calculus.recurrences import prime_factors
+from derive.calculus.symbols import L, alpha, ell, mu, s, t
+from derive.errors import NotApplicable
+from derive.expansion.errors import ERROR, OUTPUT, ErrorLaw
+from derive.expansion.expansion import Block, printed
+from derive.expansion.integrals import Group, groups, is_constant, iterated_integral, time_integrals
+from derive.expansion.laws import Term, laws
+from derive.expansion.words import (
+    TANGENT,
+    Flipped,
+    LinearSeries,
+    Memory,
+    Spelled,
+    Word,
+    layer_products,
+    letters,
+)
+from derive.linear.operators import J, operator
+from derive.show import PaperLatex, PaperText, latex, notation, text
+from derive.show.latex import beside
+
+INTEGRALS = 2
+"""Up to this order entries are printed as time integrals; beyond, they fill pages."""
+
+SHOWN = 4
+"""Where not all orders have words, those up to this order are printed."""
+
+ENTRIES = {"H": (mu, alpha), "G": (), "A": (mu,), "B": (alpha,), "K": (mu, alpha)}
+
+
+def render(series: LinearSeries, format: str = "text") -> str:
+    """All series, their letters and their time integrals.  Raises ValueError for an unknown format."""
+    x = _Writer(series, LATEX if format == "latex" else TEXT)
+    depth = x.theory.program.depth
+    head = (
+        f"Expansion in γ₀ to order {series.order}: a deep linear network with {depth} hidden layers\n\n"
+        "Operators: products run over the time between, X∘Y multiplies entries, {X}_sym = X + Xᵀ.\n"
+        "C[X] and D[X] remember X with the error Δ^(0), as C^ℓ and D^ℓ do; Cₙ[X] and Dₙ[X] with Δ^(n)."
+    )
+    if series.order > series.written:
+        head += "\nXₙ is the coefficient of γ₀ⁿ in X; f_μ(t) is the entry of f at (μ, t) and t."
+    symmetric = [
+        (r"\left\{\boldsymbol{X}\right\}_{\mathrm{sym}}", [r"\boldsymbol{X} + \boldsymbol{X}^{\top}"])
+    ]
+    blocks: dict[str, Block] = {
+        "Kernels": [*(symmetric if format == "latex" else []), *x.kernels()],
+        "c = C[Kˣ] and d = D[11ᵀ]": x.letters(),
+        "Operators": x.series(),
+        "Entries": x.entries(),
+        "Error": x.errors(),
+        "Time integrals": x.integrals(),
+    }
+    if series.order > series.written:
+        blocks |= {"Words that are not printed": x.counted(), "Order n by those below": x.laws()}
+    return printed(format, head, blocks)
+
+
+class _Writer:
+    """The equations of an expansion as pairs: a left-hand side, and one string for each order."""
+
+    def __init__(self, series: LinearSeries, script: Script) -> None:
+        self.x, self.script = series, script
+        self.words = Words(script, (v.rhs for v in series.closure.base if v.rhs != 0))
+        self.theory = series.closure.theory
+        self.known = [x for x in series.sums if x != OUTPUT and (x != TANGENT or any(series.sums[x]))]
+        self.orders = range(min(series.order, INTEGRALS) + 1)
+        self.last = series.order if series.order == series.written else SHOWN
+        names = {"K_x": "K^x"}
+        for n in range(series.order + 1):
+            names |= {
+                f"Delta{n}": rf"\Delta^{{({n})}}",
+                f"v_{n}": f"v^{{({n})}}",
+                f"f{n}": f"f^{{({n})}}",
+            }
+        for k in range(1, 9):
+            names |= {"beta" + "_" * k: r"\beta" + "'" * k, "t" + "_" * k: "t" + "'" * k}
+        self.printer = script.printer(notation(self.theory, names))
+
+    def show(self, e: Expr) -> str:
+        """An expression in the papers' notation."""
+        return str(self.printer.doprint(e))
+
+    def in_orders(self, parts: list[tuple[int, str]]) -> list[str]:
+        """``a + gamma0^2 [b] + ...``, one string for each order; 0 if there are none."""
+        shown = [
+            f"{self.script.power(self.script.gamma, n)}{self.script.gap}{self.script.bracket(x)}" if n else x
+            for n, x in parts
+        ]
+        return shown or ["0"]
+
+    def series(self) -> Block:
+        """The operators as words."""
+        for name in self.known:
+            write = self.words.products if name == TANGENT else self.words.total
+            found = [(n, write(e)) for n, e in enumerate(self.x.sums[name][: self.last + 1]) if e]
+            if self.last < self.x.order:
+                found.append((self.x.order, "..."))
+            yield self.script.operator(name), self.in_orders(found)
+
+    def counted(self) -> Block:
+        """How many words there are beyond those printed, as far as they are known."""
+        for name in self.known:
+            counts = [(n, len(e)) for n, e in enumerate(self.x.sums[name]) if e and n > self.last]
+            shown = ", ".join(f"{count} words at order {n}" for n, count in counts)
+            if len(counts) > 1:
+                (m, before), (n, last) = counts[-2:]
+                shown += f", about {round(last / before)} times as many each {n - m} orders further"
+            yield self.script.operator(name), [self.script.prose(shown)]
+
+    def laws(self) -> Block:
+        """Operators, output and tangent kernel at order n, and where they start."""
+        known = laws(self.x.closure)
+        for name, law in known.items():
+            left = self.at_order(operator(name, L if name == OUTPUT else ell), iter("n"))
+            yield left, [*map(self.term, law)]
+        parts = []
+        for limits, *pair in layer_products(self.x.closure):
+            factors = [
+                J if x is None else operator(str(x.func), *x.args[: str(x.func) in known]) for x in pair
+            ]
+            shown = self.term((S.One, 0, tuple(factors)), f" {self.script.times} ")
+            if limits:
+                first, last = map(self.script.plain, limits)
+                shown = f"{self.script.summation(f'{{{self.script.plain(ell)}={first}..{last}}}')} {shown}"
+            parts.append(shown)
+        if parts:
+            yield self.script.placed(TANGENT, "n", ""), parts
+        for e in self.x.closure.base:
+            start = "0" if e.rhs == 0 else self.words.of_letter(e.rhs)
+            yield self.script.placed(str(e.lhs.args[0]), "", self.script.plain(e.lhs.args[1])), [start]
+        yield self.show(Function(ERROR)(mu, t)), [self.show(ErrorLaw.of(self.theory).body)]
+
+    def term(self, x: Term, joint: str | None = None) -> str:
+        """An addend of a law at order n, summed over all orders that add up to it."""
+        c, power, factors = x
+        total = f"n-{power}" if power else "n"
+        count = sum(len(y.atoms(Indexed)) + len(y.atoms(Memory)) for y in factors)
+        names = "ijklm"[:count] if count > 1 else [total]
+        left = iter(names)
+        shown = (self.script.joint if joint is None else joint).join(self.at_order(y, left) for y in factors)
+        if count > 1:
+            shown = f"{self.script.summation('{' + '+'.join(names) + '=' + total + '}')} {shown}"
+        return self.words.signed_sum([(c, shown)])
+
+    def at_order(self, x: Expr, orders: Iterator[str]) -> str:
+        """An operator at the next order."""
+        if isinstance(x, Transpose):
+            return self.script.flipped(self.at_order(x.args[0], orders))
+        if not isinstance(x, Memory | Indexed):
+            return self.words.of_letter(x)
+        n = next(orders)
+        if isinstance(x, Memory):
+            body = self.at_order(x.body, orders)
+            return self.script.placed(x.kernel, n, "") + self.script.bracket(body)
+        return self.script.placed(str(x.args[0]), n, self.script.plain(x.args[1]))
+
+    def kernels(self) -> Block:
+        """What C and D remember."""
+        for k in self.x.closure.kernels:
+            if k.causal and k.definition != 0:
+                yield self.show(k.entry), [self.show(k.definition)]
+
+    def letters(self) -> Block:
+        """The entries of the shortest letters."""
+        for name in ("C", "D"):
+            small = self.x.expr(name, 0).atoms(Memory) if name in self.x.sums else []
+            for x in small:
+                if x.order == 0 and len(letters(x.body)) == 1:
+                    row, col = (mu, None) if name == "C" else (None, alpha)
+                    e = time_integrals(self.x, x, row, col)
+                    sample = mu if name == "C" else alpha
+                    yield self.show(Function(name.lower())(sample, t, s)), [self.show(e)]
+
+    def groups(self, found: list[Group]) -> str:
+        """Coefficients, sums over samples, and the rest in the order of the paper."""
+        parts: list[tuple[Expr, str]] = []
+        for c, same in groupby(found, key=lambda x: x.coefficient):
+            bodies = [self.body(x) for x in same]
+            bare = len(bodies) == 1 or c in (1, -1)
+            parts += [(c, x) for x in bodies] if bare else [(c, self.script.bracket(" + ".join(bodies)))]
+        return self.words.signed_sum(parts)
+
+    def body(self, x: Group) -> str:
+        samples = "".join(self.show(r.index) for r in x.samples)
+        parts = [] if x.weight == 1 else [self.script.weight(self.show(x.weight))]
+        parts += [self.script.summation(samples)] if samples else []
+        parts += map(self.show, x.outer)
+        inner = [" ".join(map(self.show, factors)) for factors in x.inner]
+        parts.append(self.script.bracket(" + ".join(inner)) if len(inner) > 1 else inner[0])
+        return " ".join(filter(None, parts))
+
+    def entries(self) -> Block:
+        """The order parameters as time integrals."""
+        for name, samples in ENTRIES.items():
+            if name not in self.known:
+                continue
+            written = [(n, self.written(name, n)) for n in self.orders]
+            parts = [(n, "..." if x is None else self.groups(x)) for n, x in written if x != []]
+            if self.x.order > INTEGRALS:
+                parts.append((self.x.order, "..."))
+            layer = () if name == "K" else (ell,)
+            yield self.show(Function(name)(*layer, *samples, t, s)), self.in_orders(parts)
+
+    def written(self, name: str, n: int) -> list[Group] | None:
+        """The terms of an entry; None of one that sums over time do not give (responses with momentum)."""
+        try:
+            return groups(self.x, name, n)
+        except NotApplicable:
+            return None
+
+    def errors(self) -> Block:
+        """The equations of the error's coefficients."""
+        law = ErrorLaw.of(self.theory)
+        for n in self.orders:
+            found = groups(self.x, OUTPUT, n)
+            if n and not found:
+                continue
+            error = self.show(Function(f"Delta{n}")(mu, t))
+            if law.affine and law.slope(1).is_Number:
+                rest = self.groups([replace(x, coefficient=law.slope(1) * x.coefficient) for x in found])
+                if n == 0:
+                    sign, rest = ("-", rest[1:]) if rest.startswith("-") else ("+", rest)
+                    rest = f"{self.show(law.order([S.Zero]))} {sign} {rest}"
+                yield error, [rest]
+                continue
+            lower = [Function(f"f{k}")(mu, t) if groups(self.x, OUTPUT, k) else S.Zero for k in range(n + 1)]
+            yield error, [self.show(law.order(lower))]
+            yield self.show(lower[n]), [self.groups(found)]
+
+    def integrals(self) -> Block:
+        """What the integrals ``v`` stand for, as far as they occur: one example of each kind."""
+        seen: dict[tuple[str, int, int], AppliedUndef] = {}
+        for n in self.orders:
+            for name in (*ENTRIES, OUTPUT):
+                if name in (*self.known, OUTPUT):
+                    for g in self.written(name, n) or []:
+                        for v in g.expr.atoms(AppliedUndef):
+                            if str(v.func).split("_")[0] == "v":
+                                count = sum(bool(x.is_integer) for x in v.args)
+                                seen.setdefault((str(v.func), count, len(v.args) - count), v)
+        for (name, count, times), _ in sorted(seen.items(), key=lambda x: (x[0][2], x[0][1], x[0][0])):
+            samples = [Symbol("beta" + "_" * k, **mu.assumptions0) for k in range(count)]
+            v = Function(name)(*samples, *(t, s)[:times])
+            yield self.show(v), [self.show(iterated_integral(self.x, v))]
+
+
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+_INDICES = str.maketrans("ijklmn", "ᵢⱼₖₗₘₙ")
+
+
+@dataclass(frozen=True, eq=False)
+class Script:
+    """Signs of one output format."""
+
+    printer: type[PaperLatex | PaperText]
+    plain: Callable[[Expr], str]
+    gamma: str
+    operator: Callable[[str], str]
+    one: str
+    data: Callable[[str], str]
+    letter: Callable[[str, int], str]
+    memory: Callable[[str, int, str], str]
+    flipped: Callable[[str], str]
+    symmetrized: Callable[[str], str]
+    joint: str
+    power: Callable[[str, int], str]
+    fraction: Callable[[str, int], str]
+    brackets: tuple[str, str]
+    times: str
+    gap: str
+    tight: str
+    summation: Callable[[str], str]
+    placed: Callable[[str, str, str], str]
+    prose: Callable[[str], str]
+    weight: Callable[[str], str]
+
+    def bracket(self, body: str) -> str:
+        """In square brackets."""
+        return f"{self.brackets[0]}{body}{self.brackets[1]}"
+
+
+class Words:
+    """Coefficients and words in one script; each coefficient and each letter is written once."""
+
+    def __init__(self, script: Script, symmetric: Iterable[Expr] = ()) -> None:
+        self.script, self.spelled, self.flipped = script, Spelled(), Flipped(symmetric)
+        self.numbers: dict[Expr | PolyElement, tuple[bool, str]] = {}
+        self.letters: dict[Expr, str] = {}
+        self.symbols: dict[PolyRing, list[str]] = {}
+
+    # -- coefficients ----------------------------------------------------------------------------------
+
+    def coefficient(self, c: Expr | PolyElement) -> str:
+        """A positive coefficient in front of a word: nothing for 1, sums in parentheses."""
+        return self.signed(c)[1]
+
+    def signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
+        """Whether a coefficient is negative, and what it is in front of a word."""
+        if c not in self.numbers:
+            self.numbers[c] = self._signed(c)
+        return self.numbers[c]
+
+    def _signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
+        number, found = prime_factors(c)
+        assert isinstance(number, Rational)
+        size = {p: _simplicity(p) for p, _ in found}
+        alike = Counter(size.values())
+        order = sorted(found, key=lambda x: (size[x[0]], str(x[0]) if alike[size[x[0]]] > 1 else ""))
+        shown = [self.factor(p, k) for p, k in order]
+        if abs(number.p) != 1 or not shown:
+            shown.insert(0, str(abs(number.p)))
+        body = beside(shown)
+        if number.q != 1:
+            return number.is_negative, self.script.fraction(body, number.q)
+        return number.is_negative, "" if body == "1" else body
+
+    def factor(self, p: PolyElement, k: int) -> str:
+        """A power; a sum in parentheses, what is added first."""
+        if p.ring not in self.symbols:
+            self.symbols[p.ring] = [self.script.plain(x) for x in p.ring.symbols]
+        names = self.symbols[p.ring]
+        parts = sorted(p.terms(), key=lambda x: x[1] < 0)
+        signs = ("-" if c < 0 else "+" for _, c in parts)
+        body = "".join(sign + self.monomial(names, *x) for sign, x in zip(signs, parts, strict=True))
+        shown = f"({body[1:]})" if len(parts) > 1 else body[1:]
+        return shown if k == 1 else self.script.power(shown, k)
+
+    def monomial(self, names: list[str], powers: tuple[int, ...], c: int) -> str:
+        """A term of a polynomial, without its sign."""
+        shown = [x if m == 1 else self.script.power(x, m) for x, m in zip(names, powers, strict=True) if m]
+        number = [str(abs(c))] if abs(c) != 1 or not shown else []
+        return self.script.tight.join([*number, *shown])
+
+    # -- words -----------------------------------------------------------------------------------------
+
+    def word(self, w: Word) -> str:
+        """A word; 1 if empty."""
+        return self.script.joint.join(map(self.of_letter, w)) or "1"
+
+    def of_letter(self, x: Expr) -> str:
+        """A lower-case letter remembers a constant kernel; C[X] remembers the word X."""
+        if x not in self.letters:
+            self.letters[x] = self._of_letter(x)
+        return self.letters[x]
+
+    def _of_letter(self, x: Expr) -> str:
+        if isinstance(x, Transpose):
+            return self.script.flipped(self.of_letter(x.args[0]))
+        if x == J:
+            return self.script.one
+        if isinstance(x, Memory):
+            if isinstance(x.body, Memory) or len(letters(x.body)) > 1:
+                return self.script.memory(x.kernel, x.order, self.word(tuple(letters(x.body))))
+            return self.script.letter(x.kernel.lower(), x.order)
+        return self.script.data(str(x))
+
+    def signed_sum(self, parts: Iterable[tuple[Expr | PolyElement, str]]) -> str:
+        """``coefficient word + ...``."""
+        out: list[str] = []
+        for c, shown in parts:
+            minus, number = self.signed(c)
+            out.append(("-" if minus else "") if not out else (" - " if minus else " + "))
+            out.append(self.script.gap.join(filter(None, (number, shown))) or "1")
+        return "".join(out) or "0"
+
+    def words(self, ws: Iterable[Word]) -> list[str]:
+        """Words with coefficient 1: a word and its transpose as one, memories of several words as one."""
+        left, shown = dict.fromkeys(ws), []
+        alike: dict[tuple[str, int], list[Word]] = {}
+        for w in left:
+            if len(w) == 1 and isinstance(w[0], Memory) and len(letters(w[0].body)) > 1:
+                alike.setdefault((w[0].kernel, w[0].order), []).append(w)
+        done: set[Word] = set()
+        for w in left:
+            if w in done:
+                continue
+            if len(w) == 1 and isinstance(w[0], Memory) and len(letters(w[0].body)) > 1:
+                same = alike[w[0].kernel, w[0].order]
+                done.update(same)
+                bodies = self.words(tuple(letters(x.body)) for (x,) in same)
+                shown.append(self.script.memory(w[0].kernel, w[0].order, " + ".join(bodies)))
+                continue
+            other = self.flipped.word(w)
+            if other != w and other in left:
+                done.add(other)
+                w = min(w, other, key=lambda x: sum(isinstance(y, Transpose) for y in x))
+                shown.append(self.script.symmetrized(self.word(w)))
+            else:
+                shown.append(self.word(w))
+        return shown
+
+    def total(self, found: Mapping[Word, PolyElement]) -> str:
+        """A sum of words, those with the same coefficient together."""
+        together: dict[PolyElement, list[Word]] = {}
+        for w in sorted(found, key=lambda w: (len(w), self.spelled.word(w))):
+            together.setdefault(found[w], []).append(w)
+        shown: list[tuple[PolyElement, str]] = []
+        for c, ws in together.items():
+            parts = self.words(ws)
+            if c in (1, -1) or len(parts) == 1:
+                shown += [(c, x) for x in parts]
+            else:
+                shown.append((c, self.script.bracket(" + ".join(parts))))
+        return self.signed_sum(shown)
+
+    def products(self, found: Mapping[tuple[Word, Word], PolyElement]) -> str:
+        """Products of two words, entry by entry: those with the same coefficient and a constant together."""
+        together: dict[PolyElement, dict[tuple[str, Word], list[Word]]] = {}
+        for (a, b), c in found.items():
+            side = ("right", b) if all(map(is_constant, b)) else ("left", a)
+            varying = a if side[0] == "right" else b
+            together.setdefault(c, {}).setdefault(side, []).append(varying)
+        shown = []
+        for c, sides in together.items():
+            parts = []
+            for (place, fixed), ws in sides.items():
+                body = self.words(ws)
+                many = self.script.bracket(" + ".join(body)) if len(body) > 1 else body[0]
+                pair = (many, self.word(fixed)) if place == "right" else (self.word(fixed), many)
+                parts.append(f" {self.script.times} ".join(pair))
+            several = len(parts) > 1 and c not in (1, -1)
+            shown.append((c, self.script.bracket(" + ".join(parts)) if several else " + ".join(parts)))
+        return self.signed_sum(shown)
+
+
+def _simplicity(p: PolyElement) -> tuple[bool, int, int, int]:
+    """Simple factors come first."""
+    size = max(abs(int(c)) for c in p.coeffs())
+    variables = sum(any(x) for x in zip(*p.monoms(), strict=True))
+    return len(p) > 1, max(map(sum, p.monoms())), variables, size
+
+
+def _raised(layer: str) -> str:
+    return "" if not layer else f"^{layer}" if len(layer) == 1 else f"^{{{layer}}}"
+
+
+def _tight(shown: str) -> str:
+    return shown.replace(" + ", "+").replace(" - ", "-")
+
+
+TEXT = Script(
+    printer=PaperText,
+    plain=lambda e: text(e).replace(" ", ""),
+    gamma="γ₀",
+    operator=lambda name: name if name == "K" else f"{name}^ℓ",
+    one="11ᵀ",
+    data=lambda name: {"K_x": "Kˣ"}.get(name, name),
+    letter=lambda name, order: name + (str(order).translate(_LOWERED) if order else ""),
+    memory=lambda name, order, body: f"{name}{str(order).translate(_LOWERED) if order else ''}[{body}]",
+    flipped=lambda x: x + "ᵀ",
+    symmetrized=lambda x: f"{{{x}}}_sym",
+    joint=" ",
+    power=lambda x, k: x + str(k).translate(_RAISED),
+    fraction=lambda x, q: f"{x}/{q}",
+    brackets=("[", "]"),
+    times="∘",
+    gap=" ",
+    tight="",
+    summation=lambda indices: f"Σ_{indices}",
+    placed=lambda name, order, layer: (
+        name + (order.translate(_INDICES) if "-" not in order else f"_{{{order}}}") + _raised(layer)
+    ),
+    prose=str,
+    weight=lambda x: f"({x})" if "/" in x else x,
+)
+
+LATEX = Script(
+    printer=PaperLatex,
+    plain=lambda e: _tight(latex(e)),
+    gamma=r"\gamma_0",
+    operator=lambda name: (
+        r"\boldsymbol{K}^{\mathrm{NTK}}" if name == "K" else rf"\boldsymbol{{{name}}}^{{\ell}}"
+    ),
+    one=r"\boldsymbol{1}\boldsymbol{1}^{\top}",
+    data=lambda name: {"K_x": r"\boldsymbol{K}^{x}"}.get(name, rf"\boldsymbol{{{name}}}"),
+    letter=lambda name, order: rf"\boldsymbol{{{name}}}" + (f"_{{{order}}}" if order else ""),
+    memory=lambda name, order, body: (
+        rf"\mathcal{{{name}}}" + (f"_{{{order}}}" if order else "") + rf"\left[{body}\right]"
+    ),
+    flipped=lambda x: x + r"^{\top}",
+    symmetrized=lambda x: rf"\left\{{{x}\right\}}_{{\mathrm{{sym}}}}",
+    joint="",
+    power=lambda x, k: f"{x}^{{{k}}}",
+    fraction=lambda x, q: rf"\frac{{{x}}}{{{q}}}",
+    brackets=(r"\left[", r"\right]"),
+    times=r"\circ",
+    gap=r"\,",
+    tight=" ",
+    summation=lambda indices: rf"\sum_{{{indices}}}",
+    placed=lambda name, order, layer: rf"{{\boldsymbol{{{name}}}_{{{order}}}^{{{layer}}}}}",
+    prose=lambda x: rf"\text{{{x}}}",
+    weight=lambda x: x,
+)
