@@ -38,13 +38,65 @@ NODES = 6
 
 
 @dataclass(frozen=True)
+class Age:
+    """The clock of a flow that slows down: ``dx / dt = 1 / min(tau + t, most)``.
+
+    Even steps of x are ``tau dx`` long at first, grow with the age, and are ``most dx`` long in the end.
+
+    >>> age = Age(1.0, 10.0)
+    >>> age.of(np.array([0.0, 9.0, 19.0])).round(3), age.back(age.of(np.array([3.0, 30.0]))).round(9)
+    (array([0.   , 2.303, 3.303]), array([ 3., 30.]))
+    """
+
+    tau: float
+    most: float = np.inf
+
+    @property
+    def grown(self) -> float:
+        """The time from which steps do not grow."""
+        return max(self.most - self.tau, 0.0)
+
+    def of(self, times: Array) -> Array:
+        """x at these times."""
+        early = np.log1p(np.minimum(times, self.grown) / self.tau)
+        return np.asarray(early + np.maximum(times - self.grown, 0.0) / self.most)
+
+    def back(self, x: Array) -> Array:
+        """The times at x."""
+        early = np.minimum(x, np.log1p(self.grown / self.tau))
+        late = (x - early) * self.most if self.grown < np.inf else 0.0
+        return np.asarray(self.tau * np.expm1(early) + late)
+
+
+@dataclass(frozen=True)
 class Grid:
-    """Nodes (T,), weights (T, T) strictly lower triangular, where the output times sit among the nodes."""
+    """Nodes (T,), weights (T, T) strictly lower triangular, where the output times sit among the nodes.
+
+    With an ``age`` steps are even by its clock, weights are found while the flow is marched, and output times
+    need not be nodes: ``read`` (outputs, T) are the weights of values at nodes in those at output times.
+    """
 
     nodes: Array
     weights: Array
     outputs: NDArray[np.intp]
     order: int
+    age: Age | None = None
+    read: Array | None = None
+
+    @property
+    def step(self) -> float:
+        """The longest step, by the clock of its age if it has one."""
+        return float(np.max(np.diff(self.nodes if self.age is None else self.age.of(self.nodes))))
+
+    def once(self, a: Array) -> Array:
+        """A function of the time at nodes (first axis), at the output times."""
+        return a[self.outputs] if self.read is None else np.tensordot(self.read, a, 1)
+
+    def twice(self, a: Array) -> Array:
+        """A function of two times at nodes (last axes), at the output times."""
+        if self.read is None:
+            return a[..., self.outputs[:, None], self.outputs]
+        return np.asarray(self.read @ a @ self.read.T)
 
 
 def adams_weights(nodes: ArrayLike, order: int = ORDER) -> Array:
@@ -73,13 +125,42 @@ def integral_weights(nodes: Array, a: float, b: float) -> Array:
     """
     points, shares = _gauss(len(nodes) // 2 + 1)
     x = 0.5 * (a + b) + 0.5 * (b - a) * points
-    same = np.eye(len(nodes), dtype=bool)
-    factors = (x[:, None, None] - nodes) / np.where(same, 1.0, nodes[:, None] - nodes)
-    weights: Array = 0.5 * (b - a) * (shares @ np.prod(np.where(same, 1.0, factors), axis=2))
+    weights: Array = 0.5 * (b - a) * (shares @ lagrange(nodes, x))
     return weights
 
 
+def lagrange(nodes: Array, x: Array) -> Array:
+    """The polynomials that are one at a node and zero at the others, at each ``x``: ``(x, nodes)``.
+
+    >>> lagrange(np.array([0.0, 1.0]), np.array([0.25, 2.0])).tolist()
+    [[0.75, 0.25], [-1.0, 2.0]]
+    """
+    same = np.eye(len(nodes), dtype=bool)
+    factors = (x[:, None, None] - nodes) / np.where(same, 1.0, nodes[:, None] - nodes)
+    found: Array = np.prod(np.where(same, 1.0, factors), axis=2)
+    return found
+
+
 _gauss = lru_cache(maxsize=32)(np.polynomial.legendre.leggauss)
+
+
+def aged_grid(times: Array, age: Age, *, step: float, order: int) -> Grid:
+    """Nodes up to the last of ``times`` with no step above ``step`` by the clock of ``age``.
+
+    What a cubic spline misses at other times is less than what steps of the orders two and three do.
+
+    >>> g = aged_grid(np.array([0.0, 30.0, 100.0]), Age(1.0), step=0.25, order=2)
+    >>> len(g.nodes), g.once(np.log1p(g.nodes)).round(4)
+    (24, array([0.    , 3.434 , 4.6151]))
+    """
+    from scipy.interpolate import make_interp_spline  # slow to import, and seldom needed
+
+    at = age.of(times)
+    even = flow_grid(at[[0, -1]], step=step, order=order).nodes
+    nodes = age.back(even)
+    nodes[-1] = times[-1]
+    read = np.asarray(make_interp_spline(even, np.eye(len(even)), k=3)(at))
+    return Grid(nodes, np.zeros_like(read[:0]), np.arange(0), order, age, read)
 
 
 def flow_grid(times: ArrayLike, *, step: float, order: int = ORDER) -> Grid:
@@ -201,6 +282,16 @@ def tables_of(
     left, kept, noise = _formulas(_flow(rule))
     updates, remains = _table(kept, numbers, later, earlier), _table(left, numbers, nodes, nodes)
     return {"w": weights * updates, "m": remains, "n": _table(noise, numbers, later, earlier)}
+
+
+def remembered(rule: TrainingRule, numbers: Mapping[Symbol, float]) -> Callable[[Any, Any], Array]:
+    """What a flow keeps, at a later time, of an update that was made at an earlier one, over its rate.
+
+    >>> remembered(GradientFlow(decay=sympify(2)), {})(1.0, np.array([0.0, 1.0])).round(3)
+    array([0.135, 1.   ])
+    """
+    _, kept, _ = _formulas(_flow(rule))
+    return lambda later, earlier: _table(kept, numbers, *np.broadcast_arrays(later, earlier))
 
 
 def is_noisy(rule: TrainingRule) -> bool:

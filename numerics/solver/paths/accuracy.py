@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from numerics.errors import Diverged, NotConverged
-from numerics.solver.grid import Grid, flow_grid
+from numerics.solver.grid import Age, Grid, aged_grid, flow_grid
 from numerics.solver.refine import MAX_NODES, PIECES
 from numerics.stats import Spread
 
@@ -216,6 +216,24 @@ to half of that with order three."""
 POWERS = {SMOOTH: 2.0, ROUGH: 1.5}
 """Powers of the step with which averages are taken to converge at least, without noise."""
 
+COARSEST = 0.3
+"""Steps of the coarsest grid by the clock of an age."""
+
+LOST = 3
+"""On how many grids in a row numbers may lose their accuracy before a flow is given up."""
+
+
+@dataclass(frozen=True)
+class Integrator:
+    """What it is called, its order, the power of the step with which what it misses falls at least, and the
+    clock by which steps are even.
+    """
+
+    name: str
+    order: int
+    power: float
+    age: Age | None = None
+
 
 @dataclass(frozen=True)
 class Settled(Generic[C]):
@@ -226,12 +244,18 @@ class Settled(Generic[C]):
     notes: Mapping[str, Any]
 
 
-def grids(times: Array, order: int) -> Iterator[Grid]:
+def grids(times: Array, order: int, age: Age | None = None) -> Iterator[Grid]:
     """Ever finer grids, the first ones through some of the output times alone; outputs are those there are.
+
+    By the clock of an age all steps shorten together, whatever the output times are.
 
     >>> [len(g.nodes) for g, _ in zip(grids(np.linspace(0.0, 1.0, 65), 2), range(3))]
     [13, 21, 37]
     """
+    if age is not None:
+        for pieces in PIECES:
+            yield aged_grid(times, age, step=COARSEST / pieces, order=order)
+        return
     stride = 1
     while (len(times) - 1) // (2 * stride) >= FEW:
         stride *= 2
@@ -257,16 +281,15 @@ def settle_paths(
     *,
     rtol: float,
     accuracy: float | None,
-    smooth: bool,
-    noisy: bool,
+    integrator: Integrator,
 ) -> Settled[C]:
     """Refine until a grid misses a share of the standard error, or ``rtol`` if that is more.
 
     ``attempt`` solves replicas on a grid, PILOTS of them: what a grid misses shows in few, as all grids are
     solved from the same seeds.  The standard error of REPLICAS is taken to be smaller by the root of the
     number of replicas.  Two grids whose steps have the ratio r are apart by ``d = e (r**p - 1)``, where the
-    finer one misses e and the coarser one ``r**p e``; p is one of POWERS, or 1 with noise.  The coarser one
-    is taken if it will do.
+    finer one misses e and the coarser one ``r**p e``, with the power p of the integrator.  The coarser one is
+    taken if it will do.
 
     Two grids are further apart than the coarser one was found to miss where they tell directions of the
     sources apart in another order: then they take other random numbers for them, and what they are apart is
@@ -277,14 +300,13 @@ def settle_paths(
     exceed their own noise.  With an ``accuracy`` the standard error counts as no larger than that.  Raises
     :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
-    order = SMOOTH if smooth else ROUGH
     before: tuple[Grid, Attempt[C], Level[C]] | None = None
     unknown = np.array([np.inf, np.inf])  # beyond the noise of what was found, and with it
-    missed, pilots, lost = unknown, PILOTS, False
-    for grid in grids(times, order):
+    missed, pilots, lost = unknown, PILOTS, 0
+    for grid in grids(times, integrator.order, integrator.age):
         if len(grid.nodes) > MAX_NODES:
             break
-        if before is not None and _step(grid) > 0.9 * _step(before[0]):
+        if before is not None and grid.step > 0.9 * before[0].step:
             continue
         solve, found = attempt(grid), Level(samples, collect())
         try:
@@ -293,13 +315,16 @@ def settle_paths(
             before, missed = None, unknown  # an explicit integrator diverges when its step is too long
             continue
         except NotConverged:  # what nearly diverges loses its accuracy
-            if lost:
+            if lost == LOST:
                 raise
-            before, missed, lost = None, unknown, True
+            before, missed, lost = None, unknown, lost + 1
             continue
+        lost = 0
         if before is not None:
             coarse, again, other = before
-            at = np.searchsorted(grid.nodes[grid.outputs], coarse.nodes[coarse.outputs])
+            at: Any = slice(None)
+            if grid.age is None:
+                at = np.searchsorted(grid.nodes[grid.outputs], coarse.nodes[coarse.outputs])
             gaps = _apart(found, other, at)
             if pilots < REPLICAS and gaps[0] > missed[0]:
                 pilots, missed = REPLICAS, unknown
@@ -310,17 +335,17 @@ def settle_paths(
             error = max(rms(e) / scale_of(spread.mean()[k]) for k, e in spread.stderr().items())
             error *= float(np.sqrt(pilots / REPLICAS))
             allowed = max(rtol, SHARE * (error if accuracy is None else min(error, accuracy)))
-            ratio = _step(coarse) / _step(grid)
-            gain = ratio ** (1 if noisy else POWERS[order])
+            ratio = coarse.step / grid.step
+            gain = ratio**integrator.power
             most = missed if pilots == REPLICAS else unknown
             missed = np.minimum(gaps / (gain - 1), most / ratio)
             misses = np.minimum(gaps * gain / (gain - 1), most), missed
             for tried, begun, (estimate, bound) in zip((coarse, grid), (other, found), misses, strict=True):
-                if estimate <= allowed and len(tried.outputs) == len(times):
+                if estimate <= allowed and (grid.age is not None or len(tried.outputs) == len(times)):
                     notes = {
                         "grid_error": float(bound),
                         "time_nodes": len(tried.nodes),
-                        "integrator": f"Adams-Bashforth, order {order}",
+                        "integrator": f"{integrator.name}, order {integrator.order}",
                     }
                     return Settled(tried, begun, notes)
         before = grid, solve, found
@@ -330,10 +355,6 @@ def settle_paths(
     )
 
 
-def _apart(fine: Level[C], coarse: Level[C], at: NDArray[np.intp]) -> Array:
+def _apart(fine: Level[C], coarse: Level[C], at: Any) -> Array:
     """How far grids are apart at the outputs of the coarser one, as :func:`apart` says."""
     return np.array(apart([{k: x[at] for k, x in y.items()} for y in fine.watched], coarse.watched))
-
-
-def _step(grid: Grid) -> float:
-    return float(np.max(np.diff(grid.nodes)))

@@ -1,27 +1,33 @@
 """Solve any problem on given samples by sampled paths, and label the averages.
 
-The theory is that of the program, in exact steps or, along a flow, as an explicit integrator has it.
+The theory is that of the program, in exact steps or, along a flow, as an integrator has it.
 Everything in a result is an average over paths, with a standard error from independent replicas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from derive.errors import NotApplicable
+from derive.program import GradientFlow
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import LOSSES, STDERR, ran_away
-from numerics.solver.grid import Grid, is_noisy, tables_of
+from numerics.solver.grid import Age, Grid, is_noisy, remembered, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
     MOST_SAMPLES,
+    POWERS,
     REPLICAS,
+    ROUGH,
+    SMOOTH,
+    Integrator,
     Level,
     Settled,
     grids,
@@ -29,6 +35,7 @@ from numerics.solver.paths.accuracy import (
     scale_of,
     settle_paths,
 )
+from numerics.solver.paths.collocation import Stepping, by_sample
 from numerics.solver.paths.gaussian import NotPositive
 from numerics.solver.paths.march import March
 from numerics.solver.paths.solve import LEAST, Prepared
@@ -64,6 +71,9 @@ TOLD_APART = 16
 LOST = (
     "the covariance of the paths has lost its accuracy ({}); smaller steps, or more solver.samples, would do"
 )
+
+FEW = 64
+"""Paths that show how fast outputs are learnt at the start."""
 
 WATCHED = ("train_loss", "error", "test_loss", "test_f")
 """What an accuracy is about."""
@@ -187,12 +197,19 @@ def prepared_for(problem: Problem, grid: Grid | None = None) -> Prepared:
     Raises :class:`~numerics.errors.Unserved` for what paths do not serve.
     """
     data: dict[str, Any] = dict(problem.arrays)
-    steps = len(problem.times)
-    if problem.flow:
-        grid = grid or next(grids(problem.times, 2))
-        data |= tables_of(problem.program.rule, problem.numbers, grid.nodes, grid.weights)
-        steps = len(grid.nodes)
-    return Prepared(problem.discrete, steps=steps, values=problem.values, data=data)
+    if not problem.flow:
+        return Prepared(problem.discrete, steps=len(problem.times), values=problem.values, data=data)
+    grid = grid or next(grids(problem.times, 2))
+    rule, numbers, steps = problem.program.rule, problem.numbers, len(grid.nodes)
+    if grid.age is None:
+        data |= tables_of(rule, numbers, grid.nodes, grid.weights)
+        return Prepared(problem.discrete, steps=steps, values=problem.values, data=data)
+    data |= tables_of(rule, numbers, grid.nodes, np.zeros((steps, steps)))
+    assert isinstance(rule, GradientFlow)
+    rate = float(rule.rate.subs(dict(numbers)))
+    stepping = Stepping(grid.nodes, grid.order, rate, remembered(rule, numbers), rule.decay != 0)
+    theory = by_sample(problem.discrete)
+    return Prepared(theory, steps=steps, values=problem.values, data=data, stepping=stepping)
 
 
 def forecast(problem: Problem) -> tuple[float, float, float]:
@@ -304,7 +321,6 @@ class _Attempt:
         progress = self.progress
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in numbers]
         counted = None if progress is None else lambda step: progress(step, total)
-        at = None if self.grid is None else self.grid.outputs
         left = [0.0]
 
         def finished(march: March, _: int) -> None:
@@ -313,12 +329,12 @@ class _Attempt:
 
         runs = self.prepared.runs(samples, seeds, progress=counted, finished=finished)
         for found in _sound(runs):
-            values = labelled(self.problem, found, self.kernels, at=at)
+            values = labelled(self.problem, found, self.kernels, grid=self.grid)
             if not ran_away(values["train_loss"]).any():  # that is no result either, and says more
                 self.refuse_rounding(max(left) / scale_of(values["error"]))
             into.spread.add(values)
-            every = slice(None) if at is None else at
-            into.scalars.append(np.stack([found["Delta", ()][every], found[OUTPUT, ()][every]]))
+            scalars = (found["Delta", ()], found[OUTPUT, ()])
+            into.scalars.append(np.stack([x if self.grid is None else self.grid.once(x) for x in scalars]))
             yield {name: values[name] for name in WATCHED if name in values}
 
     def refuse_rounding(self, share: float) -> None:
@@ -347,16 +363,17 @@ def labelled(
     found: Mapping[Node, Array],
     keep: str,
     *,
-    at: NDArray[np.intp] | None = None,
+    grid: Grid | None = None,
 ) -> dict[str, Array]:
     """The contract's variables from order parameters of a theory by name and layer, whose times come last.
 
-    Traces are those over training samples (and outputs).  Along a flow the results are those at the nodes
-    ``at``, and there are no responses.  At the last layer B is zero, and A, which no layer reads, unknown.
+    Traces are those over training samples (and outputs).  Along a flow the results are those at the output
+    times of its ``grid``, and there are no responses.  At the last layer B is zero, and A, which no layer
+    reads, unknown.
     """
 
     def times_first(x: Array) -> Array:
-        x = x if at is None else x[..., at[:, None], at]
+        x = x if grid is None else grid.twice(x)
         return np.moveaxis(x, (-2, -1), (0, 1))
 
     def kept(name: str, x: Array, lead: int) -> dict[str, Array]:
@@ -367,10 +384,10 @@ def labelled(
             return {f"{name}_trace": np.einsum("...mcmc->...", x[..., seen, :, seen, :])}
         return {f"{name}_trace": np.einsum("...mm->...", x[..., seen, seen])}
 
-    every = slice(None) if at is None else at
-    values = {"error": found["Delta", ()][every], OUTPUT: found[OUTPUT, ()][every]}
+    scalars = {"error": found["Delta", ()], OUTPUT: found[OUTPUT, ()]}
+    values = {name: x if grid is None else grid.once(x) for name, x in scalars.items()}
     if keep != "none":
-        responses = ("A", "B") if keep == "full" and at is None else ()
+        responses = ("A", "B") if keep == "full" and grid is None else ()
         for name in ("Phi", "H", "G", *responses):
             layers = {k[0]: times_first(x) for (n, k), x in found.items() if n == name and k}
             label = "Phi" if name == "H" else name
@@ -390,8 +407,6 @@ def labelled(
 def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Replicas]:
     """The grid on which the flow has settled to a part of the statistical error."""
     solver = problem.solver
-    noisy = is_noisy(problem.program.rule)
-    smooth = prepared_for(problem).smooth and not noisy
 
     def attempt(grid: Grid) -> _Attempt:
         prepared = prepared_for(problem, grid)
@@ -406,6 +421,49 @@ def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | 
         samples,
         rtol=solver.rtol,
         accuracy=accuracy,
-        smooth=smooth,
-        noisy=noisy,
+        integrator=integrator_for(problem),
     )
+
+
+GRADIENTS = 3
+"""The most nodes through which gradients are interpolated: four are worse on coarse grids, measured.
+
+What weights forget is known from the last step, to second order."""
+
+EARLY = 0.25
+"""The first scale of times, in units of the fastest at the start: kernels that grow make learning faster."""
+
+
+def integrator_for(problem: Problem) -> Integrator:
+    """Collocation of the outputs where the theory allows it, and an explicit rule elsewhere: with noise, with
+    momentum, and for errors that jump.
+    """
+    rule = problem.program.rule
+    noisy = is_noisy(rule)
+    order = SMOOTH if prepared_for(problem).smooth and not noisy else ROUGH
+    explicit = Integrator("Adams-Bashforth", order, 1.0 if noisy else POWERS[order])
+    if noisy or not isinstance(rule, GradientFlow):
+        return explicit
+    try:
+        by_sample(problem.discrete)
+    except NotApplicable:
+        return explicit
+    decay = float(rule.decay.subs(dict(problem.numbers)))
+    age = Age(EARLY / _fastest(problem), 1 / decay if decay else np.inf)
+    order = min(order, ROUGH if decay else GRADIENTS)
+    return replace(explicit, name="collocation of the outputs", order=order, age=age)
+
+
+def _fastest(problem: Problem) -> float:
+    """The largest rate at which outputs are learnt at the start, of a few paths."""
+    start = np.zeros(1)
+    prepared = prepared_for(problem, Grid(start, np.zeros((0, 1)), np.arange(0), 1, Age(1.0)))
+    rates: list[float] = []
+    seeds = [np.random.SeedSequence(problem.solver.seed)]
+
+    def finished(march: March, _: int) -> None:
+        assert prepared.stepping is not None
+        rates.append(prepared.stepping.start(march).fastest())
+
+    list(prepared.runs(max(FEW, prepared.least), seeds, finished=finished))
+    return rates[0]

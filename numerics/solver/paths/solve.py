@@ -23,6 +23,7 @@ from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.direct import Evaluated, Place, averaged
 from numerics.solver.direct.layout import Layout, Number
 from numerics.solver.paths.accuracy import reach
+from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
 from numerics.solver.paths.march import March
 from numerics.solver.paths.reading import (
@@ -200,6 +201,7 @@ FEW = 24
 class Prepared:
     """A theory read for given numbers, ready to be solved by replicas.
 
+    With ``stepping`` weights of updates are found step by step: the theory is one with weights by sample.
     ``methods`` says how each response is found, ``entries`` how many entries a source has at most to which
     Stein's lemma is applied.
     """
@@ -212,8 +214,9 @@ class Prepared:
         values: Mapping[Symbol | str, Number] | None = None,
         data: Mapping[str, Any] | None = None,
         responses: Responses = "auto",
+        stepping: Stepping | None = None,
     ) -> None:
-        self.steps, self.data = steps, data or {}
+        self.steps, self.data, self.stepping = steps, data or {}, stepping
         self.model, self.order = _read(theory, tuple((str(k), v) for k, v in (values or {}).items()))
         self.chosen = _responses(self.model, responses, steps)
         self.methods = {name_of(n): how for n, how in self.chosen.items()}
@@ -349,8 +352,13 @@ class Prepared:
                 room=room,
             )
             count = march.replicas
+            after: list[Callable[[int], None]] = []
+            if self.stepping is not None:
+                after.append(self.stepping.start(march).advance)
+            if progress is not None:
+                after.append(_counted(progress, start * self.steps, count))
             with np.errstate(over="ignore", invalid="ignore"):
-                march.run(None if progress is None else _counted(progress, start * self.steps, count))
+                march.run(_each(after))
             if finished is not None:
                 for i in range(count):
                     finished(march, i)
@@ -369,6 +377,14 @@ def _read(theory: Theory, values: tuple[tuple[str, Number], ...]) -> tuple[Model
     """The tables of a theory and the order of a step."""
     model = Model(Layout(theory, dict(values)))
     return model, order_of(model)
+
+
+def _each(calls: Sequence[Callable[[int], None]]) -> Callable[[int], None]:
+    def call(step: int) -> None:
+        for one in calls:
+            one(step)
+
+    return call
 
 
 def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:

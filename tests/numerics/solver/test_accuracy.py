@@ -13,7 +13,7 @@ from derive.program import P, eta, gamma0
 from numerics.errors import NotConverged
 from numerics.solver.grid import Grid
 from numerics.solver.paths import solve_to_accuracy
-from numerics.solver.paths.accuracy import PILOTS, REPLICAS, apart, reach, settle_paths
+from numerics.solver.paths.accuracy import PILOTS, REPLICAS, Integrator, apart, reach, settle_paths
 from numerics.solver.paths.accuracy import Attempt as Solving
 from numerics.stats import Spread
 from tests.derive.once import mean_field, mlp
@@ -116,7 +116,7 @@ def test_noise_between_grids_does_not_refine_without_end(noise: float) -> None:
 
         return attempt
 
-    given: dict[str, Any] = {"rtol": 1e-3, "accuracy": None, "smooth": True, "noisy": False}
+    given: dict[str, Any] = {"rtol": 1e-3, "accuracy": None, "integrator": Integrator("", 4, 2.0)}
     settled = settle_paths(np.array([0.0, 1.0, 2.0]), on, Spread, 64, **given)
     assert max(solved) < 100
     assert len(settled.begun.watched) == (REPLICAS if noise else PILOTS)

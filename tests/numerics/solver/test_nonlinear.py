@@ -145,10 +145,10 @@ def test_a_flow_is_descent_in_small_steps() -> None:
 
 
 def test_a_rough_flow_takes_an_integrator_of_lower_order() -> None:
-    for activation, order in (("tanh", 4), ("relu", 2)):
+    for activation, order in (("tanh", 3), ("relu", 2)):
         network = {"depth": 1, "activation": activation}
         found = solve(experiment(network, FLOW | {"points": 3}, samples=64), kernels="none")
-        assert found.attrs["integrator"] == f"Adams-Bashforth, order {order}"
+        assert found.attrs["integrator"] == f"collocation of the outputs, order {order}"
 
 
 def order_of_convergence(activation: str, depth: int, order: int, halvings: range, samples: int) -> float:
