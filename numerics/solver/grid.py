@@ -280,8 +280,8 @@ def tables_of(
     first, second = np.meshgrid(nodes, nodes, indexing="ij")
     later, earlier = np.maximum(first, second), np.minimum(first, second)
     left, kept, noise = _formulas(_flow(rule))
-    updates, remains = _table(kept, numbers, later, earlier), _table(left, numbers, nodes, nodes)
-    return {"w": weights * updates, "m": remains, "n": _table(noise, numbers, later, earlier)}
+    updates, remains = _numeric(kept, numbers)(later, earlier), _numeric(left, numbers)(nodes, nodes)
+    return {"w": weights * updates, "m": remains, "n": _numeric(noise, numbers)(later, earlier)}
 
 
 def remembered(rule: TrainingRule, numbers: Mapping[Symbol, float]) -> Callable[[Any, Any], Array]:
@@ -291,7 +291,7 @@ def remembered(rule: TrainingRule, numbers: Mapping[Symbol, float]) -> Callable[
     array([0.135, 1.   ])
     """
     _, kept, _ = _formulas(_flow(rule))
-    return lambda later, earlier: _table(kept, numbers, *np.broadcast_arrays(later, earlier))
+    return _numeric(kept, numbers)
 
 
 def is_noisy(rule: TrainingRule) -> bool:
@@ -322,6 +322,12 @@ def _compiled(e: Expr) -> Callable[..., Any]:
     return found
 
 
-def _table(e: Expr, numbers: Mapping[Symbol, float], later: Array, earlier: Array) -> Array:
-    values = _compiled(e.subs(dict(numbers)))(later, earlier)
-    return np.array(np.broadcast_to(np.asarray(values, dtype=float), later.shape))
+def _numeric(e: Expr, numbers: Mapping[Symbol, float]) -> Callable[[Any, Any], Array]:
+    """``e`` as a function of two arrays of times."""
+    values = _compiled(e.subs(dict(numbers)))
+
+    def table(later: Any, earlier: Any) -> Array:
+        shape = np.broadcast_shapes(np.shape(later), np.shape(earlier))
+        return np.array(np.broadcast_to(np.asarray(values(later, earlier), dtype=float), shape))
+
+    return table

@@ -47,8 +47,8 @@ INSIDE = np.array([integral_weights(STAGES, 0.0, x) for x in STAGES])
 SLOPE = 1e-7
 """The share of outputs by which they are moved for a derivative."""
 
-GAUSS = 20
-"""Points that integrate what a rule keeps of updates over a step."""
+POINTS, SHARES = np.polynomial.legendre.leggauss(20)
+"""Gauss's rule, which integrates what is kept of updates over a step."""
 
 NEWTON, HALVINGS, SETTLED = 60, 30, 1e-11
 """Iterations of Newton's method, halvings of each, and the last change of the outputs."""
@@ -192,9 +192,8 @@ class Collocation:
     def shares(self, now: int, at: Array, basis: Array) -> Array:
         """``int k(t_n+1, s) l_q(s) ds l_m(s_q)``: what an error at a stage counts of a gradient."""
         a, b = self.stepping.nodes[now : now + 2]
-        x, share = np.polynomial.legendre.leggauss(GAUSS)
-        points = a + (b - a) * (x + 1) / 2
-        kept = self.stepping.kept(b, points) * share * (b - a) / 2
+        points, share = a + (b - a) * (POINTS + 1) / 2, (b - a) * SHARES / 2
+        kept = self.stepping.kept(b, points) * share
         whole: Array = kept @ lagrange(at, points)
         return whole[:, None] * basis
 
@@ -208,14 +207,14 @@ class Collocation:
 
         def left(stages: Array) -> tuple[Array, Array, Array]:
             errors, slopes = (x.reshape(*stages.shape, -1) for x in self.slopes(stages.reshape(-1, count)))
-            moved = np.einsum("rqij,rqj->rqi", kernels, errors[..., 0]) + self.drift[:, None]
+            moved = (kernels @ errors)[..., 0] + self.drift[:, None]
             missed = stages - f[:, None] - np.einsum("qp,rpi->rqi", inside, moved)
             return missed, errors[..., 0], slopes
 
         stages = np.repeat(f[:, None], len(STAGES), axis=1)
         missed, errors, slopes = left(stages)
         for _ in range(NEWTON):
-            change = np.einsum("qp,rpij,rpjk->rqipk", inside, kernels, slopes).reshape(cases, *one.shape)
+            change = np.einsum("qp,rpik->rqipk", inside, kernels @ slopes).reshape(cases, *one.shape)
             jump = np.linalg.solve(one - change, missed.reshape(cases, -1, 1)).reshape(stages.shape)
             share = np.ones((cases, 1, 1))
             for _ in range(HALVINGS):
