@@ -63,12 +63,12 @@ def by_sample(theory: Theory) -> Theory:
     Raises NotApplicable where errors or weights enter in another way, where the error is no smooth function
     of the output, and where no tangent kernel is known.
     """
-    errors = {str(e.lhs.func): e for e in theory.scalars}
+    known = {str(e.lhs.func): e for e in (*theory.scalars, *theory.observables)}
     weight = Function(WEIGHT)(t, s)
-    tangent = any(str(e.lhs.func) == TANGENT for e in theory.observables)
-    if not (tangent and {ERROR, OUTPUT} <= set(errors)) or errors[ERROR].lhs.args != errors[OUTPUT].lhs.args:
+    one, other, pairs = (known[x].lhs.args if x in known else () for x in (ERROR, OUTPUT, TANGENT))
+    if not pairs or one != other or len(pairs) != 2 * len(other):
         raise NotApplicable("no errors that are functions of its outputs, or no tangent kernel, are known")
-    error = function(errors[ERROR].rhs)
+    error = function(known[ERROR].rhs)
     for i, x in enumerate(error.leaves):
         if isinstance(x, AppliedUndef) and str(x.func) == OUTPUT:
             try:
