@@ -26,18 +26,17 @@ from sympy import (
     Subs,
     Sum,
     Symbol,
-    lambdify,
     sympify,
 )
 from sympy import Eq as Equal
 from sympy.core.function import AppliedUndef
-from sympy.printing.numpy import SciPyPrinter
 from sympy.utilities.iterables import connected_components
 
 from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import ell, s, t
 from derive.reduce.memoryless import Markov, State
 from derive.theory import Equation
+from numerics.arrays import CPU, Device, namespace_of, permuted
 from numerics.errors import Unserved
 
 Array = NDArray[np.float64]
@@ -111,11 +110,11 @@ def arranged(a: Array, labels: Sequence[Hashable], indices: Sequence[Hashable]) 
     place = {x: k for k, x in enumerate(labels)}
     kept = [place[x] for x in indices if x in place]
     if len(place) == len(labels):
-        value = a.transpose(kept)
+        value: Array = permuted(a, tuple(kept))
     else:
         letters = {x: chr(97 + k) for k, x in enumerate(indices)}
         result = "".join(letters[labels[k]] for k in kept)
-        value = np.einsum(f"{''.join(letters[x] for x in labels)}->{result}", a)
+        value = namespace_of(a).einsum(f"{''.join(letters[x] for x in labels)}->{result}", a)
     if len(kept) == len(indices):
         return value
     shape = iter(value.shape)
@@ -137,12 +136,8 @@ class Jump(Unserved):
     """A derivative that no path sees, because the function jumps."""
 
 
-NAMES = {"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True}
-"""How functions are written: of SciPy, which is slow to import, those are imported that an expression has."""
-
-
 class Function:
-    """``expr`` as a NumPy function of its leaves, with partial derivatives."""
+    """``expr`` as a function of its leaves, with partial derivatives."""
 
     def __init__(self, expr: Expr) -> None:
         self.expr = expr
@@ -152,16 +147,16 @@ class Function:
         self.body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Equal(a, b)), (0, True)))
         if self.body.has(Subs, Derivative):
             raise Unserved(f"{expr} contains a function that is not given; use a named one such as tanh")
-        self._compiled: dict[int, Callable[..., Any]] = {}
+        self._compiled: dict[tuple[int, Device], Callable[..., Any]] = {}
         self._derivatives: dict[int, Expr] = {}
 
-    def __call__(self, *values: Any) -> Any:
-        """The function."""
-        return self._get(-1)(*values)
+    def __call__(self, *values: Any, on: Device = CPU) -> Any:
+        """The function, of arrays ``on`` a device."""
+        return self._get(-1, on)(*values)
 
-    def partial(self, i: int, *values: Any) -> Any:
+    def partial(self, i: int, *values: Any, on: Device = CPU) -> Any:
         """Its derivative by leaf ``i``."""
-        return self._get(i)(*values)
+        return self._get(i, on)(*values)
 
     def derivative(self, i: int) -> Expr:
         """The expression of its derivative by leaf ``i``.  Raises Jump if it has a delta function."""
@@ -172,12 +167,10 @@ class Function:
             raise Jump(f"{self.expr} jumps: its derivative has a delta function that no path sees")
         return e
 
-    def _get(self, i: int) -> Callable[..., Any]:
-        if i not in self._compiled:
-            e = self.body if i < 0 else self.derivative(i)
-            printer = SciPyPrinter(NAMES)
-            self._compiled[i] = lambdify(self.slots, e, np, printer=printer, cse=True)
-        return self._compiled[i]
+    def _get(self, i: int, on: Device) -> Callable[..., Any]:
+        if (i, on) not in self._compiled:
+            self._compiled[i, on] = on.function(self.slots, self.body if i < 0 else self.derivative(i))
+        return self._compiled[i, on]
 
 
 @lru_cache(maxsize=1024)

@@ -142,6 +142,7 @@ class Solver(Section):
     Left out, samples and replicas are chosen for `accuracy`, the standard error and the bias of losses and
     errors relative to the largest of them.  `rtol` bounds the time-discretisation error of a flow; exact
     steps (gd) have none.  What is estimated to take more than so many `hours` is refused.
+    Sampled paths may be computed on a graphics card (`device`).
     """
 
     samples: int | None = Field(
@@ -153,6 +154,7 @@ class Solver(Section):
     seed: int = Field(default=0, ge=0, lt=2**64, description="an integer >= 0, less than 2^64")
     rtol: float = Field(default=1e-8, gt=0, lt=1, description="a number between 0 and 1")
     hours: float = Field(default=24.0, gt=0, description="a positive number")
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description='"cpu" or "cuda"')
     method: Literal["auto", "march", "layers", "nodes", "lazy", "paths", "rest", "direct"] = Field(
         default="auto",
         description='"auto", or a method by its name: "march", "layers", "nodes", "lazy", "paths", "rest" or '

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from derive.program import Program
 from derive.theory import Theory
+from numerics.arrays import CPU, DEVICE, device_named
 from numerics.errors import SpecError, require_choice, require_time, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -38,6 +39,10 @@ BY_NAME = ("rest", "direct")
 the outputs once that kernel is known, and only the march finds it, so there is nothing that ``auto`` would
 save by it.  ``direct`` judges the others.
 """
+
+
+ON_DEVICES = ("paths",)
+"""Methods that run where ``solver.device`` says; the others run on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> C
     sampled paths where nothing is exact, and those that give no responses where the others do not suffice.
     """
     require_choice("kernels", keep, get_args(Kernels))
+    device, alone = device_named(problem.solver.device), No(DEVICE, problem.solver.device, "runs on the CPU")
     by_name = problem.solver.method
     named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - set(BY_NAME)
     asked = problem.solver.accuracy or problem.solver.rtol
@@ -85,7 +91,7 @@ def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> C
         mine = [m for m in METHODS if m.responses == responses and (every or m.name in named)]
         for m in mine:
             if every or not isinstance(m, Paths) or not any(map(exact, found.values())):
-                found[m.name] = m.fits(problem, keep)
+                found[m.name] = m.fits(problem, keep) if m.name in ON_DEVICES or device is CPU else alone
         mine = [m for m in mine if m.name in found]
         return [(m, x) for m in mine if m.name in named and isinstance(x := found[m.name], Yes)]
 
@@ -126,12 +132,12 @@ def solve(
     theory) with ``numbers``, ``arrays``, ``times`` and ``solver`` as :meth:`.Problem.of` takes them.
 
     The method is the best that fits (:func:`choose`), or ``solver.method``; the attribute ``method`` says
-    which it was.  Steps of linear networks are exact; a flow takes ever shorter steps until it has settled to
-    ``solver.rtol``; what is sampled has its standard error beside it (``*_stderr``) and meets
-    ``solver.accuracy``.  ``kernels``, of fixed samples: ``full`` keeps Phi, G, A, B and the tangent kernel
-    for all pairs of samples, ``trace`` the sample traces, ``none`` neither; ``auto`` is the most of these
-    that is small, and the attribute ``kernels`` says which.  ``say`` is told before a run that takes longer
-    than LONG seconds how long it takes.
+    which it was; on another ``solver.device`` than the CPU only sampled paths run.  Steps of linear networks
+    are exact; a flow takes ever shorter steps until it has settled to ``solver.rtol``; what is sampled has
+    its standard error beside it (``*_stderr``) and meets ``solver.accuracy``.  ``kernels``, of fixed samples:
+    ``full`` keeps Phi, G, A, B and the tangent kernel for all pairs of samples, ``trace`` the sample traces,
+    ``none`` neither; ``auto`` is the most of these that is small, and the attribute ``kernels`` says which.
+    ``say`` is told before a run that takes longer than LONG seconds how long it takes.
 
     Raises :class:`~numerics.errors.SpecError` where no method fits, with what each of them says,
     :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.

@@ -34,7 +34,8 @@ from derive.theory import Term, Theory
 from numerics.errors import NotConverged
 from numerics.solver.grid import integral_weights, lagrange
 from numerics.solver.paths.march import March
-from numerics.tensors import Axis, Jump, Known, function, layers_written_out
+from numerics.solver.paths.reading import Model
+from numerics.tensors import Axis, Jump, Known, Node, function, layers_written_out, node_of
 
 Array = NDArray[np.float64]
 
@@ -101,6 +102,11 @@ class Stepping:
     kept: Callable[[ArrayLike, ArrayLike], Array]
     forgets: bool
 
+    def reads(self, model: Model) -> frozenset[Node]:
+        """The order parameters that steps are found from: those of the tangent kernel."""
+        rates = [layers_written_out(e.rhs) for e in model.layout.theory.observables]
+        return frozenset(node_of(x) for e in rates for x in e.atoms(AppliedUndef))
+
     def start(self, march: March) -> Collocation:
         """The steps of a march, before its first one."""
         return Collocation(self, march)
@@ -150,7 +156,7 @@ class Collocation:
             sizes = self.march.model.size(self.axes)
             at = _places(self.axes, sizes) | {t: later, s: earlier}
             value = self.march.known(self.tangent, at)
-            full = self.march.leading(value, sizes)
+            full = np.moveaxis(np.broadcast_to(value, (*sizes, self.march.replicas)), -1, 0)
             self.kernels[later, earlier] = self.stepping.rate * full.reshape(len(full), prod(self.sizes), -1)
         return self.kernels[later, earlier]
 

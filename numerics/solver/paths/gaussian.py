@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from numerics.arrays import CPU, Device, PathArray, transposed
 from numerics.errors import NotConverged
 
 Array = NDArray[np.float64]
@@ -91,16 +92,17 @@ class Room:
     The first touch of new memory takes longer than what is done with it.
     """
 
-    def __init__(self) -> None:
-        self.arrays: list[Array] = []
+    def __init__(self, device: Device = CPU) -> None:
+        self.device = device
+        self.arrays: list[PathArray] = []
         self.taken = 0
 
-    def take(self, *shape: int) -> Array:
+    def take(self, *shape: int) -> PathArray:
         """An array with whatever was in it."""
         if self.taken == len(self.arrays):
-            self.arrays.append(np.empty(shape))
+            self.arrays.append(self.device.empty(*shape))
         elif self.arrays[self.taken].shape != shape:
-            self.arrays[self.taken] = np.empty(shape)
+            self.arrays[self.taken] = self.device.empty(*shape)
         self.taken += 1
         return self.arrays[self.taken - 1]
 
@@ -121,7 +123,8 @@ class Latents:
         matched: bool,
         room: Room,
     ) -> None:
-        self.half, self.seeds, count = samples // 2, seeds, len(seeds)
+        self.half, self.seeds, self.device = samples // 2, seeds, room.device
+        count = len(seeds)
         self.points = room.take(count, dimensions + CHUNK, self.half)
         self.made, self.used = 0, np.zeros(count, dtype=int)
         self.quota = self.half // 2 if matched else 0
@@ -139,17 +142,18 @@ class Latents:
         block = self.sequences.normals(slice(within, within + CHUNK))
         if self.order is not None:
             block = np.stack([x[:, order] for x, order in zip(block, self.order, strict=True)])
+        self.points[:, self.made : self.made + CHUNK] = self.device.put(block)
         if (new := min(self.quota - self.made, CHUNK)) > 0:
-            basis, mine = self.points[:, : self.made], block[:, :new]
+            basis = self.points[:, : self.made]
+            mine = self.points[:, self.made : self.made + new]
             for _ in range(2):  # twice, for orthogonality to rounding
-                mine = mine - mine.mean(axis=2, keepdims=True)
-                mine = mine - (mine @ basis.transpose(0, 2, 1) / self.half) @ basis
-            root = np.linalg.cholesky(mine @ mine.transpose(0, 2, 1) / self.half)
-            block[:, :new] = np.linalg.solve(root, mine)
-        self.points[:, self.made : self.made + CHUNK] = block
+                mine = mine - self.device.namespace.mean(mine, axis=2, keepdims=True)
+                mine = mine - (mine @ transposed(basis) / self.half) @ basis
+            root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.half)
+            self.points[:, self.made : self.made + new] = self.device.put(np.linalg.inv(root)) @ mine
         self.made += CHUNK
 
-    def draw(self, counts: NDArray[np.intp]) -> Array:
+    def draw(self, counts: NDArray[np.intp]) -> PathArray:
         """The next ``counts`` normal numbers of each replica on the first half of the paths.
 
         Shape ``(replicas, largest count, samples / 2)``; what is beyond a count has no meaning.
@@ -157,7 +161,7 @@ class Latents:
         while self.made < (self.used + counts).max():
             self.more()
         at = np.minimum(self.used[:, None] + np.arange(counts.max()), self.made - 1)
-        found: Array = self.points[np.arange(len(counts))[:, None], at]
+        found = self.points[np.arange(len(counts))[:, None], at]
         self.used += counts
         return found
 
@@ -191,9 +195,10 @@ class Growing:
         self.damped = np.zeros((count, *((most, most) if ridge else (0, 0))))
         np.einsum("rii->ri", self.damped)[...] = 1 / ridge if ridge else 0.0
         self.variance = np.ones((count, most))
-        self.normals = np.zeros((count, most, latents.half))
+        self.device = latents.device
+        self.normals = self.device.zeros(count, most, latents.half)
 
-    def extend(self, past: Array, now: Array) -> Array:
+    def extend(self, past: Array, now: Array) -> PathArray:
         """Values of the next ``size`` entries on every path, ``(replicas, size, samples)``.
 
         ``past`` is their covariance with all entries before, ``now`` with each other, replicas first.
@@ -217,10 +222,11 @@ class Growing:
             inverse -= _less(inverse, here / np.sqrt(variance)[..., None], 1.0)
         self.count += m
         self.ranks.append(self.rank)
-        values = np.empty((len(past), m, 2 * self.normals.shape[2]))
-        half, other = np.split(values, 2, axis=2)
-        np.matmul(here, self.normals[:, : self.width], out=half)
-        np.multiply(half, self.mirror, out=other)
+        size = self.normals.shape[2]
+        values = self.device.empty(len(past), m, 2 * size)
+        half, other = values[:, :, :size], values[:, :, size:]
+        self.device.namespace.matmul(self.device.put(here), self.normals[:, : self.width], out=half)
+        self.device.namespace.multiply(half, self.mirror, out=other)
         return values
 
     def _widen(self, solved: Array, columns: Array, chosen: NDArray[np.intp]) -> None:
@@ -249,7 +255,7 @@ class Growing:
         self.normals[i, at] = self.latents.draw(counts)[i, c]
         self.rank = rank
 
-    def responses(self, v: Array, entries: int) -> Array:
+    def responses(self, v: PathArray, entries: int) -> Array:
         """``<d v / d x>`` for the first entries x, replicas first; ``v`` has all paths on its last axis.
 
         Stein's lemma, ``<v x^T> = <d v / d x> C``, with the covariance C of the entries damped by the ridge:
@@ -261,7 +267,7 @@ class Growing:
         rank = self.ranks[entries // self.size]
         k = int(rank.max())
         folded = v[..., :half] + self.mirror * v[..., half:]
-        moments = folded @ self.normals[:, :k].transpose(0, 2, 1) / (2 * half)
+        moments = self.device.take(folded @ transposed(self.normals[:, :k])) / (2 * half)
         if not self.ridge:
             found = np.zeros((*v.shape[:2], entries))
             answer = moments @ self.inverse[:, :k, :k]

@@ -8,19 +8,19 @@ give them are, ``(replicas, t, indices at t, s, indices at s)``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 from weakref import proxy
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
+from numerics.arrays import PathArray, permuted, transposed
 from numerics.errors import AT_START, SMALLER, Diverged
 from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.reading import (
@@ -108,7 +108,12 @@ class Term:
 
 
 class March:
-    """The state of some replicas; ``whole`` keeps all quantities at all steps, those that none reads too."""
+    """The state of some replicas; ``whole`` keeps all quantities at all steps, those that none reads too.
+
+    Order parameters that no step needs are found at the end, but for those that are ``watched``.
+
+    What has an axis of paths lies on the device of ``room``, averages and kernels in NumPy's memory.
+    """
 
     def __init__(
         self,
@@ -124,8 +129,9 @@ class March:
         jacobian: frozenset[Node],
         whole: bool,
         room: Room,
+        watched: Set[Node] = frozenset(),
     ) -> None:
-        self.model, self.known = model, known
+        self.model, self.known, self.device = model, known, room.device
         self.steps, self.samples, self.replicas = steps, samples, len(seeds)
         known.first |= model.first
         entries = {**model.entries, **model.scalars}
@@ -140,7 +146,7 @@ class March:
         sizes = {n: q.sizes for n, q in model.quantities.items()}
         sizes |= {n: x for n, (_, x) in model.sources.items()}
         past = read_later(model)
-        self.random: dict[Node, Array] = {
+        self.random: dict[Node, PathArray] = {
             n: _history(
                 (self.replicas, steps, prod(x), samples), n not in still and (whole or n in past), room
             )
@@ -172,7 +178,7 @@ class March:
                 own = DAMPING * min(count * steps, samples) / samples**2 if ridge is None else ridge
                 damping = own if i in asked else 0.0
                 self.groups[i] = Growing(latents, count, times, i == members[-1], damping)
-        later = afterwards(model, order)
+        later = afterwards(model, order) - watched
         self.symmetric = {n for n, e in model.entries.items() if _is_symmetric(e)}
         first = {op[1]: op for op in reversed(order)}
         self.order = [op for op in order if op[1] not in later]
@@ -248,11 +254,12 @@ class March:
     def quantity(self, q: Quantity, now: int) -> None:
         """A field or a function of fields at this step, on every path."""
         self.seen[q.node] = leaves = self.leaves(q, now)
-        value = q.function(*leaves)
+        value = q.function(*leaves, on=self.device)
         here = self.random[q.node][:, now]
-        here[...] = _broadcast(value, (self.replicas, *q.sizes, self.samples)).reshape(here.shape)
+        full = self.device.broadcast(value, (self.replicas, *q.sizes, self.samples))
+        here[...] = full.reshape(here.shape)
 
-    def _leaf(self, q: Quantity, x: Expr) -> list[Term] | Reading | Array:
+    def _leaf(self, q: Quantity, x: Expr) -> list[Term] | Reading | PathArray:
         """A sum over the past, what is known, or paths at all steps, along the indices of ``q``."""
         if x in q.memories:
             return self.terms[q.node, x]
@@ -270,19 +277,20 @@ class March:
                 found.append(self.memory(q, x, now))
             elif isinstance(x, Reading):
                 value = x(now)
-                found.append(value[..., None] if np.ndim(value) else value)
+                found.append(self.device.put(value[..., None]) if np.ndim(value) else value)
             else:
                 found.append(x[:, now])
         return found
 
-    def spread(self, values: Array, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> Array:
+    def spread(self, values: PathArray, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> PathArray:
         """``values`` of replicas with indices ``symbols``, broadcastable along the indices ``own``."""
         shaped = values.reshape(len(values), *self.model.size(symbols), *values.shape[2:])
         if symbols == own:
             return shaped
         rest = tuple(range(1 + len(symbols), shaped.ndim))
         there = [x for x in own if x in symbols]
-        shaped = shaped.transpose(0, *[1 + symbols.index(x) for x in there], *rest)
+        axes = (0, *[1 + symbols.index(x) for x in there], *rest)
+        shaped = permuted(shaped, axes)
         new = [self.model.sizes[x] if x in symbols else 1 for x in own]
         return shaped.reshape(len(values), *new, *values.shape[2:])
 
@@ -360,10 +368,11 @@ class March:
         sizes = q.sizes if total.shape[1] > 1 else [1] * len(q.sizes)
         return total.reshape(self.replicas, *sizes, self.samples)
 
-    def applied(self, kernel: Array, what: Node, start: int) -> Array:
+    def applied(self, kernel: Array, what: Node, start: int) -> PathArray:
         """A kernel times the values of a quantity at the times from ``start`` on, summed."""
         past = self.random[what][:, start : start + kernel.shape[2]]
-        return kernel.reshape(*kernel.shape[:2], -1) @ past.reshape(self.replicas, -1, self.samples)
+        rows = self.device.put(kernel.reshape(*kernel.shape[:2], -1))
+        return rows @ past.reshape(self.replicas, -1, self.samples)
 
     # -- averages --------------------------------------------------------------------------------------
 
@@ -421,7 +430,9 @@ class March:
                         continue
                     change = np.abs(self.made(e, now, now, one) - base).max()
                     for x in (c.first, c.second) if c.second else (c.first,):
-                        change *= np.sqrt(np.einsum("rtis,rtis->rti", self.random[x], self.random[x]).max())
+                        paths = self.random[x]
+                        squares = self.device.namespace.einsum("rtis,rtis->rti", paths, paths)
+                        change *= np.sqrt(self.device.take(squares).max())
                         change /= np.sqrt(self.samples)
                     found = max(found, float(np.finfo(float).eps * change / np.sqrt(self.samples)))
         return found
@@ -451,12 +462,19 @@ class March:
         assert isinstance(c, Correlation)
         x = self.random[c.first][:, late]
         if c.second is None:
-            return self.arranged(e, x.mean(axis=3), c.first_symbols)
+            mean = self.device.take(self.device.namespace.mean(x, axis=3))
+            return self.arranged(e, mean, c.first_symbols)
         y = self.random[c.second][:, early]
-        flat = _products(*(z.reshape(self.replicas, -1, self.samples) for z in (x, y)))
+        flat = self._products(*(z.reshape(self.replicas, -1, self.samples) for z in (x, y)))
         flat /= self.samples
         both = flat.reshape(*x.shape[:3], *y.shape[1:3])
         return self.arranged(e, both, c.first_symbols, c.second_symbols)
+
+    def _products(self, x: PathArray, y: PathArray) -> Array:
+        """``sum_i x_ai y_bi`` of each replica; they are up to twice as fast with the shorter one first."""
+        if x.shape[1] > y.shape[1]:
+            return self._products(y, x).transpose(0, 2, 1)
+        return self.device.take(x @ transposed(y))
 
     def arranged(self, e: Averaged, values: Array, first: Axes, second: Axes | None = None) -> Array:
         """``(replicas, late, entries [, early, entries])`` along the axes of ``e``, replicas first."""
@@ -492,11 +510,11 @@ class March:
         return found.reshape(len(found), 1, found.shape[1], count, -1)[..., mine]
 
 
-def _history(shape: tuple[int, ...], whole: bool, room: Room) -> Array:
+def _history(shape: tuple[int, ...], whole: bool, room: Room) -> PathArray:
     """Room for values at all steps (axis 1), or where those of other steps are not kept, for one step."""
     found = room.take(*(shape if whole else (shape[0], 1, *shape[2:])))
-    found.fill(np.nan)
-    return found if whole else as_strided(found, shape, (found.strides[0], 0, *found.strides[2:]))
+    found[...] = np.nan
+    return found if whole else room.device.overlaid(found, shape)
 
 
 def _axes(e: Entry) -> Axes:
@@ -517,13 +535,6 @@ def _is_symmetric(e: Entry) -> bool:
     return (
         isinstance(c, Correlation) and c.first == c.second and len(_axes(e)) == 2 * (1 + len(c.first_symbols))
     )
-
-
-def _products(x: Array, y: Array) -> Array:
-    """``sum_i x_ai y_bi`` of each replica; products are up to twice as fast with the shorter matrix first."""
-    if x.shape[1] > y.shape[1]:
-        return _products(y, x).transpose(0, 2, 1)
-    return np.asarray(x @ y.transpose(0, 2, 1))
 
 
 def _broadcast(value: Any, shape: tuple[int, ...]) -> Array:
@@ -562,14 +573,15 @@ class Tangents:
                 for x in involved(model, c.what, group):
                     self.ways.setdefault(x, {})[group] = None
         self.kept = {m.what for q in model.quantities.values() for ms in q.memories.values() for m in ms}
-        self.panels: dict[tuple[Node, int], list[Array]] = {}
-        self.current: dict[tuple[Node, int], tuple[int, Array]] = {}
+        self.panels: dict[tuple[Node, int], list[PathArray]] = {}
+        self.current: dict[tuple[Node, int], tuple[int, PathArray]] = {}
+        self.device = march.device
 
     def size(self, group: int) -> int:
         """How many entries a group has at one time."""
         return self.march.groups[group].size
 
-    def of(self, node: Node, group: int, now: int) -> Array | None:
+    def of(self, node: Node, group: int, now: int) -> PathArray | None:
         """Derivatives at this step by the sources at times ``0..now``; None if there are none."""
         model = self.march.model
         if node in model.groups[group]:
@@ -590,34 +602,34 @@ class Tangents:
             for group in groups if node in self.kept else ():
                 self.of(node, group, now)
 
-    def unit(self, node: Node, group: int, now: int) -> Array:
+    def unit(self, node: Node, group: int, now: int) -> PathArray:
         """A source by itself: one at the same time and index."""
         size, own = self.size(group), self.march.random[node].shape[2]
         nodes = self.march.model.groups[group]
         before = sum(self.march.random[n].shape[2] for n in nodes[: nodes.index(node)])
         one = np.zeros((1, own, (now + 1) * size, 1))
         one[0, :, now * size :, 0] = np.eye(size)[before : before + own]
-        return one
+        return self.device.put(one)
 
-    def keep(self, node: Node, group: int, now: int, found: Array) -> None:
+    def keep(self, node: Node, group: int, now: int, found: PathArray) -> None:
         """Store the derivatives of this step for later sums over the past."""
         march, size = self.march, self.size(group)
         panels = self.panels.setdefault((node, group), [])
         if now % PANEL == 0:
             times = min(PANEL, march.steps - now)
             shape = (march.replicas, march.steps - now, found.shape[1], times * size, self.samples)
-            panels.append(np.zeros(shape))
+            panels.append(self.device.zeros(*shape))
         for k, panel in enumerate(panels):
             part = found[:, :, k * PANEL * size : (k + 1) * PANEL * size]
             panel[:, now - k * PANEL, :, : part.shape[2]] = part
 
-    def step(self, q: Quantity, group: int, now: int) -> Array:
+    def step(self, q: Quantity, group: int, now: int) -> PathArray:
         """The chain rule at this step."""
         march = self.march
         leaves = march.seen[q.node]
         columns = (now + 1) * self.size(group)
         entries = march.random[q.node].shape[2]
-        total = np.zeros((march.replicas, entries, columns, self.samples))
+        total = self.device.zeros(march.replicas, entries, columns, self.samples)
         for i, x in enumerate(q.function.leaves):
             if x in q.memories:
                 part, symbols = self.memory(q, x, group, now), q.indices
@@ -627,21 +639,21 @@ class Tangents:
                 continue
             if part is None:
                 continue
-            outer = np.asarray(q.function.partial(i, *leaves), dtype=float)
+            outer = q.function.partial(i, *leaves, on=self.device)
             spread = march.spread(part, symbols, q.indices)
-            if outer.ndim:
+            if np.ndim(outer):
                 outer = outer.reshape(*([1] * (len(q.sizes) + 2 - outer.ndim)), *outer.shape)
                 product = outer[..., None, :] * spread
             else:
                 product = spread if outer == 1 else outer * spread
             whole = (march.replicas, *q.sizes, columns, self.samples)
-            total += np.broadcast_to(product, whole).reshape(total.shape)
+            total += self.device.broadcast(product, whole).reshape(total.shape)
         return total
 
-    def memory(self, q: Quantity, leaf: Expr, group: int, now: int) -> Array | None:
+    def memory(self, q: Quantity, leaf: Expr, group: int, now: int) -> PathArray | None:
         """Derivatives of a sum over the past."""
         march, size = self.march, self.size(group)
-        total: Array | None = None
+        total: PathArray | None = None
         for m in q.memories[leaf]:
             if m.through:
                 self.of(m.what, group, now)
@@ -656,8 +668,8 @@ class Tangents:
                 if rows.shape[2] == 0:
                     continue
                 if total is None:
-                    total = np.zeros((march.replicas, rows.shape[1], (now + 1) * size, self.samples))
-                rows = rows.reshape(*rows.shape[:2], -1)
+                    total = self.device.zeros(march.replicas, rows.shape[1], (now + 1) * size, self.samples)
+                rows = self.device.put(rows.reshape(*rows.shape[:2], -1))
                 flat = rows @ past.reshape(march.replicas, rows.shape[2], -1)
                 shaped = flat.reshape(*flat.shape[:2], -1, self.samples)
                 here = slice(first * size, min((first + PANEL) * size, (now + 1) * size))
@@ -670,5 +682,5 @@ class Tangents:
         found = np.zeros((march.replicas, march.random[what].shape[2], count * size))
         there = self.of(what, group, now)
         if there is not None:
-            found[...] = there[:, :, : count * size].mean(axis=3)
+            found[...] = self.device.take(self.device.namespace.mean(there[:, :, : count * size], axis=3))
         return found

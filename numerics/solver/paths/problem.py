@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from derive.errors import NotApplicable
 from derive.program import GradientFlow
+from numerics.arrays import device_named
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
@@ -197,19 +198,20 @@ def prepared_for(problem: Problem, grid: Grid | None = None) -> Prepared:
     Raises :class:`~numerics.errors.Unserved` for what paths do not serve.
     """
     data: dict[str, Any] = dict(problem.arrays)
+    given: dict[str, Any] = {"values": problem.values, "device": device_named(problem.solver.device)}
     if not problem.flow:
-        return Prepared(problem.discrete, steps=len(problem.times), values=problem.values, data=data)
+        return Prepared(problem.discrete, steps=len(problem.times), data=data, **given)
     grid = grid or next(grids(problem.times, 2))
     rule, numbers, steps = problem.program.rule, problem.numbers, len(grid.nodes)
     if grid.age is None:
         data |= tables_of(rule, numbers, grid.nodes, grid.weights)
-        return Prepared(problem.discrete, steps=steps, values=problem.values, data=data)
+        return Prepared(problem.discrete, steps=steps, data=data, **given)
     data |= tables_of(rule, numbers, grid.nodes, np.zeros((steps, steps)))
     assert isinstance(rule, GradientFlow)
     rate = float(rule.rate.subs(dict(numbers)))
     stepping = Stepping(grid.nodes, grid.order, rate, remembered(rule, numbers), rule.decay != 0)
     theory = by_sample(problem.discrete)
-    return Prepared(theory, steps=steps, values=problem.values, data=data, stepping=stepping)
+    return Prepared(theory, steps=steps, data=data, stepping=stepping, **given)
 
 
 def forecast(problem: Problem) -> tuple[float, float, float]:

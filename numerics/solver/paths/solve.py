@@ -19,6 +19,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell, s, t
 from derive.theory import Theory
+from numerics.arrays import CPU, Device
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.direct import Evaluated, Place, averaged
 from numerics.solver.direct.layout import Layout, Number
@@ -80,6 +81,7 @@ def solve_particles(
     matched: bool | None = None,
     ridge: float | None = None,
     paths: Paths | None = None,
+    device: Device = CPU,
 ) -> Solved:
     """Order parameters and scalars of ``theory`` at times ``0..steps-1``, from sampled paths.
 
@@ -101,7 +103,7 @@ def solve_particles(
     smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error.
 
     ``matched`` makes second moments of the sources exact; by default where weights have no noise, whose many
-    directions it would bias.  ``paths`` are kept of every replica.
+    directions it would bias.  ``paths`` are kept of every replica.  They are computed on ``device``.
 
     The axes of the result are those of :class:`~numerics.solver.direct.Evaluated`.
 
@@ -121,7 +123,7 @@ def solve_particles(
         raise ValueError(
             f"steps = {steps}, samples = {samples}, replicas = {replicas}: at least 1, {LEAST} (and even), 2"
         )
-    prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
+    prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses, device=device)
     times = [] if paths is None else paths.steps(theory.program, steps - 1)
     walked: list[dict[str, Block]] = []
     runs = list(
@@ -215,8 +217,9 @@ class Prepared:
         data: Mapping[str, Any] | None = None,
         responses: Responses = "auto",
         stepping: Stepping | None = None,
+        device: Device = CPU,
     ) -> None:
-        self.steps, self.data, self.stepping = steps, data or {}, stepping
+        self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
         self.model, self.order = _read(theory, tuple((str(k), v) for k, v in (values or {}).items()))
         self.chosen = _responses(self.model, responses, steps)
         self.methods = {name_of(n): how for n, how in self.chosen.items()}
@@ -334,7 +337,7 @@ class Prepared:
         """
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
         together = self.together(samples)
-        room = Room()
+        room = Room(self.device)
         for start in range(0, len(seeds), together):
             room.taken = 0
             known = Known(self.model.layout.values, self.data)
@@ -350,6 +353,7 @@ class Prepared:
                 jacobian=jacobian,
                 whole=finished is not None,
                 room=room,
+                watched=frozenset() if self.stepping is None else self.stepping.reads(self.model),
             )
             count = march.replicas
             after: list[Callable[[int], None]] = []
@@ -446,7 +450,7 @@ def _block(march: March, name: str, e: Expr, paths: Paths, times: Sequence[int],
                 known = np.ravel(march.known(x, {}))  # one number, or one of each replica
                 values.append(known[replica % len(known)])
                 continue
-            path = march.random[node_of(x)][replica, list(times)].swapaxes(0, 1)
+            path = march.device.take(march.random[node_of(x)][replica, list(times)]).swapaxes(0, 1)
             values.append(march.spread(path[None], indices_of(x), own)[0])
         whole = np.broadcast_to(f(*values), (*sizes, len(times), march.samples))
         for axis, here in enumerate(picked):
