@@ -80,7 +80,7 @@ class _Writer:
         self.orders = range(min(series.order, INTEGRALS) + 1)
         self.last = series.order if series.order == series.written else SHOWN
         names = {"K_x": "K^x"}
-        for n in range(series.order + 1):
+        for n in range(series.written + 1):
             names |= {
                 f"Delta{n}": rf"\Delta^{{({n})}}",
                 f"v_{n}": f"v^{{({n})}}",

@@ -154,7 +154,8 @@ def forecast(source: Source, order: int, *, symbols: bool = False) -> float:
     """
     if symbols:
         linear = not isinstance(source, Experiment) or is_linear(source.network.activation)
-        return _power(*SYMBOLS, min(order, LAST_WORDS)) if linear else _power(*TREES, order)
+        recursion = WORDS[0] * float(order) ** WORDS[1]
+        return _power(*SYMBOLS, min(order, LAST_WORDS)) + recursion if linear else _power(*TREES, order)
     problem = Problem.of(source)
     if isinstance(problem.linear, NotApplicable):
         return 0.0 if slope_jumps(problem.program) else _power(*TREES, order)
