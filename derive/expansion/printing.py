@@ -502,7 +502,9 @@ LATEX = Script(
     gap=r"\,",
     tight=" ",
     summation=lambda indices: rf"\sum_{{{indices}}}",
-    placed=lambda name, order, layer: rf"{{\boldsymbol{{{name}}}_{{{order}}}^{{{layer}}}}}",
+    placed=lambda name, order, layer: "".join(
+        [rf"{{\boldsymbol{{{name}}}", f"_{{{order}}}" * bool(order), f"^{{{layer}}}" * bool(layer), "}"]
+    ),
     prose=lambda x: rf"\text{{{x}}}",
     weight=lambda x: x,
 )
