@@ -3,31 +3,48 @@
 Units at the kink of a sample differ by the signs of the other samples' u, by r, by how their source u moves
 and by where they start.  Integrals over starts are exact, and so are shares of signs up to six samples.  With
 one hidden layer r is one number and u rests; with more, directions of both are sampled.
+
+Through the layers: what a source has moved since the start has a covariance to which terms of one time add
+nothing, so that it is found first, layer by layer upwards.  With it units at the kink are followed in every
+layer.  Then B and G go down, A and Phi up.
+
+A unit's place is its start plus what its source and its own past slopes add, so that the line of starts falls
+into intervals on which all slopes agree: integrals over it are exact sums.  What is integrated is homogeneous
+in the start and the sources: of these only directions are needed, the radius is integrated in closed form.
 """
 
 from __future__ import annotations
 
 import time as clock
-from functools import lru_cache, partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy.special import gammaln
+from sympy import Add, Expr, Mul, Rational, Symbol, lambdify
+from sympy.core.function import AppliedUndef
 
+from derive.calculus.jumps import Jumps
+from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.kinks import KinkExpansion
+from derive.expansion.nonlinear.kinks import Cases, Coefficients, Jump, KinkExpansion, kappa, x, xi
 from derive.expansion.nonlinear.kinks import expand_kinks as derived
-from derive.program import Program
+from derive.expansion.nonlinear.trees import LOWEST, ROW, Piece
+from derive.program import Program, s, t
 from derive.theory import mean_field
-from numerics.averages.orthants import SIGNS
+from numerics.averages.orthants import SIGNS, of_products, rows_of
 from numerics.errors import SpecError
 from numerics.expansion.coefficients import Evaluator, Progress, Setting, evaluated, symbolic
-from numerics.expansion.kink_layers import Directions, Layers, TwoTimes
-from numerics.expansion.statics import Array, Moments, Points, Statics
-from numerics.expansion.trees import Evaluation, Index, accuracy
+from numerics.expansion.statics import Array, Moments, Points, Statics, contracted
+from numerics.expansion.trees import TIMES, Evaluation, Index, accuracy, summed
 from numerics.experiment.problem import Problem
 from numerics.results import STDERR
 from numerics.solver.grid import Grid
+from numerics.stats import normal_points
 
 HIGHEST = 2
 """The highest power of ``|gamma0|`` of which anything is known."""
@@ -183,3 +200,469 @@ class AtKinks(Evaluation):
         assert self.found is not None
         moving = self.found.times.moving.get((name, n, layer))
         return total if moving is None else total + moving[out][:, :, out]
+
+
+# -- units at the kink, through the layers ------------------------------------------------------------------
+
+
+class Motion:
+    """What derive found of a unit in one layer, as arrays and functions.
+
+    ``push`` (P, P, T, T) is what slopes at earlier times do,
+    ``[h_i - u_i]_1(t) = sum_b sum_s push(i, b, t, s) slope_b(s) r_b``; ``place(x, xi)`` is where the unit is
+    besides, ``side`` its slope at a place, and ``phi`` the activation.
+    """
+
+    def __init__(
+        self, series: KinkExpansion, statics: Statics, layer: int, weight: Array, error: Array
+    ) -> None:
+        T, P = error.shape
+        self.push = np.zeros((P, P, T, T))
+        for p, c in series.motion.items():
+            root, node = p.nodes
+            assert (root.phi, root.r, node.phi, node.r) == ((), 0, (1,), 1), "linear in one slope and its r"
+            known = [(statics.value(y.tensor, layer + y.shift), list(y.samples)) for y in p.statics]
+            now, past = TIMES, TIMES + 1
+            parts = [*known, (weight, [now, past]), (error, [past, node.sample])]
+            self.push += float(c) * contracted([ROW, node.sample, now, past], *parts)
+        z = Symbol("z", real=True)
+        self.place = lambdify((x, xi(t)), series.place)
+        self.side = lambdify(z, series.side(z))
+        self.phi = lambdify(z, series.bulk.activation(z))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What the units of one sign pattern have: one column for each direction.
+
+    ``slopes``, ``features`` and ``upsilon`` (P,) belong to the samples; ``r`` and ``rho`` are (P, N), ``xi``
+    is (T, N); ``dimension`` is that of the Gaussian vector, here of length one, of which they are functions.
+    """
+
+    slopes: Array
+    features: Array
+    upsilon: Array
+    r: Array
+    rho: Array
+    xi: Array
+    dimension: int
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units at the kink of ``sample`` on intervals of starts: middles ``x``, ``widths``, their ``column``.
+
+    What is integrated is constant or linear on each, so that the middle is exact.  ``slope`` is
+    (T, intervals), ``start`` that of the start, ``low`` and ``high`` the times whose crossings bound them
+    (-1: none).
+    """
+
+    sample: int
+    sources: Sources
+    x: Array
+    widths: Array
+    column: Index
+    slope: Array
+    start: Array
+    low: Index
+    high: Index
+    motion: Motion
+
+    def add(self, total: Array, jump: Jump, share: float) -> None:
+        """Add the jump's integral, for all observed samples, to ``total``, (T, P, T or 1, P or 1)."""
+        self._add(total, jump.cases, share, self.widths)
+        if jump.after:
+            self._add(total, jump.after, share, None)
+
+    def _add(self, total: Array, cases: Cases, share: float, widths: Array | None) -> None:
+        others = [i for i in range(len(self.sources.slopes)) if i != self.sample]
+        T = len(self.slope)
+        dx = np.ones(self.sources.r.shape[1]) if widths is None else widths
+        for own, e in cases.items():
+            first = [self.sample] if own[0] else others
+            second = [0] if len(own) == 1 else [self.sample] if own[-1] else others
+            for number, early, late in read(e):
+                degree = sum(power for name, _, _, power in early + late if name in LINEAR)
+                scale = radius(self.sources.dimension, degree + (widths is not None))
+                scale *= share * number / self.sources.r.shape[1]
+                for i in first:
+                    for j in second:
+                        left = self.factor(early, i, j, widths is None)
+                        right = self.factor(late, i, j, widths is None)
+                        if total.shape[2] == 1:
+                            value = (left * right) @ dx
+                            total[:, i, 0, j] += scale * np.broadcast_to(value, (T,))
+                        else:
+                            total[:, i, :, j] += scale * np.broadcast_to((left * dx) @ right.T, (T, T))
+
+    def turning(self, jump: Jump) -> Array:
+        """The integral of a jump linear in ``turned``, (T, T): an edge moves against a push at its time."""
+        times = np.arange(len(self.slope))[:, None]
+        edges = (times == self.low).astype(float) - (times == self.high)
+        total = np.zeros((len(self.slope), len(self.slope)))
+        for number, early, late in (y for e in jump.cases.values() for y in read(e)):
+            parts = tuple(y for y in early + late if y[0] != "turned")
+            degree = sum(power for name, _, _, power in parts if name in LINEAR)
+            share = number * radius(self.sources.dimension, degree) / self.sources.r.shape[1]
+            total += (self.slope * self.factor(parts, self.sample, self.sample, False)) @ edges.T * share
+        return total
+
+    # -- fields ----------------------------------------------------------------------------------------
+
+    def factor(self, parts: tuple[Part, ...], i: int, j: int, columns: bool) -> Array:
+        """A product of fields at all times, (T or 1, intervals or columns); mu is i and alpha is j."""
+        found = np.ones((1, 1))
+        for name, who, timed, power in parts:
+            sample = self.sample if who == kappa else i if who == mu else j
+            field = self.source(name, sample) if columns else self.field(name, sample, timed)
+            found = found * field**power
+        size = self.sources.r.shape[1] if columns else len(self.x)
+        return np.broadcast_to(found, (len(found), size))
+
+    def source(self, name: str, sample: int) -> Array:
+        """A field that does not depend on the start, (T or 1, columns or 1).  Raises KeyError for another."""
+        own = self.sources
+        if name in ("r", "rho"):
+            return np.asarray(getattr(own, name)[None, sample])
+        if name == "xi":
+            return own.xi
+        static = {"sigma": own.slopes, "phi": own.features, "upsilon": own.upsilon}
+        return np.full((1, 1), static[name][sample])
+
+    def field(self, name: str, sample: int, timed: bool) -> Array:
+        """A field of the unit, (T or 1, intervals or 1).  Raises KeyError for an unknown one."""
+        if name == "sigma" and sample == self.sample:
+            return self.slope if timed else self.start[None]
+        if name in ("X", "Xbar"):
+            own = self.motion.place(self.x, self.sources.xi[:, self.column])
+            return np.asarray(self.moved(self.sample, name == "X") + own)
+        if name in ("V", "Vbar"):
+            return self.moved(sample, name == "V")
+        found = self.source(name, sample)
+        return found if found.shape[1] == 1 else found[:, self.column]
+
+    def moved(self, sample: int, followed: bool) -> Array:
+        """``[h - u]_1`` of a sample: what the others' slopes add, and what its own do."""
+        if (sample, followed) not in self.found:
+            push, r = self.motion.push[sample, self.sample], self.sources.r[self.sample, self.column]
+            own = push @ self.slope if followed else push.sum(axis=1)[:, None] * self.start
+            self.found[sample, followed] = self.pushes[sample][:, self.column] + own * r
+        return np.asarray(self.found[sample, followed])
+
+    @cached_property
+    def found(self) -> dict[tuple[int, bool], Array]:
+        """What was asked for once."""
+        return {}
+
+    @cached_property
+    def pushes(self) -> Array:
+        """What the slopes at the other samples add, (P, T, columns)."""
+        return pushes(self.sample, self.sources, self.motion)
+
+
+def pushes(k: int, sources: Sources, motion: Motion) -> Array:
+    """``[h_i - u_i]_1`` that comes from the slopes at the samples but k, which rest: (P, T, columns)."""
+    others = np.array([i != k for i in range(len(sources.slopes))])
+    return np.asarray(np.einsum("ibt,b,bn->itn", motion.push.sum(axis=3), sources.slopes * others, sources.r))
+
+
+def follow(k: int, sources: Sources, motion: Motion) -> Units:
+    """Follow units of all starts: intervals of starts, split where a place is zero."""
+    own, N = motion.push[k, k], sources.r.shape[1]
+    T = len(own)
+    given = pushes(k, sources, motion)[k] + motion.place(0.0, sources.xi)
+    steepest = np.abs(motion.side(np.array([-1.0, 1.0]))).max()
+    reach = np.abs(given).max(axis=0) + np.abs(own).sum(axis=1).max() * steepest * np.abs(sources.r[k])
+    reach = 1.001 * reach + 1e-300
+    zero = np.zeros(N)
+    low, high = np.concatenate([-reach, zero]), np.concatenate([zero, reach])
+    column = np.tile(np.arange(N), 2)
+    none, first = np.full(N, -1), np.zeros(N, dtype=int)
+    early, late = np.concatenate([none, first]), np.concatenate([first, none])
+    on = np.zeros((0, 2 * N))
+    for now in range(T):
+        moved = given[now, column] + own[now, :now] @ on * sources.r[k, column]
+        cut = (low < -moved) & (-moved < high)
+        at = -moved[cut]
+        low, high = np.concatenate([low, at]), np.concatenate([np.where(cut, -moved, high), high[cut]])
+        early, late = (
+            np.concatenate([early, np.full(len(at), now)]),
+            np.concatenate([np.where(cut, now, late), late[cut]]),
+        )
+        on, moved, column = (np.concatenate([a, a[..., cut]], axis=-1) for a in (on, moved, column))
+        on = np.concatenate([on, motion.side((low + high) / 2 + moved)[None]])
+    middle = (low + high) / 2
+    start = motion.side(middle)
+    return Units(k, sources, middle, high - low, column, on, start, early, late, motion)
+
+
+Part = tuple[str, Symbol, bool, int]
+"""A field, its sample, whether it depends on time, and its power."""
+
+LINEAR = ("X", "Xbar", "V", "Vbar", "xi", "r", "rho")
+"""Fields that are homogeneous of degree one in the start and the sources."""
+
+
+@lru_cache(maxsize=64)
+def read(e: Expr) -> list[tuple[float, tuple[Part, ...], tuple[Part, ...]]]:
+    """A jump as a sum of products: a number, what stands at t or is static, what stands at s."""
+    found = []
+    for term in Add.make_args(e.expand()):
+        number, rest = term.as_coeff_Mul()
+        early: list[Part] = []
+        late: list[Part] = []
+        for factor in Mul.make_args(rest):
+            base, power = factor.as_base_exp()
+            who = next((x for x in (mu, alpha, kappa) if base.has(x)), kappa)
+            part = (str(base.func), who, base.has(t, s), int(power))
+            (late if base.has(s) else early).append(part)
+        found.append((float(number), tuple(early), tuple(late)))
+    return found
+
+
+def radius(dimension: int, power: int) -> float:
+    """The mean of a power of the length of a standard normal vector.
+
+    >>> print(f"{radius(3, 2):.12f}")
+    3.000000000000
+    """
+    return float(2 ** (power / 2) * np.exp(gammaln((dimension + power) / 2) - gammaln(dimension / 2)))
+
+
+SMALL = 1e-12
+"""Directions in which a source varies by less, relative to the largest variance, are left out."""
+
+
+@dataclass(eq=False)
+class TwoTimes:
+    """Laws of one layer evaluated at each: numbers from ``statics``, functions of two times from ``moving``.
+
+    ``moving[name, order, layer]`` is (T, P, T, P); what is not there is zero.  ``weight`` and ``errors`` are
+    those of :class:`~numerics.expansion.trees.Evaluation`.
+    """
+
+    statics: Statics
+    laws: Coefficients
+    weight: Array
+    errors: Mapping[int, Array]
+    moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
+
+    def value(self, name: str, n: int, layer: int) -> Array:
+        """A law of the population at ``layer``: (T, P, T, P), or (T, P) for f."""
+        single = name == "f"
+        total = np.zeros(self.errors[0].shape * (1 if single else 2))
+        for p, c in self.laws.get((name, n), {}).items():
+            total += float(c) * self.piece(p, layer, single)
+        return total
+
+    def piece(self, p: Piece, layer: int, single: bool) -> Array:
+        """One product, summed over its inner times and samples."""
+        places = {x.sample: TIMES + i for i, x in reversed(list(enumerate(p.nodes)))}
+        parts: list[tuple[Array, list[int]]] = []
+        for static in p.statics:
+            tensor, at = static.tensor, layer + static.shift
+            if tensor.moves:
+                array = self.moving.get((tensor.name, tensor.order, at))
+                axes = [axis for i in static.samples for axis in (places[i], i)]
+            else:
+                array, axes = self.statics.value(tensor, at), list(static.samples)
+            if array is None or not np.any(array):
+                return np.zeros(self.errors[0].shape * (1 if single else 2))
+            parts.append((array, axes))
+        if p.averages:
+            labels = [i for i, _ in p.averages]
+            parts.append((self.statics.averages(layer)(tuple(o for _, o in p.averages)), labels))
+        return summed(p.nodes, parts, self.weight, self.errors, single=single)
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Directions of Gaussian vectors: ``count`` of them, and as many with r, xi or both reversed."""
+
+    count: int
+    seeds: tuple[int, ...]
+
+    def of(self, first: int, second: int, place: tuple[int, ...]) -> Array:
+        """Unit vectors, (first + second, 4 count): r depends on the first part, xi on the others."""
+        if first + second == 1:
+            return np.array([[1.0, -1.0]])
+        x = normal_points(self.count, first + second, [*self.seeds, *place])
+        x /= np.sqrt((x**2).sum(axis=0))
+        turn = np.concatenate([np.ones(first), -np.ones(second)])[:, None]
+        return np.concatenate([x, -x, turn * x, -turn * x], axis=1)
+
+
+class Layers:
+    """All layers: ``times.moving`` has Phi, G and the responses, ``output`` is what drives ``-Delta_1``."""
+
+    def __init__(self, series: KinkExpansion, times: TwoTimes, directions: Directions) -> None:
+        self.series, self.times, self.directions = series, times, directions
+        self.statics, self.depth = times.statics, times.statics.depth
+        self.weight, self.error = times.weight, times.errors[0]
+        self.site = series.bulk.site
+        (variance,) = series.density.atoms(AppliedUndef)
+        self.density = lambdify(variance, series.density)
+        T, P = self.error.shape
+        self.drift = {1: np.zeros((T, P, T, P))}
+        self.output = np.zeros((T, P))
+        moving = self.times.moving
+        for layer in range(1, self.depth):
+            moving["Phi", 2, layer] = self.times.value("Phi", 2, layer)
+            self.drift[layer + 1] = since_start(series.drift, moving["Phi", 2, layer])
+        self.added = {layer: self.crossing(layer) for layer in range(1, self.depth + 1)}
+        for layer in range(self.depth, 0, -1):
+            self.down(layer)
+        for layer in range(1, self.depth + 1):
+            self.up(layer)
+        self.output += self.added[self.depth]["f"][:, :, 0, 0] + self.times.value("f", 1, self.depth)
+
+    # -- from layer to layer ---------------------------------------------------------------------------
+
+    def down(self, layer: int) -> None:
+        """The kernel of z, G, and B, which is stored below."""
+        moving, times = self.times.moving, self.times
+        if self.site.backward is not None:
+            for n in (LOWEST, 0):
+                moving["D", n, layer] = self.memory("z", n, layer)
+        moving["G", 1, layer] = times.value("G", 1, layer) + self.added[layer]["G"]
+        if self.site.backward is not None and layer > 1:
+            below = layer + self.site.backward
+            for n, name in ((LOWEST, "turning"), (0, "B")):
+                moving["B", n, below] = times.value("B", n, layer) + self.added[layer][name]
+
+    def up(self, layer: int) -> None:
+        """The kernel of h, A, Phi."""
+        moving, times = self.times.moving, self.times
+        if self.site.forward is not None:
+            moving["C", 1, layer] = self.memory("h", 1, layer)
+            if layer < self.depth:
+                moving["A", 1, layer + self.site.forward] = (
+                    times.value("A", 1, layer) + self.added[layer]["A"]
+                )
+        moving["Phi", 2, layer] = times.value("Phi", 2, layer) + self.added[layer]["Phi"]
+
+    def memory(self, field: str, n: int, layer: int) -> Array:
+        """A kernel at order n, of what drives the error at order 1 only: Delta_1 itself is not in it."""
+        T, P = self.error.shape
+        total = np.zeros((T, P, T, P))
+        for edge in self.site.h if field == "h" else self.site.z:
+            at = layer + edge.kernel.shift
+            if not edge.memory:
+                total += self.times.moving.get((edge.kernel.name, n, at), 0.0)
+            elif n == 0:
+                kernel = self.statics.correlation(edge.kernel.name, at)
+                total += np.einsum("ts,sb,ab->tasb", self.weight, self.error, kernel)
+        return total
+
+    # -- units at the kink -----------------------------------------------------------------------------
+
+    def crossing(self, layer: int) -> dict[str, Array]:
+        """What units at the kink add; f has no second time and sample, A and B stand at the second time t."""
+        T, P = self.error.shape
+        jumps = self.series.jumps
+        sizes = {"f": (T, P, 1, 1), "A": (T, P, 1, P), "B": (T, P, 1, P)}
+        total = {name: np.zeros(sizes.get(name, (T, P, T, P))) for name in jumps}
+        total["turning"] = np.zeros((T, P, T, P))
+        wanted = {
+            n for n in jumps if not (n == "A" and layer == self.depth) and not (n == "B" and layer == 1)
+        }
+        motion = Motion(self.series, self.statics, layer, self.weight, self.error)
+        K = self.statics.correlation(self.site.u.name, layer + self.site.u.shift)
+        for k in range(P):
+            sources = Patterns(self, motion, layer, k, K)
+            for share, own in sources:
+                units = follow(k, own, motion)
+                share *= self.density(K[k, k])
+                for name in wanted:
+                    units.add(total[name], jumps[name], share)
+                total["turning"][:, k, :, k] += share * units.turning(self.series.turning)
+        for name in {"A", "B"} & set(total):
+            total[name] = np.einsum("tasb,ts->tasb", np.broadcast_to(total[name], (T, P, T, P)), np.eye(T))
+        return total
+
+
+class Patterns:
+    """Units at the kink of sample k by the signs of the others' u: how often, and what they have."""
+
+    def __init__(self, layers: Layers, motion: Motion, layer: int, k: int, K: Array) -> None:
+        self.layers, self.motion, self.layer, self.k, self.K = layers, motion, layer, k, K
+        self.points = layers.statics.points
+
+    @cached_property
+    def gaussian(self) -> tuple[Array, Array, Array, int]:
+        """r, rho and xi in each direction, and the dimension."""
+        layers, layer = self.layers, self.layer
+        site, drift = layers.site, layers.drift[layer][:, self.k, :, self.k]
+        G = layers.statics.correlation(site.r.name, layer + site.r.shift)
+        left, right = root(G), root(drift)
+        unit = layers.directions.of(left.shape[1], right.shape[1], (layer, self.k))
+        first, second = unit[: left.shape[1]], unit[left.shape[1] :]
+        rho = np.linalg.pinv(left).T @ first
+        return left @ first, rho, right @ second, len(unit)
+
+    def sources(self, signs: Array, means: Array) -> Sources:
+        """Units whose u have these signs, with these means."""
+        r, rho, xi, dimension = self.gaussian
+        # on one side phi is linear: its mean is phi of the mean
+        slopes, features = np.asarray(self.motion.side(signs)), np.asarray(self.motion.phi(means))
+        upsilon = np.zeros(len(means))
+        if "B" in self.layers.series.jumps and self.layer > 1:
+            upsilon[:] = np.linalg.solve(self.K, means)
+        return Sources(slopes, features, upsilon, r, rho, xi, dimension)
+
+    def __iter__(self) -> Iterator[tuple[float, Sources]]:
+        for share, signs, means in self.sides():
+            yield share, self.sources(signs, means)
+
+    def sides(self) -> Iterator[tuple[float, Array, Array]]:
+        """Given ``u_k = 0``: signs of the others, how often they occur, and the means of u with them."""
+        K, k, P = self.K, self.k, len(self.K)
+        others = [i for i in range(P) if i != k]
+        left = (K - np.outer(K[k], K[k]) / K[k, k])[np.ix_(others, others)]
+        signs, means = np.zeros(P), np.zeros(P)
+        if not others:
+            yield 1.0, signs, means
+        elif self.points is None:
+            rows = rows_of(left)[None]
+            for own in product((1, -1), repeat=len(others)):
+                step = [sided(0, sign) for sign in own]
+                share = float(of_products(step, rows)[0][0])
+                if share <= 0:
+                    continue
+                first = [
+                    float(of_products([*step[:i], sided(1, sign), *step[i + 1 :]], rows)[0][0])
+                    for i, sign in enumerate(own)
+                ]
+                signs, means = np.zeros(P), np.zeros(P)
+                signs[others], means[others] = own, np.array(first) / share
+                yield share, signs, means
+        else:
+            u = self.points.of(left, k)
+            found, which = np.unique(u > 0, axis=0, return_inverse=True)
+            for j, on in enumerate(found):
+                here = u[which.ravel() == j]
+                signs, means = np.zeros(P), np.zeros(P)
+                signs[others], means[others] = np.where(on, 1, -1), here.mean(axis=0)
+                yield len(here) / len(u), signs, means
+
+
+def sided(power: int, sign: int) -> Jumps:
+    """``x**power`` where x has this sign."""
+    return {(power, 0, -1): Rational(1, 2), (power, 1, -1): Rational(sign, 2)}
+
+
+def root(C: Array) -> Array:
+    """``X`` with ``X X^T = C``, a column for each direction in which C is not zero."""
+    values, vectors = np.linalg.eigh((C + C.T) / 2)
+    kept = values > SMALL * max(values[-1], 0.0)
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+
+
+def since_start(drift: Expr, C: Array) -> Array:
+    """The covariance of what a source has moved: the derived ``drift``, with C at its order two."""
+    total = np.zeros_like(C)
+    for term in Add.make_args(drift):
+        number, kernel = term.as_coeff_Mul()
+        first, second = (slice(None) if time in (t, s) else slice(0, 1) for time in kernel.args[-2:])
+        total += float(number) * C[first, :, second]
+    return total

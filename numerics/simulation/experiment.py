@@ -42,6 +42,7 @@ from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
+from numerics.arrays import one_thread
 from numerics.errors import (
     Diverged,
     Interrupted,
@@ -59,7 +60,6 @@ from numerics.experiment.theory import Variant, slope_jumps
 from numerics.predictions import OUTPUT, equal_times, split
 from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
-from numerics.threads import one_thread
 
 from .measure import Axis
 from .run import MOST, Trainer

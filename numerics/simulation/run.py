@@ -19,10 +19,10 @@ from sympy import Expr, Symbol
 
 from derive.program import MomentumFlow, Parametrization, Program
 from derive.program.program import gaussian
+from numerics.arrays import one_thread
 from numerics.errors import Diverged, require_memory
 from numerics.paths import Block, Paths, gathered
 from numerics.stats import Spread
-from numerics.threads import one_thread
 
 from .formulas import Binder, note_extents
 from .measure import Axis, Kept, Measured, Record, Side, Wanted, read_kept, read_wanted

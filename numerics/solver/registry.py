@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from derive.program import Program
 from derive.theory import Theory
-from numerics.arrays import CPU, DEVICE, device_named
+from numerics.arrays import CPU, DEVICE, device_named, one_thread
 from numerics.errors import SpecError, require_choice, require_time, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import Result
 from numerics.solver.method import Kernels, Method, No, Progress, Yes
 from numerics.solver.methods import Direct, Layers, Lazy, March, Nodes, Paths, Rest
-from numerics.threads import one_thread
 
 if TYPE_CHECKING:
     import xarray as xr

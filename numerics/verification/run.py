@@ -21,6 +21,7 @@ from derive.expansion.strength import expand_strength
 from derive.linear.form import LinearForm
 from derive.program import L, Program, gamma0
 from derive.theory import Theory, mean_field
+from numerics.arrays import one_thread
 from numerics.errors import SpecError
 from numerics.expansion import expand, series
 from numerics.expansion.orders import partial_sum
@@ -31,7 +32,6 @@ from numerics.plots import save_figure
 from numerics.results import replacing_folder, save
 from numerics.solver import solve
 from numerics.stats import extrapolate
-from numerics.threads import one_thread
 from numerics.verification import identities, networks, sampled
 from numerics.verification.figure import SERIES, draw
 from numerics.verification.openings import FULL, Effort, by

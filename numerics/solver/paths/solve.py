@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell, s, t
 from derive.theory import Theory
-from numerics.arrays import CPU, Device
+from numerics.arrays import CPU, Device, one_thread
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.direct import Evaluated, Place, averaged
 from numerics.solver.direct.layout import Layout, Number
@@ -39,7 +39,6 @@ from numerics.solver.paths.reading import (
     size_of,
 )
 from numerics.tensors import Function, Jump, Known, Node, indices_of, node_of, observable
-from numerics.threads import one_thread
 
 if TYPE_CHECKING:
     import xarray as xr
