@@ -479,7 +479,7 @@ class LazySteps:
         eigenvalue is below the edge: more nodes, smaller rates.  One node gives :attr:`ceiling`.
 
         >>> from derive import isotropic, mean_field
-        >>> from derive.program.networks.random_data import alpha_B
+        >>> from derive.program.networks.random_data import alpha_B, nu
         >>> from sympy import Rational
         >>> numbers = {alpha_B: Rational(1, 4), nu: Rational(1, 2)}
         >>> theory = mean_field(isotropic(1, data="online", center=True)).map(lambda e: e.xreplace(numbers))

@@ -197,7 +197,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(folder: Path, key:
 def test_a_key_like_no_other_is_refused_with_the_known_ones(folder: Path) -> None:
     error = refusal(changed(GD, {"solver.zzz": 1}), folder)
     assert error.problem == "unknown key"
-    assert error.accepted == "samples, accuracy, seed, rtol, hours, method"
+    assert error.accepted == "samples, accuracy, seed, rtol, hours, device, method"
 
 
 def test_a_misspelt_key_is_named_before_the_key_that_it_leaves_missing(folder: Path) -> None:

@@ -285,6 +285,8 @@ class Prepared:
             prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
             for e in model.entries.values()
         ]
+        if self.stepping is not None:  # weights of updates, of each error its own
+            tables += [self.steps**2 * prod(model.size(e.indices)) for e in model.scalars.values()]
         paths = samples * (self.steps * sum(counts) + sum(groups))
         return 8 * (paths + sum(n**2 for n in groups) + sum(tables))
 
