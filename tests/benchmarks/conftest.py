@@ -30,9 +30,9 @@ orphan: true
 
 Written by `python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md --before FOLDER`;
 ordinary test runs time nothing.  P samples, T times (steps + 1), L hidden layers.  Columns `before` are times
-of version 0.1 (commit 9c34c79), measured by its own tests in the same session, once before and once after,
-the shorter time counting: what runs second may wait for memory that the machine lent elsewhere.
-`times_faster` is their ratio.
+of version 0.1 (commit 9c34c79), measured by its own tests in the same session, before those of this version,
+and `times_faster` is their ratio: what runs second may wait for memory that the machine lent elsewhere.
+Commands are run in turn.
 
 Gflop counts the matrix products of the march's plan: their number grows as L P T^3.  Products with responses,
 which are triangular, count half; rows of kernels that are the same number at all times count nothing, because
@@ -125,16 +125,6 @@ def measured_in(folder: Path) -> dict[str, list[dict]]:
     return found
 
 
-def shortest(rows: list[dict], again: list[dict]) -> list[dict]:
-    """Rows with the shorter of two times, where the same rows were measured ``again``."""
-    if [len(r) for r in rows] != [len(r) for r in again]:
-        return rows
-    return [
-        {k: min(v, other[k], key=float) if v and other[k] and _is_time(k) else v for k, v in row.items()}
-        for row, other in zip(rows, again, strict=True)
-    ]
-
-
 def _is_time(name: str) -> bool:
     return name.endswith("_s") or name in ("seconds", "milliseconds")
 
@@ -166,9 +156,6 @@ def pytest_terminal_summary(terminalreporter, config):
     if not config.stash[ROWS] or not config.option.benchmark_enable:
         return
     before = config.stash[BEFORE]
-    if before:
-        again = measured_in(Path(config.getoption("--before")))
-        before = {k: shortest(v, again.get(k, [])) for k, v in before.items()}
     tables = {k: beside(v, before[k]) if k in before else v for k, v in config.stash[ROWS].items()}
     text = f"{machine()}\n\n{markdown(tables)}"
     terminalreporter.write_sep("=", "measured")

@@ -8,9 +8,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from xarray import Dataset
 
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
+from numerics.experiment import Experiment
+from numerics.solver import solve
 from numerics.solver.direct.layout import Layout
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.paths.reading import Model, Responding, group_of, size_of
@@ -47,6 +50,30 @@ def particles(size: tuple[int, int, int], activation: str = "tanh", **options: A
         data={"K_x": given["kernel"], "y": given["targets"]},
         **options,
     )
+
+
+def solved(size: tuple[int, int, int], samples: int, seed: int) -> Dataset:
+    """The same problem through ``solve``: eight replicas, and four of half as many paths for the bias."""
+    given = problem(*size[:2])
+    experiment = Experiment.from_dict(
+        {
+            "network": {"depth": size[2], "activation": "tanh"},
+            "training": {"learning_rate": given["rate"], "steps": size[1] - 1, "loss": "sum"},
+            "solver": {"samples": samples, "seed": seed, "method": "paths"},
+        },
+        kernel=given["kernel"],
+        targets=given["targets"],
+    )
+    return solve(experiment)
+
+
+def of_dataset(d: Dataset) -> Get:
+    def get(name: str, layer: int | None) -> np.ndarray:
+        if layer is None:
+            return d.error.values
+        return d[name].sel(layer=layer).transpose("sample", "sample_", "time", "time_").values
+
+    return get
 
 
 def published(size: tuple[int, int, int], **options: Any) -> Alternated:

@@ -15,12 +15,14 @@ from numerics.solver.paths.solve import FEW
 from tests.benchmarks.nonlinear import (
     NAMES,
     Get,
+    of_dataset,
     of_published,
     of_solved,
     off,
     operations,
     particles,
     published,
+    solved,
 )
 from tests.benchmarks.problems import exponent
 
@@ -76,6 +78,9 @@ def test_particles_against_algorithm_1(timed, note):
             for n in range(repeats + 1)
         ][1:]  # the first one reads the theory
         row(f"particles, {replicas} replicas", [of_solved(r) for _, r in runs], min(s for s, _ in runs))
+    few = 160 if timed else 64
+    runs = [_seconds(lambda n=n: solved(size, few, n)) for n in range(repeats + 1)][1:]
+    row(f"solve, {few} paths, 8 replicas", [of_dataset(d) for _, d in runs], min(s for s, _ in runs))
     note(
         title,
         solver="the reference: its own standard error",
