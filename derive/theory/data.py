@@ -280,8 +280,6 @@ class TheoryData(Mapped):
     def at_depth(self, depth: int) -> Self:
         """The theory of a network with ``depth`` hidden layers: families become their members."""
         layers = layer_count(depth)
-        if self.program.depth == layers:  # nothing depends on L
-            return self.each(_members)
         program = self.program.map(lambda e: e.subs(L, layers))
         return replace(self.each(lambda x: _members(_put(x, L, layers))), program=program)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sympy import Function, Integral, S, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.program import L
-from derive.theory import Theory
+from derive.theory import Term, Theory
 from derive.theory.path_integral import path_integral
 from tests.derive.once import (
     convolution,
@@ -112,3 +114,12 @@ def test_a_bare_theory_says_in_ten_lines_what_it_is(name: str) -> None:
         theory.equations[0].terms[0],
     ):
         assert item._repr_latex_().startswith("$")
+
+
+def test_a_changed_theory_is_put_at_its_depth() -> None:
+    """What was put into a theory at a depth may name the depth still."""
+    theory = mean_field(mlp(2))
+    scalars = tuple(replace(e, terms=(*e.terms, Term.local(L, "source"))) for e in theory.scalars)
+    found = replace(theory, scalars=scalars).at_depth(2)
+    assert not any(e.rhs.has(L) for e in found.scalars)
+    assert [e.rhs - x.rhs for e, x in zip(found.scalars, theory.scalars, strict=True)] == [2] * len(scalars)
