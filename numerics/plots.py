@@ -56,7 +56,8 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
     """Training loss against time on a logarithmic scale, with a band (points: bars) of standard errors.
 
     The test loss beside it, dashed, if the result has one that differs.  A loss that
-    falls as a power of time, on power-law data, is drawn doubly logarithmically.
+    falls as a power of time, on power-law data, and times on a logarithmic grid are drawn doubly
+    logarithmically.
     """
     ax = _axes(ax)
     artists, both = [], "test_loss" in result and bool((result.test_loss != result.train_loss).any())
@@ -66,10 +67,8 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
         own |= {} if name == "train_loss" or "linestyle" in style else {"linestyle": dashes}
         own |= {} if {"color", "c"} & set(style) or not both else {"color": colour}
         artists += _curve(ax, result, name, **{**own, **style, **({"label": word} if both else {})})
-    ax.set(xlabel=_time_label(result), ylabel="loss" if both else "training loss", yscale="log")
-    later = result.time.values[result.time.values > 0]
-    if len(later) > 1 and _said(result, "data").get("kind") == "power-law":
-        ax.set(xscale="log", xlim=(later[0], later[-1]))
+    ax.set(ylabel="loss" if both else "training loss", yscale="log")
+    _time_axis(ax, result, _said(result, "data").get("kind") == "power-law")
     if both:
         ax.legend()
     return artists
@@ -94,8 +93,9 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
             of = kernel.sel(layer=layer)
             artists += _curve(ax, of, name, **row)
             ends.append((float(of[name][-1]), str(row["label"]), row["color"]))
-    ax.set(xlabel=_time_label(result), ylabel="kernels at equal times")
+    ax.set(ylabel="kernels at equal times")
     ax.margins(x=0.02)
+    _time_axis(ax, result)
     name_ends(ax, ends)
     return artists
 
@@ -268,6 +268,14 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
         channel = xr.DataArray(np.arange(result.sizes["channel"]), dims="channel")
         chosen = chosen.isel(channel=channel, channel_=channel).mean("channel")
     return chosen.assign_coords(time=result.time.values)
+
+
+def _time_axis(ax: Axes, result: xr.Dataset, power: bool = False) -> None:
+    """The axis of time, logarithmic where the times are, or where a law is a ``power`` of time."""
+    ax.set(xlabel=_time_label(result))
+    later = result.time.values[result.time.values > 0]
+    if len(later) > 1 and (power or _said(result, "training").get("grid") == "log"):
+        ax.set(xscale="log", xlim=(later[0], later[-1]))
 
 
 def _time_label(result: xr.Dataset) -> str:

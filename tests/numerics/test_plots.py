@@ -71,11 +71,13 @@ def of_file(data: str, **values: object) -> xr.Dataset:
 
 
 def test_axes_say_steps_or_time_and_power_laws_are_straight_lines() -> None:
-    power, flow = of_file("power-law"), result()
+    power, flow, long = of_file("power-law"), result(), result()
     flow.attrs["spec"] = '[training]\nrule = "flow"\ntime = 6.0\n'
+    long.attrs["spec"] = flow.attrs["spec"] + 'grid = "log"\n'
     for found, label, scale in (
         (power, "step", "log"),
         (flow, "time", "linear"),
+        (long, "time", "log"),
         (result(), "step", "linear"),
     ):
         ax = Figure().subplots()
