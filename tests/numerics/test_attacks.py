@@ -389,6 +389,7 @@ def process(words: str, before: Callable[[], object] = lambda: None, encoding: s
             try:
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
                 before()
                 sys.stdout, sys.stderr = (stream(x, encoding) for x in (1, 2))
                 sys.argv = ["dmft", *words.split()]
