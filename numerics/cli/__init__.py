@@ -14,7 +14,8 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,9 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # numbers that overflow are no results, said once
-            from numerics.cli.commands import app
-
-            app(args=list(arguments), prog_name="dmft")
+            _command()(args=list(arguments), prog_name="dmft")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except SpecError as error:
@@ -60,6 +59,16 @@ def run(arguments: Sequence[str]) -> int:
             DEFECT,
         )
     return 0
+
+
+@cache
+def _command() -> Callable[..., object]:
+    """All commands with their options, put together once in a process."""
+    from typer.main import get_command
+
+    from numerics.cli.commands import app
+
+    return get_command(app)
 
 
 def _fail(message: str, status: int) -> int:
