@@ -36,7 +36,9 @@ settings.load_profile("project")
 
 threadpool_limits(limits=1, user_api="blas")
 
-gc.set_threshold(200_000, 20, 50)
+os.environ.setdefault("SYMPY_CACHE_SIZE", "30000")  # of a thousand results most are gone when they are wanted
+
+gc.set_threshold(500_000, 20, 50)
 """Thousands of derived theories stay alive, and searching them for circles took a tenth of the time."""
 
 
@@ -60,7 +62,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays, and expressions are many: the garbage collector need not look so often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000)
+    gc.set_threshold(500_000)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
