@@ -102,9 +102,9 @@ def test_slopes_come_with_their_errors():
 
 
 PROGRAMS = {
-    "biases": mlp(2, bias=True),
-    "feedback": feedback_alignment(2),
-    "without root": width_constraints.without_root(mlp(2), "W"),
+    "biases": lambda: mlp(2, bias=True),
+    "feedback": lambda: feedback_alignment(2),
+    "without root": lambda: width_constraints.without_root(mlp(2), "W"),
 }
 
 
@@ -113,7 +113,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_other_programs_move_as_counted(name, d):
     """Any program, simulated literally: counted powers are multiples of 1/2, and the nearest to the slope."""
-    program, widths = PROGRAMS[name], (64, 128, 256, 512)
+    program, widths = PROGRAMS[name](), (64, 128, 256, 512)
     whole = put_in(parametrized(program), {**named(program)["NTK"], "d": d})
     values, data = {"eta": 1e-4, "gamma0": 1.0, "P": 2}, {"x": INPUTS[:2], "y": np.array([1.0, -0.7])}
     logs = []

@@ -174,15 +174,15 @@ def test_two_writers_leave_one_whole_result(fault: str, name: str, new: bool) ->
     assert not any(x.startswith(".dmft-") for x in fresh)
 
 
-@pytest.mark.parametrize("size", [0, 30, 2000, -10])
 @pytest.mark.parametrize(("fault", "name"), table(["truncated result"]))
-def test_a_truncated_result_is_none_and_is_replaced(fault: str, name: str, size: int) -> None:
+def test_a_truncated_result_is_none_and_is_replaced(fault: str, name: str) -> None:
     command = COMMANDS[name]
     assert command.run().status == 0
     target = Path(command.target)
     whole = target.read_bytes()
-    target.write_bytes(whole[:size])
-    with pytest.raises(OSError, match="open file"):
-        load(target)
+    for size in (0, 30, 2000, -10):
+        target.write_bytes(whole[:size])
+        with pytest.raises(OSError, match="open file"):
+            load(target)
     assert command.run().status == 0
     load(target)

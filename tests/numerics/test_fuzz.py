@@ -282,8 +282,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-LONGER = (17, 64, 65)
-"""Cases that take more than a second."""
+LONGER = (12, 17, 33, 44, 62, 63, 64, 65, 74, 88, 90)
+"""Cases that take more than a few tenths of a second."""
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ SIZES = {"layer": 2, "time": 4, "time_": 4, "sample": 3, "sample_": 3, "test_sam
 TIMES = np.linspace(0.0, 1.0, 4)
 
 
+@cache
 def everything(stderr: bool = False) -> xr.Dataset:
     rng = np.random.default_rng(0)
     names = [*VARIABLES, *(f"{name}_stderr" for name in VARIABLES if stderr)]

@@ -67,9 +67,9 @@ def test_linear_networks(depth: int) -> None:
 
 def test_tanh_networks_against_particles() -> None:
     ours = solve_particles(
-        mean_field(mlp(2, "tanh")), samples=1024, replicas=16, responses="jacobian", **GIVEN
+        mean_field(mlp(2, "tanh")), samples=512, replicas=16, responses="jacobian", **GIVEN
     )
-    runs = [alternated(2, TANH, seed=n, samples=1000, jacobians="causal") for n in range(16)]
+    runs = [alternated(2, TANH, seed=n, samples=500, jacobians="causal") for n in range(16)]
     z = differences(runs, ours, 2, linear=False)
     assert excess(z, 15) < 1
     assert np.sqrt((z**2).mean()) < 1.8

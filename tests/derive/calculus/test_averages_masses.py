@@ -143,7 +143,15 @@ def by_quadrature(average: GaussianAverage) -> Float:
     return Float(mp.quad(lambda q: mp.npdf(q) * g(root * q), [-12, -5, -2, 0, 2, 5, 12]))
 
 
-@pytest.mark.parametrize("body", [tanh(x), x**3 + exp(x / 2), erf(x), Max(0, x), Abs(x)], ids=str)
+@pytest.mark.parametrize(
+    "body",
+    [
+        tanh(x),
+        Max(0, x),
+        *(pytest.param(y, marks=pytest.mark.slow) for y in (x**3 + exp(x / 2), erf(x), Abs(x))),
+    ],
+    ids=str,
+)
 def test_hermite_coefficients_are_projections(body: Expr) -> None:
     """``<F He_n> / n!`` by quadrature, in a variable of variance 9/4."""
     v = Rational(9, 4)
@@ -159,7 +167,7 @@ def test_hermite_series_add_up() -> None:
     both = {(x, x): 1, (x, y): Rational(1, 3), (y, y): 1}
     f, g = sin(x), exp(y / 2) * y
     total = 0.0
-    for n in range(14):
+    for n in range(11):
         first = GaussianAverage(f, {(x, x): 1}).hermite(n).doit()
         second = GaussianAverage(g, {(y, y): 1}).hermite(n).doit()
         total += float(mp.factorial(n)) * float(first) * float(second) / 3**n

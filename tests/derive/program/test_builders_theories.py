@@ -37,11 +37,11 @@ FAMILIES: dict[str, Callable[[], Program]] = {
     "lists": lambda: mlp(3, phi, relative_widths=[2, 3, 1], init_variance=[1, 2, 3, 4]),
     "linear recurrent": lambda: recurrent(L, "linear"),
     "perceptron": lambda: perceptron(loss=Function("loss"), teacher=phi, noise=T, weight_decay=lam),
-    "perceptron flow": lambda: perceptron(rule="flow", temperature=T, weight_decay=lam),
     "mixture": lambda: perceptron("mixture", "logistic", momentum=tau),
 }
 """Plain networks: ``theory/test_routes.py``; options put together: ``test_builders_compositions.py``."""
 LONG: dict[str, Callable[[], Program]] = {
+    "perceptron flow": lambda: perceptron(rule="flow", temperature=T, weight_decay=lam),
     "channels": lambda: mlp(L, phi, outputs=C),
     "linear channels": lambda: mlp(L, outputs=C),
     "bias": lambda: mlp(L, phi, bias=True),

@@ -209,7 +209,11 @@ def test_ridge_regression_has_conditions(program: object, reason: str) -> None:
         (partial(mlp, L, "relu", relative_widths="a", weight_decay=lam), (L + 1) * lam),
         (partial(mlp, L, "relu", init_variance="sigma", weight_decay=lam), (L + 1) * lam),
         (partial(mlp, 1, "relu", bias=True, weight_decay=lam), 2 * lam),
-        (partial(convolution, L, "relu", positions=4, receptive=1, weight_decay=lam), (L + 1) * lam),
+        pytest.param(
+            partial(convolution, L, "relu", positions=4, receptive=1, weight_decay=lam),
+            (L + 1) * lam,
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["steps", "mean loss", "momentum", "widths", "variances", "one layer with biases", "convolution"],
 )

@@ -154,7 +154,7 @@ def test_one_hidden_layer_is_one_plus_marchenko_pastur() -> None:
         assert kernel.edge({nu: ratio}) == pytest.approx(1 + (1 + ratio**-0.5) ** 2, rel=1e-9)
 
 
-@pytest.mark.parametrize("depth", [2, 4])
+@pytest.mark.parametrize("depth", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_moments_are_those_of_products_of_random_matrices(depth: int) -> None:
     """Of 250 features: their traces scatter by some 1/250, and are off by no more than that."""
     features, ratio, rng = 250, 2, np.random.default_rng(depth)

@@ -147,7 +147,7 @@ def test_biases_go_with_the_first_layer():
     "program",
     [
         partial(mlp, 2, "tanh", branch=Symbol("beta")),
-        partial(mlp, 2, "tanh", outputs=3),
+        pytest.param(partial(mlp, 2, "tanh", outputs=3), marks=pytest.mark.slow),
         partial(mlp, 2, "relu", "flow"),
         partial(mlp, 2, "tanh", momentum=HALF, weight_decay=Symbol("lam")),
         partial(recurrent, 3, "tanh"),

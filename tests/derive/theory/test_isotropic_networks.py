@@ -152,6 +152,8 @@ LONG = (
     "NTK",
     "population",
     "online, noise",
+    "residual, population",  # residual beside batches stays
+    "unequal widths",  # numerics/simulation/test_steps.py has them in the default suite
 )
 """Each option also stands in another case, or only moves gamma0."""
 

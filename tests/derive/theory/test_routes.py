@@ -213,7 +213,7 @@ def networks(draw: st.DrawFn) -> Program:
     return Program("random", GradientFlow(), tuple(fields), definitions, tuple(matrices))
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(networks())
 def test_both_routes_agree_on_random_networks(program: Program) -> None:
     assert check_routes(program) == []

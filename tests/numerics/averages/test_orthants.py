@@ -154,7 +154,7 @@ def test_four_signs_of_three_numbers() -> None:
 def test_four_factors_by_sampling(functions: list[Expr]) -> None:
     K = covariance(4, 5)
     found = tensor(functions, K).value
-    count = 200_000
+    count = 100_000
     x = np.random.default_rng(2).normal(size=(count, 4)) @ np.linalg.cholesky(K).T
     values = [
         np.asarray(lambdify(u, f, ["numpy", {"Heaviside": lambda y: (y > 0) * 1.0}])(x)) for f in functions

@@ -43,7 +43,9 @@ def errors(p: Problem, grid: Grid, paths: int = 64, replicas: int = 2) -> Array:
     return np.array([grid.once(x["Delta", ()]) for x in runs])
 
 
-@pytest.mark.parametrize(("order", "decay"), [(2, 0.0), (3, 0.0), (2, 0.2)])
+@pytest.mark.parametrize(
+    ("order", "decay"), [(3, 0.0), (2, 0.2), pytest.param(2, 0.0, marks=pytest.mark.slow)]
+)
 def test_a_linear_flow_is_exact_up_to_the_order_of_its_gradients(order: int, decay: float) -> None:
     """Second moments of sources are exact on paths, so that all that is wrong with a linear network is the
     grid.

@@ -126,8 +126,15 @@ def test_tables_do_not_overflow_late() -> None:
     assert tables["m"].tolist() == np.exp(-2.0 * nodes).tolist()
 
 
-@pytest.mark.parametrize("flow", [False, True])
-@pytest.mark.parametrize("solved", [solve, partial(expand, order=2)])
+@pytest.mark.parametrize(
+    ("solved", "flow"),
+    [
+        (solve, False),
+        (partial(expand, order=2), True),
+        pytest.param(solve, True, marks=pytest.mark.slow),
+        pytest.param(partial(expand, order=2), False, marks=pytest.mark.slow),
+    ],
+)
 def test_noise_of_weights_that_hardly_forget(flow: bool, solved: Callable[[Experiment], xr.Dataset]) -> None:
     """No decay is the limit of a small one, although the variance ``T/lambda`` of weights at rest is not."""
 

@@ -157,7 +157,10 @@ def test_losses_of_an_output(objective: str, network: dict[str, Any]) -> None:
         np.testing.assert_allclose(found.error.sum("channel"), 0, atol=1e-9)
 
 
-@pytest.mark.parametrize("targets", [np.eye(2), np.array([[-2.3, -0.2], [0.4, 0.1]])])
+@pytest.mark.parametrize(
+    "targets",
+    [pytest.param(np.eye(2), marks=pytest.mark.slow), np.array([[-2.3, -0.2], [0.4, 0.1]])],
+)
 def test_losses_over_all_outputs_are_marched(targets: NDArray[np.float64]) -> None:
     """The error of each output is a sum over all of them: with linear layers no paths are needed for it.
 

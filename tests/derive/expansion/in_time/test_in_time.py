@@ -253,7 +253,9 @@ def residual(found: InTime, n: int, mode: int) -> Expr:
     return total
 
 
-@pytest.mark.parametrize(("depth", "order"), [(1, 4), (2, 2), (4, 2), (None, 2)])
+@pytest.mark.parametrize(
+    ("depth", "order"), [(1, 4), (2, 2), pytest.param(4, 2, marks=pytest.mark.slow), (None, 2)]
+)
 def test_the_error_moves_with_the_tangent_kernel(depth: int | None, order: int) -> None:
     x = words(order) if depth is None else words(0)
     values, targets, _ = rational(2)
