@@ -56,7 +56,10 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 viewcode_follow_imported_members = False  # every name is documented in the module that defines it
 default_role = "code"
-suppress_warnings = ["ref.python"]  # names of types that several modules define: `Node`, `Source`
+suppress_warnings = [
+    "ref.python",  # names of types that several modules define: `Node`, `Source`
+    "myst-nb.lexer",  # the language of cells that never ran: -D nb_execution_mode=off
+]
 
 mathjax_path = "mathjax/tex-svg-full.js"  # MathJax 3.2.2, shipped with the site: no page asks another server
 mathjax3_config = {"svg": {"fontCache": "global", "displayAlign": "left", "scale": 0.92}}

@@ -1,7 +1,8 @@
 """One order of a linear expansion by those below it: what is known beyond the orders written in words.
 
-With ``X = sum_n gamma0^n X_n``, a law ``X = (1 - M)^-1 N (1 - M')^-1`` of the closure is ``X = N + M X + X M'
-- M X M'``, and what a product contributes to order n are the products of orders that add up to n.
+With ``X = sum_n gamma0^n X_n``, a law ``X = (1 - M)^-1 N (1 - M')^-1`` of the closure is
+``X = N + M X + X M' - M X M'``, and what a product contributes to order n are the products of orders that add
+up to n.
 """
 
 from __future__ import annotations
