@@ -44,7 +44,7 @@ B = TypeVar("B")
 
 ROOM = 160
 """Positions: dimensions of the basis, times that are not folded, and steps of the block."""
-NEAR, SHORTEST = 24, 32
+NEAR, SHORTEST = 16, 32
 """Times before a block that are not folded, and the least steps of a block."""
 FIRST, BLOCK = 64, 1.5
 """Steps of the first block, and those of later ones relative to the positions before them."""
@@ -209,7 +209,7 @@ class Folded:
         if key[0] == "C" and (key[2], key[1]) in self.marched:
             X[first:start, start:stop] = a[r:low, low:end]
             X[:first, start:stop] = X[start:stop, :first].T if key[1] == key[2] else Q.T @ a[:r, low:end]
-        new = X[start * n : stop * n, :stop] if n == 1 else X[(stop - 1) * n : stop * n, :stop]
+        new = X.reshape(-1, n, self.T)[start : stop : NEAR // SAMPLES, :, :stop]
         self.size[key] = max(self.size[key], float(new.max()), -float(new.min()))
 
     def _rest(self) -> Array:
@@ -266,11 +266,16 @@ class Folded:
         U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
         left = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)  # of the last rows, on average
         self.neglected = max(self.neglected, float(left.max()))
-        rest = np.zeros((REST, D))
-        for x, scale in self._scaled(first):
-            a = self.stack.arrays[x.right][:D, :D]
-            rest += self._like(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
-        return _joined(U, _directions(_outside(U, rest), GUESSED))
+        for _ in range(REPEATS):
+            rest = np.zeros((REST, D))
+            for x, scale in self._scaled(first):
+                a = self.stack.arrays[x.right][:D, :D]
+                rest += self._like(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
+            more = _directions(_outside(U, rest), GUESSED / 2)  # later each would cost a product of all times
+            if not len(more):
+                break
+            U = _joined(U, more)
+        return U
 
     def _last(self, D: int, end: int, apart: int) -> Iterator[tuple[Array, float]]:
         """Rows before position D with their size: the last ones, of wide arrays some, and what kernels read
@@ -371,3 +376,5 @@ class Folded:
         if key[0] == "C" and (key[2], key[1]) in self.marched:
             a[:r, near] = a[near, :r].T if key[1] == key[2] else Q @ X[:first, first:stop]
         a[near, near] = X[first:stop, first:stop]
+        if key[0] == "C" and (mirror := self.stack.mirror(*key[1:])) is not None and key[1] != key[2]:
+            mirror[:] = a.T

@@ -107,7 +107,8 @@ class Steps:
     Fills the arrays of ``rows``, which it makes; operations are there after :meth:`make`.  ``left`` and
     ``here`` are the rows of kernels and covariances of the present step, before the present and at it (no
     entry for kernels that are zero there).
-    ``functions`` gives what scalars contain of given functions; ``times``: all positions are times.
+    ``functions`` gives what scalars contain of given functions; ``times``: all positions are times.  Where
+    they are not, there are few, and correlations are held both ways round.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Steps:
         functions: Mapping[str, Callable[..., Any]] | None = None,
         times: bool = True,
     ) -> None:
-        self.long = LONG if times else size
+        self.long, self.twice = LONG if times else size, not times
         self.plan, self.rows, self.table, self.size = plan, rows, plan.table, size
         self.n, self.m = rows.sizes, rows.widths
         fields = [r for r in self.table.fields if not r.unit]
@@ -176,7 +177,7 @@ class Steps:
         rows, table, size = self.rows, self.table, self.size
         held: list[Key] = [("R", i, k) for i, k in self.plan.responses]
         for i, j in self.plan.rows:
-            if ("C", j, i) not in held:
+            if self.twice or ("C", j, i) not in held:
                 held.append(("C", i, j))
         groups: dict[tuple[str, Node, int], list[Key]] = {}
         for key in sorted(held, key=lambda x: str((x[0], x[2]))):
@@ -190,11 +191,15 @@ class Steps:
         for kind, i, j in held:
             a = self.arrays[kind, i, j]
             (rows.responses if kind == "R" else rows.correlations)[i, j] = a
-            if kind == "C" and i != j:
+            if kind == "C" and i != j and ("C", j, i) not in held:
                 self.arrays[kind, j, i] = a.T
         rows.scalars.update({x.name: np.zeros((size, *rows.shape(x.indices))) for x in table.scalars})
         rows.hoisted.update({h.tensor: np.zeros((size, *rows.shape(h.rows))) for h in table.hoisted})
         rows.sums.update({n: np.zeros((size, size)) for n in self.plan.sums})
+
+    def mirror(self, i: Node, j: Node) -> Array | None:
+        """Where the transpose of a correlation is held, unless that is a view of it."""
+        return self.arrays["C", j, i] if i == j or (self.twice and (j, i) in self.plan.rows) else None
 
     def equal(self, a: Node, b: Node) -> Callable[[int], Array]:
         """``C_ab(t, t)`` as a function of the position, once it is known there."""
@@ -371,7 +376,7 @@ class Steps:
     def _source_terms(self, i: Node, j: Node) -> Step:
         """What ``C_ij(t, s)``, s < t, has from the sources of ``i``, and its transpose."""
         target, left, long = self.arrays["C", i, j], self.left, self.long
-        n, m, same = self.n[i], self.n[j], i == j
+        n, m, mirror = self.n[i], self.n[j], self.mirror(i, j)
         sources = list(self._sources(i, j, now=False))
         for x in sources:
             if x.response is not None:
@@ -392,8 +397,8 @@ class Steps:
                         row[:, low * m :] += u[:, low * q : high * q] @ block.T
                 if direct:
                     row += u if direct == 1.0 else direct * u
-            if same:
-                target[:end, at * n : (at + 1) * n] = row.T
+            if mirror is not None:
+                mirror[:end, at * n : (at + 1) * n] = row.T
 
         return step
 
@@ -408,7 +413,7 @@ class Steps:
             key: Left = ("K", i, at)
             terms.append((key, array, equal, reach, p))
         sources = list(self._sources(i, j, now=True))
-        pair = self.arrays.get(("C", i, j))
+        pair, mirror = self.arrays.get(("C", i, j)), self.mirror(i, j)
 
         every = 0 if n == 1 else slice(None)
 
@@ -436,6 +441,8 @@ class Steps:
                 now[i, j] = np.reshape(total, (n, 1))
             elif n == 1:
                 pair[at, at] = total
+                if mirror is not None:
+                    mirror[at, at] = total
             else:
                 pair[at * n : (at + 1) * n, at] = total
 
