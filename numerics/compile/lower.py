@@ -146,7 +146,7 @@ class ScalarRow:
         return [*[x for x, *_ in self.averages], *[x for x, _ in self.inputs]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """A linear theory, lowered."""
 
@@ -171,6 +171,7 @@ class NotLinear(ValueError):
     """The theory has a term that the linear march cannot take."""
 
 
+@lru_cache(maxsize=64)
 def lower(theory: Theory) -> Table:
     """The rows of ``theory``, which must be linear, in discrete time and at integer depth.
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -275,7 +276,7 @@ def march(
     Raises :class:`~numerics.errors.Diverged` with the step when a scalar, or a correlation in ``watched`` at
     equal times, runs away, and ValueError for a symbol without a number.
     """
-    plan = Plan(table, (*wanted, *watched))
+    plan = _planned(table, (*wanted, *watched))
     if implicit is not None:
         plan = plan.through()
     arrays = {k: np.asarray(v, dtype=float) for k, v in (data or {}).items()}
@@ -297,6 +298,12 @@ def march(
             if progress is not None:
                 progress(step + 1, steps)
     return replace(rows, residual=settled.residual)
+
+
+@lru_cache(maxsize=64)
+def _planned(table: Table, wanted: tuple[Node | Request, ...]) -> Plan:
+    """The plan of a table, made once."""
+    return Plan(table, wanted)
 
 
 def _folded(
