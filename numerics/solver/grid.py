@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sympy import Expr, Min, Symbol, Wild, exp, expand, lambdify, powsimp, sympify
+from sympy import Expr, Matrix, Min, Symbol, Wild, exp, expand, lambdify, powsimp, sympify
 from sympy.codegen.cfunctions import expm1
 
 from derive.calculus.symbols import s, t
@@ -284,14 +284,16 @@ def tables_of(
     return {"w": weights * updates, "m": remains, "n": _numeric(noise, numbers)(later, earlier)}
 
 
-def remembered(rule: TrainingRule, numbers: Mapping[Symbol, float]) -> Callable[[Any, Any], Array]:
-    """What a flow keeps, at a later time, of an update that was made at an earlier one, over its rate.
+def system_of(rule: TrainingRule, numbers: Mapping[Symbol, float]) -> tuple[Array, Array]:
+    """``A`` (n, n) and ``b`` (n,) of a flow ``z' = A z + rate b U``, with the weight first.
 
-    >>> remembered(GradientFlow(decay=sympify(2)), {})(1.0, np.array([0.0, 1.0])).round(3)
-    array([0.135, 1.   ])
+    >>> [x.tolist() for x in system_of(GradientFlow(decay=sympify(2)), {})]
+    [[[-2.0]], [1.0]]
     """
-    _, kept, _ = _formulas(_flow(rule))
-    return _numeric(kept, numbers)
+    system, rate = _flow(rule).system, sympify(_flow(rule).rate)
+    given = [Matrix([x]) if isinstance(x, Expr) else x for x in (system.A, system.b)]
+    A, b = (x.subs(dict(numbers)) for x in (given[0], given[1] / rate))
+    return np.array(A, dtype=float), np.array(b, dtype=float).ravel()
 
 
 def is_noisy(rule: TrainingRule) -> bool:

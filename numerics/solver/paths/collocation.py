@@ -10,20 +10,27 @@ last nodes, ``J~(s) = sum_m l_m(s) J_m``, and within a step outputs move as thes
 
 Radau's collocation, which is stable at any step, gives the first line, and the second is a sum over updates
 with weights that differ from sample to sample: a training rule again, whose theory is marched as it is.  What
-outputs do beyond the first line where weights decay, r, is what was missed over the last step, per time.  A
-kernel K that is not that of the network would cost accuracy, which grids show, and not change what they
-converge to.
+outputs do beyond the first line where weights decay or are shaken, r, is what was missed over the last step,
+per time.  A kernel K that is not that of the network would cost accuracy, which grids show, and not change
+what they converge to.
+
+A rule with a velocity is a linear system, ``z' = A z + b U`` with the weight ``z_0`` and the update U: its
+state is a sum over updates like the weight, ``z_i(t_n) = sum_m S_i(m) J_m^T``, with weights S_i(m) of each
+error, and within a step outputs move as
+
+    df/ds = b_0 J~(s) U(s) + sum_j>0 A_0j J~(s) z_j(s),
+    z(s) = e^(A (s - t_n)) z(t_n) + int_t_n^s e^(A (s - s')) b U(s') ds',    U(s) = rate J~(s)^T Delta(f(s)).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sympy import Function, Mul, Symbol
 from sympy.core.function import AppliedUndef
 
@@ -48,8 +55,8 @@ INSIDE = np.array([integral_weights(STAGES, 0.0, x) for x in STAGES])
 SLOPE = 1e-7
 """The share of outputs by which they are moved for a derivative."""
 
-POINTS, SHARES = np.polynomial.legendre.leggauss(20)
-"""Gauss's rule, which integrates what is kept of updates over a step."""
+TAYLOR = np.linalg.inv(np.vander(STAGES, increasing=True))
+"""Coefficients of the polynomials that are one at a point and zero at the others, ``(powers, points)``."""
 
 NEWTON, HALVINGS, SETTLED = 60, 30, 1e-11
 """Iterations of Newton's method, halvings of each, and the last change of the outputs."""
@@ -92,15 +99,37 @@ def by_sample(theory: Theory) -> Theory:
 
 @dataclass(frozen=True)
 class Stepping:
-    """How a flow is stepped: its nodes, through how many gradients are interpolated, the rate, and what the
-    rule keeps of an update, ``k(later, earlier)``; whether it ``forgets`` some.
+    """How a flow is stepped: its nodes, through how many gradients are interpolated, the ``rate``, and the
+    linear system of the rule, ``A`` (n, n) and ``b`` (n,) over the rate; whether outputs ``drift``, as
+    weights decay or are shaken.
     """
 
     nodes: Array
     order: int
     rate: float
-    kept: Callable[[ArrayLike, ArrayLike], Array]
-    forgets: bool
+    A: Array
+    b: Array
+    drifts: bool
+
+    def over(self, step: float, share: float = 1.0) -> tuple[Array, Array]:
+        """``e^(A x)`` (n, n), and ``int_0^x e^(A (x - y)) b l_q(y) dy`` (n, stages) with the polynomials l_q
+        through the stages of a ``step``, after a ``share`` of it, ``x = share step``.
+
+        The system is linear in ``(z, p_0, p_1, p_2)``, where the input is ``p_0``, a polynomial of y/x, with
+        ``p_n' = (n + 1) p_n+1``.
+
+        >>> kept, fed = Stepping(np.zeros(1), 1, 1.0, np.array([[-2.0]]), np.ones(1), True).over(3.0)
+        >>> bool(np.isclose(kept[0, 0], np.exp(-6))), bool(np.isclose(fed.sum(), (1 - np.exp(-6)) / 2))
+        (True, True)
+        """
+        from scipy.linalg import expm  # slow to import, and seldom needed
+
+        n, powers, x = len(self.A), len(STAGES), step * share
+        whole = np.zeros((n + powers, n + powers))
+        whole[:n, :n], whole[:n, n] = self.A * x, self.b * x
+        whole[range(n, n + powers - 1), range(n + 1, n + powers)] = np.arange(1, powers)
+        found = expm(whole)
+        return found[:n, :n], found[:n, n:] * share ** np.arange(powers) @ TAYLOR
 
     def reads(self, model: Model) -> frozenset[Node]:
         """The order parameters that steps are found from: those of the tangent kernel."""
@@ -126,7 +155,8 @@ class Collocation:
         (tangent,) = (e for e in march.model.layout.theory.observables if str(e.lhs.func) == TANGENT)
         self.tangent = layers_written_out(tangent.rhs)
         self.axes = [x for x in tangent.lhs.args if x not in (t, s)]
-        self.kernels: dict[tuple[int, int], Array] = {}
+        self.states = np.zeros((len(stepping.A), *self.sizes, march.steps, march.replicas))
+        self.rows: dict[int, Array] = {}
         self.drift = np.zeros((march.replicas, prod(self.sizes)))
         self.predicted: Array | None = None
 
@@ -148,17 +178,27 @@ class Collocation:
         found = self.errors(whole.reshape(-1, count)).reshape(whole.shape)
         return found[:, 0], ((found[:, 1:] - found[:, :1]) / step[..., None]).transpose(0, 2, 1)
 
-    def kernel(self, later: int, earlier: int) -> Array:
-        """The tangent kernel at two nodes, ``(replicas, outputs, outputs)``."""
-        if later < earlier:
-            return self.kernel(earlier, later).transpose(0, 2, 1)
-        if (later, earlier) not in self.kernels:
-            sizes = self.march.model.size(self.axes)
-            at = _places(self.axes, sizes) | {t: later, s: earlier}
-            value = self.march.known(self.tangent, at)
-            full = np.moveaxis(np.broadcast_to(value, (*sizes, self.march.replicas)), -1, 0)
-            self.kernels[later, earlier] = self.stepping.rate * full.reshape(len(full), prod(self.sizes), -1)
-        return self.kernels[later, earlier]
+    def row(self, node: int, first: int) -> Array:
+        """The tangent kernel of a node with those from ``first`` up to itself, times the rate: ``(nodes,
+        replicas, outputs, outputs)``.
+        """
+        sizes = self.march.model.size(self.axes)
+        at = _places((s, *self.axes), (node + 1 - first, *sizes))
+        at[s] = at[s]._replace(start=first, stop=node + 1)
+        value = self.march.known(self.tangent, at | {t: node})
+        full = np.broadcast_to(value, (node + 1 - first, *sizes, self.march.replicas))
+        shaped = np.moveaxis(full, -1, 1).reshape(len(full), self.march.replicas, prod(self.sizes), -1)
+        return self.stepping.rate * shaped
+
+    def kernels(self, last: range, first: int) -> Array:
+        """The tangent kernel of the ``last`` nodes with those from ``first`` on."""
+        self.rows[last[-1]] = self.row(last[-1], first)
+        self.rows = {k: x[-(k + 1 - first) :] for k, x in self.rows.items() if k >= last[0]}
+
+        def later(k: int) -> list[Array]:
+            return [self.rows[m][k - first].transpose(0, 2, 1) for m in range(k + 1, last[-1] + 1)]
+
+        return np.array([[*self.rows[k], *later(k)] for k in last])
 
     def outputs(self, now: int) -> Array:
         """The outputs at a node, ``(replicas, outputs)``."""
@@ -170,57 +210,64 @@ class Collocation:
     def fastest(self) -> float:
         """The largest rate at which outputs are learnt at the first node."""
         _, slopes = self.slopes(self.outputs(0))
-        return float(np.abs(np.linalg.eigvals(self.kernel(0, 0) @ slopes)).max())
+        return float(np.abs(np.linalg.eigvals(self.row(0, 0)[0] @ slopes)).max())
 
     def advance(self, done: int) -> None:
         """The weights with which the updates of the steps that are done enter at the next node."""
         nodes, now = self.stepping.nodes, done - 1
         if done == len(nodes):
             return
-        last = range(max(0, now + 1 - self.stepping.order), now + 1)
-        self.kernels = {x: k for x, k in self.kernels.items() if x[1] >= last[0]}
+        order = self.stepping.order + self.stepping.drifts
+        last = range(max(0, now + 1 - order), now + 1)
         step = nodes[now + 1] - nodes[now]
-        at = nodes[now] + step * STAGES
-        basis = lagrange(nodes[last[0] : now + 1], at)
-        blocks = np.array([[self.kernel(k, m) for m in last] for k in last])
-        kernels = np.einsum("qk,qm,kmrij->rqij", basis, basis, blocks)
+        known, at = nodes[last[0] : now + 1], nodes[now] + step * STAGES
+        basis = steady(known, at) if self.stepping.drifts and now else lagrange(known, at)
         f = self.outputs(now)
-        if self.predicted is not None and self.stepping.forgets:
+        if self.predicted is not None and self.stepping.drifts:
             self.drift = self.drift + (f - self.predicted) / (nodes[now] - nodes[now - 1])
-        stages, errors = self.relax(f, kernels, step)
+        moved, fed = self.velocities(last, basis, step)
+        inside = step * INSIDE
+        stages, errors = self.relax(f, f[:, None] + inside @ moved, np.einsum("qp,rpsij->rqsij", inside, fed))
         self.predicted = stages[:, -1]
-        shares = self.shares(now, at, basis)  # (stages, last)
-        new = np.einsum("qm,rqi->imr", shares, errors).reshape(*self.sizes, len(last), -1)
-        kept = self.stepping.kept(nodes[now + 1], nodes[now])
-        self.weights[..., now + 1, : now + 1, :] = kept * self.weights[..., now, : now + 1, :]
-        self.weights[..., now + 1, last[0] : now + 1, :] += new
+        kept, new = self.stepping.over(step)
+        self.states = np.tensordot(kept, self.states, 1)
+        shares = np.einsum("nq,qm,rqi->nimr", new, basis, errors)
+        self.states[..., last[0] : now + 1, :] += shares.reshape(-1, *self.sizes, *shares.shape[2:])
+        self.weights[..., now + 1, :, :] = self.states[0]
 
-    def shares(self, now: int, at: Array, basis: Array) -> Array:
-        """``int k(t_n+1, s) l_q(s) ds l_m(s_q)``: what an error at a stage counts of a gradient."""
-        a, b = self.stepping.nodes[now : now + 2]
-        points, share = a + (b - a) * (POINTS + 1) / 2, (b - a) * SHARES / 2
-        kept = self.stepping.kept(b, points) * share
-        whole: Array = kept @ lagrange(at, points)
-        return whole[:, None] * basis
+    def velocities(self, last: range, basis: Array, step: float) -> tuple[Array, Array]:
+        """How outputs move at the stages: ``df/ds = moved_p + sum_q fed_pq Delta(f_q)``, of shapes (replicas,
+        stages, outputs) and (replicas, stages, stages, outputs, outputs).
+        """
+        A, b, now = self.stepping.A, self.stepping.b, last[-1]
+        whole = self.kernels(last, last[0] if len(A) == 1 else 0)
+        kernels = np.einsum("pk,qm,kmrij->rpqij", basis, basis, whole[:, -len(last) :])
+        share = b[0] * np.eye(len(STAGES))
+        moved = np.repeat(self.drift[:, None], len(STAGES), axis=1)
+        if len(A) > 1:
+            held = self.states[1:, ..., : now + 1, :].reshape(len(A) - 1, -1, now + 1, self.march.replicas)
+            carried = np.einsum("kmrij,njmr->nkri", whole, held)
+            for p, (left, fed) in enumerate(self.stepping.over(step, x) for x in STAGES):
+                share[p] += A[0, 1:] @ fed[1:]
+                moved[:, p] += np.einsum("n,k,nkri->ri", A[0, 1:] @ left[1:, 1:], basis[p], carried)
+        return moved, share[:, :, None, None] * kernels
 
-    def relax(self, f: Array, kernels: Array, step: float) -> tuple[Array, Array]:
-        """Outputs and errors at the stages, ``f_q = f + step sum_p A_qp (K_p Delta(f_p) + r)``: Newton's
+    def relax(self, f: Array, start: Array, fed: Array) -> tuple[Array, Array]:
+        """Outputs and errors at the stages, ``f_q = start_q + sum_p fed_qp Delta(f_p)``, from ``f``: Newton's
         method, with steps that are halved until the equations are met better.
         """
         cases, count = f.shape
-        inside = step * INSIDE
         one = np.eye(count * len(STAGES))
 
         def left(stages: Array) -> tuple[Array, Array, Array]:
             errors, slopes = (x.reshape(*stages.shape, -1) for x in self.slopes(stages.reshape(-1, count)))
-            moved = (kernels @ errors)[..., 0] + self.drift[:, None]
-            missed = stages - f[:, None] - np.einsum("qp,rpi->rqi", inside, moved)
+            missed = stages - start - np.einsum("rqpij,rpj->rqi", fed, errors[..., 0])
             return missed, errors[..., 0], slopes
 
         stages = np.repeat(f[:, None], len(STAGES), axis=1)
         missed, errors, slopes = left(stages)
         for _ in range(NEWTON):
-            change = np.einsum("qp,rpik->rqipk", inside, kernels @ slopes).reshape(cases, *one.shape)
+            change = (fed @ slopes[:, None]).transpose(0, 1, 3, 2, 4).reshape(cases, *one.shape)
             jump = np.linalg.solve(one - change, missed.reshape(cases, -1, 1)).reshape(stages.shape)
             share = np.ones((cases, 1, 1))
             for _ in range(HALVINGS):
@@ -237,6 +284,20 @@ class Collocation:
             if np.abs(jump).max() <= SETTLED * (1 + np.abs(stages).max()):
                 return stages, errors
         raise NotConverged("the outputs of a step of the flow are not found; smaller steps would do")
+
+
+def steady(nodes: Array, at: Array) -> Array:
+    """Polynomials of one degree less than goes through the nodes, which give nothing for what alternates from
+    node to node: ``(at, nodes)``.
+
+    >>> steady(np.array([0.0, 1.0, 2.0]), np.array([3.0])).tolist()
+    [[-0.75, 0.5, 1.25]]
+    """
+    gaps = nodes[:, None] - nodes + np.eye(len(nodes))
+    difference = 1 / gaps.prod(axis=1)  # of polynomials of a lower degree it is zero
+    signs = (-1.0) ** np.arange(len(nodes))
+    basis = lagrange(nodes, at)
+    return basis - np.outer(basis @ signs / (difference @ signs), difference)
 
 
 def _places(indices: Sequence[Symbol], sizes: Sequence[int]) -> dict[Symbol, Any]:

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from derive.errors import NotApplicable
-from derive.program import GradientFlow
+from derive.program import GradientFlow, MomentumFlow
 from numerics.arrays import device_named
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import LOSSES, STDERR, ran_away
-from numerics.solver.grid import Age, Grid, is_noisy, remembered, tables_of
+from numerics.solver.grid import Age, Grid, is_noisy, system_of, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
     MOST_SAMPLES,
@@ -207,9 +207,10 @@ def prepared_for(problem: Problem, grid: Grid | None = None) -> Prepared:
         data |= tables_of(rule, numbers, grid.nodes, grid.weights)
         return Prepared(problem.discrete, steps=steps, data=data, **given)
     data |= tables_of(rule, numbers, grid.nodes, np.zeros((steps, steps)))
-    assert isinstance(rule, GradientFlow)
+    assert isinstance(rule, GradientFlow | MomentumFlow)
     rate = float(rule.rate.subs(dict(numbers)))
-    stepping = Stepping(grid.nodes, grid.order, rate, remembered(rule, numbers), rule.decay != 0)
+    A, b = system_of(rule, numbers)
+    stepping = Stepping(grid.nodes, grid.order, rate, A, b, bool(A[0, 0]) or is_noisy(rule))
     theory = by_sample(problem.discrete)
     return Prepared(theory, steps=steps, data=data, stepping=stepping, **given)
 
@@ -444,13 +445,12 @@ def integrator_for(problem: Problem) -> Integrator:
     noisy = is_noisy(rule)
     order = SMOOTH if prepared_for(problem).smooth and not noisy else ROUGH
     explicit = Integrator("Adams-Bashforth", order, 1.0 if noisy else POWERS[order])
-    if noisy or not isinstance(rule, GradientFlow):
-        return explicit
     try:
         by_sample(problem.discrete)
     except NotApplicable:
         return explicit
-    decay = float(rule.decay.subs(dict(problem.numbers)))
+    A, _ = system_of(rule, problem.numbers)
+    decay = -A[0, 0]
     age = Age(EARLY / _fastest(problem), 1 / decay if decay else np.inf)
     order = min(order, ROUGH if decay else GRADIENTS)
     return replace(explicit, name="collocation of the outputs", order=order, age=age)

@@ -44,16 +44,25 @@ def errors(p: Problem, grid: Grid, paths: int = 64, replicas: int = 2) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("order", "decay"), [(3, 0.0), (2, 0.2), pytest.param(2, 0.0, marks=pytest.mark.slow)]
+    ("order", "memory"),
+    [
+        pytest.param(2, {}, marks=pytest.mark.slow),
+        (3, {}),
+        (2, {"weight_decay": 0.2}),
+        (2, {"momentum": 0.5}),
+        (3, {"momentum": 3.0}),
+    ],
 )
-def test_a_linear_flow_is_exact_up_to_the_order_of_its_gradients(order: int, decay: float) -> None:
+def test_a_linear_flow_is_exact_up_to_the_order_of_its_gradients(
+    order: int, memory: dict[str, float]
+) -> None:
     """Second moments of sources are exact on paths, so that all that is wrong with a linear network is the
     grid.
     """
-    network, training = {"depth": 1, "activation": "linear"}, {"time": 6.0, "weight_decay": decay}
+    network, training = {"depth": 1, "activation": "linear"}, {"time": 6.0} | memory
     p = problem(network, training)
-    exact = solve(problem(network, training, method="march", rtol=1e-7), kernels="none").error.values
-    age = Age(0.5, 1 / decay if decay else np.inf)
+    exact = solve(problem(network, training, method="march", rtol=1e-6), kernels="none").error.values
+    age = Age(0.5, 1 / memory["weight_decay"] if "weight_decay" in memory else np.inf)
     missed = []
     for step in (0.2, 0.1):
         grid = aged_grid(p.times, age, step=step, order=order)
@@ -69,6 +78,9 @@ def test_a_linear_flow_is_exact_up_to_the_order_of_its_gradients(order: int, dec
         ({}, {}),
         ({"depth": 1, "activation": "relu"}, {"objective": "logistic"}),
         pytest.param({}, {"weight_decay": 0.2}, marks=pytest.mark.slow),
+        pytest.param({}, {"momentum": 2.0}, marks=pytest.mark.slow),
+        pytest.param({"activation": "relu"}, {"momentum": 0.5}, marks=pytest.mark.slow),
+        pytest.param({"depth": 1}, {"temperature": 0.05, "weight_decay": 0.2}, marks=pytest.mark.slow),
         pytest.param({"bias": True}, {"loss": "sum", "center": True}, marks=pytest.mark.slow),
         pytest.param({"depth": 1, "outputs": 2}, {"objective": "cross-entropy"}, marks=pytest.mark.slow),
     ],
@@ -83,7 +95,7 @@ def test_it_is_the_flow_of_short_explicit_steps(network: dict[str, Any], trainin
     missed = np.abs(explicit.mean(axis=0) - found.error.values)
     most = found.attrs["grid_error"] * np.abs(found.error.values).max()
     assert (missed <= 5 * noise + 2 * most + 1e-6).all(), (missed / (noise + 1e-9), most)
-    assert np.abs(found.error.values[-1] - found.error.values[0]).max() > 50 * noise.max()
+    assert np.abs(found.error.values[-1] - found.error.values[0]).max() > 20 * noise.max()
 
 
 def test_test_points_and_kernels_are_read_between_nodes() -> None:
@@ -109,16 +121,21 @@ def test_test_points_and_kernels_are_read_between_nodes() -> None:
         np.testing.assert_allclose(coarse, fine, atol=5e-3)
 
 
-@pytest.mark.parametrize(
-    "training",
-    [{"momentum": 0.5}, {"temperature": 0.01}, {"objective": "hinge"}],
-    ids=lambda x: next(iter(x)),
-)
-def test_other_flows_are_explicit(training: dict[str, Any]) -> None:
-    """Noise has no smooth paths, momentum moves outputs by more than the tangent kernel, and errors jump."""
-    integrator = integrator_for(problem({"depth": 1}, training | {"time": 1.0}))
+def test_flows_whose_errors_jump_are_explicit() -> None:
+    integrator = integrator_for(problem({"depth": 1}, {"time": 1.0, "objective": "hinge"}))
     assert integrator.name == "Adams-Bashforth"
     assert integrator.age is None
+
+
+def test_what_alternates_from_step_to_step_is_not_amplified() -> None:
+    """Steps of a third of the time after which weights forget: gradients that follow the outputs, through two
+    nodes, made replicas alternate by half of their errors.
+    """
+    p = problem({}, {"time": 60.0, "weight_decay": 0.1, "temperature": 0.01}, 3)
+    age = integrator_for(p).age
+    assert age is not None
+    found = errors(p, aged_grid(p.times, age, step=0.3, order=2), paths=128, replicas=4)
+    assert found[:, -2:].std(axis=0, ddof=1).max() < 0.12
 
 
 def test_weights_by_sample() -> None:
@@ -152,6 +169,15 @@ def test_what_is_learnt_stays() -> None:
     assert found.attrs["time_nodes"] < 150
     assert found.train_loss.values[0] == pytest.approx(1.0)
     assert found.train_loss.values[-2:].max() < 1e-6
+
+
+@pytest.mark.slow
+def test_a_long_flow_with_momentum() -> None:
+    """Its loss ran away at t = 33: the standard error of an explicit rule that is unstable is large, too."""
+    training = {"time": 100.0, "points": 3, "momentum": 0.5}
+    found = solve(problem({"depth": 1, "activation": "relu"}, training), kernels="none")
+    assert found.attrs["status"] == "ok"
+    assert found.train_loss.values[-1] < 1e-6
 
 
 @pytest.mark.slow
