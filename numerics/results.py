@@ -100,7 +100,9 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".dmft-{os.urandom(6).hex()}.part{path.suffix}")
 
 
-STDERR = "_stderr"
+STDERR, BIAS = "_stderr", "_bias"
+"""What beside a variable its standard error is called, and what else it may be off by: of sampled paths, with
+the noise of what shows it."""
 LOSSES = ("train_loss", "test_loss")
 RUNAWAY = 1e8
 """By how much a loss may outgrow the larger of 1 and itself at the start: beyond it the dynamics diverged."""
@@ -197,6 +199,11 @@ VARIABLES: Mapping[str, Variable] = {
 }
 
 
+def named(name: str) -> str:
+    """The variable itself, of which this is the standard error or bias."""
+    return name.removesuffix(STDERR).removesuffix(BIAS)
+
+
 def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool = False) -> tuple[str, ...]:
     """The dimensions of a variable that has so many of them; those of one output if no other number fits.
 
@@ -208,9 +215,9 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     >>> dimensions("Phi", 7, positions=True)
     ('layer', 'time', 'time_', 'sample', 'position', 'sample_', 'position_')
     """
-    variable = VARIABLES[name.removesuffix(STDERR)]
+    variable = VARIABLES[named(name)]
     own = (*(variable.nonlinear if nonlinear else ()), variable.dims, variable.channels)
-    if positions and "layer" in variable.dims and not name.removesuffix(STDERR).endswith("_trace"):
+    if positions and "layer" in variable.dims and not named(name).endswith("_trace"):
         own = tuple(_placed(dims) for dims in own)
     return next((dims for dims in own if len(dims) == count), own[0])
 
@@ -261,11 +268,11 @@ class Result:
     ) -> Self:
         """A result with the contract's names, dimensions, coordinates and attributes.
 
-        `values` maps names of VARIABLES, or such a name with `_stderr`, to arrays of the dimensions given
-        there, those of a `nonlinear` network or not, of one whose layers have `positions` or not; with
-        `orders` (powers of gamma0) every array has that leading dimension.  Layers are at 1, 2, ... unless
-        `layers_at` says where.  Further `attributes` (seed, wall_time_s, error estimates ...) are stored as
-        they are, except those that are None.
+        `values` maps names of VARIABLES, or such a name with `_stderr` or `_bias`, to arrays of the
+        dimensions given there, those of a `nonlinear` network or not, of one whose layers have `positions` or
+        not; with `orders` (powers of gamma0) every array has that leading dimension.  Layers are at 1, 2, ...
+        unless `layers_at` says where.  Further `attributes` (seed, wall_time_s, error estimates ...) are
+        stored as they are, except those that are None.
 
         Raises KeyError for an unknown name, ValueError for a wrong number of dimensions, and
         :class:`~numerics.errors.Diverged` with the time for a number that is not finite (attributes too) and
@@ -275,14 +282,15 @@ class Result:
         arrays: dict[str, Labelled] = {}
         sizes: dict[str, int] = {}
         for name, value in values.items():
-            variable = VARIABLES[name.removesuffix(STDERR)]
+            variable = VARIABLES[named(name)]
             array = np.asarray(value)
             dims = lead + dimensions(name, array.ndim - len(lead), nonlinear, positions)
             if array.ndim != len(dims):
                 raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
             long_name = variable.long_name
-            if name.endswith(STDERR):
-                long_name = f"standard error of the {long_name}"
+            for end, what in ((STDERR, "standard error"), (BIAS, "bias, at most,")):
+                if name.endswith(end):
+                    long_name = f"{what} of the {long_name}"
             arrays[name] = Labelled(dims, array, {"long_name": long_name})
             sizes.update(zip(dims, array.shape, strict=True))
         every_time = np.asarray(times, dtype=np.float64)
@@ -352,7 +360,7 @@ def _bounded(
     np.logical_not(wrong, out=wrong)
     if "order" in dims and not every:
         wrong[[bool(np.isnan(x).all()) for x in array]] = False
-    if name.removesuffix(STDERR) == "A" and "layer" in dims and not every:
+    if named(name) == "A" and "layer" in dims and not every:
         at = dims.index("layer")
         last = np.arange(array.shape[at]) == array.shape[at] - 1
         wrong &= ~(np.isnan(array) & last.reshape([-1 if k == at else 1 for k in range(array.ndim)]))
@@ -373,8 +381,8 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     probability at least: the narrowest one for an error of Student's t times the standard error, and a bias
     of either sign that is at most the one stated.
 
-    The number of replicas (of networks: ``seeds``) and the ``bias``, relative to the largest value, are those
-    of the attributes.
+    The number of replicas (of networks: ``seeds``) is that of the attributes; so is the ``bias``, relative to
+    the largest value, of what has none of its own (``*_bias``).
 
     >>> result = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
     >>> interval(result, "train_loss").round(3)
@@ -385,9 +393,12 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     from scipy.special import stdtrit  # slow to import, and needed for what is sampled alone
 
     degrees = int(result.attrs.get("replicas", result.attrs.get("seeds", 2))) - 1
-    bias = float(result.attrs.get("bias", 0.0)) * float(np.abs(result[name].values).max(initial=0.0))
+    largest = float(np.abs(result[name].values).max(initial=0.0))
+    bias = np.asarray(
+        result[name + BIAS].values if name + BIAS in result else result.attrs.get("bias", 0.0) * largest
+    )
     error = np.asarray(result[name + STDERR].values, dtype=float)
-    if bias == 0:
+    if not bias.any():
         return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)
     with np.errstate(divide="ignore", invalid="ignore"):
         wide = bias + stdtrit(degrees, level) * error  # once the other side is too far to be reached

@@ -10,8 +10,9 @@ grid is solved from the same seeds, so most of the noise drops out of difference
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,9 @@ REPLICAS = 8
 PILOTS = 2
 """Replicas that show what a grid misses, the first of those to come."""
 
+SURE = 0.95
+"""How sure it is that what is seen beyond noise is there."""
+
 MOST_REPLICAS = 64
 MOST_SAMPLES = 2**17
 """The budget: replicas and samples beyond which an accuracy counts as out of reach."""
@@ -49,8 +53,8 @@ class Reached(Generic[C]):
 
     ``error`` is the largest standard error of what was watched, ``bias`` the root mean square of its bias
     where noise alone would leave as much in less than one of twenty cases, and ``bias_bound`` with its noise,
-    each relative to the largest value of its quantity; ``power`` says that the error fell as
-    ``samples**-power``, where several sizes were tried.
+    each relative to the largest value of its quantity; ``missed`` is that bias of each quantity at each time.
+    ``power`` says that the error fell as ``samples**-power``, where several sizes were tried.
     """
 
     samples: int
@@ -59,6 +63,7 @@ class Reached(Generic[C]):
     error: float
     bias: float
     bias_bound: float
+    missed: Mapping[str, Array]
     power: float | None = None
 
 
@@ -75,6 +80,12 @@ class Level(Generic[C]):
         """The largest relative standard error."""
         return max(float(e.max()) / scale for e, scale in zip(*self.errors(), strict=True))
 
+    @property
+    def typical(self) -> float:
+        """The largest relative root mean square of standard errors, of REPLICAS."""
+        size = max(rms(e) / scale for e, scale in zip(*self.errors(), strict=True))
+        return size * float(np.sqrt(len(self.watched) / REPLICAS))
+
     def errors(self) -> tuple[list[Array], list[float]]:
         """Standard errors and scales of what is watched."""
         spread = spread_of(self.watched)
@@ -88,6 +99,13 @@ class Level(Generic[C]):
         beyond, whole = apart(self.watched, coarse.watched, sure)
         gain = self.samples / coarse.samples - 1
         return beyond / gain, whole / gain
+
+    def missed(self, coarse: Level[C]) -> dict[str, Array]:
+        """The same beyond noise, of each quantity at each time; zero where noise alone would do."""
+        gain = self.samples / coarse.samples - 1
+        seen = _each_apart(self.watched, coarse.watched, SURE)
+        gaps = in_time(self.watched, coarse.watched)
+        return {k: x / gain * (seen[k][0] > 0) for k, x in gaps.items()}
 
 
 def spread_of(watched: Iterable[Watched]) -> Spread:
@@ -121,17 +139,37 @@ def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0
     >>> apart(noisy, other, 0.95)[0]
     0.0
     """
+    beyond, whole = zip(*_each_apart(first, second, sure).values(), strict=True)
+    return max(beyond), max(whole)
+
+
+def _each_apart(
+    first: Sequence[Watched], second: Sequence[Watched], sure: float
+) -> dict[str, tuple[float, float]]:
+    """The same of each quantity."""
     gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
     scales, errors = spread_of(first).mean(), gaps.stderr()
     least = max(1.0, stdtrit(min(len(first), len(second)) - 1, (1 + sure) / 2))
-    found = [(rms(x), rms(errors[k]), scale_of(scales[k])) for k, x in gaps.mean().items()]
-    return (
-        max(
-            float(np.sqrt(gap**2 - noise**2)) / scale if gap > least * noise else 0.0
-            for gap, noise, scale in found
-        ),
-        max(gap / scale for gap, _, scale in found),
-    )
+    found = {}
+    for k, x in gaps.mean().items():
+        gap, noise, scale = rms(x), rms(errors[k]), scale_of(scales[k])
+        beyond = float(np.sqrt(gap**2 - noise**2)) if gap > least * noise else 0.0
+        found[k] = beyond / scale, gap / scale
+    return found
+
+
+def in_time(first: Sequence[Watched], second: Sequence[Watched]) -> dict[str, Array]:
+    """How far two solutions are apart at each time, the largest of the other axes: not less than at the times
+    before and after, as differences that change their sign are small somewhere.
+
+    >>> one, other = [{"x": np.array([[1.0, 2.0], [0.0, 0.5], [0.0, 0.1]])}], [{"x": np.zeros((3, 2))}]
+    >>> in_time(one, other)["x"].tolist()
+    [2.0, 2.0, 0.5]
+    """
+    gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False)).mean()
+    largest = {k: np.abs(x).reshape(len(x), -1).max(axis=1) for k, x in gaps.items()}
+    padded = {k: np.pad(x, 1) for k, x in largest.items()}
+    return {k: np.max([x[:-2], x[1:-1], x[2:]], axis=0) for k, x in padded.items()}
 
 
 def reach(
@@ -167,8 +205,17 @@ def reach(
                 f"of {bias:.1e} is left; more of them (solver.samples) would do"
             )
         _more_replicas(attempt, level, accuracy)
-    seen, _ = level.bias(before, sure=0.95)
-    return Reached(samples, len(level.watched), level.solutions, level.error, seen, bound, _power(errors))
+    seen, _ = level.bias(before, SURE)
+    return Reached(
+        samples,
+        len(level.watched),
+        level.solutions,
+        level.error,
+        seen,
+        bound,
+        level.missed(before),
+        _power(errors),
+    )
 
 
 def _extend(attempt: Attempt[C], level: Level[C], replicas: int) -> None:
@@ -219,6 +266,10 @@ POWERS = {SMOOTH: 2.0, ROUGH: 1.5}
 COARSEST = 0.3
 """Steps of the coarsest grid by the clock of an age."""
 
+AMPLIFIED, LARGE, MANY = 2.0, 0.1, 4
+"""By how much the noise of steps that are too long is more than that of others, a large standard error, and
+on how many grids in a row it is one of too few samples."""
+
 LOST = 3
 """On how many grids in a row numbers may lose their accuracy before a flow is given up."""
 
@@ -237,10 +288,16 @@ class Integrator:
 
 @dataclass(frozen=True)
 class Settled(Generic[C]):
-    """A grid that contains the output times, its pilots, and what to report of it."""
+    """A grid that contains the output times, its replicas, and what to report of it.
+
+    ``missed`` is what the grid misses of each quantity at each time, with the noise of the replicas that
+    show it; ``seen`` is that beyond noise, as a share of the largest value.
+    """
 
     grid: Grid
     begun: Level[C]
+    missed: Mapping[str, Array]
+    seen: float
     notes: Mapping[str, Any]
 
 
@@ -273,6 +330,22 @@ def kept(count: int, stride: int) -> NDArray[np.intp]:
     return np.unique([*range(0, count, stride), count - 1])
 
 
+class _Tried(NamedTuple, Generic[C]):
+    """A grid, what solves replicas on it, and those that it has solved."""
+
+    grid: Grid
+    solve: Attempt[C]
+    level: Level[C]
+
+    def seen_by(self, coarse: _Tried[C]) -> list[Watched]:
+        """What is watched at the output times of a coarser grid."""
+        if self.grid.age is not None:
+            return self.level.watched
+        nodes, others = (x.nodes[x.outputs] for x in (self.grid, coarse.grid))
+        at = np.searchsorted(nodes, others)
+        return [{k: x[at] for k, x in y.items()} for y in self.level.watched]
+
+
 def settle_paths(
     times: Array,
     attempt: Callable[[Grid], Attempt[C]],
@@ -289,72 +362,118 @@ def settle_paths(
     solved from the same seeds.  The standard error of REPLICAS is taken to be smaller by the root of the
     number of replicas.  Two grids whose steps have the ratio r are apart by ``d = e (r**p - 1)``, where the
     finer one misses e and the coarser one ``r**p e``, with the power p of the integrator.  The coarser one is
-    taken if it will do.
+    taken if it will do.  What it misses is then found from REPLICAS, of it and of the grid before it, which
+    costs least and of whose noise least is left; where that is more, refining goes on.
 
     Two grids are further apart than the coarser one was found to miss where they tell directions of the
     sources apart in another order: then they take other random numbers for them, and what they are apart is
     noise, of which two pilots say little.  All REPLICAS are pilots from there on, and as noise does not fall
     with the step, a grid is taken to miss at most ``e' / r``, where the coarser one was found to miss e'.
 
+    Steps that are too long for a rule amplify noise, in which what they miss is hidden; shorter ones leave
+    less of it.  So no grid is taken whose standard error is more than AMPLIFIED of that on the next one, and
+    where that is LARGE, of that on any of MANY grids in a row.  Where finer ones lose their accuracy, the
+    last one will do that misses no more than the accuracy.
+
     Differences and errors are root mean squares over times and samples; differences count as far as they
-    exceed their own noise.  With an ``accuracy`` the standard error counts as no larger than that.  Raises
-    :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
+    exceed their own noise.  The standard error counts as no larger than an ``accuracy``, or than LARGE.
+    Raises :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
-    before: tuple[Grid, Attempt[C], Level[C]] | None = None
+    tried: list[_Tried[C]] = []
     unknown = np.array([np.inf, np.inf])  # beyond the noise of what was found, and with it
-    missed, pilots, lost = unknown, PILOTS, 0
+    missed, pilots, lost, calm = unknown, PILOTS, 0, False
     for grid in grids(times, integrator.order, integrator.age):
         if len(grid.nodes) > MAX_NODES:
             break
-        if before is not None and grid.step > 0.9 * before[0].step:
+        if tried and grid.step > 0.9 * tried[-1].grid.step:
             continue
-        solve, found = attempt(grid), Level(samples, collect())
+        new = _Tried(grid, attempt(grid), Level(samples, collect()))
         try:
-            _extend(solve, found, pilots)
+            _extend(new.solve, new.level, pilots)
         except Diverged:
-            before, missed = None, unknown  # an explicit integrator diverges when its step is too long
+            tried, missed, calm = (
+                [],
+                unknown,
+                False,
+            )  # an explicit integrator diverges when its step is too long
             continue
-        except NotConverged:  # what nearly diverges loses its accuracy
+        except NotConverged:  # what nearly diverges loses its accuracy, and so do many steps
             if lost == LOST:
-                raise
-            before, missed, lost = None, unknown, lost + 1
+                last = _last(tried, integrator, accuracy or LARGE) if calm else None
+                if last is None:
+                    raise
+                return last
+            lost += 1
             continue
-        lost = 0
-        if before is not None:
-            coarse, again, other = before
-            at: Any = slice(None)
-            if grid.age is None:
-                at = np.searchsorted(grid.nodes[grid.outputs], coarse.nodes[coarse.outputs])
-            gaps = _apart(found, other, at)
-            if pilots < REPLICAS and gaps[0] > missed[0]:
-                pilots, missed = REPLICAS, unknown
-                _extend(again, other, pilots)
-                _extend(solve, found, pilots)
-                gaps = _apart(found, other, at)
-            spread = spread_of(found.watched)
-            error = max(rms(e) / scale_of(spread.mean()[k]) for k, e in spread.stderr().items())
-            error *= float(np.sqrt(pilots / REPLICAS))
-            allowed = max(rtol, SHARE * (error if accuracy is None else min(error, accuracy)))
-            ratio = coarse.step / grid.step
-            gain = ratio**integrator.power
-            most = missed if pilots == REPLICAS else unknown
-            missed = np.minimum(gaps / (gain - 1), most / ratio)
-            misses = np.minimum(gaps * gain / (gain - 1), most), missed
-            for tried, begun, (estimate, bound) in zip((coarse, grid), (other, found), misses, strict=True):
-                if estimate <= allowed and (grid.age is not None or len(tried.outputs) == len(times)):
-                    notes = {
-                        "grid_error": float(bound),
-                        "time_nodes": len(tried.nodes),
-                        "integrator": f"{integrator.name}, order {integrator.order}",
-                    }
-                    return Settled(tried, begun, notes)
-        before = grid, solve, found
+        lost, calm, tried = 0, False, [*tried[1 - MANY :], new]
+        if len(tried) == 1:
+            continue
+        coarse = tried[-2]
+        _extend(coarse.solve, coarse.level, pilots)
+        gaps = np.array(apart(new.seen_by(coarse), coarse.level.watched))
+        if pilots < REPLICAS and gaps[0] > missed[0]:
+            pilots, missed = REPLICAS, unknown
+            for x in tried[-2:]:
+                _extend(x.solve, x.level, pilots)
+            gaps = np.array(apart(new.seen_by(coarse), coarse.level.watched))
+        error = new.level.typical
+        allowed = max(rtol, SHARE * min(error, LARGE if accuracy is None else accuracy))
+        ratio = coarse.grid.step / grid.step
+        gain = ratio**integrator.power
+        most = missed if pilots == REPLICAS else unknown
+        missed = np.minimum(gaps / (gain - 1), most / ratio)
+        misses = np.minimum(gaps * gain / (gain - 1), most), missed
+        if error > LARGE and len(tried) < MANY:
+            continue
+        if any(x.level.typical > AMPLIFIED * error for x in (tried if error > LARGE else tried[-2:])):
+            continue
+        calm = True
+        for k, (estimate, bound) in zip((-2, -1), misses, strict=True):
+            if estimate > allowed or (grid.age is None and len(tried[k].grid.outputs) < len(times)):
+                continue
+            with suppress(NotConverged):  # some of the other replicas lose theirs
+                settled = _confirmed(tried, k, bound, integrator)
+                if settled.seen <= allowed:
+                    return settled
+                pilots = REPLICAS
     raise NotConverged(
         f"the flow needs more than {MAX_NODES} time nodes: the grid still misses {missed[0]:.1e} of the "
         f"largest error where solver.rtol = {rtol:.1e}; a larger rtol or a shorter training.time would do"
     )
 
 
-def _apart(fine: Level[C], coarse: Level[C], at: Any) -> Array:
-    """How far grids are apart at the outputs of the coarser one, as :func:`apart` says."""
-    return np.array(apart([{k: x[at] for k, x in y.items()} for y in fine.watched], coarse.watched))
+def _last(tried: Sequence[_Tried[C]], integrator: Integrator, accuracy: float) -> Settled[C] | None:
+    """The last grid of which all REPLICAS are there, if it misses no more than the accuracy."""
+    for k in range(-1, -len(tried), -1):
+        if len(tried[k].grid.outputs) < len(tried[-1].grid.outputs):
+            break
+        with suppress(NotConverged):
+            settled = _confirmed(tried, k, np.inf, integrator)
+            return settled if settled.seen <= accuracy else None
+    return None
+
+
+def _confirmed(tried: Sequence[_Tried[C]], k: int, bound: float, integrator: Integrator) -> Settled[C]:
+    """The k-th grid, all REPLICAS of it, and what it misses by those of the grid before it, or after the
+    first one; ``bound`` is the most that it misses as far as was found before.
+    """
+    chosen, before = tried[k], len(tried) + k > 0
+    other = tried[k - 1] if before else tried[k + 1]
+    for x in (chosen, other):
+        _extend(x.solve, x.level, REPLICAS)
+    fine, coarse = (chosen, other) if before else (other, chosen)
+    gain = (coarse.grid.step / fine.grid.step) ** integrator.power
+    share = (1 if before else gain) / (gain - 1)
+    sides = fine.seen_by(coarse), coarse.level.watched
+    seen, whole = (share * x for x in apart(*sides, SURE))
+    share *= min(1.0, bound / whole) if whole else 1.0
+    gaps, count = in_time(*sides), len(coarse.grid.outputs)
+    if count and count < len(chosen.grid.outputs):  # of times between, that of the next one known
+        at = np.searchsorted(coarse.grid.nodes[coarse.grid.outputs], chosen.grid.nodes[chosen.grid.outputs])
+        gaps = {n: x[at] for n, x in gaps.items()}
+    notes = {
+        "grid_error": float(min(whole, bound)),
+        "time_nodes": len(chosen.grid.nodes),
+        "integrator": f"{integrator.name}, order {integrator.order}",
+    }
+    return Settled(chosen.grid, chosen.level, {n: share * x for n, x in gaps.items()}, seen, notes)

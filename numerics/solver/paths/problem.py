@@ -19,7 +19,7 @@ from numerics.arrays import device_named
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
-from numerics.results import LOSSES, STDERR, ran_away
+from numerics.results import BIAS, LOSSES, STDERR, ran_away
 from numerics.solver.grid import Age, Grid, is_noisy, system_of, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
@@ -100,8 +100,9 @@ def solve_paths(
     ``kernels`` is ``full``, ``trace`` or ``none``.  ``solver.samples`` is taken as it is; without it, samples
     and replicas are chosen for ``solver.accuracy``.
 
-    The status is not ok where the standard error or the bias is more than POOR; where replicas say nothing
-    of the errors of kernels, ``unknown_errors`` says why (:func:`unknown`).
+    The status is not ok where the standard error or the bias beyond noise is more than ``solver.accuracy``,
+    or than POOR if the file says nothing; where replicas say nothing of the errors of kernels, or not enough
+    of what a grid misses, ``unknown_errors`` says why (:func:`unknown`).
 
     Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for what no
     memory holds, :class:`~numerics.errors.Diverged` with the step, and
@@ -123,6 +124,7 @@ def _solved(
     solver = problem.solver
     notes: dict[str, Any] = {}
     grid: Grid | None = None
+    settled: Settled[Replicas] | None = None
     begun: Level[Replicas] | None = None
     first = 0
     if problem.flow:
@@ -145,10 +147,24 @@ def _solved(
         raise NotConverged(
             f"solver.accuracy = {accuracy:.1e}: {LOST.format(f'{cut:.1e} of a variance is negative')}"
         )
+    seen = reached.bias + cut + (settled.seen if settled else 0.0)  # beyond noise
     bias = reached.bias + cut + float(notes.get("grid_error", 0.0))
+    for name in [x for x in WATCHED if x in values]:
+        missed = reached.missed[name] + cut * scale_of(values[name])
+        missed = missed + (settled.missed[name] if settled else 0.0)
+        value = values[name]
+        values[name + BIAS] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
+    if "test_error" in values:
+        values["test_error" + BIAS] = values["test_f" + BIAS]
+    asked = solver.accuracy or POOR
+    reasons = [unknown(values, prepared.most, reached.samples)]
+    if bias > asked >= seen:
+        reasons.append(
+            f"the grid: {REPLICAS} replicas show what it misses to {bias:.1e}, more solver.samples would do"
+        )
     return values, notes | {
-        "status": "ok" if max(reached.error, bias) <= POOR else "not converged",
-        "unknown_errors": unknown(values, prepared.most, reached.samples),
+        "status": "ok" if max(reached.error, seen) <= asked else "not converged",
+        "unknown_errors": "; ".join(x for x in reasons if x) or None,
         "samples": reached.samples,
         "replicas": reached.replicas,
         "responses": " and ".join(methods) if methods else "none needed",

@@ -119,9 +119,52 @@ def test_noise_between_grids_does_not_refine_without_end(noise: float) -> None:
     given: dict[str, Any] = {"rtol": 1e-3, "accuracy": None, "integrator": Integrator("", 4, 2.0)}
     settled = settle_paths(np.array([0.0, 1.0, 2.0]), on, Spread, 64, **given)
     assert max(solved) < 100
-    assert len(settled.begun.watched) == (REPLICAS if noise else PILOTS)
+    assert len(settled.begun.watched) == REPLICAS
     missed = 0.1 * float(np.max(np.diff(settled.grid.nodes))) ** 2
     assert missed < 1e-3 + 3 * noise / np.sqrt(REPLICAS)  # of what noise hides, three standard errors
+
+
+def test_an_unstable_grid_does_not_settle() -> None:
+    """Steps above 0.3 amplify noise, the more the longer they are, and hide in it what they miss."""
+
+    def on(grid: Grid) -> Solving[Spread]:
+        step = float(np.max(np.diff(grid.nodes)))
+
+        def attempt(_: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, np.ndarray]]:
+            for n in numbers:
+                noise = np.random.default_rng((n, len(grid.nodes))).normal(size=3)
+                found = {"x": 1 + noise * min(1.0, 1e-3 * np.exp(40 * max(step - 0.3, 0.0)))}
+                into.add(found)
+                yield found
+
+        return attempt
+
+    given: dict[str, Any] = {"rtol": 1e-3, "accuracy": None, "integrator": Integrator("", 4, 2.0)}
+    settled = settle_paths(np.array([0.0, 1.0, 2.0]), on, Spread, 64, **given)
+    assert settled.begun.error < 2e-3
+    assert settled.grid.step < 0.34
+
+
+def test_what_a_grid_misses_is_known_at_each_time() -> None:
+    """Of a function that falls, relative errors of which are the same at all times."""
+    times = np.linspace(0.0, 4.0, 9)
+
+    def on(grid: Grid) -> Solving[Spread]:
+        step = float(np.max(np.diff(grid.nodes)))
+
+        def attempt(_: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, np.ndarray]]:
+            for n in numbers:
+                found = {"x": np.exp(-times)[: len(grid.outputs)] * (1 + 0.1 * step**2 + 1e-3 * n)}
+                into.add(found)
+                yield found
+
+        return attempt
+
+    given: dict[str, Any] = {"rtol": 1e-3, "accuracy": None, "integrator": Integrator("", 4, 2.0)}
+    settled = settle_paths(times, on, Spread, 64, **given)
+    missed = 0.1 * settled.grid.step**2 * np.exp(-times)
+    assert (settled.missed["x"] >= missed * 0.999).all()
+    assert (settled.missed["x"][1:] <= missed[:-1] * 1.001).all()  # that of the time before, at most
 
 
 def test_a_theory_to_an_accuracy() -> None:
