@@ -33,22 +33,23 @@ class Spread:
 
     def add(self, sample: Mapping[str, Any]) -> None:
         """One more sample."""
-        for name, x in sample.items():
-            if name not in self.counts:
-                self.counts[name], self.means[name] = 1, np.array(x, dtype=float)
-                self.squares[name] = np.zeros_like(self.means[name])
-                continue
-            self.counts[name] += 1
-            change = np.asarray(x - self.means[name])
-            self.means[name] += change / self.counts[name]
-            change *= x - self.means[name]
-            self.squares[name] += change
+        self.add_all({name: np.asarray(x, dtype=float)[None] for name, x in sample.items()})
 
     def add_all(self, samples: Mapping[str, Array]) -> None:
         """Samples along the first axis."""
         for name, xs in samples.items():
-            for x in xs:
-                self.add({name: x})
+            count, more = self.counts.get(name, 0), len(xs)
+            base = self.means[name] if count else xs[0]
+            change = xs - base
+            mean = change.mean(axis=0)
+            change -= mean
+            change *= change
+            squares = change.sum(axis=0)
+            self.counts[name] = count + more
+            self.means[name] = base + mean * (more / (count + more))
+            if count:
+                squares += self.squares[name] + mean**2 * (count * more / (count + more))
+            self.squares[name] = squares
 
     def mean(self) -> dict[str, Array]:
         """The means."""

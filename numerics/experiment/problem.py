@@ -278,7 +278,7 @@ class Problem:
         """Whether units of a layer stand at positions, as those of a convolution do."""
         return any(r.index.name == "p" for d in self.program.definitions for r in d.ranges)
 
-    @property
+    @cached_property
     def by_sample(self) -> bool:
         """Whether backward fields differ from sample to sample; those of a linear network do not."""
         stated = general(integrated(self.program), self.reductions).order_parameters
