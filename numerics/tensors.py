@@ -122,8 +122,11 @@ def arranged(a: Array, labels: Sequence[Hashable], indices: Sequence[Hashable]) 
 
 
 def leaves_of(e: Expr) -> tuple[Expr, ...]:
-    """The largest parts of ``e`` that are looked up: fields, order parameters, sums, averages, symbols."""
-    return tuple(sorted(_leaves(e), key=str))
+    """The largest parts of ``e`` that are looked up: fields, order parameters, sums, averages, symbols.
+
+    Symbols come first: numbers are multiplied with each other before arrays are.
+    """
+    return tuple(sorted(_leaves(e), key=lambda x: (not isinstance(x, Symbol), str(x))))
 
 
 def _leaves(e: Expr) -> set[Expr]:
@@ -150,13 +153,13 @@ class Function:
         self._compiled: dict[tuple[int, Device], Callable[..., Any]] = {}
         self._derivatives: dict[int, Expr] = {}
 
-    def __call__(self, *values: Any, on: Device = CPU) -> Any:
-        """The function, of arrays ``on`` a device."""
-        return self._get(-1, on)(*values)
+    def __call__(self, *values: Any) -> Any:
+        """The function, of NumPy's arrays."""
+        return self.compiled(CPU)(*values)
 
     def partial(self, i: int, *values: Any, on: Device = CPU) -> Any:
         """Its derivative by leaf ``i``."""
-        return self._get(i, on)(*values)
+        return self.compiled(on, i)(*values)
 
     def derivative(self, i: int) -> Expr:
         """The expression of its derivative by leaf ``i``.  Raises Jump if it has a delta function."""
@@ -167,7 +170,8 @@ class Function:
             raise Jump(f"{self.expr} jumps: its derivative has a delta function that no path sees")
         return e
 
-    def _get(self, i: int, on: Device) -> Callable[..., Any]:
+    def compiled(self, on: Device, i: int = -1) -> Callable[..., Any]:
+        """It, or its derivative by leaf ``i``, of arrays ``on`` a device."""
         if (i, on) not in self._compiled:
             self._compiled[i, on] = on.function(self.slots, self.body if i < 0 else self.derivative(i))
         return self._compiled[i, on]
@@ -318,8 +322,9 @@ class Reading:
     ) -> None:
         self.known, self.axes, self.sizes = known, tuple(axes), sizes
         self.given = tuple(given)
-        self.function = function(e)
-        self.leaves = [self._leaf(x) for x in self.function.leaves]
+        f = function(e)
+        self.function = None if f.leaves == (e,) else f.compiled(CPU)
+        self.leaves = [self._leaf(x) for x in f.leaves]
 
     def __call__(self, late: Any, early: Any = None, given: Sequence[Array] = ()) -> Any:
         """The value at t = ``late`` and s = ``early``, broadcastable to ``(replicas, *axes)``."""
@@ -335,7 +340,7 @@ class Reading:
                 values.append(array[at])
             else:
                 values.append(self._looked_up(leaf, late, early))
-        return self.function(*values)
+        return self.function(*values) if self.function else values[0]
 
     def _leaf(self, x: Expr) -> Any:
         """A number, the place of what is given, an array and where it is read, or what is looked up later."""

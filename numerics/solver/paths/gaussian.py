@@ -10,6 +10,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +57,13 @@ def _directions(dimensions: int, bits: int) -> NDArray[np.uint32]:
     return np.array([x[2**k] ^ x[2**k - 1] for k in range(bits)])[..., None]
 
 
+LARGE = 2**20
+"""Numbers in an array whose pages are large."""
+
+PENDING = 20
+"""Rows by which an inverse is corrected before they are put into it: writing all of it takes longest."""
+
+
 class Scrambled:
     """Normal numbers from Sobol sequences with scrambled bits, one for each generator.
 
@@ -67,12 +76,15 @@ class Scrambled:
         self.points, self.bits = points, (points - 1).bit_length()
         x, one = _directions(dimensions, self.bits), (dimensions, 1)
         self.shift = np.empty((len(rngs), *one), dtype=np.uint32)
-        self.directions = np.zeros((self.bits, len(rngs), *one), dtype=np.uint32)
+        lows = range(BITS - 1, BITS - 1 - self.bits, -1)
+        columns = np.empty((len(lows), len(rngs), *one), dtype=np.uint32)
         for i, rng in enumerate(rngs):
             self.shift[i] = rng.integers(2**BITS, size=one, dtype=np.uint32)
-            for low in range(BITS - 1, BITS - 1 - self.bits, -1):
-                column = rng.integers(2**low, 2 ** (low + 1), size=one, dtype=np.uint32)
-                self.directions[:, i] ^= ((x >> low) & 1) * column
+            for k, low in enumerate(lows):
+                columns[k, i] = rng.integers(2**low, 2 ** (low + 1), size=one, dtype=np.uint32)
+        self.directions = np.zeros((self.bits, len(rngs), *one), dtype=np.uint32)
+        for low, column in zip(lows, columns, strict=True):
+            self.directions ^= ((x >> low) & 1)[:, None] * column
 
     def normals(self, some: slice) -> Array:
         """Those of some dimensions, shape ``(generators, dimensions, points)``."""
@@ -87,24 +99,18 @@ class Scrambled:
 
 
 class Room:
-    """Memory of replicas that are marched one after another, each of which asks for the same arrays.
-
-    The first touch of new memory takes longer than what is done with it.
-    """
+    """Memory in few large arrays: its first touch takes longer than its use, unless pages are large."""
 
     def __init__(self, device: Device = CPU) -> None:
-        self.device = device
-        self.arrays: list[PathArray] = []
-        self.taken = 0
+        self.device, self.used = device, LARGE
 
     def take(self, *shape: int) -> PathArray:
         """An array with whatever was in it."""
-        if self.taken == len(self.arrays):
-            self.arrays.append(self.device.empty(*shape))
-        elif self.arrays[self.taken].shape != shape:
-            self.arrays[self.taken] = self.device.empty(*shape)
-        self.taken += 1
-        return self.arrays[self.taken - 1]
+        count = prod(shape)
+        if self.used + count > LARGE:
+            self.block, self.used = self.device.empty(max(count, LARGE)), 0
+        self.used += count
+        return self.block[self.used - count : self.used].reshape(shape)
 
 
 class Latents:
@@ -113,55 +119,59 @@ class Latents:
     In the mirrored half the numbers of ``flipped`` groups change sign and the others repeat, so that products
     of one of each average to zero exactly.  With ``matched``, the first numbers, as many as half of these
     paths, are orthonormal over the paths and of zero mean: then every second moment of the sources is exact.
+    A replica with a part of the most ``samples`` has each of its paths several times over.
     """
 
     def __init__(
         self,
-        samples: int,
+        samples: Sequence[int],
         dimensions: int,
         seeds: Sequence[np.random.SeedSequence],
         matched: bool,
         room: Room,
     ) -> None:
-        self.half, self.seeds, self.device = samples // 2, seeds, room.device
-        count = len(seeds)
-        self.points = room.take(count, dimensions + CHUNK, self.half)
-        self.made, self.used = 0, np.zeros(count, dtype=int)
-        self.quota = self.half // 2 if matched else 0
+        self.half, self.seeds, self.device = max(samples) // 2, seeds, room.device
+        self.points = room.take(len(seeds), dimensions + CHUNK, self.half)
+        self.made, self.used = 0, np.zeros(len(seeds), dtype=int)
+        self.parts = [(n // 2, np.array([i for i, x in enumerate(samples) if x == n])) for n in {*samples}]
+        self.matched = matched
 
     def more(self) -> None:
         """The next CHUNK dimensions, whatever the number of them all: finer grids begin with the same ones.
 
         A block beyond the first BLOCK is another scrambled sequence whose points are met in random order.
         """
-        within = self.made % BLOCK
+        within, now = self.made % BLOCK, slice(self.made, self.made + CHUNK)
         if not within:
-            rngs = [np.random.default_rng(seed.spawn(1)[0]) for seed in self.seeds]
-            self.sequences = Scrambled(BLOCK, self.half, rngs)
-            self.order = [rng.permutation(self.half) for rng in rngs] if self.made else None
-        block = self.sequences.normals(slice(within, within + CHUNK))
-        if self.order is not None:
-            block = np.stack([x[:, order] for x, order in zip(block, self.order, strict=True)])
-        self.points[:, self.made : self.made + CHUNK] = self.device.put(block)
-        if (new := min(self.quota - self.made, CHUNK)) > 0:
-            basis = self.points[:, : self.made]
-            mine = self.points[:, self.made : self.made + new]
-            for _ in range(2):  # twice, for orthogonality to rounding
-                mine = mine - self.device.namespace.mean(mine, axis=2, keepdims=True)
-                mine = mine - (mine @ transposed(basis) / self.half) @ basis
-            root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.half)
-            self.points[:, self.made : self.made + new] = self.device.put(np.linalg.inv(root)) @ mine
+            self.rngs = [np.random.default_rng(seed.spawn(1)[0]) for seed in self.seeds]
+            self.sequences = [Scrambled(BLOCK, n, [self.rngs[i] for i in own]) for n, own in self.parts]
+            self.order = [[self.rngs[i].permutation(n) for i in own] for n, own in self.parts if self.made]
+        for k, (count, own) in enumerate(self.parts):
+            block = self.sequences[k].normals(slice(within, within + CHUNK))
+            if self.order:
+                block = np.stack([x[:, order] for x, order in zip(block, self.order[k], strict=True)])
+            block = self.device.put(np.tile(block, self.half // count))
+            if self.matched and (new := min(count // 2 - self.made, CHUNK)) > 0:
+                basis, mine = self.points[own, : self.made], block[:, :new]
+                for _ in range(2):  # twice, for orthogonality to rounding
+                    mine = mine - self.device.namespace.mean(mine, axis=2, keepdims=True)
+                    mine = mine - (mine @ transposed(basis) / self.half) @ basis
+                root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.half)
+                block[:, :new] = self.device.put(np.linalg.inv(root)) @ mine
+            self.points[own, now] = block
         self.made += CHUNK
 
-    def draw(self, counts: NDArray[np.intp]) -> PathArray:
-        """The next ``counts`` normal numbers of each replica on the first half of the paths.
-
-        Shape ``(replicas, largest count, samples / 2)``; what is beyond a count has no meaning.
+    def draw(self, live: NDArray[np.bool_]) -> PathArray:
+        """The next normal numbers of each replica on the first half of the paths where it is ``live``, its
+        first ones, and zeros elsewhere; shape ``(replicas, numbers, samples / 2)``.
         """
+        counts = live.sum(axis=1)
         while self.made < (self.used + counts).max():
             self.more()
-        at = np.minimum(self.used[:, None] + np.arange(counts.max()), self.made - 1)
+        at = np.minimum(self.used[:, None] + np.arange(live.shape[1]), self.made - 1)
         found = self.points[np.arange(len(counts))[:, None], at]
+        if not live.all():
+            found[~live] = 0.0
         self.used += counts
         return found
 
@@ -173,30 +183,33 @@ class NotPositive(NotConverged):
 class Growing:
     """The entries of a group so far, in all replicas: their Cholesky factors, and what they are made of.
 
-    ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``inverse`` that of its rows at the pivots, which
-    are a triangle; a replica has zeros beyond its own ``rank``.  ``normals`` are z on the first half of the
-    paths; on the other half z, and so x, is ``mirror`` times that.  ``cut`` is how far each covariance is
-    from the nearest one that is positive, relative to a variance.  With a ``ridge`` there is ``damped``, the
-    inverse of ``ridge + L^T D^-1 L`` with the variances D of the entries.
+    ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``inverse`` that of its rows at the ``pivots``, a
+    triangle; a replica has zeros where others have a pivot more in a step.  ``normals`` are z on the first
+    half of the paths; on the other half z, and so x, is ``mirror`` times that.  ``cut`` is how far each
+    covariance is from the nearest one that is positive, relative to a variance.  With a ``ridge`` the inverse
+    of ``ridge + L^T D^-1 L``, with the variances D of the entries, is ``damped`` less ``U^T U``, where U are
+    ``pending`` rows of ``parts``.
     """
 
-    def __init__(self, latents: Latents, size: int, steps: int, flipped: bool, ridge: float) -> None:
-        self.latents, self.size, self.ridge = latents, size, ridge
+    def __init__(
+        self, latents: Latents, size: int, steps: int, flipped: bool, ridge: Any, room: Room
+    ) -> None:
+        self.latents, self.size, self.ridge = latents, size, bool(np.any(ridge))
         self.mirror = -1.0 if flipped else 1.0
         count, most = len(latents.seeds), size * steps
-        self.replicas = np.arange(count)[:, None]
-        self.count = self.width = 0
-        self.rank = np.zeros(count, dtype=int)
-        self.ranks = [self.rank]
+        self.at = np.ogrid[:count, :size, :0][:2]
+        self.count = self.width = self.pending = 0
+        self.widths = [0]
         self.cut = np.zeros(count)
-        self.pivots = np.zeros((count, most), dtype=int)
+        self.pivots = np.zeros((count, 1, most), dtype=np.intp)
         # zeros are pages that nobody has touched: what is beyond the width takes no memory
-        self.rows, self.inverse = np.zeros((count, most, most)), np.zeros((count, most, most))
-        self.damped = np.zeros((count, *((most, most) if ridge else (0, 0))))
-        np.einsum("rii->ri", self.damped)[...] = 1 / ridge if ridge else 0.0
+        self.rows, self.inverse, self.damped = np.zeros((3, count, most, most))
+        if self.ridge:
+            np.einsum("rii->ri", self.damped)[...] = 1 / np.reshape(ridge, (-1, 1))
+        self.parts = np.zeros((count, size + PENDING, most))
         self.variance = np.ones((count, most))
         self.device = latents.device
-        self.normals = self.device.zeros(count, most, latents.half)
+        self.normals = room.take(count, most, latents.half)
 
     def extend(self, past: Array, now: Array) -> PathArray:
         """Values of the next ``size`` entries on every path, ``(replicas, size, samples)``.
@@ -205,55 +218,44 @@ class Growing:
         Raises NotPositive for a covariance that is not.
         """
         n, m, k = self.count, self.size, self.width
-        known = past.transpose(0, 2, 1)[self.replicas, self.pivots[:, :k]]
-        solved = (self.inverse[:, :k, :k] @ known).transpose(0, 2, 1)
+        inverse = self.inverse[:, :k, :k]
+        solved = past[*self.at, self.pivots[..., :k]] @ transposed(inverse)
         variance = now.diagonal(axis1=1, axis2=2)
         variance = np.where(variance > 0, variance, 1.0)
-        columns, chosen, cut = _pivoted(now - solved @ solved.transpose(0, 2, 1), variance)
+        scale = np.sqrt(variance)[..., None]
+        columns, own, chosen, cut = _pivoted(now - solved @ transposed(solved), variance, scale)
         self.cut = np.maximum(self.cut, cut)
-        if chosen.shape[1]:
-            self._widen(solved, columns, chosen)
-        else:
-            self.rows[:, n : n + m, :k] = solved
+        here = self.rows[:, n : n + m]
+        here[..., :k] = solved
+        if more := chosen.shape[1]:
+            w = self.width = k + more
+            self.pivots[:, 0, k:w] = n + chosen
+            here[..., k:w] = columns
+            self.inverse[:, k:w, :k] = -(own @ solved) @ inverse
+            live = chosen >= 0
+            self.inverse[:, k:w, k:w] = own[self.at[0], self.at[1][:, :more], chosen[:, None]] * live[:, None]
+            self.normals[:, k:w] = self.latents.draw(live)
         self.variance[:, n : n + m] = variance
-        here = self.rows[:, n : n + m, : self.width]
-        if self.ridge:  # by the formula of Woodbury
-            inverse = self.damped[:, : self.width, : self.width]
-            inverse -= _less(inverse, here / np.sqrt(variance)[..., None], 1.0)
+        here = here[..., : self.width]
+        if self.ridge:  # written to seldom, as it is large
+            part = _less(self._damped(here / scale), here / scale, 1.0)
+            self.parts[:, self.pending : self.pending + m, : self.width] = part
+            self.pending += m
+            if self.pending > PENDING:
+                parts, self.pending = self.parts[:, : self.pending, : self.width], 0
+                self.damped[:, : self.width, : self.width] -= transposed(parts) @ parts
         self.count += m
-        self.ranks.append(self.rank)
-        size = self.normals.shape[2]
-        values = self.device.empty(len(past), m, 2 * size)
-        half, other = values[:, :, :size], values[:, :, size:]
+        self.widths.append(self.width)
+        values = self.device.empty(len(past), m, 2 * self.latents.half)
+        half, other = values[:, :, : self.latents.half], values[:, :, self.latents.half :]
         self.device.namespace.matmul(self.device.put(here), self.normals[:, : self.width], out=half)
         self.device.namespace.multiply(half, self.mirror, out=other)
         return values
 
-    def _widen(self, solved: Array, columns: Array, chosen: NDArray[np.intp]) -> None:
-        """Room for new pivots, of each replica its own: with their rows ``(B, D)`` of L the inverse M of the
-        triangle of all pivots gets the rows ``(-D^-1 B M, D^-1)``.
-        """
-        n, m, k = self.count, self.size, self.width
-        dead = chosen < 0
-        counts = chosen.shape[1] - dead.sum(axis=1)
-        rank = self.rank + counts
-        self.width = width = int(rank.max())
-        rows = self.rows[:, n : n + m, :width]
-        rows[:, :, :k] = solved
-        triangle = columns[self.replicas, chosen]
-        if dead.any():
-            triangle[dead] = np.eye(chosen.shape[1])[np.nonzero(dead)[1]]
-        root = np.linalg.inv(triangle)
-        before = -root @ (solved[self.replicas, chosen] @ self.inverse[:, :k, :k])
-        i, c = np.nonzero(~dead)
-        at = self.rank[i] + c
-        rows[i, :, at] = columns[i, :, c]
-        self.inverse[i, at, :k] = before[i, c]
-        j, c1, c2 = np.nonzero(~dead[:, :, None] & ~dead[:, None])
-        self.inverse[j, self.rank[j] + c1, self.rank[j] + c2] = root[j, c1, c2]
-        self.pivots[i, at] = n + chosen[i, c]
-        self.normals[i, at] = self.latents.draw(counts)[i, c]
-        self.rank = rank
+    def _damped(self, x: Array) -> Array:
+        """``x (ridge + L^T D^-1 L)^-1``."""
+        parts = self.parts[:, : self.pending, : self.width]
+        return np.asarray(x @ self.damped[:, : self.width, : self.width] - x @ transposed(parts) @ parts)
 
     def responses(self, v: PathArray, entries: int) -> Array:
         """``<d v / d x>`` for the first entries x, replicas first; ``v`` has all paths on its last axis.
@@ -264,54 +266,53 @@ class Growing:
         ridge the lemma is taken in the range of C, as ``<v z^T> = <d v / d x> L``, and booked under pivots.
         """
         half = self.normals.shape[2]
-        rank = self.ranks[entries // self.size]
-        k = int(rank.max())
+        k = self.width if self.ridge else self.widths[entries // self.size]
         folded = v[..., :half] + self.mirror * v[..., half:]
         moments = self.device.take(folded @ transposed(self.normals[:, :k])) / (2 * half)
         if not self.ridge:
             found = np.zeros((*v.shape[:2], entries))
-            answer = moments @ self.inverse[:, :k, :k]
-            for i, r in enumerate(rank):
-                found[i][:, self.pivots[i, :r]] = answer[i, :, :r]
+            at = *np.ogrid[: v.shape[0], : v.shape[1], :0][:2], self.pivots[..., :k]
+            np.add.at(found, at, moments @ self.inverse[:, :k, :k])
             return found
-        inverse = self.damped[:, :k, :k]
+        answer = self._damped(moments)
         if entries < self.count:
             later = slice(entries, self.count)
-            weight = np.sqrt(self.variance[:, later])
-            inverse = inverse + _less(inverse, self.rows[:, later, :k] / weight[..., None], -1.0)
-        rows = self.rows[:, :entries, :k].transpose(0, 2, 1)
-        return np.asarray(moments @ inverse @ rows / self.variance[:, None, :entries])
+            rows = self.rows[:, later, :k] / np.sqrt(self.variance[:, later, None])
+            part = _less(self._damped(rows), rows, -1.0)
+            answer += moments @ transposed(part) @ part
+        rows = transposed(self.rows[:, :entries, :k])
+        return np.asarray(answer @ rows / self.variance[:, None, :entries])
 
 
-def _less(inverse: Array, rows: Array, sign: float) -> Array:
-    """What the inverse of a matrix loses when ``rows^T rows`` is added to it, or gains if taken away."""
-    seen = rows @ inverse
-    middle = np.eye(rows.shape[1]) + sign * (seen @ rows.transpose(0, 2, 1))
-    part = np.linalg.inv(np.linalg.cholesky(middle)) @ seen  # a square, as what is not symmetric would grow
-    return np.asarray(part.transpose(0, 2, 1) @ part)
-
-
-def _pivoted(left: Array, variance: Array) -> tuple[Array, NDArray[np.intp], Array]:
-    """Cholesky factors of ``left`` of each replica, the largest pivots, relative to a variance, first.
-
-    The columns; the pivots, -1 where a replica has fewer of them; and the largest negative variance, relative
-    to its own, that was taken for zero.
+def _less(seen: Array, rows: Array, sign: float) -> Array:
+    """P, where an inverse A loses ``P^T P`` when ``rows^T rows`` is added to its matrix, or gains that when
+    it is taken away, by the formula of Woodbury; ``seen`` is ``rows A``.
     """
-    scale = np.sqrt(variance)
-    rest = left / scale[:, :, None] / scale[:, None, :]
+    middle = np.eye(rows.shape[1]) + sign * (seen @ transposed(rows))  # a square, as others would grow
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(middle)) @ seen)
+
+
+def _pivoted(left: Array, variance: Array, scale: Array) -> tuple[Array, Array, NDArray[np.intp], Array]:
+    """Cholesky factors L of ``left`` of each replica, the largest pivots, relative to a variance, first.
+
+    The columns of L; what their normal numbers are of the entries; the pivots, -1 where a replica has fewer
+    of them; and the largest negative variance, relative to its own, that was taken for zero.
+    """
     count, m = variance.shape
-    diagonal = np.einsum("rii->ri", rest)  # which writes into it
+    both = np.zeros((count, m, 2 * m))  # what is left, and which entries it is of
+    rest, diagonal = both[..., :m], both.reshape(count, -1)[:, :: 2 * m + 1]
+    np.divide(left, scale * transposed(scale), out=rest)
     diagonal[...] = left.diagonal(axis1=1, axis2=2) / variance  # equal ones stay equal: the first is taken
-    replicas = np.arange(count)
-    columns, chosen, found = np.empty((count, m, m)), np.empty((count, m), dtype=np.intp), 0
+    both.reshape(count, -1)[:, m :: 2 * m + 1] = 1.0
+    replicas, rows = np.arange(count), np.empty((count, m, 2 * m))
+    chosen, found = np.empty((count, m), dtype=np.intp), 0
     while found < m and diagonal.max() > PIVOT:
         at = diagonal.argmax(axis=1)
-        column = rest[replicas, at]
-        top = column[replicas, at]
+        row, top = both[replicas, at], diagonal[replicas, at]
         new = top > PIVOT
-        column = column / np.sqrt(np.where(new, top, np.inf))[:, None]
-        rest -= column[:, :, None] * column[:, None, :]
-        columns[:, :, found], chosen[:, found] = column * scale, np.where(new, at, -1)
+        row /= np.sqrt(np.where(new, top, np.inf))[:, None]
+        both -= row[:, :m, None] * row[:, None]
+        rows[:, found], chosen[:, found] = row, np.where(new, at, -1)
         found += 1
     worst = diagonal.min(axis=1)
     if not (worst >= -CUT).all():
@@ -319,4 +320,6 @@ def _pivoted(left: Array, variance: Array) -> tuple[Array, NDArray[np.intp], Arr
             f"a covariance is not positive: given the past, {worst.min():.3g} of a variance is left; the "
             "kernels are not those of a theory, or numbers have lost their accuracy"
         )
-    return columns[:, :, :found], chosen[:, :found], np.maximum(-worst, 0.0)
+    rows, chosen = rows[:, :found], chosen[:, :found]
+    columns, own = transposed(rows[..., :m]) * scale, rows[..., m:] / transposed(scale)
+    return columns, own, chosen, np.maximum(-worst, 0.0)

@@ -20,7 +20,7 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
-from numerics.arrays import PathArray, permuted, transposed
+from numerics.arrays import PathArray, transposed
 from numerics.errors import AT_START, SMALLER, Diverged
 from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.reading import (
@@ -28,13 +28,13 @@ from numerics.solver.paths.reading import (
     Entry,
     Memory,
     Model,
-    Op,
     Quantity,
     Responding,
     afterwards,
     group_of,
     involved,
     moves,
+    order_of,
     read_later,
     size_of,
 )
@@ -118,11 +118,10 @@ class March:
     def __init__(
         self,
         model: Model,
-        order: list[Op],
         known: Known,
         steps: int,
-        samples: int,
-        seeds: list[np.random.SeedSequence],
+        samples: Sequence[int],
+        seeds: Sequence[np.random.SeedSequence],
         *,
         matched: bool,
         ridge: float | None,
@@ -132,7 +131,8 @@ class March:
         watched: Set[Node] = frozenset(),
     ) -> None:
         self.model, self.known, self.device = model, known, room.device
-        self.steps, self.samples, self.replicas = steps, samples, len(seeds)
+        self.steps, self.samples, self.replicas = steps, max(samples), len(seeds)
+        own = np.array(samples)
         known.first |= model.first
         entries = {**model.entries, **model.scalars}
         asked = {
@@ -148,17 +148,21 @@ class March:
         past = read_later(model)
         self.random: dict[Node, PathArray] = {
             n: _history(
-                (self.replicas, steps, prod(x), samples), n not in still and (whole or n in past), room
+                (self.replicas, steps, prod(x), self.samples), n not in still and (whole or n in past), room
             )
             for n, x in sizes.items()
         }
         self.arrays: dict[Node, Array] = {}
-        for n, e in entries.items():
-            axes = _axes(e)
-            shape = [self.replicas, *(steps if x in (t, s) else model.sizes[x] for x in axes)]
-            array = self.arrays[n] = np.zeros(shape) if e.is_response else np.full(shape, np.nan)
-            known.found[n] = array.transpose(*(1 + axes.index(x) for x in e.args), 0)
-        self.averaged = {n: self._averaged(e, _axes(e)) for n, e in entries.items()}
+        axes = {n: _axes(e) for n, e in entries.items()}
+        shapes = [[steps if x in TIMES else model.sizes[x] for x in axes[n]] for n in entries]
+        ends = np.cumsum([self.replicas * prod(x) for x in shapes])
+        every = np.full(ends[-1], np.nan)  # one array has large pages, which are few
+        for (n, e), shape, part in zip(entries.items(), shapes, np.split(every, ends[:-1]), strict=True):
+            array = self.arrays[n] = part.reshape(self.replicas, *shape)
+            if e.is_response:
+                array[...] = 0.0
+            known.found[n] = array.transpose(*(1 + axes[n].index(x) for x in e.args), 0)
+        self.averaged = {n: self._averaged(e, axes[n]) for n, e in entries.items()}
         self.terms = {
             (n, x): [self._term(q, m) for m in ms]
             for n, q in model.quantities.items()
@@ -167,18 +171,19 @@ class March:
         self.leaves_of = {
             n: [self._leaf(q, x) for x in q.function.leaves] for n, q in model.quantities.items()
         }
+        self.functions = {n: q.function.compiled(self.device) for n, q in model.quantities.items()}
         self.covariance_of = {(a, b): self._covariance(a, b) for g in model.groups for a in g for b in g}
         children = [seed.spawn(len(model.populations)) for seed in seeds]
         self.groups: dict[int, Growing] = {}
         for k, members in enumerate(model.populations):
             dimensions = steps * sum(size_of(model, i) for i in members)
-            latents = Latents(samples, dimensions, [own[k] for own in children], matched, room)
+            latents = Latents(samples, dimensions, [x[k] for x in children], matched, room)
             for i in members:
                 count, times = size_of(model, i), 1 if i in self.constant else steps
-                own = DAMPING * min(count * steps, samples) / samples**2 if ridge is None else ridge
-                damping = own if i in asked else 0.0
-                self.groups[i] = Growing(latents, count, times, i == members[-1], damping)
-        later = afterwards(model, order) - watched
+                usual = DAMPING * np.minimum(count * steps, own) / own**2 if ridge is None else ridge
+                damping = usual if i in asked else 0.0
+                self.groups[i] = Growing(latents, count, times, i == members[-1], damping, room)
+        later, order = afterwards(model) - watched, order_of(model)
         self.symmetric = {n for n, e in model.entries.items() if _is_symmetric(e)}
         first = {op[1]: op for op in reversed(order)}
         self.order = [op for op in order if op[1] not in later]
@@ -187,8 +192,8 @@ class March:
         self.seen: dict[Node, list[Any]] = {}
         self.tangents = Tangents(self, jacobian) if jacobian else None
 
-    def run(self, progress: Callable[[int], None] | None = None) -> None:
-        """All steps, counted by ``progress``.  Raises Diverged at the first average that is not finite."""
+    def run(self, *after: Callable[[int], None]) -> None:
+        """All steps, calls of how many are done ``after`` each.  Raises Diverged for what is not finite."""
         for now in range(self.steps):
             for kind, node in self.order:
                 if kind == "draw":
@@ -203,8 +208,8 @@ class March:
                     self.average(self.model.entries[node], kind, now)
             if self.tangents is not None:
                 self.tangents.finish(now)
-            if progress is not None:
-                progress(now + 1)
+            for call in after:
+                call(now + 1)
         every = slice(0, self.steps)
         for n in self.afterwards:
             self.store(self.model.entries[n], every, every, self.evaluated(self.averaged[n], every, every))
@@ -254,7 +259,7 @@ class March:
     def quantity(self, q: Quantity, now: int) -> None:
         """A field or a function of fields at this step, on every path."""
         self.seen[q.node] = leaves = self.leaves(q, now)
-        value = q.function(*leaves, on=self.device)
+        value = self.functions[q.node](*leaves)
         here = self.random[q.node][:, now]
         full = self.device.broadcast(value, (self.replicas, *q.sizes, self.samples))
         here[...] = full.reshape(here.shape)
@@ -285,14 +290,8 @@ class March:
     def spread(self, values: PathArray, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> PathArray:
         """``values`` of replicas with indices ``symbols``, broadcastable along the indices ``own``."""
         shaped = values.reshape(len(values), *self.model.size(symbols), *values.shape[2:])
-        if symbols == own:
-            return shaped
-        rest = tuple(range(1 + len(symbols), shaped.ndim))
-        there = [x for x in own if x in symbols]
-        axes = (0, *[1 + symbols.index(x) for x in there], *rest)
-        shaped = permuted(shaped, axes)
-        new = [self.model.sizes[x] if x in symbols else 1 for x in own]
-        return shaped.reshape(len(values), *new, *values.shape[2:])
+        rest = range(values.ndim - 2)
+        return arranged(shaped, (REPLICA, *symbols, *rest), (REPLICA, *own, *rest))
 
     def _term(self, q: Quantity, m: Memory) -> Term:
         inner = tuple(x for x in m.symbols if x in m.over)
@@ -526,7 +525,7 @@ def _axes(e: Entry) -> Axes:
             found = (t, *c.symbols, s, *c.source_symbols)
         if len(found) == len(e.args) and set(found) == set(e.args):
             return found
-    return e.args
+    return e.args if e.two_times else (t, *e.indices)
 
 
 def _is_symmetric(e: Entry) -> bool:

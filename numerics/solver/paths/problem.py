@@ -44,6 +44,7 @@ from numerics.stats import Spread, jackknife
 from numerics.tensors import Node
 
 Array = NDArray[np.float64]
+Found = dict[Node, Array]
 
 ACCURACY = 5e-3
 """The accuracy of losses and errors, relative to their largest value, if the file does not say."""
@@ -136,8 +137,10 @@ def _solved(
         first = more * _first(problem, prepared)
         begun = begun if begun and begun.samples == first else None
     _refuse_too_large(problem, prepared, first)
-    attempt = _Attempt(problem, prepared, kernels, grid, progress)
     given = solver.samples is not None
+    halves = REPLICAS // 2 if given and solver.accuracy is None else REPLICAS
+    beside = (first, REPLICAS) if begun is None and halves + REPLICAS <= prepared.together(first) else (0, 0)
+    attempt = _Attempt(problem, prepared, kernels, grid, progress, beside)
     accuracy = solver.accuracy or (None if given else ACCURACY)
     reached = reach(attempt, Replicas, accuracy, first, first if given else _most(prepared, first), begun)
     values = reached.solutions.averaged(problem)
@@ -288,14 +291,14 @@ def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> Non
     require_memory(prepared.bytes(samples), said, f"with {samples} paths", "fewer times, or fewer samples")
 
 
-# -- one replica after another ------------------------------------------------------------------------------
+# -- replicas side by side ----------------------------------------------------------------------------------
 
 
 @dataclass
 class Replicas:
-    """Means and spreads of all variables over replicas; of each replica its errors and outputs."""
+    """Means and spreads of order parameters over replicas; of each replica its errors and outputs."""
 
-    spread: Spread = field(default_factory=Spread)
+    kernels: Spread = field(default_factory=Spread)
     scalars: list[Array] = field(default_factory=list)
 
     def averaged(self, problem: Problem) -> dict[str, Array]:
@@ -305,13 +308,17 @@ class Replicas:
         its standard error, or than the loss, once a loss is small.  The jackknife takes what is left of it,
         ``l'' s^2 / (2 r)``, away, down to zero; negative are losses alone of which the mean error's is.
         """
-        values = self.spread.mean() | {name + STDERR: x for name, x in self.spread.stderr().items()}
+        spread = Spread()
+        for x in self.scalars:
+            spread.add(_of_scalars(problem, x))
+        values = named(problem, self.kernels.mean()) | spread.mean()
+        errors = named(problem, self.kernels.stderr()) | spread.stderr()
+        values |= {name + STDERR: x for name, x in errors.items()}
         names = [name for name in LOSSES if name in values]
 
         def losses(replicas: Array) -> Array:
             first = replicas[0]
-            error, output = first + (replicas - first).mean(axis=0)  # exact where all agree
-            found = split(problem, {"error": error, OUTPUT: output}, nonlinear=problem.by_sample)
+            found = _of_scalars(problem, first + (replicas - first).mean(axis=0))  # exact where all agree
             return np.stack([found[name] for name in names])
 
         scalars = np.stack(self.scalars)
@@ -322,39 +329,62 @@ class Replicas:
         return values
 
 
+def _of_scalars(problem: Problem, scalars: Array) -> dict[str, Array]:
+    """The variables that errors and outputs, the first and the second row, give."""
+    return split(problem, {"error": scalars[0], OUTPUT: scalars[1]}, nonlinear=problem.by_sample)
+
+
 @dataclass(frozen=True)
 class _Attempt:
-    """Solves replicas, puts their variables into what collects them, and gives their losses and errors."""
+    """Solves replicas, puts their variables into what collects them, and gives their losses and errors.
+
+    Paths and replicas, as many as ``beside`` says, are marched beside the first ones of half as many paths.
+    """
 
     problem: Problem
     prepared: Prepared
     kernels: str
     grid: Grid | None
     progress: Progress | None
-    cut: list[float] = field(default_factory=list)
-    """What was taken from covariances to make them positive."""
+    beside: tuple[int, int] = (0, 0)
+    cut: list[float] = field(default_factory=list)  # what was taken from covariances to make them positive
+    waiting: dict[tuple[int, int], list[tuple[Found, float]]] = field(default_factory=dict)
 
     def __call__(self, samples: int, numbers: Iterable[int], into: Replicas) -> Iterator[dict[str, Array]]:
         numbers = list(numbers)
-        total = len(numbers) * self.prepared.steps
-        progress = self.progress
-        seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in numbers]
+        joined = 2 * samples == self.beside[0]  # whose kernels nobody reads
+        later = self.waiting.pop((samples, len(numbers)), None)
+        for found, left in later or self.marched(samples, numbers, *self.beside if joined else (0, 0)):
+            kernels = {} if joined else reduced(self.problem, found, self.kernels, self.grid, leading=1)
+            into.kernels.add_all(kernels)
+            for error, output in zip(found["Delta", ()], found[OUTPUT, ()], strict=True):
+                both = (np.moveaxis(x, -1, 0) for x in (error, output))
+                scalars = np.stack([x if self.grid is None else self.grid.once(x) for x in both])
+                into.scalars.append(scalars)
+                values = _of_scalars(self.problem, scalars)
+                if not ran_away(values["train_loss"]).any():  # that is no result either, and says more
+                    self.refuse_rounding(left / scale_of(values["error"]))
+                yield {name: values[name] for name in WATCHED if name in values}
+
+    def marched(
+        self, samples: int, numbers: list[int], more: int, count: int
+    ) -> Iterator[tuple[Found, float]]:
+        """Solutions, and what rounding leaves of them; ``count`` others of ``more`` samples are put aside."""
+        first, every = len(numbers), [*numbers, *range(count)]
+        seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in every]
+        progress, total, left = self.progress, len(every) * self.prepared.steps, [0.0]
         counted = None if progress is None else lambda step: progress(step, total)
-        left = [0.0]
 
-        def finished(march: March, _: int) -> None:
-            left.append(march.rounding())
-            self.cut.append(march.cut)
+        def finished(march: March, replica: int) -> None:
+            if not replica:
+                left.append(march.rounding())
+                self.cut.append(march.cut)
 
-        runs = self.prepared.runs(samples, seeds, progress=counted, finished=finished)
-        for found in _sound(runs):
-            values = labelled(self.problem, found, self.kernels, grid=self.grid)
-            if not ran_away(values["train_loss"]).any():  # that is no result either, and says more
-                self.refuse_rounding(max(left) / scale_of(values["error"]))
-            into.spread.add(values)
-            scalars = (found["Delta", ()], found[OUTPUT, ()])
-            into.scalars.append(np.stack([x if self.grid is None else self.grid.once(x) for x in scalars]))
-            yield {name: values[name] for name in WATCHED if name in values}
+        each = [samples] * first + [more] * count
+        for found in _sound(self.prepared.batches(each, seeds, progress=counted, finished=finished)):
+            if count:
+                self.waiting[more, count] = [({n: x[first:] for n, x in found.items()}, left[-1])]
+            yield {n: x[:first] for n, x in found.items()} if count else found, left[-1]
 
     def refuse_rounding(self, share: float) -> None:
         """Raises NotConverged where rounding leaves too much of the errors."""
@@ -367,56 +397,61 @@ class _Attempt:
             )
 
 
-def _sound(runs: Iterator[dict[Node, Array]]) -> Iterator[dict[Node, Array]]:
+def _sound(batches: Iterator[Found]) -> Iterator[Found]:
     """The same, with what goes wrong in the middle named by its kind."""
     try:
-        yield from runs
+        yield from batches
     except NotPositive as reason:
         raise NotPositive(LOST.format(reason)) from reason
     except np.linalg.LinAlgError as reason:
         raise NotConverged(LOST.format(reason)) from reason
 
 
-def labelled(
-    problem: Problem,
-    found: Mapping[Node, Array],
-    keep: str,
-    *,
-    grid: Grid | None = None,
+def labelled(problem: Problem, found: Mapping[Node, Array], keep: str) -> dict[str, Array]:
+    """The contract's variables, from order parameters with times last and scalars with their time first."""
+    scalars = _of_scalars(problem, np.stack([found["Delta", ()], found[OUTPUT, ()]]))
+    return named(problem, reduced(problem, found, keep)) | scalars
+
+
+def reduced(
+    problem: Problem, found: Mapping[Node, Array], keep: str, grid: Grid | None = None, leading: int = 0
 ) -> dict[str, Array]:
-    """The contract's variables from order parameters of a theory by name and layer, whose times come last.
+    """What a result keeps of order parameters, by its name and the layer; ``leading`` axes come first.
 
     Traces are those over training samples (and outputs).  Along a flow the results are those at the output
-    times of its ``grid``, and there are no responses.  At the last layer B is zero, and A, which no layer
+    times of its ``grid``, and there are no responses.
+    """
+    labels = {x: x for x in ("Phi", "G", *(("A", "B") if keep == "full" and grid is None else ()))}
+    if not any(name == "Phi" and k for name, k in found):
+        labels["H"] = "Phi"
+    seen, kernels = slice(problem.seen), {}
+    for (name, k), x in found.items() if keep != "none" else ():
+        label = labels.get(name) if k else "tangent_kernel" if name == "K" else None
+        if label is None:
+            continue
+        x, pairs = x if grid is None else grid.twice(x), x.ndim - leading - 2
+        if keep == "trace" and pairs and (label != "G" or problem.by_sample):
+            one = x[..., seen, :, seen, :, :, :] if pairs == 4 else x[..., seen, seen, :, :]
+            x = np.einsum("...mcmcts->...ts" if pairs == 4 else "...mmts->...ts", one)
+            label += "_trace"
+        kernels[f"{label} {k[0]}" if k else label] = x
+    return kernels
+
+
+def named(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
+    """The contract's variables of what is :func:`reduced`; at the last layer B is zero, and A, which no layer
     reads, unknown.
     """
-
-    def times_first(x: Array) -> Array:
-        x = x if grid is None else grid.twice(x)
-        return np.moveaxis(x, (-2, -1), (0, 1))
-
-    def kept(name: str, x: Array, lead: int) -> dict[str, Array]:
-        if keep == "full" or x.ndim == lead or (name == "G" and not problem.by_sample):
-            return {name: x}
-        seen = slice(problem.seen)
-        if x.ndim - lead == 4:
-            return {f"{name}_trace": np.einsum("...mcmc->...", x[..., seen, :, seen, :])}
-        return {f"{name}_trace": np.einsum("...mm->...", x[..., seen, seen])}
-
-    scalars = {"error": found["Delta", ()], OUTPUT: found[OUTPUT, ()]}
-    values = {name: x if grid is None else grid.once(x) for name, x in scalars.items()}
-    if keep != "none":
-        responses = ("A", "B") if keep == "full" and grid is None else ()
-        for name in ("Phi", "H", "G", *responses):
-            layers = {k[0]: times_first(x) for (n, k), x in found.items() if n == name and k}
-            label = "Phi" if name == "H" else name
-            if layers and label not in values:
-                shape = next(iter(layers.values())).shape
-                missing = np.full(shape, np.nan if name == "A" else 0.0)
-                depth = problem.depth or 1
-                values |= kept(label, np.stack([layers.get(k, missing) for k in range(1, depth + 1)]), 3)
-        if ("K", ()) in found:
-            values |= kept("tangent_kernel", times_first(found["K", ()]), 2)
+    values: dict[str, Array] = {}
+    layers = range(1, (problem.depth or 1) + 1)
+    for key, x in kernels.items():
+        label, _, layer = key.partition(" ")
+        if not layer:
+            values[label] = np.moveaxis(x, (-2, -1), (0, 1))
+        elif label not in values:
+            missing = np.full(x.shape, np.nan if label == "A" else 0.0)
+            every = np.stack([kernels.get(f"{label} {k}", missing) for k in layers])
+            values[label] = np.moveaxis(every, (-2, -1), (1, 2))
     return split(problem, values, nonlinear=problem.by_sample)
 
 

@@ -7,8 +7,8 @@ a step computes is sorted topologically; a cycle means that nothing is causal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -229,7 +229,7 @@ class Model:
         for x in q.function.leaves:
             if isinstance(x, Sum) and self.is_random(x):
                 sums = added if x in added else [x]
-                q.memories[x] = [self._memory(y, term, indices) for y in sums for term in _terms(y)]
+                q.memories[x] = _joined(self._memory(y, term, indices) for y in sums for term in _terms(y))
             elif isinstance(x, AppliedUndef) and self.is_random(x):
                 if x.args[-1] != t:
                     raise Unserved(f"{x} stands in an equation at time t")
@@ -354,6 +354,15 @@ def _is_smooth(x: Expr) -> bool:
     return plain and not rough and not isinstance(x, AppliedUndef) and all(t in y.args for y in fields)
 
 
+def _joined(memories: Iterable[Memory]) -> list[Memory]:
+    """The same with kernels added that multiply the same, over the same times, where they move with time."""
+    found: dict[Any, Memory] = {}
+    for m in memories:
+        key = replace(m, kernel=sympify(1) if t in m.kernel.free_symbols else m.kernel)
+        found[key] = replace(m, kernel=found[key].kernel + m.kernel) if key in found else m
+    return list(found.values())
+
+
 def _terms(x: Sum) -> tuple[Expr, ...]:
     body = x.function.expand() if isinstance(x.function, Add) else x.function
     return tuple(Add.make_args(body))
@@ -391,9 +400,10 @@ def moves(model: Model, group: tuple[Node, ...]) -> bool:
     return any(c.expr.free_symbols & set(TIMES) for (a, _), c in model.covariances.items() if a in group)
 
 
-def afterwards(model: Model, order: Iterable[Op]) -> set[Node]:
+@lru_cache(maxsize=8)
+def afterwards(model: Model) -> set[Node]:
     """Correlations that no operation reads: they are found all at once, when all steps are done."""
-    read = {x[1] for op in order for x in _needs(model, op)}
+    read = {x[1] for op in order_of(model) for x in _needs(model, op)}
 
     def plain(e: Entry) -> bool:
         found = [c for c in e.averages.values() if isinstance(c, Correlation) and c.second is not None]
@@ -402,8 +412,9 @@ def afterwards(model: Model, order: Iterable[Op]) -> set[Node]:
     return {n for n, e in model.entries.items() if n not in read and e.two_times and plain(e)}
 
 
+@lru_cache(maxsize=8)
 def read_later(model: Model) -> set[Node]:
-    """The quantities and sources that sums over the past or averages read after their step."""
+    """The quantities and sources that are read after their step, by sums, averages, or for their rounding."""
     found = {
         m.what for q in model.quantities.values() for ms in q.memories.values() for m in ms if m.time != t
     }
@@ -411,11 +422,12 @@ def read_later(model: Model) -> set[Node]:
     for e in entries:
         entries += e.sums.values()
         for c in e.averages.values():
-            if isinstance(c, Correlation) and c.second is not None:
-                found |= {c.first, c.second}
+            if isinstance(c, Correlation) and (c.second is not None or e.node in model.scalars):
+                found |= {c.first, c.second or c.first}
     return found
 
 
+@lru_cache(maxsize=256)
 def kind_of(model: Model, c: Responding) -> str:
     """``linear``, ``smooth`` or ``jumps``: the functions on the way from a source to what responds."""
     group = group_of(model, c.source)
@@ -445,6 +457,7 @@ Op = tuple[str, Node]
 ``("scalar", node)``."""
 
 
+@lru_cache(maxsize=8)
 def order_of(model: Model) -> list[Op]:
     """The operations of a step.  Raises NotCausal if some of them need each other."""
     return in_order(

@@ -29,12 +29,10 @@ from numerics.solver.paths.gaussian import Room
 from numerics.solver.paths.march import March
 from numerics.solver.paths.reading import (
     Model,
-    Op,
     Responding,
     group_of,
     kind_of,
     moves,
-    order_of,
     read_later,
     size_of,
 )
@@ -131,6 +129,7 @@ def solve_particles(
             np.random.SeedSequence(seed).spawn(replicas),
             matched=matched,
             ridge=ridge,
+            whole=paths is not None,
             finished=None if paths is None else lambda march, i: walked.append(kept(march, paths, times, i)),
         )
     )
@@ -219,7 +218,7 @@ class Prepared:
         device: Device = CPU,
     ) -> None:
         self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
-        self.model, self.order = _read(theory, tuple((str(k), v) for k, v in (values or {}).items()))
+        self.model = _read(theory, tuple((str(k), v) for k, v in (values or {}).items()))
         self.chosen = _responses(self.model, responses, steps)
         self.methods = {name_of(n): how for n, how in self.chosen.items()}
         self.noisy = theory.program.rule.noise(t, s) != 0
@@ -321,39 +320,46 @@ class Prepared:
         return max(1, MEMORY // (self.bytes(samples) + self.derivatives(samples)))
 
     def runs(
+        self, samples: int, seeds: Sequence[np.random.SeedSequence], **given: Any
+    ) -> Iterator[dict[Node, Array]]:
+        """One solution for each seed, by names and layers; a scalar has its time first (:meth:`batches`)."""
+        for batch in self.batches([samples] * len(seeds), seeds, **given):
+            for i in range(len(next(iter(batch.values())))):
+                found = {n: x[i] for n, x in batch.items()}
+                yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
+
+    def batches(
         self,
-        samples: int,
+        samples: Sequence[int],
         seeds: Sequence[np.random.SeedSequence],
         *,
         matched: bool | None = None,
         ridge: float | None = None,
         progress: Callable[[int], None] | None = None,
         finished: Callable[[March, int], None] | None = None,
+        whole: bool = False,
     ) -> Iterator[dict[Node, Array]]:
-        """One solution for each seed, by names and layers; a scalar has its time first.
+        """Solutions for these seeds, along the first axis, by names and layers; times come last.
 
-        As many replicas are marched side by side as MEMORY holds; which ones changes none of them.
-        ``progress`` is called with the steps done so far, ``finished`` with the march of each replica and its
-        number in it.
+        As many replicas are marched side by side as MEMORY holds; which ones changes none of them.  The
+        ``samples`` of each divide the most.  ``progress`` is called with the steps done so far, ``finished``
+        with each replica's march and its number in it; ``whole`` keeps all of its paths.
         """
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
-        together = self.together(samples)
-        room = Room(self.device)
+        together = self.together(max(samples))
         for start in range(0, len(seeds), together):
-            room.taken = 0
             known = Known(self.model.layout.values, self.data)
             march = March(
                 self.model,
-                self.order,
                 known,
                 self.steps,
-                samples,
-                list(seeds[start : start + together]),
+                samples[start : start + together],
+                seeds[start : start + together],
                 matched=not self.noisy if matched is None else matched,
                 ridge=ridge,
                 jacobian=jacobian,
-                whole=finished is not None,
-                room=room,
+                whole=whole,
+                room=Room(self.device),
                 watched=frozenset() if self.stepping is None else self.stepping.reads(self.model),
             )
             count = march.replicas
@@ -363,7 +369,7 @@ class Prepared:
             if progress is not None:
                 after.append(_counted(progress, start * self.steps, count))
             with np.errstate(over="ignore", invalid="ignore"):
-                march.run(_each(after))
+                march.run(*after)
             if finished is not None:
                 for i in range(count):
                     finished(march, i)
@@ -372,24 +378,13 @@ class Prepared:
             for e in self.model.layout.theory.observables:
                 given = known.found, known.values, known.data, None, self.model.first
                 side[node_of(e.lhs)] = observable(e, *given)
-            for i in range(count):
-                found = {n: x[..., i] for n, x in side.items()}
-                yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
+            yield {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
 
 
 @lru_cache(maxsize=8)
-def _read(theory: Theory, values: tuple[tuple[str, Number], ...]) -> tuple[Model, list[Op]]:
-    """The tables of a theory and the order of a step."""
-    model = Model(Layout(theory, dict(values)))
-    return model, order_of(model)
-
-
-def _each(calls: Sequence[Callable[[int], None]]) -> Callable[[int], None]:
-    def call(step: int) -> None:
-        for one in calls:
-            one(step)
-
-    return call
+def _read(theory: Theory, values: tuple[tuple[str, Number], ...]) -> Model:
+    """The tables of a theory."""
+    return Model(Layout(theory, dict(values)))
 
 
 def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:

@@ -17,6 +17,7 @@ from numerics.solver import solve
 from numerics.solver import solve as solve_linear
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.paths.gaussian import Growing, Latents, NotPositive, Room, Scrambled
+from numerics.solver.paths.solve import Prepared
 from tests.derive.once import mean_field, mlp, scaled
 from tests.numerics.solver.coverage import NAMES, coverage, solution, truth
 from tests.numerics.solver.helpers import TARGETS, gd, kernel
@@ -211,7 +212,8 @@ def test_few_paths_of_a_wild_network_are_not_converged() -> None:
 def test_what_is_cut_from_a_covariance_is_the_nearest_positive_one() -> None:
     """A variance of -1e-4 given the past is zero, and said to be; one of -1e-2 is refused."""
     for size, cut in ((1e-4, True), (1e-2, False)):
-        growing = Growing(Latents(64, 4, [np.random.SeedSequence(0)], False, Room()), 2, 1, False, 0.0)
+        latents = Latents([64], 4, [np.random.SeedSequence(0)], False, Room())
+        growing = Growing(latents, 2, 1, False, 0.0, Room())
         now = np.array([[[1.0, np.sqrt(1 + size)], [np.sqrt(1 + size), 1.0]]])
         if cut:
             growing.extend(np.zeros((1, 2, 0)), now)
@@ -219,6 +221,35 @@ def test_what_is_cut_from_a_covariance_is_the_nearest_positive_one() -> None:
         else:
             with pytest.raises(NotPositive):
                 growing.extend(np.zeros((1, 2, 0)), now)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_responses_to_the_past_are_the_same_once_more_is_drawn(ridge: float) -> None:
+    """Stein's lemma for the first entries, before and after others that new normal numbers are drawn for."""
+    growing = Growing(
+        Latents([64], 12, [np.random.SeedSequence(0)], False, Room()), 2, 6, False, ridge, Room()
+    )
+    root = np.random.default_rng(0).standard_normal((1, 12, 12))
+    covariance = root @ root.transpose(0, 2, 1)
+    paths = [
+        growing.extend(covariance[:, k : k + 2, :k], covariance[:, k : k + 2, k : k + 2]) for k in (0, 2, 4)
+    ]
+    seen = np.tanh(paths[0] + paths[2])
+    before = growing.responses(seen, 6)
+    growing.extend(covariance[:, 6:8, :6], covariance[:, 6:8, 6:8])
+    np.testing.assert_allclose(growing.responses(seen, 6), before, rtol=1e-10, atol=1e-12)
+
+
+def test_replicas_of_half_the_paths_march_beside_others() -> None:
+    """They find what they find by themselves."""
+    theory, data = mean_field(mlp(2, "tanh")), {"K_x": [[1.0, 0.3], [0.3, 1.0]], "y": [1.0, -1.0]}
+    prepared = Prepared(theory, steps=6, values={eta: 0.3, gamma0: 1.0, P: 2}, data=data, responses="stein")
+    seeds = [np.random.SeedSequence(n) for n in (0, 1)]
+    (both,) = prepared.batches([32, 64], seeds)
+    for k, samples in enumerate((32, 64)):
+        (alone,) = prepared.batches([samples], [np.random.SeedSequence(k)])
+        for node, x in alone.items():
+            np.testing.assert_allclose(both[node][k], x[0], rtol=1e-6, atol=1e-9)
 
 
 def test_losses_are_those_of_the_mean_errors() -> None:
