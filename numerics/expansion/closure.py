@@ -112,6 +112,7 @@ def layers_of(closure: LinearClosure, depth: int) -> Layers:
     )
 
 
+@lru_cache(maxsize=10_000)
 def place_of(x: Indexed) -> Place:
     """The name and the layer of an operator."""
     return x.base.label.name, int(x.indices[0])

@@ -199,11 +199,13 @@ class Setting:
         error, f, law = np.zeros_like(rest), np.zeros_like(rest), self.error
         bound = RUNAWAY * max(float(np.max(np.abs(law.order([*lower, rest])))), 1e-300)
         slope, known = (law.slope(1, lower[0]), law.order([*lower, f])) if lower else (f, f)
-        for step in range(len(rest)):
-            f[step] = rest[step] + feedback @ (weight[step, :step] @ error[:step])
-            error[step] = slope[step] * f[step] + known[step] if lower else law.order([f[step]])
-            if not np.all(np.abs(error[step]) < bound):
-                raise diverged_at(step, f"Delta at order {len(lower)}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            for step in range(len(rest)):
+                f[step] = rest[step] + feedback @ (weight[step, :step] @ error[:step])
+                error[step] = slope[step] * f[step] + known[step] if lower else law(f[step])
+        grown = ~np.all(np.abs(error) < bound, axis=1)
+        if np.any(grown):
+            raise diverged_at(int(np.argmax(grown)), f"Delta at order {len(lower)}")
         return error, f
 
 
@@ -218,6 +220,10 @@ class Composed:
     def __init__(self, law: ErrorLaw, data: Mapping[str, Array]) -> None:
         names = sorted({str(x.func) for x in law.body.atoms(AppliedUndef)} - {OUTPUT})
         self.law, self.data = law, [np.asarray(data[name]) for name in names]
+
+    def __call__(self, f: Array) -> Array:
+        """The function itself at an output."""
+        return slope_of(self.law, 0)(f, *self.data)
 
     def slope(self, k: int, f: Array) -> Array:
         """``e^(k)/k!`` at an output."""
