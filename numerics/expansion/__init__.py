@@ -34,7 +34,7 @@ from numerics.experiment.activation import is_linear
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
-from numerics.experiment.theory import integrated, program_of, slope_jumps, theory_of
+from numerics.experiment.theory import error_jumps, integrated, program_of, slope_jumps, theory_of
 from numerics.predictions import mean_square
 from numerics.results import provenance
 from numerics.solver.grid import Grid
@@ -120,6 +120,9 @@ def expand(
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
     require_order(problem, order, problem.solver, symbols=False)
     _check_error(problem.theory, order, *problem.said("training.objective"))
+    if problem.flow and error_jumps(problem.program):
+        reason = "jumps in the output: no integrator of a series follows its flow"
+        raise SpecError(*problem.said("training.objective"), reason, '"square", "logistic", or rule = "gd"')
     if isinstance(problem.linear, NotApplicable):
         _check_samples(*problem.said("data.kind"), problem.seen > 0)
         kinked = order and slope_jumps(problem.program)

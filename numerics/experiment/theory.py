@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypedDict, TypeVar
 
 import numpy as np
-from sympy import Expr, Function, Heaviside, Integer, S, Symbol, oo, sign
+from sympy import Abs, Expr, Function, Heaviside, Integer, S, Symbol, oo, sign, sqrt
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
@@ -239,6 +239,46 @@ def slope_jumps(program: Program) -> bool:
     """
     fields = (d.rhs for d in program.definitions if d.name not in program.scalars)
     return any(e.has(Heaviside, sign) for e in fields)
+
+
+def error_jumps(program: Program) -> bool:
+    """Does the error jump in the output, as that of the hinge loss does at the margin?
+
+    >>> from derive.program import mlp
+    >>> [error_jumps(mlp(1, "relu", objective=x)) for x in ("square", "logistic", "hinge")]
+    [False, False, True]
+    """
+    return any(d.rhs.has(Heaviside, sign) for d in program.definitions if d.name in program.scalars)
+
+
+RISE = Symbol("epsilon_jump", positive=True)
+"""How far an output moves across a jump that was widened."""
+
+
+def widened(program: Program) -> Program:
+    """The program with ramps in place of the error's jumps: they rise while the output moves by RISE.
+
+    >>> from derive.program import mlp
+    >>> error = next(d.rhs for d in widened(mlp(1, objective="hinge")).definitions if d.name == "Delta")
+    >>> target, output = Function("y"), Function("f")
+    >>> error = error.replace(target, lambda *_: 1).subs(RISE, 0.1 / sqrt(2))
+    >>> [round(float(error.replace(output, lambda *_: x)), 9) for x in (0.9, 1, 1.02, 1.1)]
+    [1.0, 0.5, 0.3, 0.0]
+    """
+    found = []
+    for d in program.definitions:
+        if d.name in program.scalars:
+            rhs = d.rhs.replace(sign, lambda x: 2 * Heaviside(x) - 1)
+            d = replace(d, rhs=rhs.replace(Heaviside, partial(_ramp, program)))
+        found.append(d)
+    return replace(program, definitions=tuple(found))
+
+
+def _ramp(program: Program, x: Expr, *_: Expr) -> Expr:
+    """``(|z + 1/2| - |z - 1/2| + 1)/2`` with ``z = x/RISE``, over what x moves with the outputs, about."""
+    outputs = [a for a in x.atoms(AppliedUndef) if str(a.func) in program.scalars]
+    z = x / (RISE * sqrt(1 + sum(x.diff(a) ** 2 for a in outputs)))
+    return (Abs(z + S.Half) - Abs(z - S.Half) + 1) / 2
 
 
 def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -56,7 +56,7 @@ from numerics.errors import (
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import Variant, slope_jumps
+from numerics.experiment.theory import Variant, error_jumps, slope_jumps
 from numerics.predictions import OUTPUT, equal_times, split
 from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
@@ -78,10 +78,10 @@ NOISY = 3e-3
 """What steps of a flow with noise may miss, far less than networks scatter."""
 
 ROUGH = 1e-3
-"""The same where the slope of the activation jumps."""
+"""The same where the slope of the activation, or the error, jumps."""
 
-SMOOTH = ("f", "Delta", "H", "Phi")
-"""What of a network has no jumps in time even then."""
+SMOOTH = ("Delta", "f", "H", "Phi")
+"""What of a network has no jumps in time even then; the first does where the error jumps in the output."""
 
 NAMES = {"H": "Phi", "Delta": "error"}
 """What numbers of a program are called in results, where that is something else."""
@@ -108,9 +108,9 @@ def simulate(
     draws one, or None; it is kept as ``seed``.  ``kernels``, of fixed samples: ``full`` measures those of all
     pairs of samples and times and the tangent kernel, ``trace`` their sums over equal samples, ``none``
     neither.  ``tolerance`` bounds what the steps of a flow miss, relative to the size of each variable (with
-    noise it is at least NOISY, with an activation whose slope jumps ROUGH, and G is not judged); the
-    attribute ``integration_error`` says what they do.  With ``training.center`` the function of a network is
-    what it says less what it said at the start.
+    noise it is at least NOISY; where the activation's slope or the error jumps it is ROUGH, and what jumps in
+    time is not judged); the attribute ``integration_error`` says what they do.  With ``training.center`` the
+    function of a network is what it says less what it said at the start.
     ``variant`` takes the program to another one, which is trained instead.  What a program measures under
     other names, or with other indices, than those of results is left out: :func:`.simulate_program` has it.
     ``progress(done, seeds)`` counts networks.  Means differ from those of infinite width by O(1/N), which
@@ -270,11 +270,11 @@ def _networks(
     if not problem.flow:
         return Trainer.of(program, **setup), None
     noisy = program.rule.noise(t, s) != 0
-    kinked = slope_jumps(program)
-    tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if kinked else 0.0)
+    smooth = SMOOTH[1:] if error_jumps(program) else SMOOTH if slope_jumps(program) else ()
+    tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if smooth else 0.0)
     times = problem.times.tolist()
     plain = Trainer.of(program, **setup, times=times, dt=float(np.max(np.diff(times))))
-    return settled(plain, seed, tolerance, noisy, kinked)
+    return settled(plain, seed, tolerance, noisy, smooth)
 
 
 def centred(program: Program) -> Program:
@@ -295,7 +295,7 @@ def centred(program: Program) -> Program:
 
 
 def settled(
-    networks: Trainer, seed: np.random.SeedSequence, tolerance: float, noisy: bool, kinked: bool = False
+    networks: Trainer, seed: np.random.SeedSequence, tolerance: float, noisy: bool, smooth: Sequence[str] = ()
 ) -> tuple[Trainer, float]:
     """Networks whose Runge-Kutta steps are short enough, and what these miss: what halving all of them
     changes, relative to the size of each variable, as the order of the method has it (fourth, with noise
@@ -305,8 +305,8 @@ def settled(
     network; with noise or kinks all have the same length.  Raises :class:`~numerics.errors.NotConverged`
     after HALVINGS halvings.
     """
-    order, error = 1 if kinked else 2 if noisy else 4, np.inf
-    networks = networks if noisy or kinked else networks.fitted(seed, tolerance)
+    order, error = 1 if smooth else 2 if noisy else 4, np.inf
+    networks = networks if noisy or smooth else networks.fitted(seed, tolerance)
     fine: dict[str, Array] | None = None
     for _ in range(HALVINGS):
         halved, last = networks.halved(), error
@@ -318,12 +318,12 @@ def settled(
         except Diverged:
             networks, fine = halved, None
             continue
-        judged = [name for name in fine if not kinked or name in SMOOTH]
+        judged = [name for name in fine if not smooth or name in smooth]
         error = max(_change(coarse[name], fine[name]) for name in judged) / (2**order - 1)
         networks = halved
         if error <= tolerance:
             return networks, error
-        if not noisy and not kinked and error > last / 2:  # no step is better: rounding
+        if not noisy and not smooth and error > last / 2:  # no step is better: rounding
             break
     raise NotConverged(f"flow of a finite network: integration error {error:.2g}, wanted {tolerance:.2g}")
 

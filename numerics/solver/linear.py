@@ -3,8 +3,9 @@
 What a theory holds decides what a result holds: errors and kernels of fixed samples, correlations and
 responses of random data.  A flow is marched as an integrator sees it, on ever finer grids: an explicit one
 (:class:`~numerics.solver.refine.Multistep`), or the trapezoidal rule
-(:class:`~numerics.solver.refine.Trapezoidal`) on fixed samples with noise and on modes.  On isotropic
-data, where fields answer within a step, that rule is of first order only, and not taken.
+(:class:`~numerics.solver.refine.Trapezoidal`) on fixed samples with noise and on modes.  Where the error
+jumps in the output (hinge) a ramp stands for the jump, and grids are extrapolated to none.  On isotropic
+data, where fields answer within a step, the trapezoidal rule is of first order only, and not taken.
 
 The test loss of random data by what causes it: bias, limited width, limited data, label noise (eq. 13).
 
@@ -15,6 +16,7 @@ and these are inverses of causal operators, so all of it is a few matrix product
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -34,9 +36,9 @@ from derive.program.networks.random_data import sigma
 from derive.reduce.data import BIAS, DATA, NOISE, WIDTH, LossDecomposition, loss_decomposition
 from derive.theory import Equation, Term, Theory
 from numerics.compile.lower import Node, Request, Table, lower
-from numerics.errors import require_memory
+from numerics.errors import Diverged, require_memory
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import Layered, Reduction, derived, integrated
+from numerics.experiment.theory import RISE, Layered, Reduction, derived, error_jumps, integrated, widened
 from numerics.predictions import OUTPUT, equal_times, random_losses, size_of, split, watched
 from numerics.solver.afterwards import Afterwards, densities, needed
 from numerics.solver.grid import Grid, is_noisy, tables_of
@@ -66,6 +68,11 @@ RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_
 
 LOSS: Node = ("C_v", None)
 
+ROUGH, WIDER = 1e-3, 4.0
+"""What a flow settles to at best where the error jumps, and the width of a jump over what outputs move in a
+step.
+"""
+
 COARSEST, COARSEST_GRADED = 16, 48
 """Steps of the coarsest grid of the trapezoidal rule: even ones, and such that grow with the time."""
 
@@ -86,7 +93,8 @@ def solved(
     """The contract's variables of a linear theory at integer depth, and what to report.
 
     Steps are solved exactly.  A flow takes ever shorter steps until Delta at every output time (of random
-    data the test loss) has settled to ``solver.rtol``, relative to the largest.  ``kernels``, of fixed
+    data the test loss; where the error jumps f, to ROUGH at best) has settled to ``solver.rtol``, relative to
+    the largest.  ``kernels``, of fixed
     samples: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples, ``trace`` the sample
     traces of Phi and the tangent kernel, ``none`` neither; ``auto`` is the most of these that is small (ROOM,
     ROOM_TRACE).  On isotropic data every correlation and response of the theory is kept, and, unless
@@ -167,6 +175,7 @@ class Lowered:
 def reduced(problem: Problem, reductions: tuple[Reduction, ...]) -> Lowered:
     """The theory of a problem after ``reductions``, in steps."""
     program = integrated(problem.program)
+    program = widened(program) if problem.flow and error_jumps(program) else program
     return _lowered(program, (*problem.reductions, *reductions), problem.layered)
 
 
@@ -185,6 +194,7 @@ class _Run:
         self.problem, self.theory, self.table = problem, lowered.theory, lowered.table
         self.lowered, self.kernels, self.progress = lowered, kernels, progress
         self.fixed, self.spectrum, self.many = bool(problem.seen), problem.spectrum, problem.outputs > 1
+        self.jumps = problem.flow and error_jumps(problem.program)
         self.depth = problem.depth or 0
         self.layers = range(1, self.depth + 1)
         self.constants: dict[Symbol, float] = dict(problem.numbers)
@@ -197,6 +207,8 @@ class _Run:
     def flow(self) -> tuple[Values, dict[str, Any]]:
         """A flow, with what to report of its accuracy."""
         times, rtol, size = self.problem.times, self.problem.solver.rtol, size_of(self.problem)
+        if self.jumps:
+            return self.widened(Multistep(times, max(rtol, ROUGH), jumps=True))
         if self.spectrum is None and not (self.fixed and is_noisy(self.problem.program.rule)):
             last = refine(Multistep(times, rtol), self.marched, size=size)
             return self.values(last.found, last.grid.outputs, last.grid), last.notes
@@ -209,6 +221,29 @@ class _Run:
         change = _relative if self.spectrum is not None else None
         found = refine(even, partial(self.implicit, even), size=size, change=change)
         return self.assembled(found.extrapolated(partial(self.read, even))), found.notes
+
+    def widened(self, clock: Multistep) -> tuple[Values, dict[str, Any]]:
+        """A flow whose error jumps in the output: samples come to rest at a jump, where the error is what
+        keeps them there, between its values on both sides.
+
+        A jump as wide as WIDER times what outputs move in the longest step has such errors, and is stable;
+        what it misses falls as the step, and grids are extrapolated.
+        """
+        self.constants[RISE] = 1.0
+        for _, grid in clock.grids():
+            with suppress(Diverged):
+                f = self.on(grid).scalars[OUTPUT].reshape(len(grid.nodes), -1)
+                break
+        speed = float(np.max(np.abs(np.diff(f, axis=0)) / np.diff(grid.nodes)[:, None]))
+
+        def run(grid: Grid) -> Attempt[tuple[March, Grid]]:
+            self.constants[RISE] = WIDER * grid.step * speed
+            found = self.on(grid)
+            return Attempt(found.scalars[OUTPUT][grid.outputs], (found, grid))
+
+        found = refine(clock, run)
+        values = found.extrapolated(lambda x: self.of_samples(x[0], x[1].outputs, x[1]))
+        return self.assembled(values), found.notes
 
     def marched(self, grid: Grid) -> Attempt[March]:
         """What a grid gives."""

@@ -18,6 +18,7 @@ from derive.errors import NotApplicable
 from derive.program import P, eta, gamma0
 from numerics.errors import Diverged, NotConverged, Unserved, memory_there
 from numerics.experiment.problem import Problem
+from numerics.experiment.theory import error_jumps
 from numerics.predictions import OUTPUT
 from numerics.results import VARIABLES
 from numerics.solver.method import Kernels, No, Progress, Solved, Yes
@@ -73,7 +74,7 @@ class March:
         if (no := _symbolic(problem)) is not None:
             return no
         from numerics.compile import NotLinear
-        from numerics.solver.linear import REDUCTIONS, reduced, unlabelled
+        from numerics.solver.linear import REDUCTIONS, ROUGH, reduced, unlabelled
 
         try:
             lowered = reduced(problem, REDUCTIONS)
@@ -87,7 +88,9 @@ class March:
         nodes = 3 * steps if problem.flow else steps
         depth = problem.depth or 1
         cost = 2e-9 * depth * samples * nodes**3 + 1e-3 * nodes
-        return Yes(cost, 16.0 * depth * samples * nodes**2, problem.solver.rtol if problem.flow else EXACT)
+        error = problem.solver.rtol if problem.flow else EXACT
+        error = max(error, ROUGH) if problem.flow and error_jumps(problem.program) else error
+        return Yes(cost, 16.0 * depth * samples * nodes**2, error)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         from numerics.solver import linear
@@ -144,6 +147,9 @@ class Nodes:
             moving(problem.theory)
         except NotApplicable as reason:
             return _no(problem, "network.depth", reason, "one hidden layer")
+        if problem.flow and error_jumps(problem.program):
+            jumps = "the error jumps in the output, and samples that rest there stop the integrator"
+            return _no(problem, "training.objective", jumps, '"square"')
         accuracy = problem.solver.accuracy or QUADRATURE
         try:
             found = forecast(problem, accuracy, kernels=kept(problem, keep) != "none")

@@ -1,10 +1,10 @@
 """Refine the time of a flow until its answer has settled.
 
-A clock is a sequence of ever finer grids.  Where errors of an integrator are even powers of the step (the
-trapezoidal rule, whose nodes may be kinks), grids are extrapolated: with ``T_j0`` the answer on grid j, whose
-cells are cut in n_j,
+A clock is a sequence of ever finer grids.  Where errors of an integrator are powers of the step to the p (the
+trapezoidal rule, whose nodes may be kinks: p = 2; flows whose error jumps: p = 1), grids are extrapolated:
+with ``T_j0`` the answer on grid j, whose cells are cut in n_j,
 
-    T_jk = T_j,k-1 + (T_j,k-1 - T_j-1,k-1) / ((n_j / n_j-k)**2 - 1)
+    T_jk = T_j,k-1 + (T_j,k-1 - T_j-1,k-1) / ((n_j / n_j-k)**p - 1)
 
 is free of the first k powers.  Else the answer is that of the last grid.
 """
@@ -62,12 +62,12 @@ class Attempt(NamedTuple, Generic[T]):
 class Clock(Protocol):
     """Grids, ever finer, each with the number of pieces that a cell of the first one is cut in.
 
-    ``even``: errors are even powers of the step.  ``rtol``: what the answer settles to, ``most``: how many
-    nodes a grid may have.
+    ``power``: errors are powers of the step to this, and grids are extrapolated; 0: they are not.  ``rtol``:
+    what the answer settles to, ``most``: how many nodes a grid may have.
     """
 
     integrator: str
-    even: bool
+    power: int
     most: int
     rtol: float
 
@@ -75,17 +75,16 @@ class Clock(Protocol):
 
 
 class Multistep:
-    """Explicit Adams-Bashforth: steps of even length that contain the output times.
+    """Explicit Adams-Bashforth: steps of even length that contain the output times.  Of what is widened as
+    the step is long (``jumps``) errors are powers of it, and the order is two, for its kinks.
 
     >>> [len(g.nodes) for (_, g), _ in zip(Multistep(np.array([0.0, 1.0]), 1e-3).grids(), range(3))]
     [10, 12, 13]
     """
 
-    even = False
-
-    def __init__(self, times: Array, rtol: float) -> None:
-        self.times, self.rtol, self.most = times, rtol, MAX_NODES
-        self.order = ORDER if rtol >= 1e-7 else ORDER + 2
+    def __init__(self, times: Array, rtol: float, *, jumps: bool = False) -> None:
+        self.times, self.rtol, self.most, self.power = times, rtol, MAX_NODES, int(jumps)
+        self.order = 2 if jumps else ORDER if rtol >= 1e-7 else ORDER + 2
         self.integrator = f"Adams-Bashforth, order {self.order}"
 
     def grids(self) -> Iterator[tuple[float, Grid]]:
@@ -114,7 +113,7 @@ class Trapezoidal:
     [[0.0, 1.0, 2.0], [0.0, 0.667, 1.333, 2.0]]
     """
 
-    integrator, even, most = "trapezoidal, extrapolated", True, MOST + 1
+    integrator, power, most = "trapezoidal, extrapolated", 2, MOST + 1
 
     def __init__(self, times: Array, rtol: float, *, first: int, tau: float | None = None) -> None:
         gaps = np.diff(times)
@@ -196,6 +195,7 @@ class Refined(Generic[T]):
     grid: Grid
     answers: list[tuple[float, T]]
     notes: dict[str, Any]
+    power: int
 
     @property
     def found(self) -> T:
@@ -213,7 +213,7 @@ class Refined(Generic[T]):
         columns = [dict(read(x)) for _, x in self.answers]
         for k in range(1, len(pieces)):
             columns = [
-                {n: _better(a, coarse[n], pieces[j + k] / pieces[j]) for n, a in fine.items()}
+                {n: _better(a, coarse[n], (pieces[j + k] / pieces[j]) ** self.power) for n, a in fine.items()}
                 for j, (coarse, fine) in enumerate(pairwise(columns))
             ]
         return columns[0]
@@ -252,19 +252,19 @@ def refine(
             table = []  # an explicit integrator diverges when its step is too long
             continue
         except NotConverged:
-            if not clock.even:
+            if not clock.power:
                 raise
             table = []  # the grid is too coarse for a step to settle
             continue
         row = [new.watched]
-        if clock.even:
+        if clock.power:
             for k, (coarse, *_) in enumerate(reversed(table)):
-                row.append(_better(row[k], table[-1][1][k], pieces / coarse))
+                row.append(_better(row[k], table[-1][1][k], (pieces / coarse) ** clock.power))
         if table:
             last, old, _ = table[-1]
             changes = [moved(a, b) for a, b in zip(old, row, strict=False)]
             best = int(np.argmin(changes))
-            known = best > 0 or not clock.even
+            known = best > 0 or not clock.power
             estimate = changes[best] / ((pieces / last) ** 2 - 1 if known else 1.0) + new.residual
             if estimate <= clock.rtol:
                 notes = {
@@ -273,7 +273,7 @@ def refine(
                     "integrator": clock.integrator,
                 }
                 answers = [(p, x) for p, _, x in table[len(table) - best :]] + [(pieces, new.found)]
-                return Refined(grid, answers, notes)
+                return Refined(grid, answers, notes, clock.power)
         table.append((pieces, row, new.found))
     raise NotConverged(
         f"the flow needs more than {clock.most} time nodes: the error estimate is {estimate:.1e} where "
@@ -282,8 +282,8 @@ def refine(
 
 
 def _better(fine: Array, coarse: Array, ratio: float) -> Array:
-    """One even power less in the error, steps being in this ratio."""
-    value: Array = fine + (fine - coarse) / (ratio**2 - 1)
+    """One power of the step less in the error, powers being in this ratio."""
+    value: Array = fine + (fine - coarse) / (ratio - 1)
     return value
 
 

@@ -5,8 +5,9 @@ networks and theory are taken at once, twice and four times both, and it is thei
 
 What is compared is fixed beforehand: the kernels of every layer at the end, and losses and errors while the
 theory's loss is above FLOOR of its start.  What is left later is a product of many factors that differ from
-network to network; it can spread over decades, and then a mean with a standard error says little.  The report
-says what was left out.
+network to network; it can spread over decades, and then a mean with a standard error says little.  Where the
+error jumps in the output, as that of the hinge loss, times end when networks first differ in their errors: a
+mean over networks on both sides of a jump is no straight line in 1/N.  The report says what was left out.
 
 All numbers are judged together: the largest |z| among n of them may reach Sidak's bound, with Student's t for
 the number of networks.  To this is added what the straight line in 1/N leaves out, as large as if the series
@@ -27,6 +28,8 @@ from numpy.typing import NDArray
 from derive.linear.form import LinearForm
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.theory import error_jumps
+from numerics.results import STDERR
 from numerics.simulation import simulate
 from numerics.simulation.experiment import reference_size
 from numerics.solver import solve
@@ -232,9 +235,15 @@ class Quantity:
         return self.label.partition(" at t =")[0].partition(", t =")[0]
 
 
-def quantities(theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> list[Quantity]:
-    """Losses on the way; correlations of every layer at the end, with themselves and with the start."""
-    places, last = compared_places(theory), theory.sizes["time"] - 1
+def quantities(
+    theory: xr.Dataset, networks: Sequence[xr.Dataset], parting: int | None = None
+) -> list[Quantity]:
+    """Losses on the way; correlations of every layer at the end, with themselves and with the start.
+
+    The end is at most when networks part (:func:`parting_of`), and their errors are no longer compared then.
+    """
+    last = theory.sizes["time"] - 1 if parting is None else parting
+    places = compared_places(theory, last)
     fixed = "sample" in theory.sizes
     losses = {"train_loss": "train loss", "test_loss": "test loss"}
     if not fixed and np.array_equal(theory["train_loss"], theory.get("test_loss", np.nan)):
@@ -243,7 +252,8 @@ def quantities(theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> list[Quant
     for name, label in losses.items():
         found += [Quantity(f"{label} at t = {_time(theory, p)}", name, {"time": p}) for p in places]
     for p in places[-2:]:
-        found.append(Quantity(f"Delta at t = {_time(theory, p)}", "error", {"time": p}))
+        if p != parting:
+            found.append(Quantity(f"Delta at t = {_time(theory, p)}", "error", {"time": p}))
         found.append(Quantity(f"f of test points at t = {_time(theory, p)}", "test_f", {"time": p}))
     end = last if fixed else places[-1]
     when = {"t,t": {"time": end, "time_": end}, "t,0": {"time": end, "time_": 0}}
@@ -389,12 +399,23 @@ def _time(theory: xr.Dataset, place: int) -> str:
     return f"{float(theory.time[place]):.4g}"
 
 
-def compared_places(theory: xr.Dataset) -> list[int]:
-    """A quarter, half and all of the way to where the theory's loss is last above FLOOR of its start."""
-    loss = theory["train_loss"].to_numpy()
+def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
+    """A quarter, half and all of the way to where the theory's loss, up to ``last``, is last above FLOOR of
+    its start.
+    """
+    loss = theory["train_loss"].to_numpy()[: None if last is None else last + 1]
     low = np.flatnonzero(loss < FLOOR * loss[0])
     end = max(1, int(low[0]) - 1 if len(low) else len(loss) - 1)
     return sorted({max(1, round(share * end)) for share in (0.25, 0.5, 1.0)})
+
+
+def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
+    """The first time at which networks differ in their errors, if these jump in the output; else None."""
+    if not error_jumps(problem.program):
+        return None
+    spread = [d[f"error{STDERR}"].to_numpy().reshape(d.sizes["time"], -1).max(axis=1) for d in networks]
+    apart = np.flatnonzero(np.max(spread, axis=0) > EXACT)
+    return max(1, int(apart[0])) if len(apart) else None
 
 
 def scores(
@@ -456,8 +477,9 @@ def describe(
     effort: Effort = FULL,
 ) -> str:
     """What the bounds mean, and what was not compared."""
-    problem, end = Problem.of(source), compared_places(theory)[-1]
-    experiment = problem.experiment
+    problem = Problem.of(source)
+    experiment, parting = problem.experiment, parting_of(problem, networks)
+    end = compared_places(theory, parting)[-1]
     words = [
         f"networks: {plan} (the widest layer).",
         "observed: value and standard error at 1/N = 0 of value(N) = value + slope/N; then z and slope/N.",
@@ -478,7 +500,12 @@ def describe(
             words += [CENTER.format(start)] if start > 0.5 else []
     if experiment is not None:
         words += _of_the_file(experiment, plan, theory, networks)
-    if end < theory.sizes["time"] - 1:
+    if end == parting:
+        words.append(
+            f"not compared: errors from t = {_time(theory, end)} on, and what they teach: networks are on "
+            "both sides of\nthe jump of their errors, and means over them are on no straight line in 1/N."
+        )
+    elif end < theory.sizes["time"] - 1:
         words.append(
             f"not compared: what is learned after t = {_time(theory, end)}, "
             f"where the theory's loss is below {FLOOR:g} of its start."

@@ -249,7 +249,10 @@ def _networks(
     plan = networks.plan_of(problem, effort)
     trained = networks.train(problem, plan, progress, effort)
     trained = networks.less_their_theory(problem, solution, trained)
-    compared = networks.against_networks(solution, trained)
+    parting = networks.parting_of(problem, trained)
+    compared = networks.against_networks(
+        solution, trained, networks.quantities(networks.traced(solution), trained, parting)
+    )
     return (
         trained,
         compared,
