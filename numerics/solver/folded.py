@@ -158,7 +158,7 @@ class Folded:
             if again == REPEATS:
                 return False
             self._extend(_directions(rest, NEGLECT / 4))
-            if self._position(self.start) + SHORTEST > ROOM:
+            if self._position(self.start) + SHORTEST > self.stack.size:
                 return False
             self._load()
             self.repeated += 1
@@ -231,7 +231,7 @@ class Folded:
         D = self._position(first)  # dimensions of these times: coordinates, and those that are not folded yet
         kernels = {x: np.concatenate([a[:, :D] for a in rows]) for x, rows in self.samples.items()}
         U = self._span(kernels, first, stop)
-        if len(U) > ROOM - NEAR - SHORTEST:
+        if len(U) > self.stack.size - NEAR - SHORTEST:
             return False
         self.images = dict(self._each(lambda x: (x, self._moved(x, U, first)), self.operands))
         self.basis = np.concatenate([U[:, :old] @ self.basis, U[:, old:]], axis=1)
@@ -246,7 +246,7 @@ class Folded:
             if not len(more):
                 break
             self._extend(more)
-            if len(self.basis) > ROOM - NEAR - SHORTEST:
+            if len(self.basis) > self.stack.size - NEAR - SHORTEST:
                 return False
         self._load()
         return True

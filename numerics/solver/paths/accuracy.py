@@ -219,7 +219,8 @@ def reach(
 
 
 def _extend(attempt: Attempt[C], level: Level[C], replicas: int) -> None:
-    level.watched += attempt(level.samples, range(len(level.watched), replicas), level.solutions)
+    if replicas > len(level.watched):
+        level.watched += attempt(level.samples, range(len(level.watched), replicas), level.solutions)
 
 
 def _more_replicas(attempt: Attempt[C], level: Level[C], accuracy: float) -> None:

@@ -17,7 +17,7 @@ from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
-from numerics.solver import folded, march
+from numerics.solver import folded, march, solve
 from numerics.solver.folded import NEAR, NEGLECT, ROOM, Folded
 from numerics.solver.march import March
 from numerics.solver.plan import Plan
@@ -166,6 +166,19 @@ def test_without_room_the_march_goes_on_plainly(
     assert 100 <= marches[0].start < 220
     assert gap(found, plainly(arguments)) < 3e-13
     assert told == [(k + 1, 220) for k in range(220)]
+
+
+def test_there_is_no_more_room_than_there_are_steps(marches: list[Folded]) -> None:
+    """A lazy network at its largest rate: the basis outgrew the arrays of a march of 81 times."""
+    e = Experiment.from_dict(
+        {
+            "network": {"depth": 2, "gamma0": 1e-3, "width_ratio": 50.8},
+            "data": {"kind": "isotropic"},
+            "training": {"learning_rate": 0.563, "steps": 80, "center": True},
+        }
+    )
+    assert np.isfinite(solve(e).train_loss.values).all()
+    assert marches
 
 
 def test_threads_change_nothing() -> None:
