@@ -355,6 +355,9 @@ def _bounded(
 
     A of the last layer, which none reads, is NaN; so is a coefficient that is not known, at all times.
     """
+    flat = array.ravel(order="K")
+    if name not in LOSSES and np.isfinite(flat @ flat):
+        return  # the usual case, in one reading
     wrong, found = np.isfinite(array), "is not finite"
     every = bool(wrong.all())
     np.logical_not(wrong, out=wrong)
