@@ -44,7 +44,7 @@ from numerics.solver.afterwards import Afterwards, densities, needed
 from numerics.solver.grid import Grid, is_noisy, tables_of
 from numerics.solver.march import March, march
 from numerics.solver.method import Kernels, Progress
-from numerics.solver.refine import Attempt, Multistep, Trapezoidal, refine
+from numerics.solver.refine import Attempt, Multistep, Trapezoidal, refine, size_of_largest
 from numerics.solver.rows import RESOLVED
 from numerics.tensors import Axis, Known, axes_of, layers_written_out, node_of, observable
 
@@ -92,9 +92,9 @@ def solved(
 ) -> tuple[Values, dict[str, Any]]:
     """The contract's variables of a linear theory at integer depth, and what to report.
 
-    Steps are solved exactly.  A flow takes ever shorter steps until Delta at every output time (of random
-    data the test loss; where the error jumps f, to ROUGH at best) has settled to ``solver.rtol``, relative to
-    the largest.  ``kernels``, of fixed
+    Steps are solved exactly.  A flow takes ever shorter steps until Delta and G (of random data the test
+    loss; where the error jumps f and G, to ROUGH at best) have settled to ``solver.rtol`` at every output
+    time, relative to the largest.  ``kernels``, of fixed
     samples: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples, ``trace`` the sample
     traces of Phi and the tangent kernel, ``none`` neither; ``auto`` is the most of these that is small (ROOM,
     ROOM_TRACE).  On isotropic data every correlation and response of the theory is kept, and, unless
@@ -206,11 +206,11 @@ class _Run:
 
     def flow(self) -> tuple[Values, dict[str, Any]]:
         """A flow, with what to report of its accuracy."""
-        times, rtol, size = self.problem.times, self.problem.solver.rtol, size_of(self.problem)
+        times, rtol = self.problem.times, self.problem.solver.rtol
         if self.jumps:
             return self.widened(Multistep(times, max(rtol, ROUGH), jumps=True))
         if self.spectrum is None and not (self.fixed and is_noisy(self.problem.program.rule)):
-            last = refine(Multistep(times, rtol), self.marched, size=size)
+            last = refine(Multistep(times, rtol), self.marched, change=self.moved)
             return self.values(last.found, last.grid.outputs, last.grid), last.notes
         tau = None
         if self.spectrum is not None:
@@ -218,8 +218,8 @@ class _Run:
             fastest = float(self.spectrum.attributes["lamda"].max())
             tau = 1 / ((self.depth + 1) * fastest * max(1.0, self.constants.get(gamma0, 1.0)))
         even = Trapezoidal(times, rtol, first=COARSEST if tau is None else COARSEST_GRADED, tau=tau)
-        change = _relative if self.spectrum is not None else None
-        found = refine(even, partial(self.implicit, even), size=size, change=change)
+        change = _relative if self.spectrum is not None else self.moved
+        found = refine(even, partial(self.implicit, even), change=change)
         return self.assembled(found.extrapolated(partial(self.read, even))), found.notes
 
     def widened(self, clock: Multistep) -> tuple[Values, dict[str, Any]]:
@@ -239,9 +239,9 @@ class _Run:
         def run(grid: Grid) -> Attempt[tuple[March, Grid]]:
             self.constants[RISE] = WIDER * grid.step * speed
             found = self.on(grid)
-            return Attempt(found.scalars[OUTPUT][grid.outputs], (found, grid))
+            return Attempt(self.watched(found)[grid.outputs], (found, grid))
 
-        found = refine(clock, run)
+        found = refine(clock, run, change=self.moved)
         values = found.extrapolated(lambda x: self.of_samples(x[0], x[1].outputs, x[1]))
         return self.assembled(values), found.notes
 
@@ -313,10 +313,25 @@ class _Run:
         )
 
     def watched(self, result: March) -> Array:
-        """What a flow is judged by, at all nodes."""
-        if self.fixed:
-            return watched(self.problem, result.scalars)
-        return equal_times(_two_times(result, LOSS))
+        """What a flow is judged by, at all nodes: of fixed samples errors (outputs where these jump), and G
+        at equal times, which remembers what was learnt after errors are gone.
+        """
+        if not self.fixed:
+            return equal_times(_two_times(result, LOSS))
+        seen = result.scalars[OUTPUT] if self.jumps else watched(self.problem, result.scalars)
+        at = np.arange(len(seen))
+        kernels = [result.tensor(self.gradient(k))[at, :, at] for k in self.layers]
+        return np.concatenate([x.reshape(len(at), -1) for x in (seen, *kernels)], axis=1)
+
+    def moved(self, old: Array, new: Array) -> float:
+        """The largest change of what is watched, of errors and of G relative to its own size."""
+        if not self.fixed:
+            return size_of_largest(new - old) / (size_of_largest(new) or 1.0)
+        count = self.problem.sample_count * self.problem.outputs
+        errors = new[:, :count].reshape(len(new), -1, self.problem.outputs)
+        sizes = size_of(self.problem)(errors), size_of_largest(new[:, count:])
+        change = np.split(np.abs(new - old), [count], axis=1)
+        return max(float(x.max()) / (size or 1.0) for x, size in zip(change, sizes, strict=True))
 
     # -- what a result holds ---------------------------------------------------------------------------
 

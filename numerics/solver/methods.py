@@ -20,8 +20,9 @@ from numerics.errors import Diverged, NotConverged, Unserved, memory_there
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
 from numerics.predictions import OUTPUT
-from numerics.results import VARIABLES
+from numerics.results import STDERR, VARIABLES
 from numerics.solver.method import Kernels, No, Progress, Solved, Yes
+from numerics.stats import Spread
 
 if TYPE_CHECKING:
     from numerics.solver.direct import Place
@@ -295,6 +296,7 @@ class Direct:
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         from numerics.solver.direct import evaluate
+        from numerics.solver.paths.problem import kept, labelled
 
         found = evaluate(
             problem.discrete,
@@ -303,7 +305,14 @@ class Direct:
             data=problem.arrays,
             seed=problem.solver.seed,
         )
-        return _solved(problem, found.values, keep, {})
+        if not found.runs:
+            return _solved(problem, found.values, keep, {})
+        spread, keep = Spread(), kept(problem, keep)
+        count = len(next(iter(found.runs.values())))
+        for k in range(count):
+            spread.add(labelled(problem, {name: x[k] for name, x in found.runs.items()}, keep))
+        values = spread.mean() | {name + STDERR: x for name, x in spread.stderr().items()}
+        return Solved(values, {"kernels": keep, "replicas": count})
 
 
 def _solved(problem: Problem, found: Mapping[Place, Array], keep: Kernels, notes: dict[str, Any]) -> Solved:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from math import lcm
@@ -36,12 +36,14 @@ class Evaluated:
 
     Axes are the indices of the symbol in order and then its times: ``Phi(ell, mu, alpha, t, s)`` has shape
     ``(P, P, T, T)`` at each layer.  A scalar has its time first: ``Delta(mu, t)`` has shape ``(T, P)``.
-    ``method`` says how it was computed; the errors of ``linear`` are zero.
+    ``method`` says how it was computed; the errors of ``linear`` are zero.  ``runs`` are the solutions of
+    which values are the mean, along the first axis, if there are several.
     """
 
     method: str
     values: Mapping[Place, Array]
     errors: Mapping[Place, Array]
+    runs: Mapping[Place, Array] = field(default_factory=dict, kw_only=True)
 
     def value(self, name: str, layer: int | tuple[int, ...] | None = None) -> Array:
         """The values of ``name`` (at ``layer``).  Raises KeyError, naming what there is."""
@@ -117,14 +119,19 @@ def evaluate(
             tables(entries(layout, constants, steps, partial(replica, seed=own))[0], float)
             for own in np.random.SeedSequence(seed).spawn(replicas)
         ]
-    return Evaluated("particles", *averaged(runs))
+    return Evaluated("particles", *averaged(runs), runs=stacked(runs))
 
 
 def averaged(runs: Sequence[Mapping[Place, Array]]) -> tuple[dict[Place, Array], dict[Place, Array]]:
     """Means over runs, and their standard errors, zero of a single one."""
-    stacked, n = {k: np.stack([r[k] for r in runs]) for k in runs[0]}, len(runs)
-    errors = {k: v.std(axis=0, ddof=int(n > 1)) / np.sqrt(n) for k, v in stacked.items()}
-    return {k: v.mean(axis=0) for k, v in stacked.items()}, errors
+    every, n = stacked(runs), len(runs)
+    errors = {k: v.std(axis=0, ddof=int(n > 1)) / np.sqrt(n) for k, v in every.items()}
+    return {k: v.mean(axis=0) for k, v in every.items()}, errors
+
+
+def stacked(runs: Sequence[Mapping[Place, Array]]) -> dict[Place, Array]:
+    """All runs, along the first axis."""
+    return {k: np.stack([r[k] for r in runs]) for k in runs[0]}
 
 
 def entries(

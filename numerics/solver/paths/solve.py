@@ -21,7 +21,7 @@ from derive.calculus.symbols import ell, s, t
 from derive.theory import Theory
 from numerics.arrays import CPU, Device, one_thread
 from numerics.paths import Block, Paths, dimension, gathered
-from numerics.solver.direct import Evaluated, Place, averaged
+from numerics.solver.direct import Evaluated, averaged, stacked
 from numerics.solver.direct.layout import Layout, Number
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.collocation import Stepping
@@ -51,14 +51,13 @@ LEAST = 8
 class Solved(Evaluated):
     """What :func:`solve_particles` found, with standard errors over the replicas.
 
-    ``responses`` says for each response how it was computed; ``runs`` holds each replica.  ``accuracy`` and
+    ``responses`` says for each response how it was computed; ``runs`` are the replicas.  ``accuracy`` and
     ``bias`` are what :func:`solve_to_accuracy` reached.
     """
 
     samples: int
     replicas: int
     responses: Mapping[str, str]
-    runs: Mapping[Place, Array]
     paths: xr.Dataset | None = None
     accuracy: float | None = None
     bias: float | None = None
@@ -177,8 +176,9 @@ _Runs = list[dict[Node, Array]]
 
 def _solved(prepared: Prepared, runs: _Runs, samples: int) -> Solved:
     """Means and standard errors over these replicas."""
-    found = {node: np.stack([r[node] for r in runs]) for node in runs[0]}
-    return Solved("particles", *averaged(runs), samples, len(runs), prepared.methods, found)
+    means, errors = averaged(runs)
+    said = samples, len(runs), prepared.methods
+    return Solved("particles", means, errors, *said, runs=stacked(runs))
 
 
 Responses = Literal["auto", "stein", "jacobian"]

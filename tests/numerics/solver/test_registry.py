@@ -255,3 +255,12 @@ def test_a_linear_problem_of_many_samples_is_not_asked_of_paths() -> None:
     assert found.method is not None
     assert found.method.name == "march"
     assert "paths" not in {m.name for m, _ in found.answers}
+
+
+def test_the_judge_says_how_far_its_samples_may_be_off() -> None:
+    exact = solve(experiment(TANH, samples=1))
+    judge = solve(experiment(TANH, samples=1, method="direct"))
+    assert judge.attrs["replicas"] == 8
+    for name in ("train_loss", "error", "Phi"):
+        gap = np.abs(judge[name] - exact[name]).values
+        assert excess(in_errors(gap, judge[f"{name}_stderr"]), 7) < 1
