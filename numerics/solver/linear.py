@@ -68,6 +68,9 @@ RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_
 
 LOSS: Node = ("C_v", None)
 
+KERNELS = 1e-5
+"""What kernels settle to at best: where errors are gone, few times see how they came to be."""
+
 ROUGH, WIDER = 1e-3, 4.0
 """What a flow settles to at best where the error jumps, and the width of a jump over what outputs move in a
 step.
@@ -94,7 +97,7 @@ def solved(
 
     Steps are solved exactly.  A flow takes ever shorter steps until Delta and G (of random data the test
     loss; where the error jumps f and G, to ROUGH at best) have settled to ``solver.rtol`` at every output
-    time, relative to the largest.  ``kernels``, of fixed
+    time, relative to the largest; G to KERNELS at best, as ``kernel_error`` says.  ``kernels``, of fixed
     samples: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples, ``trace`` the sample
     traces of Phi and the tangent kernel, ``none`` neither; ``auto`` is the most of these that is small (ROOM,
     ROOM_TRACE).  On isotropic data every correlation and response of the theory is kept, and, unless
@@ -211,7 +214,7 @@ class _Run:
             return self.widened(Multistep(times, max(rtol, ROUGH), jumps=True))
         if self.spectrum is None and not (self.fixed and is_noisy(self.problem.program.rule)):
             last = refine(Multistep(times, rtol), self.marched, change=self.moved)
-            return self.values(last.found, last.grid.outputs, last.grid), last.notes
+            return self.values(last.found, last.grid.outputs, last.grid), last.notes | self.kernel_error()
         tau = None
         if self.spectrum is not None:
             # some early time, on which no result depends; features move by gamma0 a time
@@ -220,7 +223,11 @@ class _Run:
         even = Trapezoidal(times, rtol, first=COARSEST if tau is None else COARSEST_GRADED, tau=tau)
         change = _relative if self.spectrum is not None else self.moved
         found = refine(even, partial(self.implicit, even), change=change)
-        return self.assembled(found.extrapolated(partial(self.read, even))), found.notes
+        return self.assembled(found.extrapolated(partial(self.read, even))), found.notes | self.kernel_error()
+
+    def kernel_error(self) -> dict[str, Any]:
+        """What kernels of fixed samples have settled to."""
+        return {"kernel_error": max(self.problem.solver.rtol, KERNELS)} if self.fixed else {}
 
     def widened(self, clock: Multistep) -> tuple[Values, dict[str, Any]]:
         """A flow whose error jumps in the output: samples come to rest at a jump, where the error is what
@@ -324,13 +331,16 @@ class _Run:
         return np.concatenate([x.reshape(len(at), -1) for x in (seen, *kernels)], axis=1)
 
     def moved(self, old: Array, new: Array) -> float:
-        """The largest change of what is watched, of errors and of G relative to its own size."""
+        """The largest change of what is watched, of errors and of G relative to its own size; that of G
+        counts less where more than KERNELS is asked for.
+        """
         if not self.fixed:
             return size_of_largest(new - old) / (size_of_largest(new) or 1.0)
         count = self.problem.sample_count * self.problem.outputs
         errors = new[:, :count].reshape(len(new), -1, self.problem.outputs)
         sizes = size_of(self.problem)(errors), size_of_largest(new[:, count:])
-        change = np.split(np.abs(new - old), [count], axis=1)
+        error, kernels = np.split(np.abs(new - old), [count], axis=1)
+        change = error, kernels * min(1.0, self.problem.solver.rtol / KERNELS)
         return max(float(x.max()) / (size or 1.0) for x, size in zip(change, sizes, strict=True))
 
     # -- what a result holds ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 
 from derive.program import eta
 from numerics.errors import NotConverged
+from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver import solve
 from numerics.solver.afterwards import densities
@@ -99,6 +100,28 @@ def test_the_error_estimate_is_honest(depth, changes):
         result = solve(flow(depth, depth, **changes, rtol=rtol), kernels="none")
         true = float(np.abs(result.error - fine).max() / np.abs(fine).max())
         assert true <= result.attrs["error_estimate"] <= rtol
+
+
+def test_kernels_settle_where_errors_are_gone_at_the_output_times():
+    """At the only output time nothing is left to be learnt: the error says nothing of the steps before."""
+    rough, fine = (
+        solve(
+            Experiment.from_dict(
+                {
+                    "network": {"depth": 1},
+                    "training": {"rule": "flow", "time": 10.0, "points": 2},
+                    "solver": {"rtol": rtol},
+                },
+                kernel=[[1.0]],
+                targets=[1.0],
+            ),
+            kernels="trace",
+        )
+        for rtol in (1e-4, 1e-6)
+    )
+    assert (rough.attrs["kernel_error"], fine.attrs["kernel_error"]) == (1e-4, 1e-5)
+    for name in ("G", "Phi_trace"):
+        assert np.abs(rough[name] - fine[name]).max() < 1e-4 * np.abs(fine[name]).max()
 
 
 def test_high_accuracy_takes_the_higher_order():
