@@ -220,7 +220,7 @@ def test_networks_of_the_logistic_loss_to_ten_thousand(activation: str) -> None:
     [
         ({"depth": 3, "activation": "tanh"}, {}, 5),
         ({"depth": 2, "activation": "relu"}, {"objective": "logistic"}, 3),
-        ({"depth": 2, "activation": "tanh"}, {"weight_decay": 0.01, "time": 3e3}, 3),
+        ({"depth": 2, "activation": "tanh"}, {"weight_decay": 0.01, "time": 100.0}, 3),
     ],
 )
 def test_deep_flows_to_ten_thousand(network: dict[str, Any], training: dict[str, Any], count: int) -> None:
