@@ -66,14 +66,22 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if too_late(item):
+        pytest.skip(f"not begun within {item.config.getoption('--seconds'):g} s")
+
+
+def too_late(item: pytest.Item) -> bool:
+    """Have the seconds passed within which tests may begin?"""
     most = item.config.getoption("--seconds")
-    if most is not None and time.monotonic() - START > most:
-        pytest.skip(f"not begun within {most:g} s")
+    return most is not None and time.monotonic() - START > most
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Slow tests leave gigabytes of arrays in circles: too few objects for the collector to look."""
-    if any(item.get_closest_marker(mark) for mark in FREE):
+    """Slow tests leave gigabytes of arrays in circles: too few objects for the collector to look.
+
+    Not after each of a thousand that were skipped: it takes a tenth of a second.
+    """
+    if any(item.get_closest_marker(mark) for mark in FREE) and not too_late(item):
         gc.collect()
 
 
