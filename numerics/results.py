@@ -100,7 +100,7 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".dmft-{os.urandom(6).hex()}.part{path.suffix}")
 
 
-STDERR, BIAS = "_stderr", "_bias"
+STDERR, SYSTEMATIC = "_stderr", "_systematic"
 """What beside a variable its standard error is called, and what else it may be off by: of sampled paths, with
 the noise of what shows it."""
 LOSSES = ("train_loss", "test_loss")
@@ -200,8 +200,8 @@ VARIABLES: Mapping[str, Variable] = {
 
 
 def named(name: str) -> str:
-    """The variable itself, of which this is the standard error or bias."""
-    return name.removesuffix(STDERR).removesuffix(BIAS)
+    """The variable itself, of which this is the standard or the systematic error."""
+    return name.removesuffix(STDERR).removesuffix(SYSTEMATIC)
 
 
 def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool = False) -> tuple[str, ...]:
@@ -268,7 +268,7 @@ class Result:
     ) -> Self:
         """A result with the contract's names, dimensions, coordinates and attributes.
 
-        `values` maps names of VARIABLES, or such a name with `_stderr` or `_bias`, to arrays of the
+        `values` maps names of VARIABLES, or such a name with `_stderr` or `_systematic`, to arrays of the
         dimensions given there, those of a `nonlinear` network or not, of one whose layers have `positions` or
         not; with `orders` (powers of gamma0) every array has that leading dimension.  Layers are at 1, 2, ...
         unless `layers_at` says where.  Further `attributes` (seed, wall_time_s, error estimates ...) are
@@ -288,7 +288,7 @@ class Result:
             if array.ndim != len(dims):
                 raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
             long_name = variable.long_name
-            for end, what in ((STDERR, "standard error"), (BIAS, "bias, at most,")):
+            for end, what in ((STDERR, "standard error"), (SYSTEMATIC, "systematic error, at most,")):
                 if name.endswith(end):
                     long_name = f"{what} of the {long_name}"
             arrays[name] = Labelled(dims, array, {"long_name": long_name})
@@ -385,7 +385,7 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     of either sign that is at most the one stated.
 
     The number of replicas (of networks: ``seeds``) is that of the attributes; so is the ``bias``, relative to
-    the largest value, of what has none of its own (``*_bias``).
+    the largest value, of what has none of its own (``*_systematic``).
 
     >>> result = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
     >>> interval(result, "train_loss").round(3)
@@ -397,9 +397,9 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
 
     degrees = int(result.attrs.get("replicas", result.attrs.get("seeds", 2))) - 1
     largest = float(np.abs(result[name].values).max(initial=0.0))
-    bias = np.asarray(
-        result[name + BIAS].values if name + BIAS in result else result.attrs.get("bias", 0.0) * largest
-    )
+    systematic = name + SYSTEMATIC
+    stated = result[systematic].values if systematic in result else result.attrs.get("bias", 0.0) * largest
+    bias = np.asarray(stated)
     error = np.asarray(result[name + STDERR].values, dtype=float)
     if not bias.any():
         return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)

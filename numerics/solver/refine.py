@@ -85,7 +85,8 @@ class Multistep:
     def __init__(self, times: Array, rtol: float, *, jumps: bool = False) -> None:
         self.times, self.rtol, self.most, self.power = times, rtol, MAX_NODES, int(jumps)
         self.order = 2 if jumps else ORDER if rtol >= 1e-7 else ORDER + 2
-        self.integrator = f"Adams-Bashforth, order {self.order}"
+        widened = ", jumps widened by a step, extrapolated" if jumps else ""
+        self.integrator = f"Adams-Bashforth, order {self.order}{widened}"
 
     def grids(self) -> Iterator[tuple[float, Grid]]:
         longest, before = float(np.max(np.diff(self.times))), np.inf

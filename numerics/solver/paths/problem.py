@@ -19,7 +19,7 @@ from numerics.arrays import device_named
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
-from numerics.results import BIAS, LOSSES, STDERR, ran_away
+from numerics.results import LOSSES, STDERR, SYSTEMATIC, ran_away
 from numerics.solver.grid import Age, Grid, is_noisy, system_of, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
@@ -156,9 +156,9 @@ def _solved(
         missed = reached.missed[name] + cut * scale_of(values[name])
         missed = missed + (settled.missed[name] if settled else 0.0)
         value = values[name]
-        values[name + BIAS] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
+        values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
     if "test_error" in values:
-        values["test_error" + BIAS] = values["test_f" + BIAS]
+        values["test_error" + SYSTEMATIC] = values["test_f" + SYSTEMATIC]
     asked = solver.accuracy or POOR
     reasons = [unknown(values, prepared.most, reached.samples)]
     if bias > asked >= seen:
@@ -311,8 +311,8 @@ class Replicas:
         spread = Spread()
         for x in self.scalars:
             spread.add(_of_scalars(problem, x))
-        values = named(problem, self.kernels.mean()) | spread.mean()
-        errors = named(problem, self.kernels.stderr()) | spread.stderr()
+        values = by_variable(problem, self.kernels.mean()) | spread.mean()
+        errors = by_variable(problem, self.kernels.stderr()) | spread.stderr()
         values |= {name + STDERR: x for name, x in errors.items()}
         names = [name for name in LOSSES if name in values]
 
@@ -410,7 +410,7 @@ def _sound(batches: Iterator[Found]) -> Iterator[Found]:
 def labelled(problem: Problem, found: Mapping[Node, Array], keep: str) -> dict[str, Array]:
     """The contract's variables, from order parameters with times last and scalars with their time first."""
     scalars = _of_scalars(problem, np.stack([found["Delta", ()], found[OUTPUT, ()]]))
-    return named(problem, reduced(problem, found, keep)) | scalars
+    return by_variable(problem, reduced(problem, found, keep)) | scalars
 
 
 def reduced(
@@ -438,7 +438,7 @@ def reduced(
     return kernels
 
 
-def named(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
+def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
     """The contract's variables of what is :func:`reduced`; at the last layer B is zero, and A, which no layer
     reads, unknown.
     """

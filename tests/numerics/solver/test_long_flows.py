@@ -93,7 +93,7 @@ def test_it_is_the_flow_of_short_explicit_steps(network: dict[str, Any], trainin
     explicit = errors(p, flow_grid(p.times, step=0.1, order=2), paths=256, replicas=4)
     noise = np.hypot(explicit.std(axis=0, ddof=1) / 2, found.error_stderr.values)
     missed = np.abs(explicit.mean(axis=0) - found.error.values)
-    most = found.error_bias.values
+    most = found.error_systematic.values
     assert (missed <= 5 * noise + 2 * most + 1e-6).all(), (missed / (noise + 1e-9), most)
     assert np.abs(found.error.values[-1] - found.error.values[0]).max() > 20 * noise.max()
 
@@ -169,7 +169,7 @@ def test_what_is_learnt_stays() -> None:
     assert found.attrs["time_nodes"] < 150
     assert found.train_loss.values[0] == pytest.approx(1.0)
     assert found.train_loss.values[-2:].max() < 1e-6
-    assert found.train_loss_bias.values[-1] < 1e-6 < found.train_loss_bias.values.max()
+    assert found.train_loss_systematic.values[-1] < 1e-6 < found.train_loss_systematic.values.max()
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ def test_the_status_is_that_of_the_numbers_that_are_stated() -> None:
     found = solve(p, kernels="none")
     assert found.attrs["bias"] > 5e-3 > found.attrs["accuracy"]
     assert found.attrs["status"] == "not converged"
-    assert found.error_bias.values.max() >= 5e-3
+    assert found.error_systematic.values.max() >= 5e-3
 
 
 @pytest.mark.slow
@@ -235,4 +235,4 @@ def test_deep_flows_to_ten_thousand(network: dict[str, Any], training: dict[str,
     fine = errors(p, aged_grid(p.times, age, step=0.06, order=2), paths=256, replicas=4)
     noise = np.hypot(fine.std(axis=0, ddof=1) / 2, found.error_stderr.values)
     missed = np.abs(fine.mean(axis=0) - found.error.values)
-    assert (missed <= 5 * noise + 3 * found.error_bias.values + 1e-4).all()
+    assert (missed <= 5 * noise + 3 * found.error_systematic.values + 1e-4).all()

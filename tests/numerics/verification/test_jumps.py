@@ -37,6 +37,7 @@ def test_a_flow_that_rests_at_the_margin_is_the_limit_of_short_steps() -> None:
     steps = [hinge(learning_rate=TIME / n, steps=n) for n in (75, 150)]
     coarse, fine = (solve(e, kernels="full") for e in steps)
     error = found.attrs["error_estimate"]
+    assert "jumps widened" in found.attrs["integrator"]
     for at, place in enumerate((0, 1, 2, 3)):
         loss = [float(x.train_loss[place * (x.sizes["time"] - 1) // 3]) for x in (coarse, fine)]
         assert abs(float(found.train_loss[at]) - loss[1]) <= abs(loss[1] - loss[0]) + error
