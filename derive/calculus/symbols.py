@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from sympy import Expr, Integer, Rational, Symbol, SympifyError, Tuple, sympify
+from sympy import Expr, Float, Integer, Rational, Symbol, SympifyError, Tuple, sympify
 
 from derive.errors import ProgramError
 
@@ -67,17 +67,20 @@ class IndexRange:
 def expression(value: Any, key: str = "value") -> Any:
     """A number or a SymPy object as SymPy has it; text is refused, never evaluated.
 
+    Decimal numbers are the fractions that they show: what is derived from them is exact, by any route.
     Raises :class:`ProgramError`, naming ``key``.
 
-    >>> expression(2) + expression(L)
-    L + 2
+    >>> expression(2) + expression(L), expression(0.1)
+    (L + 2, 1/10)
     >>> expression("L + 1", "depth")
     Traceback (most recent call last):
     ...
     derive.errors.ProgramError: depth = 'L + 1': must be a number or a SymPy expression; text is not evaluated
     """
     try:
-        return sympify(value, strict=True)
+        found = sympify(value, strict=True)
+        shown = {x: str(x) if x._prec > 53 else repr(float(x)) for x in found.atoms(Float)}
+        return found.xreplace({x: Rational(digits) for x, digits in shown.items()})
     except SympifyError:
         told = f"{key} = {value!r}: must be a number or a SymPy expression; text is not evaluated"
         raise ProgramError(told) from None

@@ -147,21 +147,22 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
             raise ProgramError(f"{key} = {value!r}: must be a name, such as 'a', a number, or a list")
         return Function(value)(ell)
     if not isinstance(value, Sequence):
-        return _positive(key, expression(value, key))
+        return _positive(key, value)
     if not isinstance(last, Integer):
         raise ProgramError(f"{key} = {list(value)}: a list needs a depth that is a number, not {last}")
     wanted = int(last) - first + 1
     if len(value) != wanted:
         told = f"{key} has {len(value)} entries: must have {wanted}"
         raise ProgramError(f"{told}, for layers {first} to {last}")
-    entries = [_positive(key, expression(x, key)) for x in value]
+    entries = [_positive(key, x) for x in value]
     return entries[0] if len(set(entries)) == 1 else Listed(ell, first, *entries)
 
 
-def _positive(key: str, value: Expr) -> Expr:
-    if not isinstance(value, Expr) or value.is_nonpositive:
+def _positive(key: str, value: Any) -> Expr:
+    number = expression(value, key)
+    if not isinstance(number, Expr) or number.is_nonpositive:
         raise ProgramError(f"{key} = {value}: must be positive")
-    return value
+    return number
 
 
 # -- indices -------------------------------------------------------------------------------------------------
@@ -242,12 +243,11 @@ def training_rule(
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
     numbers = {"weight_decay": weight_decay, "momentum": momentum, "temperature": temperature}
-    exact = (expression(x, key) for key, x in numbers.items())
-    decay, kept, heat = (S.Zero if n.is_zero else n for n in exact)  # 0.0 leaves its term out, as 0 does
+    decay, kept, heat = (expression(x, key) for key, x in numbers.items())
     if kept != 0 and heat != 0:
         raise ProgramError(
-            f"momentum = {kept} with temperature = {heat}: noise that enters through a velocity (underdamped "
-            "Langevin dynamics) is no training rule here; leave one of them out"
+            f"momentum = {momentum} with temperature = {temperature}: noise that enters through a velocity "
+            "(underdamped Langevin dynamics) is no training rule here; leave one of them out"
         )
     if rule == "gd" and kept != 0:
         return Momentum(eta * share, kept, decay=eta * decay)
@@ -258,7 +258,7 @@ def training_rule(
     if rule == "flow" and decay == 0:
         return MomentumFlow(kept, share)
     if rule == "flow":
-        told = f"momentum = {kept} with weight_decay = {decay} in continuous time"
+        told = f"momentum = {momentum} with weight_decay = {weight_decay} in continuous time"
         raise ProgramError(f"{told}: no training rule here has both; use 'gd'")
     if rule == "multistep":
         flow = training_rule("flow", weight_decay=decay, momentum=kept, temperature=heat)

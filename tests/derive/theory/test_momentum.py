@@ -64,3 +64,10 @@ def test_without_momentum_it_is_plain_descent(rule: str) -> None:
 @pytest.mark.parametrize("rule", ["flow", pytest.param("gd", marks=pytest.mark.slow)])
 def test_both_routes_agree(rule: str) -> None:
     assert check_routes(mlp(L, phi, rule, momentum=Rational(1, 2))) == []
+
+
+def test_decimal_numbers_are_fractions() -> None:
+    """Factors 1.0 of one route alone were a disagreement."""
+    given = {"weight_decay": 0.1, "momentum": 0.5}
+    fractions = {"weight_decay": Rational(1, 10), "momentum": Rational(1, 2)}
+    assert mean_field(mlp(1, phi, **given)) == mean_field(mlp(1, phi, **fractions))
