@@ -379,13 +379,27 @@ def _bounded(
         raise Diverged(f"{name}{order} {found}{when}; {AT_START if start else SMALLER}", start=start)
 
 
+def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:
+    """What a variable is off by at most, beyond noise: its ``*_systematic``, or for what has none of its own
+    the ``bias`` of the attributes, relative to the largest value.
+
+    >>> result = dataset({"train_loss": [2.0, 1.0]}, times=[0.0, 1.0], spec="", bias=0.01)
+    >>> systematic(result, "train_loss")
+    array([0.02, 0.02])
+    """
+    if name + SYSTEMATIC in result:
+        return np.asarray(result[name + SYSTEMATIC].values, dtype=float)
+    values = np.abs(result[name].values)
+    return np.full(values.shape, result.attrs.get("bias", 0.0) * values.max(initial=0.0))
+
+
 def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDArray[np.float64]:
     """Half the width of the interval about a Monte-Carlo estimate in which the true value lies with this
     probability at least: the narrowest one for an error of Student's t times the standard error, and a bias
     of either sign that is at most the one stated.
 
-    The number of replicas (of networks: ``seeds``) is that of the attributes; so is the ``bias``, relative to
-    the largest value, of what has none of its own (``*_systematic``).
+    The number of replicas (of networks: ``seeds``) is that of the attributes; the bias that of
+    :func:`systematic`.
 
     >>> result = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
     >>> interval(result, "train_loss").round(3)
@@ -396,10 +410,7 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     from scipy.special import stdtrit  # slow to import, and needed for what is sampled alone
 
     degrees = int(result.attrs.get("replicas", result.attrs.get("seeds", 2))) - 1
-    largest = float(np.abs(result[name].values).max(initial=0.0))
-    systematic = name + SYSTEMATIC
-    stated = result[systematic].values if systematic in result else result.attrs.get("bias", 0.0) * largest
-    bias = np.asarray(stated)
+    bias = systematic(result, name)
     error = np.asarray(result[name + STDERR].values, dtype=float)
     if not bias.any():
         return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)

@@ -10,8 +10,9 @@ error jumps in the output, as that of the hinge loss, times end when networks fi
 mean over networks on both sides of a jump is no straight line in 1/N.  The report says what was left out.
 
 All numbers are judged together: the largest |z| among n of them may reach Sidak's bound, with Student's t for
-the number of networks.  To this is added what the straight line in 1/N leaves out, as large as if the series
-were geometric: value + c/N + c^2/(value N^2).  Of several numbers of one kind, such as the errors of all
+the number of networks.  To this is added what the theory is off by at most beyond noise, as it says itself,
+and what the straight line in 1/N leaves out, as large as if the series were geometric: value + c/N +
+c^2/(value N^2).  Of several numbers of one kind, such as the errors of all
 samples, the worst is shown.
 """
 
@@ -29,7 +30,7 @@ from derive.linear.form import LinearForm
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
-from numerics.results import STDERR
+from numerics.results import STDERR, systematic
 from numerics.simulation import simulate
 from numerics.simulation.experiment import reference_size
 from numerics.solver import solve
@@ -302,6 +303,8 @@ def _check(
     expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
     slope = slopes_of(networks, q.name, q.at).to_numpy()
     remainder = curvature_of(networks) * slope**2 / size_of(theory, q)
+    own_bias = theory[q.name].copy(data=systematic(theory, q.name))
+    remainder = remainder + own_bias.isel(q.at).to_numpy()
     if np.ndim(expected) == 0 and stderr > 0:
         limit = float(bound(count, level, dof) * stderr + remainder)
         return Check(

@@ -41,6 +41,14 @@ def test_comparison_rejects_a_wrong_theory_and_names_the_worst(networks):
     assert all(abs(c.observed - c.expected) < 1e-6 * c.error for c in right.checks)
 
 
+def test_what_a_theory_says_that_it_misses_is_allowed(networks):
+    limit = extrapolate(networks)
+    off = limit.assign(train_loss=limit["train_loss"] * 10.0)
+    said = 9.0 * limit["train_loss"].variable
+    assert compare(off.assign(train_loss_systematic=said), networks).passed
+    assert not compare(off.assign(train_loss_systematic=said / 2), networks).passed
+
+
 def test_comparison_refuses_other_times(networks):
     other = simulate(gd(steps=4), width=8, seeds=2, rng=0)
     with pytest.raises(ValueError, match="axis 'time'"):
