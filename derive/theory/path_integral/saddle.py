@@ -372,11 +372,7 @@ class Assembly:
             yield term
             return
         responses = {str(q.symbol.func) for q in self.action.responses.values()}
-        for body in Add.make_args(term.expr):
-            limits: list[Any] = []
-            while inner := [x for x in Mul.make_args(body) if isinstance(x, Sum | Integral)]:
-                limits += inner[0].limits
-                body = body / inner[0] * inner[0].function
+        for body, limits in _addends(term.expr):
             names = {str(a.func) for a in body.atoms(AppliedUndef)} & responses
             instant, past, reach = bool(names & self.instant), any(x[0] == s for x in limits), ""
             drawn = past and body.has(KroneckerDelta(t, s))
@@ -394,3 +390,13 @@ class Assembly:
             kernel = Mul(*[x for x in Mul.make_args(body) if x not in random])
             over = tuple(IndexRange(*x) for x in limits if x[0] != s)
             yield Term(term.kind, Mul(*random), S.One, kernel, over, reach, term.matrix, term.rule)
+
+
+def _addends(e: Expr) -> Iterator[tuple[Expr, list[Any]]]:
+    """The addends of ``e``, those of its sums and integrals too, each with the limits it stands under."""
+    for body in Add.make_args(e):
+        limits: list[Any] = []
+        while inner := [x for x in Mul.make_args(body) if isinstance(x, Sum | Integral)]:
+            limits += inner[0].limits
+            body = body / inner[0] * inner[0].function
+        yield from ((x, limits) for x in Add.make_args(body))

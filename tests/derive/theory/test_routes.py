@@ -41,6 +41,7 @@ from derive.theory.compare import compare
 from derive.theory.names import symmetric
 from derive.theory.routes import RoutesDisagree, check_routes
 from tests.derive.once import mean_field, mlp
+from tests.derive.program.test_random_programs import program as random_program
 from tests.derive.programs import (
     excitatory_inhibitory,
     phi,
@@ -57,6 +58,13 @@ from tests.derive.programs import (
 )
 def test_both_routes_agree_on_perceptrons(depth: int, activation: object, tied: bool) -> None:
     assert check_routes(mlp(depth, activation, tied=tied)) == []
+
+
+def test_responses_to_a_sum_meet_noise_of_the_past_alone() -> None:
+    """The covariance of a noisy matrix at s < t, in every addend: one route left min(s, t) in some."""
+    lam, D = symbols("lam D", positive=True)
+    network = random_program([("matrix", 0, 0, "sum")])
+    assert check_routes(network.with_rule(GradientDescent(eta, decay=lam, diffusion=D))) == []
 
 
 def test_numbers_inside_an_average_and_in_front_of_it_are_the_same() -> None:
