@@ -16,16 +16,17 @@ that were found, what was neglected is measured: a block in which it was too muc
 Nothing is assumed of the rows; where they need a larger basis than there is room for, the march is told so.
 
 What kernels multiply is single.  Fields with many members stand left of products alone: of their arrays the
-present row is read, of their kernels few random sums are looked at, and their rows are unfolded all at once.
+present row is read, of their kernels few random sums are looked at, and their rows are unfolded when they
+are first read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +82,22 @@ def _joined(basis: Array, more: Array) -> Array:
     return np.concatenate([basis, np.linalg.qr(_outside(basis, more).T)[0].T])
 
 
+class _Block(NamedTuple):
+    """Rows of an array from ``low`` on: on the times before them in a basis, then on those not folded."""
+
+    low: int
+    basis: Array
+    rows: Array
+
+
+def _unfold(blocks: list[_Block], X: Array) -> None:
+    """Fill in the rows of some blocks, ``x = [c Q, x']``."""
+    for low, Q, a in blocks:
+        rows, (r, first) = X[low : low + len(a)], Q.shape
+        rows[:, first : first + a.shape[1] - r] = a[:, r:]
+        np.matmul(a[:, :r], Q, out=rows[:, :first])
+
+
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
@@ -96,7 +113,7 @@ class Folded:
     ) -> None:
         self.solution: dict[Key, Array] = {("C", i, j): a for (i, j), a in rows.correlations.items()}
         self.solution |= {("R", i, k): a for (i, k), a in rows.responses.items()}
-        self.T = rows.steps
+        self.rows, self.T = rows, rows.steps
         room = min(self.T, ROOM)
         folded = Rows(plan.table, room, rows.constants, rows.data, numbers=rows.numbers)
         self.stack = Steps(plan, folded, room, functions, times=False).make()
@@ -109,6 +126,7 @@ class Folded:
         self.functions += [a for x, a in folded.hoisted.items() if x in read]
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
+        self.blocks: dict[Key, list[_Block]] = {key: [] for key, n in self.n.items() if n > 1}
         self.samples: dict[Left, list[Array]] = {x.left: [] for x in self.stack.products}
         self.kept = int(self.stack.first)  # time 0 remains a time
         self.basis: Array = np.empty((0, 0))
@@ -133,6 +151,12 @@ class Folded:
             while self._march(after):
                 if self.start == self.T or not self._fold(self.start):
                     break
+        for key, blocks in self.blocks.items():
+            if self.start < self.T:  # plain steps read all
+                _unfold(blocks, self.solution[key])
+            else:
+                held = self.rows.correlations if key[0] == "C" else self.rows.responses
+                held.late[key[1:]] = partial(_unfold, blocks)
         return self.start
 
     def _march(self, after: Callable[[int], None]) -> bool:
@@ -204,13 +228,19 @@ class Folded:
         first, start, r, Q, n = self.first, self.start, len(self.basis), self.basis, self.n[key]
         low, end = self._position(start), self._position(stop)
         X, a = self.solution[key], self.stack.arrays[key]
-        X[start * n : stop * n, first:stop] = a[low * n : end * n, r:end]
-        np.matmul(a[low * n : end * n, :r], Q, out=X[start * n : stop * n, :first])
+        block = _Block(start * n, Q, a[low * n : end * n, :end])
+        if n > 1:
+            self.blocks[key].append(block._replace(rows=block.rows.copy()))
+            ends = block.rows.reshape(stop - start, n, end)[:: max(1, stop - start - 1)]
+            values = [ends[..., r:], ends[..., :r] @ Q]
+        else:
+            _unfold([block], X)
+            values = [X[start : stop : NEAR // SAMPLES, :stop]]
         if key[0] == "C" and (key[2], key[1]) in self.marched:
             X[first:start, start:stop] = a[r:low, low:end]
             X[:first, start:stop] = X[start:stop, :first].T if key[1] == key[2] else Q.T @ a[:r, low:end]
-        new = X.reshape(-1, n, self.T)[start : stop : NEAR // SAMPLES, :, :stop]
-        self.size[key] = max(self.size[key], float(new.max()), -float(new.min()))
+        for x in values:
+            self.size[key] = max(self.size[key], float(x.max(initial=0.0)), -float(x.min(initial=0.0)))
 
     def _rest(self) -> Array:
         """What products of the sampled kernels had outside the span, relative to the size of the result."""
@@ -362,7 +392,8 @@ class Folded:
         near = slice(r, r + stop - first)
         X, a, n = self.solution[key], self.stack.arrays[key], self.n[key]
         if n > 1:  # no kernel multiplies it
-            a[: self.kept * n, :r] = X[: self.kept * n, :first] @ Q.T
+            start = self.blocks[key][0].rows[: self.kept * n, : self.kept]
+            a[: self.kept * n, :r] = start @ Q[:, : self.kept].T
             return
         a[:] = 0.0
         if (key, False) in self.images:

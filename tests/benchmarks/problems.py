@@ -43,7 +43,7 @@ def run(e: Experiment) -> March:
 
 
 def nbytes(m: March) -> int:
-    """What the arrays of a march hold."""
+    """What the arrays of a march hold, all rows unfolded."""
     groups = (m.correlations, m.responses, m.scalars, m.hoisted)
     return sum(a.nbytes for group in groups for a in group.values())
 

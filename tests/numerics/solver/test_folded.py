@@ -133,6 +133,16 @@ def test_folding_loses_nothing(
     assert gap(found, plain) < 3e-13
 
 
+def test_rows_of_many_samples_are_unfolded_when_they_are_read(marches: list[Folded]) -> None:
+    found = march.march(**problem("fixed", 2, 100, 0.2, samples=3))
+    late = {**found.correlations.late, **found.responses.late}
+    assert {i for i, _ in late} == {("h", 1), ("h", 2)}
+    read = found.response(("h", 1), ("r", 1))
+    assert read.any()
+    assert (("h", 1), ("r", 1)) not in found.responses.late
+    assert (found.response(("h", 1), ("r", 1)) == read).all()
+
+
 @pytest.mark.slow
 def test_what_the_basis_lacks_is_found_after_the_block(
     marches: list[Folded], monkeypatch: pytest.MonkeyPatch
@@ -156,16 +166,26 @@ def test_what_is_neglected_is_measured(marches: list[Folded], monkeypatch: pytes
     assert 1e-12 < gap(found, plainly(arguments)) < 1e3 * marches[0].neglected
 
 
+@pytest.mark.parametrize(
+    ("room", "first", "arguments"),
+    [(100, 100, ("full", 2, 220, 0.12)), (72, 64, ("fixed", 3, 120, 0.2, 5))],
+    ids=["random data", "samples"],
+)
 def test_without_room_the_march_goes_on_plainly(
-    marches: list[Folded], monkeypatch: pytest.MonkeyPatch
+    room: int,
+    first: int,
+    arguments: tuple[Any, ...],
+    marches: list[Folded],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arguments = problem("full", 2, 220, 0.12)
-    monkeypatch.setattr(folded, "ROOM", 100)
+    kind, depth, steps, rate, *samples = arguments
+    given = problem(kind, depth, steps, rate, **({"samples": samples[0]} if samples else {}))
+    monkeypatch.setattr(folded, "ROOM", room)
     told: list[tuple[int, int]] = []
-    found = march.march(**arguments, progress=lambda *x: told.append(x))
-    assert 100 <= marches[0].start < 220
-    assert gap(found, plainly(arguments)) < 3e-13
-    assert told == [(k + 1, 220) for k in range(220)]
+    found = march.march(**given, progress=lambda *x: told.append(x))
+    assert first <= marches[0].start < steps
+    assert gap(found, plainly(given)) < 3e-13
+    assert told == [(k + 1, steps) for k in range(steps)]
 
 
 def test_there_is_no_more_room_than_there_are_steps(marches: list[Folded]) -> None:
