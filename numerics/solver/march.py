@@ -29,7 +29,7 @@ from numerics.compile.lower import Coupling, FieldRow, Node, Request, Table
 from numerics.errors import diverged_at
 from numerics.experiment.numbers import Spectrum
 from numerics.results import RUNAWAY
-from numerics.solver.folded import FIRST, Folded
+from numerics.solver.folded import BLOCK, FIRST, Folded
 from numerics.solver.plan import Plan
 from numerics.solver.rows import LAST, SMOOTH, Rows, Settling, continued, found_at
 from numerics.solver.steps import Steps, foldable
@@ -313,7 +313,7 @@ def _folded(
     progress: Progress | None,
 ) -> int:
     """Take the steps that a folded march can take, and return how many."""
-    if rows.steps <= FIRST or not foldable(rows.plan, rows):
+    if rows.steps < BLOCK * FIRST or not foldable(rows.plan, rows):  # a fold for few steps costs more
         return 0
     folded = Folded(rows.plan, rows, functions)
     check = _check(folded.stack, watched)
