@@ -50,6 +50,10 @@ class LinearClosure:
     outputs: tuple[Eq, ...]
     layers: IndexRange | None = None
 
+    def __hash__(self) -> int:
+        """Equal closures are those of one program."""
+        return hash(self.theory.program)
+
     def kernel(self, name: str) -> Kernel:
         """The kernel whose entries are called ``name``.  Raises KeyError if there is none."""
         for k in self.kernels:

@@ -6,9 +6,11 @@ closure's equations give each order of an operator by products of lower ones.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Indexed, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import ell
+from derive.calculus.symbols import ell, gamma0
 from derive.errors import NotApplicable
 from derive.expansion.words import layer_products, parts_of
 from derive.linear.closure import LinearClosure
@@ -25,16 +27,19 @@ from numerics.errors import Diverged
 from numerics.expansion.coefficients import Setting, parted
 from numerics.expansion.operators import (
     Algebra,
+    Combination,
     Dense,
     Separable,
     Stream,
+    Tape,
     Times,
     Value,
-    add,
+    compressed,
     convolved,
     memory_weight,
     multiplied,
     remembered,
+    summed,
 )
 from numerics.solver.afterwards import interval_weights
 from numerics.solver.grid import Grid, tables_of
@@ -47,6 +52,10 @@ DATA = operator("K_x")
 
 PROBED = 16
 """So many times say how the output at order 0 depends on the error."""
+FEW = 5
+"""Sums of so many operators, or of one for each layer, stay sums until they are multiplied."""
+CACHED = 2**18
+"""So many numbers stay in the cache while they are worked on."""
 LEFT, LOST = 1e-9, 1e-5
 """What may be left of the error's own equation, relative to the largest term in it; and what rounding leaves
 at most, where kernels of a step that is too long have grown large."""
@@ -61,12 +70,33 @@ class Layers:
     addends of the tangent kernel, (layers, left, right), of factors by name and layer or as data.
     """
 
+    depth: int
     base: Mapping[str, tuple[int, Expr]]
     laws: Mapping[str, Mapping[int, Expr]]
     kernels: Mapping[str, Kernel]
     made_of: Mapping[Place, tuple[list[Place], list[Place]]]
     average: Expr
     products: list[tuple[Expr | Place, Expr | Place]]
+
+    @cached_property
+    def correlations(self) -> list[str]:
+        """The operators that are correlations."""
+        return [x for x in self.laws if self.base.get(x, (0, 0))[1] != 0]
+
+    @cached_property
+    def constants(self) -> list[Symbol]:
+        """The constants in the laws."""
+        found = [self.average, *(e for law in self.laws.values() for e in law.values())]
+        return sorted({x for e in found for x in e.free_symbols if x.is_commutative} - {gamma0}, key=str)
+
+    def is_correlation(self, x: Expr) -> bool:
+        """Is an operator a correlation, or data?  These are of low rank."""
+        return bool(x.is_Symbol) or place_of(x)[0] in self.correlations
+
+    def inwards(self, name: str) -> list[int]:
+        """The layers from the end where an operator is given."""
+        place = self.base[name][0]
+        return sorted(range(1, self.depth + 1), key=lambda k: abs(k - place))
 
 
 @lru_cache(maxsize=64)
@@ -103,6 +133,7 @@ def layers_of(closure: LinearClosure, depth: int) -> Layers:
         low, high = (0, 0) if limits is None else (site(limits[0]), site(limits[1]))
         products += [(factor(a, k), factor(b, k)) for k in range(low, high + 1)]
     return Layers(
+        depth=depth,
         base={str(e.lhs.args[0]): (site(e.lhs.args[1]), e.rhs) for e in closure.base},
         laws=laws,
         kernels=kernels,
@@ -118,70 +149,44 @@ def place_of(x: Indexed) -> Place:
     return x.base.label.name, int(x.indices[0])
 
 
-class Closed:
-    """Orders 0, 1, 2, ... of every operator at every layer, on one time grid.
+class Plan:
+    """Orders 0, 1, 2, ... of every operator at every layer, as steps on a tape: no array enters.
 
-    ``memory[C]`` is the weight with which kernel C remembers, (T, T); ``kernel`` the data's constant kernel.
+    The error is found order by order, with f; or it is ``given`` in full, as if it did not depend on gamma0.
+    ``errors`` says at which orders it may differ from zero, as far as they are known.  Where another plan is
+    ``found``, correlations are those of it, and products of causal operators are taken in turn.
     """
 
     def __init__(
         self,
         layers: Layers,
-        depth: int,
-        constants: Mapping[Symbol, float],
-        memory: Mapping[str, Array],
-        kernel: Array,
+        numbers: Mapping[Symbol, float],
+        given: bool = False,
+        found: Plan | None = None,
     ) -> None:
-        self.layers, self.depth, self.memory, self.kernel = layers, depth, memory, kernel
-        self.constants = constants
-        self.T, self.P = next(iter(memory.values())).shape[0], len(kernel)
-        self.base, self.laws, self.kernels = layers.base, layers.laws, layers.kernels
-        self.correlations = [x for x in self.laws if self.base.get(x, (0, 0))[1] != 0]
-        self.errors: dict[int, Array] = {}
-        self.outputs: list[Array] = []
-        self.settled = -1
+        self.layers, self.numbers = layers, numbers
+        self.tape = Tape(FEW)
+        self.found = found
+        self.errors: dict[int, bool] = found.errors if found else {0: True} if given else {}
+        self.given, self.outputs = given, list[tuple[Combination | None, Combination | None]]()
         self.operators: dict[Place, Stream] = {}
-        self.numbers: dict[Expr, float] = {}
-        self.algebra = Algebra(self.known, self.number, self.is_correlation)
-        self.average = self.algebra.series(layers.average)
-
-    @classmethod
-    def of(cls, setting: Setting, closure: LinearClosure) -> Self:
-        """The closure of a problem's theory with its numbers, depth and data."""
-        layers = layers_of(closure, setting.depth)
-        return cls(layers, setting.depth, setting.numbers, memories(setting, closure), setting.kernel)
-
-    def upto(self, now: int | None = None) -> Closed:
-        """The same equations with nothing known yet, up to a time only."""
-        memory = {k: v[:now, :now] for k, v in self.memory.items()}
-        return Closed(self.layers, self.depth, self.constants, memory, self.kernel)
-
-    # -- operators -------------------------------------------------------------------------------------
+        tape = self.tape.multiply, self.tape.add, self.tape.times
+        self.algebra = Algebra(
+            self.known, self.number, layers.is_correlation, *tape, in_turn=found is not None
+        )
+        self.average, self.tangent = self.algebra.series(layers.average), Stream(self.entrywise)
 
     def number(self, e: Expr) -> float:
         """A constant of the closure."""
-        if e not in self.numbers:
-            self.numbers[e] = float(e if e.is_Number else e.subs(self.constants))
-        return self.numbers[e]
+        return float(e if e.is_Number else e.subs(self.numbers))
 
     def known(self, x: Expr) -> Stream:
         """An operator by its symbol: data, or one of the family at a layer."""
         return self.constant(x) if x.is_Symbol else self.operator(*place_of(x))
 
-    def is_correlation(self, x: Expr) -> bool:
-        """Is an operator a correlation, or data?  These are of low rank."""
-        return bool(x.is_Symbol) or place_of(x)[0] in self.correlations
-
     def constant(self, x: Expr) -> Stream:
         """Kernels without memory."""
-        if x == J:
-            one = np.ones((self.T, 1, 1))
-            value = Separable(one, np.ones((1, 1)), one)
-        elif x == DATA:
-            eye = np.broadcast_to(np.eye(self.P), (self.T, self.P, self.P))
-            value = Separable(eye, self.kernel, eye)
-        else:
-            raise NotApplicable(f"the kernel {x} is not given")
+        value = self.tape.constant(x, samples=x != J)
         return Stream(lambda n: value if n == 0 else None)
 
     def operator(self, name: str, site: int) -> Stream:
@@ -191,43 +196,172 @@ class Closed:
         return self.operators[name, site]
 
     def stream(self, name: str, site: int) -> Stream:
-        if name in self.base and self.base[name][0] == site:
-            value = self.base[name][1]
+        base, laws = self.layers.base, self.layers.laws
+        if name in base and base[name][0] == site:
+            value = base[name][1]
             return self.constant(value) if value != 0 else Stream(lambda n: None)
-        if name not in self.laws:
+        if name not in laws:
             return self.remembering(name, site)
+        if self.found and name in self.layers.correlations:
+            known = self.found.operator(name, site)
+            return Stream(lambda n: (x := known.at(n)) and self.tape.found(x.kind, name, n, site))
         inner: list[Stream] = []
 
-        def rule(n: int) -> Value | None:
+        def rule(n: int) -> Combination | None:
             if not inner:  # deferred, so that a law may name the layers that it is made from
-                inner.append(self.algebra.series(self.laws[name][site]))
-            return inner[0].at(n)
+                inner.append(self.algebra.series(laws[name][site]))
+            found: Combination | None = inner[0].at(n)
+            return found
 
-        return Stream(rule) if name in self.correlations else self.algebra.new(rule)
+        return Stream(rule) if name in self.layers.correlations else self.algebra.new(rule)
 
     def remembering(self, name: str, site: int) -> Stream:
         """A kernel: the response of the neighbouring layer, and the memory of a correlation."""
-        kernel = self.kernels[name]
+        kernel = self.layers.kernels[name]
         responses, memories = (
             [self.operator(*x) for x in places] for places in self.layers.made_of[name, site]
         )
 
-        def rule(n: int) -> Value | None:
-            if n > self.settled + 1:
+        def rule(n: int) -> Combination | None:
+            if not self.given and n >= len(self.errors):
                 raise NotApplicable(
-                    f"{name} at order {n} is needed before the error at order {n - 1} is known"
+                    f"{name} at order {n} is needed for correlations of that order, or before the error at "
+                    f"order {len(self.errors) - 1} is known"
                 )
-            if n == self.settled + 1 and n not in self.errors:
-                raise NotApplicable(f"{name} at order {n} is needed for correlations of that order")
             parts = [x.at(n) for x in responses]
-            for x in memories:
-                for j in range(n + 1):
-                    body = x.at(n - j)
-                    if body is not None and np.any(self.errors[j]):
-                        parts.append(remembered(kernel, self.memory[name], self.errors[j], body))
-            return add(*parts)
+            for j, x in product((j for j in range(n + 1) if self.errors.get(j)), memories):
+                if (body := x.at(n - j)) is not None:
+                    parts.append(self.tape.remembered(kernel, j, body))
+            return self.tape.add(*parts)
 
         return self.algebra.new(rule)
+
+    def output(self, n: int) -> tuple[Combination | None, Combination | None]:
+        """f at order n without the error of that order, and with it: what it is the diagonal of.
+
+        The average that f is made of carries one power of gamma0 more.
+        """
+        while n >= len(self.outputs):
+            now = len(self.outputs)
+            self.algebra.forget(now)
+            for name in self.layers.correlations:
+                for site in self.layers.inwards(name):
+                    self.operator(name, site).at(now)  # needs no error of this order
+            rest = None
+            if not self.given:
+                self.errors[now] = False
+                rest = self.average.at(now + 1)
+                before = any(self.errors[k] and self.errors[now - k] for k in range(1, now))
+                self.errors[now] = now == 0 or before or rest is not None
+                self.algebra.forget(now)
+            self.outputs.append((rest, self.average.at(now + 1)))
+        return self.outputs[n]
+
+    @cached_property
+    def densities(self) -> Plan:
+        """The plan of densities in time, whose correlations are found here."""
+        return Plan(self.layers, self.numbers, found=self)
+
+    def entrywise(self, n: int) -> list[tuple[Combination | None, Combination]]:
+        """Order n of the tangent kernel: a sum of products entry by entry; None stands for the kernel 1.
+
+        What stands in most products is taken out of their sum, one factor after the other.
+        """
+        pairs: Counter[tuple[int, int]] = Counter()
+        for places in self.layers.products:
+            streams = [self.operator(*x) if isinstance(x, tuple) else self.constant(x) for x in places]
+            for k in range(n + 1):
+                left, right = streams[0].at(k), streams[1].at(n - k)
+                if left is not None and right is not None:
+                    both = product(left.terms.items(), right.terms.items())
+                    pairs.update({(i, j): a * b for (i, a), (j, b) in both})
+        found: list[tuple[Combination | None, Combination]] = []
+        while pairs:
+            (side, place), _ = Counter(x for pair in pairs for x in enumerate(pair)).most_common(1)[0]
+            chosen = [pair for pair in pairs if pair[side] == place]
+            others = {pair[1 - side]: pairs.pop(pair) for pair in chosen}
+            fixed, rest = Combination(self.tape, {place: 1.0}), Combination(self.tape, others)
+            one = self.tape.steps[place] == ("constant", J)
+            found.append((rest, fixed) if side else (None if one else fixed, rest))
+        return found
+
+
+@lru_cache(maxsize=64)
+def plan_of(layers: Layers, numbers: tuple[tuple[Symbol, float], ...], given: bool = False) -> Plan:
+    """The plan of a closure at a depth with numbers for its constants."""
+    return Plan(layers, dict(numbers), given)
+
+
+class Closed:
+    """What a plan says, carried out on one time grid.
+
+    ``memory[C]`` is the weight with which kernel C remembers, (T, T); ``kernel`` the data's constant kernel.
+    """
+
+    def __init__(self, plan: Plan, memory: Mapping[str, Array], kernel: Array) -> None:
+        self.plan, self.memory, self.kernel = plan, memory, kernel
+        self.T, self.P = next(iter(memory.values())).shape[0], len(kernel)
+        self.layers = plan.layers
+        self.errors: list[Array] = []
+        self.outputs: list[Array] = []
+        self.known: dict[int, Value] = {}
+
+    @classmethod
+    def of(cls, setting: Setting, closure: LinearClosure) -> Self:
+        """The closure of a problem's theory with its numbers, depth and data."""
+        layers = layers_of(closure, setting.depth)
+        numbers = tuple((x, setting.numbers[x]) for x in layers.constants)
+        return cls(plan_of(layers, numbers), memories(setting, closure), setting.kernel)
+
+    def upto(self, now: int | None = None) -> Closed:
+        """The same equations with nothing known yet, up to a time only."""
+        return Closed(self.plan, {k: v[:now, :now] for k, v in self.memory.items()}, self.kernel)
+
+    # -- operators -------------------------------------------------------------------------------------
+
+    def value(self, name: str, n: int, site: int) -> Value | None:
+        """Order n of an operator at a layer."""
+        return self.array(self.plan.operator(name, site).at(n))
+
+    def array(self, x: Combination | None) -> Value | None:
+        """A combination of what the plan's steps give."""
+        return None if x is None else summed([(c, self.step(i)) for i, c in x.terms.items()])
+
+    def step(self, i: int) -> Value:
+        """What a step gives."""
+        if i not in self.known:
+            self.known[i] = self.carried_out(*self.plan.tape.steps[i])
+        return self.known[i]
+
+    def carried_out(self, what: str, *of: Any) -> Value:
+        """A step, from those before it."""
+        if what == "product":
+            return self.multiply(self.step(of[0]), self.step(of[1]))
+        if what == "transpose":
+            return self.step(of[0]).transpose()
+        if what == "sum":
+            total = summed([(c, self.step(i)) for i, c in of])
+            return total if isinstance(total, Dense) else compressed(total)
+        if what == "remembered":
+            name, n, *body = of
+            remembers = self.layers.kernels[name], self.memory[name], self.errors[n]
+            return remembered(*remembers, summed([(c, self.step(i)) for i, c in body]))
+        return self.constant(of[0])
+
+    def multiply(self, a: Value, b: Value) -> Value:
+        """The product of two operators."""
+        return multiplied(a, b)
+
+    def constant(self, x: Expr) -> Separable:
+        """Kernels without memory."""
+        if x == J:
+            core = np.ones((1, 1))
+        elif x == DATA:
+            core = self.kernel
+        else:
+            raise NotApplicable(f"the kernel {x} is not given")
+        eye = np.broadcast_to(np.eye(len(core)), (self.T, *core.shape))
+        return Separable(eye, core, eye)
 
     # -- the error -------------------------------------------------------------------------------------
 
@@ -243,9 +377,8 @@ class Closed:
         Raises :class:`~derive.errors.NotApplicable` where f_0 depends on the error in another way.
         """
         some = np.linspace(0, self.T - 1, min(PROBED, self.T)).astype(int)
-        memory = {k: v[np.ix_(some, some)] for k, v in self.memory.items()}
-        lazy = Closed(self.layers, self.depth, self.constants, memory, self.kernel)
-        lazy.remember(np.random.default_rng(0).standard_normal((lazy.T, self.P)), 0)
+        lazy = Closed(self.plan, {k: v[np.ix_(some, some)] for k, v in self.memory.items()}, self.kernel)
+        lazy.remember(np.random.default_rng(0).standard_normal((lazy.T, self.P)))
         size = float(np.max(np.abs(self.kernel))) or 1.0  # squares of the smallest kernels are no numbers
         f, known = lazy.output(0) / size, lazy.weight @ lazy.errors[0] @ (self.kernel / size)
         scale = float(np.max(np.abs(known))) or 1.0  # nor are those of the shortest times
@@ -264,17 +397,14 @@ class Closed:
         average f is linear in the error at lowest order in gamma0.  What is left of its equation is checked.
         Raises :class:`~numerics.errors.Diverged`.
         """
-        n = self.settled + 1
-        for name in self.correlations:
-            for site in self.inwards(name):
-                self.operator(name, site).at(n)  # needs no error of order n; remembering() refuses it
-        self.errors[n] = np.zeros((self.T, self.P))
-        f, law = self.output(n), setting.error
+        n, law = len(self.outputs), setting.error
+        rest, whole = self.plan.output(n)
+        f = self.diagonal(rest)
         drive = law.order([*self.outputs, f])
+        self.errors.append(np.zeros((self.T, self.P)))
         if np.any(drive):
             self.errors[n], _ = setting.answer(self.weight, self.gain * self.kernel, f, self.outputs)
-            self.algebra.forget(n)
-            f = self.output(n)
+            f = self.diagonal(whole)
             left = np.max(np.abs(law.order([*self.outputs, f]) - self.errors[n]))
             scale = max(float(np.max(np.abs(x))) for x in (drive, self.errors[n]))
             if LEFT * scale < left <= LOST * scale:
@@ -283,64 +413,59 @@ class Closed:
                 raise NotApplicable(
                     f"the error's equation at order {n} is not that of order 0: {left:.1e} is left"
                 )
-        self.settled = n
         self.outputs.append(f)
 
-    def remember(self, error: Array, order: int) -> None:
+    def remember(self, error: Array) -> None:
         """Let ``error`` be remembered in full, as if it did not depend on gamma0."""
-        self.errors = {n: error if n == 0 else np.zeros_like(error) for n in range(order + 1)}
-        self.settled = order
-
-    def inwards(self, name: str) -> list[int]:
-        """The layers from the end where an operator is given."""
-        place = self.base[name][0]
-        return sorted(range(1, self.depth + 1), key=lambda k: abs(k - place))
+        self.plan = plan_of(self.layers, tuple(self.plan.numbers.items()), given=True)
+        self.errors, self.known = [error], {}
 
     def output(self, n: int) -> Array:
-        """f at order n, (T, P): the average it is made of carries one power of gamma0 more."""
-        value = self.average.at(n + 1)
-        if value is None:
-            return np.zeros((self.T, self.P))
-        assert isinstance(value, Separable)
-        return value.diagonal().reshape(self.T, self.P)
+        """f at order n, (T, P)."""
+        return self.diagonal(self.plan.output(n)[1])
+
+    def diagonal(self, x: Combination | None) -> Array:
+        """The entries at equal times of what f is made of, (T, P)."""
+        total = np.zeros((self.T, self.P))
+        for i, c in {} if x is None else x.terms.items():
+            value = self.step(i)
+            assert isinstance(value, Separable)
+            total += c * value.diagonal().reshape(self.T, self.P)
+        return total
 
     # -- values ----------------------------------------------------------------------------------------
-
-    def value(self, name: str, n: int, site: int) -> Value | None:
-        """Order n of an operator at a layer."""
-        return self.operator(name, site).at(n)
 
     def tangent(self, n: int, out: Times, into: Array) -> None:
         """Order n of the tangent kernel at output times, (out, P, out, P): sums of products entry by entry.
 
-        Products with the same factor are one: at order 0 all kernels are the data's, or 1.
+        A few times after the others, so that what is multiplied and added stays in the cache.
         """
-        pairs: list[tuple[Value, Value]] = []
-        for places in self.layers.products:
-            streams = [self.operator(*x) if isinstance(x, tuple) else self.constant(x) for x in places]
-            for k in range(n + 1):
-                left, right = streams[0].at(k), streams[1].at(n - k)
-                if left is not None and right is not None:
-                    pairs.append((left, right))
-        pairs = [(x, y) for y, x in merged([(x, y) for y, x in merged(pairs)])]
-        product = np.empty_like(into)
-        for left, right in pairs:
-            right.at(out, product)
-            into += np.multiply(product, left.at(out), out=product)
-
-
-def merged(pairs: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
-    """Those with the same second value as one, with the sum of their first."""
-    found: dict[tuple[bytes, ...], tuple[list[Value], Value]] = {}
-    for x, y in pairs:
-        assert isinstance(y, Separable)
-        key = y.left.tobytes(), y.core.tobytes(), y.right.tobytes()
-        found.setdefault(key, ([], y))[0].append(x)
-    return [(total, y) for xs, y in found.values() if (total := add(*xs)) is not None]
+        pairs = []
+        for x, y in self.plan.tangent.at(n):
+            left, right = self.array(x), self.array(y)
+            assert isinstance(right, Separable)
+            (_, rows, k), m = right.left.shape, len(right.core.T)
+            one = None if left is None else left.at(out)[:, 0, :, 0].repeat(rows, axis=1)[:, None]
+            a = (right.left[out].reshape(-1, k) @ right.core).reshape(-1, rows, m)
+            pairs.append((one, a, right.right[out].reshape(-1, m).T))
+        T, rows = into.shape[:2]
+        flat = into.reshape(T, rows, -1)
+        many = max(1, CACHED // (rows * flat.shape[2]))
+        buffer = np.empty((many, *flat.shape[1:]))
+        for first in range(0, T, many):
+            target = flat[first : first + many]
+            for number, (one, a, b) in enumerate(pairs):
+                product = buffer[: len(target)] if number else target
+                chunk = a[first : first + many]
+                np.matmul(chunk.reshape(-1, len(b)), b, out=product.reshape(-1, b.shape[1]))
+                if one is not None:
+                    product *= one[first : first + many]
+                if number:
+                    target += product
 
 
 class Densities(Closed):
-    """The same equations with what the rule remembers of an update alone, and integrals from s to t in place
+    """The same steps with what the rule remembers of an update alone, and integrals from s to t in place
     of sums.
 
     A memory holds the quadrature's weights times what is ``kept`` at t of an update at s (all of it without
@@ -352,15 +477,13 @@ class Densities(Closed):
         kept = tables_of(*given, np.tri(found.T))["w"]
         whole = float(np.sum(setting.tables["w"][-1]))
         plain = {name: kept * (float(np.sum(w[-1])) / whole) for name, w in found.memory.items()}
-        self.found, self.weights = found, list(interval_weights(grid.nodes))
-        super().__init__(found.layers, found.depth, found.constants, plain, found.kernel)
-        self.algebra.multiply = self.multiply
-        self.errors, self.settled = found.errors, found.settled
+        super().__init__(found.plan.densities, plain, found.kernel)
+        self.found, self.weights, self.errors = found, list(interval_weights(grid.nodes)), found.errors
 
-    def stream(self, name: str, site: int) -> Stream:
-        if name in self.correlations:
-            return self.found.operator(name, site)
-        return super().stream(name, site)
+    def carried_out(self, what: str, *of: Any) -> Value:
+        value = self.found.value(*of) if what == "found" else super().carried_out(what, *of)
+        assert value is not None
+        return value
 
     def multiply(self, a: Value, b: Value) -> Value:
         """The product of two causal operators, or an ordinary one."""
@@ -377,13 +500,14 @@ class OrderByOrder:
         self.closed = Closed.of(setting, closure)
         for _ in range(order + 1):
             self.closed.advance(setting)
-        family = [self.closed.operator(x, k) for x in self.closed.laws for k in range(1, setting.depth + 1)]
+        plan, layers = self.closed.plan, range(1, setting.depth + 1)
+        family = [plan.operator(x, k) for x in plan.layers.laws for k in layers]
         self.orders = [n for n in range(order + 1) if any(x.at(n) is not None for x in family)]
         self.notes: dict[str, Any] = {}
 
     def watched(self) -> Array:
         """Errors at every order and node, (order + 1, T, P)."""
-        return np.stack(list(self.closed.errors.values()))
+        return np.stack(self.closed.errors)
 
     def values(self) -> dict[str, Array]:
         """Every variable at output times, with the order first."""
@@ -396,10 +520,9 @@ class OrderByOrder:
         def read(name: str, found: Closed, rows: int, cols: int) -> Array:
             """Axes: orders, layers, times t, rows, times s, columns."""
             values = np.zeros((len(orders), depth, T, rows, T, cols))
-            for i, n in enumerate(orders):
-                for k in range(depth):
-                    if (x := found.operator(name, k + 1).at(n)) is not None:
-                        x.at(out, values[i, k])
+            for (i, n), k in product(enumerate(orders), range(depth)):
+                if (x := found.value(name, n, k + 1)) is not None:
+                    x.at(out, values[i, k])
             return values
 
         tangent = np.zeros((len(orders), T, P, T, P))

@@ -200,9 +200,9 @@ class Setting:
         bound = RUNAWAY * max(float(np.max(np.abs(law.order([*lower, rest])))), 1e-300)
         slope, known = (law.slope(1, lower[0]), law.order([*lower, f])) if lower else (f, f)
         with np.errstate(over="ignore", invalid="ignore"):
-            for step in range(len(rest)):
-                f[step] = rest[step] + feedback @ (weight[step, :step] @ error[:step])
-                error[step] = slope[step] * f[step] + known[step] if lower else law(f[step])
+            for now, (start, past, g, e) in enumerate(zip(rest, weight, slope, known, strict=True)):
+                f[now] = at = start + feedback @ (past[:now] @ error[:now])
+                error[now] = g * at + e if lower else law(at)
         grown = ~np.all(np.abs(error) < bound, axis=1)
         if np.any(grown):
             raise diverged_at(int(np.argmax(grown)), f"Delta at order {len(lower)}")

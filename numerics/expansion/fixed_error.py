@@ -34,6 +34,7 @@ from numerics.expansion.operators import (
     Stream,
     Value,
     add,
+    multiplied,
     remembered,
     scale_of,
     split,
@@ -123,7 +124,8 @@ class AtStrength(Algebra):
 
     def __init__(self, laws: Laws) -> None:
         closed = laws.closed
-        super().__init__(lambda x: Stream(lambda n: laws.value(x)), closed.number, closed.is_correlation)
+        known, plan = (lambda x: Stream(lambda n: laws.value(x))), closed.plan
+        super().__init__(known, plan.number, closed.layers.is_correlation, multiplied, add, times)
         self.strength = laws.strength
 
     def scaled(self, factor: Expr, x: Stream) -> Stream:
@@ -167,13 +169,13 @@ class Laws:
     def value(self, x: Expr) -> Value | None:
         """An operator by its symbol."""
         if x.is_Symbol:
-            return self.closed.constant(x).at(0)
+            return self.closed.constant(x)
         return self.at(*place_of(x))
 
     def at(self, name: str, site: int) -> Value | None:
         """An operator at a layer."""
         if (name, site) not in self.values:
-            place, end = self.closed.base[name]
+            place, end = self.closed.layers.base[name]
             if site != place:
                 self.values[name, site] = self.by_law(name, site)
             else:
@@ -182,7 +184,8 @@ class Laws:
 
     def by_law(self, name: str, site: int) -> Value | None:
         """What the right-hand side of an operator's law says, with everything else as it is."""
-        return AtStrength(self).series(self.closed.laws[name][site]).at(0)
+        found: Value | None = AtStrength(self).series(self.closed.layers.laws[name][site]).at(0)
+        return found
 
     def output(self) -> Array:
         """f, (T, P); the average it is made of carries one power of gamma0 more."""
@@ -204,14 +207,14 @@ def with_kernels(
     Every letter is strictly causal: the sweeps end at any strength.
     """
     laws = Laws(closed, strength, given)
-    responses = [x for x in closed.laws if x not in closed.correlations]
-    laws.values |= {(x, k): None for x in responses for k in range(closed.depth + 1)}
+    responses = [x for x in closed.layers.laws if x not in closed.layers.correlations]
+    laws.values |= {(x, k): None for x in responses for k in range(closed.layers.depth + 1)}
     laws.values |= memories
     for _ in range(SWEEPS):
         change = 0.0
         for name in responses:
-            for site in closed.inwards(name):
-                if site == closed.base[name][0]:
+            for site in closed.layers.inwards(name):
+                if site == closed.layers.base[name][0]:
                     continue
                 old, new = laws.values[name, site], laws.by_law(name, site)
                 laws.values[name, site] = new
@@ -238,9 +241,9 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Valu
 
     Raises :class:`~numerics.errors.NotConverged` where a memory has no approximant.
     """
-    closed.remember(error, order)
+    closed.remember(error)
     bodies = {kernel: remembers for kernel, (_, remembers) in closed.layers.made_of.items()}
-    narrow = [closed.layers.made_of[name, 1][1][0][0] for name, k in closed.kernels.items() if not k.rows]
+    narrow = [bodies[name, 1][0][0] for name, k in closed.layers.kernels.items() if not k.rows]
     series = Series(closed, error, order, strength)
 
     def memory(laws: Laws, kernel: Place) -> Value:
@@ -248,7 +251,7 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Valu
         assert found is not None
         return found
 
-    ends = {(name, place) for name, (place, _) in closed.base.items()}
+    ends = {(name, place) for name, (place, _) in closed.layers.base.items()}
     inner = {x for xs in bodies.values() for x in xs if x not in ends}
     given: dict[Place, Value | None] = {x: series.correlation(*x) for x in inner if x[0] in narrow}
     start = Laws(closed, strength, given)
@@ -276,16 +279,16 @@ class Series:
         """What a kernel remembers of a correlation."""
         if body is None:
             return None
-        return remembered(self.closed.kernels[kernel], self.closed.memory[kernel], self.error, body)
+        return remembered(self.closed.layers.kernels[kernel], self.closed.memory[kernel], self.error, body)
 
     def remembered(self, kernel: Place) -> Dense:
         """The memory of a kernel with samples on its left, resummed mode by mode of the data."""
-        bodies = [self.closed.operator(*x) for x in self.closed.layers.made_of[kernel][1]]
+        bodies = self.closed.layers.made_of[kernel][1]
         T, P = self.closed.T, self.closed.P
         past = np.tril_indices(T, -1)
         found = np.zeros((self.order + 1, len(past[0]), P))
         for n in range(self.order + 1):
-            value = add(*[self.memory(kernel[0], x.at(n)) for x in bodies])
+            value = add(*[self.memory(kernel[0], self.closed.value(x, n, k)) for x, k in bodies])
             if value is not None:
                 assert isinstance(value, Dense)
                 found[n] = value.block[past[0], :, past[1], 0] @ self.modes

@@ -4,16 +4,22 @@ A causal operator is a dense block, (T, rows, T, cols).  A constant kernel (the 
 product fall apart: ``left(t) core right(s)^T`` with (T, rows, k) and (T, cols, m) arrays, which is what
 iterated time integrals are.
 
-The coefficients of a series are computed when asked for, each once; None stands for zero.  That of order n of
+The coefficients of a series are found when asked for, each once; None stands for zero.  That of order n of
 a product needs those of its factors up to n.  An inverse ``(1 - M)^-1`` applied to something needs itself at
 lower orders only, since M starts at order one or later.
+
+What has to be done to find them depends on no array: it is written on a tape, the same operation once, and
+carried out on the arrays of each problem.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,11 +77,13 @@ class Separable:
 
     def at(self, out: Times, into: Array | None = None) -> Array:
         """Entries at output times, (out, rows, out, cols); put ``into`` a contiguous array if it is given."""
-        a = self.left[out] @ self.core
-        b = self.right[out]
-        found = np.empty((*a.shape[:2], *b.shape[:2])) if into is None else into
-        flat = found.reshape(a.shape[0] * a.shape[1], -1)
-        np.matmul(a.reshape(-1, a.shape[2]), b.reshape(-1, b.shape[2]).T, out=flat)
+        (rows, k), (cols, m) = self.left.shape[1:], self.right.shape[1:]
+        a, b = self.left[out].reshape(-1, k) @ self.core, self.right[out].reshape(-1, m)
+        found = np.empty((len(a) // rows, rows, len(b) // cols, cols)) if into is None else into
+        if self.left.strides[0] == 0:  # the same at all times
+            found.reshape(len(found), rows, -1)[...] = a[:rows] @ b.T
+        else:
+            np.matmul(a, b.T, out=found.reshape(len(a), len(b)))
         return found
 
     def diagonal(self) -> Array:
@@ -84,7 +92,6 @@ class Separable:
 
 
 Value = Dense | Separable
-Multiply = Callable[[Value, Value], Value]
 
 
 def multiplied(a: Value, b: Value) -> Value:
@@ -99,7 +106,7 @@ def multiplied(a: Value, b: Value) -> Value:
         return multiplied(b.transpose(), a.transpose()).transpose()
     assert isinstance(a, Separable)
     assert isinstance(b, Separable)
-    meet = np.einsum("tam,tak->mk", a.right, b.left)
+    meet = a.right.reshape(-1, a.right.shape[2]).T @ b.left.reshape(-1, b.left.shape[2])
     return Separable(a.left, a.core @ meet @ b.core, b.right)
 
 
@@ -110,10 +117,12 @@ def remembered(kernel: Kernel, w: Array, error: Array, body: Value) -> Dense:
         return Dense(block[:, None, :, None] * error[None, None])
     if isinstance(body, Separable):
         right = np.einsum("sa,sam->sm", error, body.right)
-        block = (body.left @ body.core) @ right.T
+        (T, n, k), m = body.left.shape, len(body.core.T)
+        block = ((body.left.reshape(-1, k) @ body.core) @ right.reshape(-1, m).T).reshape(T, n, T)
     else:
         block = np.einsum("sb,tasb->tas", error, body.block)
-    return Dense((block * w[:, None, :])[..., None])
+    block *= w[:, None, :]
+    return Dense(block[..., None])
 
 
 def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
@@ -172,14 +181,110 @@ def _factors(e: Expr) -> list[Expr]:
 # -- series of operators ---------------------------------------------------------------------------------
 
 
+class Kind(NamedTuple):
+    """Is an operator causal, and are there samples on its left and on its right?"""
+
+    causal: bool
+    rows: bool
+    cols: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """A sum of operators on a tape by their places, each with a number in front."""
+
+    tape: Tape
+    terms: Mapping[int, float]
+
+    @property
+    def kind(self) -> Kind:
+        """That of every term."""
+        return self.tape.kinds[next(iter(self.terms))]
+
+    def transpose(self) -> Combination:
+        return Combination(self.tape, {self.tape.transposed(i): c for i, c in self.terms.items()})
+
+
+class Tape:
+    """Operations on operators in the order in which they can be carried out, each once.
+
+    A step is what is done, and to what: the places of earlier steps, and numbers in front.  Sums stay sums
+    until a causal one is multiplied, or one has more than ``most`` terms.  So numbers are collected, and what
+    differs by a factor from layer to layer is multiplied once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.steps: list[tuple[Any, ...]] = []
+        self.kinds: list[Kind] = []
+        self.places: dict[tuple[Any, ...], int] = {}
+
+    def place(self, kind: Kind, *step: Any) -> int:
+        """Where a step stands."""
+        if step not in self.places:
+            self.places[step] = len(self.steps)
+            self.steps.append(step)
+            self.kinds.append(kind)
+        return self.places[step]
+
+    def transposed(self, i: int) -> int:
+        """The place of a transpose; constants are symmetric."""
+        what, *of = self.steps[i]
+        if what in ("transpose", "constant"):
+            return int(of[0]) if what == "transpose" else i
+        causal, rows, cols = self.kinds[i]
+        return self.place(Kind(causal, cols, rows), "transpose", i)
+
+    def one(self, x: Combination) -> tuple[int, float]:
+        """A combination as a number times one operator."""
+        if len(x.terms) > 1:
+            return self.place(x.kind, "sum", *sorted(x.terms.items())), 1.0
+        return next(iter(x.terms.items()))
+
+    def constant(self, x: Expr, samples: bool) -> Combination:
+        """A kernel without memory."""
+        return Combination(self, {self.place(Kind(False, samples, samples), "constant", x): 1.0})
+
+    def remembered(self, kernel: Kernel, order: int, body: Combination) -> Combination:
+        """What a kernel remembers of a correlation with the error of one order."""
+        kind = Kind(True, bool(kernel.rows), bool(kernel.cols))
+        step = "remembered", kernel.name, order, *sorted(body.terms.items())
+        return Combination(self, {self.place(kind, *step): 1.0})
+
+    def found(self, kind: Kind, name: str, n: int, site: int) -> Combination:
+        """An order of an operator at a layer that is known from elsewhere."""
+        return Combination(self, {self.place(kind, "found", name, n, site): 1.0})
+
+    def multiply(self, a: Combination, b: Combination) -> Combination:
+        """The operator product, term by term of a correlation."""
+        kind = Kind(a.kind.causal and b.kind.causal, a.kind.rows, b.kind.cols)
+        pairs = product(*([self.one(x)] if x.kind.causal else x.terms.items() for x in (a, b)))
+        return Combination(self, {self.place(kind, "product", i, j): x * y for (i, x), (j, y) in pairs})
+
+    def times(self, number: float, x: Combination) -> Combination:
+        """A multiple."""
+        return Combination(self, {i: number * c for i, c in x.terms.items()})
+
+    def add(self, *xs: Combination | None) -> Combination | None:
+        """The sum; None counts as zero."""
+        found = [x for x in xs if x is not None]
+        if len(found) < 2:
+            return found[0] if found else None
+        terms: Counter[int] = Counter()
+        for x in found:
+            terms.update(x.terms)
+        total = Combination(self, terms)
+        return total if len(terms) <= self.most else Combination(self, dict([self.one(total)]))
+
+
 @dataclass(eq=False)
 class Stream:
     """A power series by the rule of its coefficients."""
 
-    rule: Callable[[int], Value | None]
-    known: dict[int, Value | None] = field(default_factory=dict)
+    rule: Callable[[int], Any]
+    known: dict[int, Any] = field(default_factory=dict)
 
-    def at(self, n: int) -> Value | None:
+    def at(self, n: int) -> Any:
         """The coefficient of order n."""
         if n < 0:
             return None
@@ -214,17 +319,21 @@ def loop_of(inverse: Pow) -> Expr:
 class Algebra:
     """Turns operator expressions into series; ``known`` gives that of an indexed operator.
 
-    ``number`` evaluates constants, ``is_correlation`` tells operators of low rank from causal ones, and
-    ``multiply`` is the product of two operators.
+    ``number`` evaluates constants, ``is_correlation`` tells operators of low rank from causal ones.
+    Coefficients are what ``multiply``, ``add`` and ``times`` (a number, and an operator) take and give.
+    Integrals by quadrature, which depend on the order in which they are taken, are taken ``in_turn``.
     """
 
     known: Callable[[Indexed], Stream]
     number: Callable[[Expr], float]
     is_correlation: Callable[[Expr], bool]
-    multiply: Multiply = multiplied
+    multiply: Callable[[Any, Any], Any]
+    add: Callable[..., Any]
+    times: Callable[[float, Any], Any]
+    in_turn: bool = False
     streams: list[Stream] = field(default_factory=list)
 
-    def new(self, rule: Callable[[int], Value | None]) -> Stream:
+    def new(self, rule: Callable[[int], Any]) -> Stream:
         """A series that is forgotten by :meth:`forget`."""
         found = Stream(rule)
         self.streams.append(found)
@@ -261,7 +370,7 @@ class Algebra:
     def transposed(self, x: Stream) -> Stream:
         """The series of the transposes."""
 
-        def rule(n: int) -> Value | None:
+        def rule(n: int) -> Any:
             value = x.at(n)
             return None if value is None else value.transpose()
 
@@ -292,19 +401,17 @@ class Algebra:
     def resolved(self, loop: Expr, x: Stream) -> Stream:
         """``(1 - loop)^-1 x``, that is y with ``y = x + loop y``.
 
-        The loop leads from as many entries to as many: where y has more columns than rows the loop's own
-        product is the smaller one, else that of each of its factors with y.  Integrals by quadrature, which
-        depend on the order in which they are taken, are taken in turn.
+        The loop leads from as many entries to as many: where y has samples on its right alone the loop's own
+        product is the smaller one, else that of each of its factors with y.
         """
 
-        def rule(n: int) -> Value | None:
-            values = (v for k in range(n + 1) if (v := x.at(k)) is not None)
-            first = next(values, None)
-            flat = isinstance(first, Dense) and first.block.shape[1] < first.block.shape[3]
-            return add(x.at(n), (at_once if flat and self.multiply is multiplied else in_turn).at(n))
+        def rule(n: int) -> Any:
+            first = next((v for k in range(n + 1) if (v := x.at(k)) is not None), None)
+            flat = not self.in_turn and first is not None and first.kind == Kind(True, False, True)
+            return self.add(x.at(n), (at_once if flat else by_factors).at(n))
 
         found = self.new(rule)
-        in_turn = self.applied(loop, found)
+        by_factors = self.applied(loop, found)
         whole = self.series(loop)
         at_once = self.new(lambda n: self.convolution(whole, found, n, start=1))
         return found
@@ -316,24 +423,24 @@ class Algebra:
         if (power, value) == (0, 1.0):
             return x
 
-        def rule(n: int) -> Value | None:
+        def rule(n: int) -> Any:
             found = x.at(n - power)
-            return None if found is None else times(value, found)
+            return None if found is None else self.times(value, found)
 
         return self.new(rule)
 
     def sum(self, xs: list[Stream]) -> Stream:
         """The sum of series."""
-        return self.new(lambda n: add(*[x.at(n) for x in xs]))
+        return self.new(lambda n: self.add(*[x.at(n) for x in xs]))
 
-    def convolution(self, a: Stream, b: Stream, n: int, start: int = 0) -> Value | None:
+    def convolution(self, a: Stream, b: Stream, n: int, start: int = 0) -> Any:
         """Order n of a product whose first factor begins at order ``start``."""
         found = []
         for k in range(start, n + 1):
             right = b.at(n - k)
             if right is not None and (left := a.at(k)) is not None:
                 found.append(self.multiply(left, right))
-        return add(*found)
+        return self.add(*found)
 
 
 @lru_cache(maxsize=10_000)
@@ -351,6 +458,9 @@ def flipped(e: Expr) -> Expr:
     return e if e.is_commutative else Transpose(e)
 
 
+# -- sums of arrays --------------------------------------------------------------------------------------
+
+
 def times(number: float, a: Value) -> Value:
     """A multiple of an operator."""
     return Dense(number * a.block) if isinstance(a, Dense) else Separable(a.left, number * a.core, a.right)
@@ -361,22 +471,31 @@ def add(*xs: Value | None) -> Value | None:
     found = [x for x in xs if x is not None]
     if len(found) < 2:
         return found[0] if found else None
-    if all(isinstance(x, Dense) for x in found):
-        total = found[0].block.copy()  # type: ignore[union-attr]
-        for x in found[1:]:
-            total += x.block  # type: ignore[union-attr]
+    total = summed([(1.0, x) for x in found])
+    return total if isinstance(total, Dense) else compressed(total)
+
+
+def summed(terms: Sequence[tuple[float, Value]]) -> Value:
+    """A sum of operators of one kind, each with a number in front."""
+    if len(terms) == 1:
+        return terms[0][1] if terms[0][0] == 1 else times(*terms[0])
+    if all(isinstance(x, Dense) for _, x in terms):
+        total = terms[0][0] * terms[0][1].block  # type: ignore[union-attr]
+        for number, x in terms[1:]:
+            total += x.block if number == 1 else number * x.block  # type: ignore[union-attr]
         return Dense(total)
-    if not all(isinstance(x, Separable) for x in found):
+    parts = [(number, x) for number, x in terms if isinstance(x, Separable)]
+    if len(parts) < len(terms):
         raise TypeError("a causal operator and a correlation do not add up")
-    parts = [x for x in found if isinstance(x, Separable)]
-    core = np.zeros((sum(x.core.shape[0] for x in parts), sum(x.core.shape[1] for x in parts)))
+    core = np.zeros((sum(len(x.core) for _, x in parts), sum(len(x.core.T) for _, x in parts)))
     i = j = 0
-    for x in parts:
-        core[i : i + x.core.shape[0], j : j + x.core.shape[1]] = x.core
-        i, j = i + x.core.shape[0], j + x.core.shape[1]
-    left = np.concatenate([x.left for x in parts], axis=2)
-    right = np.concatenate([x.right for x in parts], axis=2)
-    return compressed(Separable(left, core, right))
+    for number, x in parts:
+        k, m = x.core.shape
+        np.multiply(x.core, number, out=core[i : i + k, j : j + m])
+        i, j = i + k, j + m
+    sides = [x.left for _, x in parts], [x.right for _, x in parts]
+    left, right = (np.concatenate(a, axis=2) for a in sides)
+    return Separable(left, core, right)
 
 
 def compressed(a: Separable) -> Separable:

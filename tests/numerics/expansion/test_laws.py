@@ -57,15 +57,15 @@ def from_exact(depth: int, factor: float = 1.0) -> tuple[Laws, np.ndarray, xr.Da
     ends = Laws(c, STRENGTH, {})
 
     def body(name: str, site: int) -> Value:
-        value = ends.at(name, site) if site == c.base[name][0] else dense(correlations[name](site))
+        value = ends.at(name, site) if site == c.layers.base[name][0] else dense(correlations[name](site))
         assert value is not None
         return value
 
     memories, given = {}, {}
-    for name in c.kernels:
+    for name in c.layers.kernels:
         for site in range(1, depth + 1):
             (place,) = c.layers.made_of[name, site][1]
-            memories[name, site] = remembered(c.kernels[name], c.memory[name], error, body(*place))
+            memories[name, site] = remembered(c.layers.kernels[name], c.memory[name], error, body(*place))
             if place[0] == "G":
                 given[place] = body(*place)
     return with_kernels(c, STRENGTH, given, memories), e.targets - error, full
@@ -111,12 +111,12 @@ def test_loops_are_solved_through_the_fewer_entries() -> None:
     assert isinstance(direct, Separable)
     back = direct.left.reshape(len(loop.matrix), -1)
     assert np.max(np.abs(back - loop.matrix @ back - H.left.reshape(len(back), -1))) < 1e-12
-    law = laws.closed.laws["A"][2]
+    law = laws.closed.layers.laws["A"][2]
     by_fewer = laws.by_law("A", 2)
     assert isinstance(by_fewer, Dense)
     direct = solved_for(loop, C)
     assert isinstance(direct, Dense)
-    assert law.has(laws.closed.kernels["C"].operator.subs(ell, 2))
+    assert law.has(laws.closed.layers.kernels["C"].operator.subs(ell, 2))
     assert np.max(np.abs(by_fewer.block - direct.block)) < 1e-12
 
 

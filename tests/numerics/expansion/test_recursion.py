@@ -13,11 +13,14 @@ import xarray as xr
 
 from numerics.cli import run
 from numerics.errors import NotConverged, SpecError
-from numerics.expansion import evaluated_at, expand, resum
+from numerics.expansion import closure_of, evaluated_at, expand, resum
+from numerics.expansion.closure import OrderByOrder
+from numerics.expansion.coefficients import Setting
 from numerics.expansion.operators import convolved
 from numerics.expansion.orders import partial_sum
 from numerics.expansion.resummation import resummed
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.solver import solve
 from numerics.solver.afterwards import interval_weights
 from tests.numerics.expansion.test_words import GD, NAMES, agree, expected_names, experiment, exponents
@@ -94,6 +97,34 @@ def test_order_eight_against_the_exact_taylor_coefficients(samples: int, depth: 
     weights = step_sum_weights(4, e.effective_rate)
     exact = gamma_expansion(e.kernel, e.targets, weights, depth=depth, order=4)
     agree(expand(e, 8), exact, NAMES, 1e-11)
+
+
+# -- what is planned once ----------------------------------------------------------------------------------
+
+
+def test_a_plan_gives_the_same_numbers_whatever_orders_were_asked_for_before() -> None:
+    first, other = experiment(2, 4, {**GD, "steps": 5}), experiment(3, 4, {**GD, "steps": 3})
+    alone = expand(first, 2)
+    high = expand(other, 4)
+    assert expand(first, 2).drop_attrs().identical(alone.drop_attrs())
+    low = high.sel(order=[0, 2])
+    for name in NAMES:
+        np.testing.assert_allclose(expand(other, 2)[name], low[name], rtol=1e-12, atol=1e-15)
+
+
+def test_layers_that_differ_by_a_factor_are_multiplied_once() -> None:
+    """At order 2 all operators are multiples of the same products: those of 8 layers are those of 3."""
+
+    def products(depth: int) -> int:
+        problem = Problem.of(experiment(2, depth, {**GD, "steps": 3}))
+        closure = closure_of(problem)
+        assert closure is not None
+        found = OrderByOrder(Setting(problem), closure, 2)
+        found.values()
+        steps = found.closed.plan.tape.steps
+        return sum(steps[i][0] == "product" for i in found.closed.known)
+
+    assert products(8) == products(3) < 25
 
 
 # -- resummation -------------------------------------------------------------------------------------------
