@@ -239,7 +239,9 @@ class Plan:
     def output(self, n: int) -> tuple[Combination | None, Combination | None]:
         """f at order n without the error of that order, and with it: what it is the diagonal of.
 
-        The average that f is made of carries one power of gamma0 more.
+            f_n = [average]_(n+1) ,    Delta_n is zero unless f_n without it, or Delta_k Delta_(n-k), is not
+
+        since the error's order n is made of products of the output's lower orders.
         """
         while n >= len(self.outputs):
             now = len(self.outputs)
@@ -263,9 +265,10 @@ class Plan:
         return Plan(self.layers, self.numbers, found=self)
 
     def entrywise(self, n: int) -> list[tuple[Combination | None, Combination]]:
-        """Order n of the tangent kernel: a sum of products entry by entry; None stands for the kernel 1.
+        """Order n of the tangent kernel, ``sum_k G_k H_(n-k)`` entry by entry, summed over the layers.
 
-        What stands in most products is taken out of their sum, one factor after the other.
+        What stands in most products is taken out of their sum, one factor after the other; None stands for
+        the kernel 1.
         """
         pairs: Counter[tuple[int, int]] = Counter()
         for places in self.layers.products:
@@ -436,9 +439,11 @@ class Closed:
     # -- values ----------------------------------------------------------------------------------------
 
     def tangent(self, n: int, out: Times, into: Array) -> None:
-        """Order n of the tangent kernel at output times, (out, P, out, P): sums of products entry by entry.
+        """Order n of the tangent kernel at output times, (out, P, out, P):
 
-        A few times after the others, so that what is multiplied and added stays in the cache.
+            sum_i x_i(t, s) left_i(t) core_i right_i(s)^T ,
+
+        a few times t after the others, so that what is multiplied and added stays in the cache.
         """
         pairs = []
         for x, y in self.plan.tangent.at(n):
