@@ -19,7 +19,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import requires
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -326,7 +326,18 @@ class Result:
         """The same as a dataset of xarray."""
         import xarray as xr
 
-        return xr.Dataset(self.data_vars, self.coords, self.attrs)
+        at = {x: _labels(x, a.values.dtype.str, a.values.tobytes()) for x, a in self.coords.items()}
+        variables = {x: labels.variables[x] for x, labels in at.items()}
+        indexes = {x: labels.xindexes[x] for x, labels in at.items()}
+        return xr.Dataset(self.data_vars, xr.Coordinates(variables, indexes), self.attrs)
+
+
+@lru_cache(maxsize=256)
+def _labels(dim: str, dtype: str, data: bytes) -> xr.Coordinates:
+    """A dimension's coordinate and index, which take longer to make than many a result, and never change."""
+    import xarray as xr
+
+    return xr.Coordinates({dim: np.frombuffer(data, dtype)})
 
 
 COUNTED = ("sample", "sample_", "test_sample", "channel", "channel_", "position", "position_")

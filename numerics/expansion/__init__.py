@@ -334,13 +334,13 @@ def closure_of(problem: Problem) -> LinearClosure | None:
     """The closure of a linear network with one output on given samples; None without a series of words."""
     if not problem.seen or problem.outputs > 1:
         return None
-    return _closure(integrated(symbolic(problem)))
+    return _closure(symbolic(problem))
 
 
 @lru_cache(maxsize=64)
 def _closure(program: Program) -> LinearClosure | None:
     try:
-        return _expansion(program, 0).closure
+        return _expansion(integrated(program), 0).closure
     except NotApplicable:
         return None
 

@@ -40,6 +40,7 @@ from numerics.expansion.operators import (
     multiplied,
     remembered,
     summed,
+    time_table,
 )
 from numerics.solver.afterwards import interval_weights
 from numerics.solver.grid import Grid, tables_of
@@ -547,4 +548,7 @@ class OrderByOrder:
 def memories(setting: Setting, closure: LinearClosure) -> dict[str, Array]:
     """The weight with which each kernel remembers, (T, T), by its name."""
     causal = [k for k in closure.kernels if k.causal and k.definition != 0]
-    return {k.name: memory_weight(k, "Delta", setting.numbers, setting.times, setting.tables) for k in causal}
+    weights = {k.name: memory_weight(k, "Delta", tuple(setting.tables)) for k in causal}
+    known = setting.numbers, setting.times, setting.tables
+    tables = {weight: time_table(weight, *known) for weight in set(weights.values())}
+    return {name: tables[weight] for name, weight in weights.items()}

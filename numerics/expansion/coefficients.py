@@ -196,13 +196,14 @@ class Setting:
         ``weight`` is (T, T) and strictly lower triangular.  Raises :class:`~numerics.errors.Diverged` where
         Delta_n grows beyond RUNAWAY times what drives it.
         """
-        error, f, law = np.zeros_like(rest), np.zeros_like(rest), self.error
+        f, error, law = rest.copy(), np.zeros_like(rest), self.error
         bound = RUNAWAY * max(float(np.max(np.abs(law.order([*lower, rest])))), 1e-300)
-        slope, known = (law.slope(1, lower[0]), law.order([*lower, f])) if lower else (f, f)
+        if lower:
+            slope, error = law.slope(1, lower[0]), law.order([*lower, error])
         with np.errstate(over="ignore", invalid="ignore"):
-            for now, (start, past, g, e) in enumerate(zip(rest, weight, slope, known, strict=True)):
-                f[now] = at = start + feedback @ (past[:now] @ error[:now])
-                error[now] = g * at + e if lower else law(at)
+            for now, (at, past, e) in enumerate(zip(f, weight, error, strict=True)):
+                at += feedback.dot(past[:now].dot(error[:now]))
+                e += slope[now] * at if lower else law(at)
         grown = ~np.all(np.abs(error) < bound, axis=1)
         if np.any(grown):
             raise diverged_at(int(np.argmax(grown)), f"Delta at order {len(lower)}")

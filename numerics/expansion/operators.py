@@ -137,10 +137,9 @@ def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
     return out
 
 
-def memory_weight(
-    kernel: Kernel, error: str, known: Mapping[Symbol, float], T: int, tables: Mapping[str, Array]
-) -> Array:
-    """The factor of a kernel's memory beyond error and correlation: (T, T), strictly lower triangular.
+@lru_cache(maxsize=64)
+def memory_weight(kernel: Kernel, error: str, tables: tuple[str, ...]) -> Expr:
+    """The factor of a kernel's memory beyond error and correlation; ``tables`` names functions of t and s.
 
     What is a function of the times alone (momentum) is read at steps 0..T-1.
     """
@@ -154,7 +153,7 @@ def memory_weight(
         for x in _factors(part)
         if not isinstance(x, AppliedUndef) or (x.args == (t, s) and str(x.func) in tables)
     ]
-    return time_table(Mul(*own), known, T, tables)
+    return Mul(*own)
 
 
 def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapping[str, Array]) -> Array:
