@@ -133,11 +133,12 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
 
 
 def _term_by_term(e: Expr) -> Expr:
-    """Averages and responses of sums as sums of them, with numbers in front."""
+    """Averages and responses of sums as sums of them, with numbers in front; the average of 1 is 1."""
 
     def apart(x: Average | Response) -> Expr:
         body = Add.make_args(x.body.expand())
-        return Add(*[n * x.func(y, *x.args[1:]) for n, y in (z.as_coeff_Mul() for z in body)])
+        split = (z.as_coeff_Mul() for z in body)
+        return Add(*[n * x.func(y, *x.args[1:]) for n, y in split]).xreplace({Average(S.One): S.One})
 
     return e.replace(lambda x: isinstance(x, Average | Response), apart)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Expr, Function, Integer, Integral, Lambda, Symbol, latex, srepr, symbols, tanh
+from sympy import Expr, Function, Integer, Integral, Lambda, Rational, Symbol, latex, srepr, symbols, tanh
 
 from derive.program import (
     Along,
@@ -70,6 +70,11 @@ def test_responses_to_a_sum_meet_noise_of_the_past_alone() -> None:
 def test_numbers_inside_an_average_and_in_front_of_it_are_the_same() -> None:
     h = Symbol("h")
     assert check_routes(mlp(3, Lambda(h, 5 * tanh(4 * h / 5) / 4), bias=True)) == []
+
+
+def test_numbers_that_are_added_to_an_activation_are_their_own_averages() -> None:
+    h = Symbol("h")
+    assert check_routes(mlp(2, Lambda(h, tanh(h) + Rational(1, 2)))) == []
 
 
 @pytest.mark.parametrize("depth", [2, L])
