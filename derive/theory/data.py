@@ -99,13 +99,18 @@ class Term(Mapped):
         return rf"$\displaystyle {latex(self.expr)}$"
 
 
+ROUNDING = 1e-12
+"""By what share floats may differ whose factors were multiplied in another order."""
+
+
 def _equal(one: Expr, other: Expr) -> bool:
     """Are two terms the same but for products that have been multiplied out, as numbers times sums are?"""
     while isinstance(one, Sum | Integral) and one.func == other.func and one.limits == other.limits:
         one, other = one.function, other.function
     if one == other or one.has(Sum, Integral) or other.has(Sum, Integral):
         return bool(one == other)
-    return bool((one - other).expand() == 0)
+    a, b = (x.expand().as_coefficients_dict() for x in (one, other))
+    return a.keys() == b.keys() and all(abs(a[k] - b[k]) <= ROUNDING * abs(a[k]) for k in a)
 
 
 class Stated(Mapped):

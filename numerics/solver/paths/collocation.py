@@ -85,7 +85,7 @@ def by_sample(theory: Theory) -> Theory:
                 raise NotApplicable(str(reason)) from reason
 
     def own(x: Term) -> Term:
-        if not (x.coefficient * x.kernel).has(weight):
+        if not x.expr.has(weight):
             return x
         found = [a for a in x.kernel.args if isinstance(a, AppliedUndef) and str(a.func) == ERROR]
         rest = x.kernel / Mul(weight, *found)

@@ -502,7 +502,8 @@ def integrator_for(problem: Problem) -> Integrator:
         return explicit
     A, _ = system_of(rule, problem.numbers)
     decay = -A[0, 0]
-    age = Age(EARLY / _fastest(problem), 1 / decay if decay else np.inf)
+    fastest = _fastest(problem) or 1 / float(problem.times[-1])  # nothing is learnt from inputs that are zero
+    age = Age(EARLY / fastest, 1 / decay if decay else np.inf)
     order = min(order, ROUGH if decay else GRADIENTS)
     return replace(explicit, name="collocation of the outputs", order=order, age=age)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sympy import Function, Integral, S, Sum, Symbol, tanh
+from sympy import Function, Integral, S, Sum, Symbol, symbols, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, ell, mu, s, t
@@ -73,6 +73,10 @@ def test_a_change_part_by_part_keeps_the_parts() -> None:
     fixed = term.rewrite(lambda e: e.subs(ell, 2))
     assert fixed.field == Function("g")(3, alpha, s)
     assert fixed.expr == term.expr.subs(ell, 2)
+    a, b, c = symbols("a:c")  # 0.1 * 0.2 * 0.3 is not 0.1 * (0.2 * 0.3) to rounding
+    factors = replace(term, coefficient=a, kernel=b * c * term.kernel)
+    rounded = factors.rewrite(lambda e: e.subs({a: 0.1, b: 0.2, c: 0.3}))
+    assert (rounded.field, rounded.reach) == (term.field, term.reach)
     twice = term.rewrite(lambda e: 2 * e)  # not part by part: the expression is all that is known
     assert (twice.field, twice.reach) == (2 * term.expr, "")
     assert term.times(2).expr.function == 2 * term.expr.function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,15 +139,41 @@ def test_what_alternates_from_step_to_step_is_not_amplified() -> None:
     assert found[:, -2:].std(axis=0, ddof=1).max() < 0.12
 
 
-def test_weights_by_sample() -> None:
+@pytest.mark.parametrize("network", [{}, {"relative_widths": [1.94, 1.67]}])
+def test_weights_by_sample(network: dict[str, Any]) -> None:
     """``w(t, s) Delta(alpha, s)`` is ``w(alpha, t, s)`` wherever updates enter; nothing else is changed."""
-    whole = problem({}, {"time": 1.0}).discrete
+    whole = problem(network, {"time": 1.0}).discrete
     own, both = Function("w")(alpha, t, s), Function("w")(t, s) * Function("Delta")(alpha, s)
     for changed, e in zip(by_sample(whole).equations, whole.equations, strict=True):
         assert changed.rhs.subs(own, both).doit() == e.rhs.doit()
         assert changed.rhs.has(own) == e.rhs.has(Function("w")(t, s))
     with pytest.raises(NotApplicable, match="jumps"):
         by_sample(problem({}, {"time": 1.0, "objective": "hinge"}).discrete)
+    bare = replace(
+        whole, equations=tuple(replace(e, terms=(e.terms[0].put(e.rhs),)) for e in whole.equations)
+    )
+    with pytest.raises(NotApplicable, match="no sum over errors"):
+        by_sample(bare)
+
+
+def test_widths_of_any_digits_leave_no_update_out() -> None:
+    """Numbers whose products round differently in another order had one memory term not recognised."""
+    network = {"activation": "linear", "gamma0": 1.7, "relative_widths": [1.94, 1.67]}
+    given = {"time": 1.0, "points": 2}
+    p, exact = (problem(network, given, 1, method=x, rtol=1e-6) for x in ("paths", "march"))
+    found = errors(p, aged_grid(p.times, Age(0.5), step=0.1, order=3), paths=256, replicas=1)
+    np.testing.assert_allclose(found[0], solve(exact, kernels="none").error.values, atol=1e-3)
+
+
+def test_a_flow_in_which_nothing_is_learnt_stays_where_it_is() -> None:
+    given = {
+        "network": {"depth": 1, "activation": "tanh"},
+        "training": {"rule": "flow", "time": 1.0, "points": 2},
+    }
+    nothing = Experiment.from_dict(
+        given | {"solver": {"method": "paths", "samples": 64}}, kernel=[[0.0]], targets=[1.0]
+    )
+    assert solve(nothing).error.values.tolist() == [[1.0], [1.0]]
 
 
 @pytest.mark.parametrize("age", [Age(0.5), Age(0.5, 20.0), Age(2.0, 1.0)])
