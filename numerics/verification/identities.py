@@ -278,7 +278,7 @@ def middle(problem: Problem) -> list[Check]:
 def correlations(theory: xr.Dataset, off: float = 0.0, letters: Mapping[str, str] = LETTERS) -> list[Check]:
     """Every correlation of the solution is a covariance: symmetric and positive semidefinite.
 
-    The flow on power-law data is interpolated between nodes, and may be ``off`` by its accuracy.
+    A flow may be ``off``, on power-law data by its accuracy, as it is interpolated between nodes.
     """
     checks = []
     for name in CORRELATIONS:
@@ -299,7 +299,7 @@ def blocks(x: xr.DataArray) -> Array:
 def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
     """Each `values[layer]`, of shape (T, n, T, n), is symmetric and positive semidefinite to rounding.
 
-    What is interpolated may be ``off`` by that, relative to the largest.
+    A flow may be ``off`` by that, relative to the largest.
     """
     times, block = values.shape[1:3]
     keep = np.unique(np.linspace(0, times - 1, min(times, LARGEST_MATRIX // block or 1)).astype(int))
@@ -311,7 +311,7 @@ def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
         spectrum = np.linalg.eigvalsh((chosen + chosen.T) / 2)
         lowest = min(lowest, float(spectrum[0] / spectrum[-1]))
     size = len(keep) * block
-    allowed, source = EPS * size * times + off, "rtol" if off else "rounding"
+    allowed, source = EPS * size * times + off, "rounding at nodes, or rtol" if off else "rounding"
     basis = f"{source}, {size} x {size}"
     return [
         Check("solution", f"{name} is symmetric", asymmetry, 0, allowed, source),
