@@ -242,7 +242,11 @@ def training_rule(
     share = {"sum": S.One, "mean": 1 / samples}.get(loss)
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
-    numbers = {"weight_decay": weight_decay, "momentum": momentum, "temperature": temperature}
+    numbers: dict[str, Any] = {
+        "weight_decay": weight_decay,
+        "momentum": momentum,
+        "temperature": temperature,
+    }
     decay, kept, heat = (expression(x, key) for key, x in numbers.items())
     if kept != 0 and heat != 0:
         raise ProgramError(
@@ -261,7 +265,7 @@ def training_rule(
         told = f"momentum = {momentum} with weight_decay = {weight_decay} in continuous time"
         raise ProgramError(f"{told}: no training rule here has both; use 'gd'")
     if rule == "multistep":
-        flow = training_rule("flow", weight_decay=decay, momentum=kept, temperature=heat)
+        flow = training_rule("flow", **numbers)
         forgets, noisy = flow.memory(t, s)[0] != 1, flow.noise(t, s) != 0
         return Multistep(
             share,
