@@ -418,13 +418,20 @@ def normal_form(e: Expr) -> Expr:
     >>> normal_form(Sum(f(i) * Sum(f(i, j), (j, 0, 3)), (i, 0, 2))) == normal_form(
     ...     Sum(f(k) * f(k, i), (i, 0, 3), (k, 0, 2)))
     True
+    >>> normal_form(6 / (3 * i + 3))
+    2/(i + 1)
     """
     return Add(*[_standard(*x) for x in _flat(e)])
 
 
 def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
-    """Addends, each as integrand and limits; a limit is ``(variable, lower, upper, Sum or Integral)``."""
+    """Addends, each as integrand and limits; a limit is ``(variable, lower, upper, Sum or Integral)``.
+
+    Numbers that all terms of a denominator share stand in front: ``6/(3 x + 3)`` is ``2/(x + 1)``.
+    """
     e = e.expand()
+    sums = {x: x.base.primitive() for x in e.atoms(Pow) if x.base.is_Add and x.exp.is_negative}
+    e = e.xreplace({x: n**x.exp * rest**x.exp for x, (n, rest) in sums.items() if n != 1})
     if isinstance(e, Add):
         return [x for a in e.args for x in _flat(a)]
     if isinstance(e, Sum | Integral):

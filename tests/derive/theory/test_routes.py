@@ -67,6 +67,13 @@ def test_responses_to_a_sum_meet_noise_of_the_past_alone() -> None:
     assert check_routes(network.with_rule(GradientDescent(eta, decay=lam, diffusion=D))) == []
 
 
+def test_numbers_in_denominators_are_those_in_front() -> None:
+    """Noise in units of the initial variance: ``6 T/(3 x - 6)`` in the one, ``2 T/(x - 2)`` in the other."""
+    lam, T = symbols("lam T", positive=True)
+    noisy = {"weight_decay": lam, "temperature": T, "init_variance": Rational(3, 10), "outputs": 3}
+    assert check_routes(mlp(1, tied=False, **noisy)) == []
+
+
 def test_numbers_inside_an_average_and_in_front_of_it_are_the_same() -> None:
     h = Symbol("h")
     assert check_routes(mlp(3, Lambda(h, 5 * tanh(4 * h / 5) / 4), bias=True)) == []
