@@ -39,7 +39,16 @@ from numerics.compile.lower import Node, Request, Table, lower
 from numerics.errors import Diverged, require_memory
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import RISE, Layered, Reduction, derived, error_jumps, integrated, widened
-from numerics.predictions import OUTPUT, equal_times, random_losses, size_of, split, watched
+from numerics.predictions import (
+    OUTPUT,
+    equal_times,
+    of_training,
+    random_losses,
+    size_of,
+    split,
+    watched,
+)
+from numerics.results import LOSSES, SYSTEMATIC
 from numerics.solver.afterwards import Afterwards, densities, needed
 from numerics.solver.grid import Grid, is_noisy, tables_of
 from numerics.solver.march import March, march
@@ -71,10 +80,13 @@ LOSS: Node = ("C_v", None)
 KERNELS = 1e-5
 """What kernels settle to at best: where errors are gone, few times see how they came to be."""
 
-ROUGH, WIDER = 1e-3, 4.0
-"""What a flow settles to at best where the error jumps, and the width of a jump over what outputs move in a
-step.
+ROUGH, WIDER, PASSING = 1e-3, 4.0, 0.03
+"""What a flow settles to at best where the error jumps; the width of a jump over what outputs move in a step,
+and at most, over the outputs, where one is on its way through it.
 """
+
+EDGE = 1e-9
+"""The share of a jump that is rounding."""
 
 COARSEST, COARSEST_GRADED = 16, 48
 """Steps of the coarsest grid of the trapezoidal rule: even ones, and such that grow with the time."""
@@ -234,7 +246,9 @@ class _Run:
         keeps them there, between its values on both sides.
 
         A jump as wide as WIDER times what outputs move in the longest step has such errors, and is stable;
-        what it misses falls as the step, and grids are extrapolated.
+        what it misses falls as the step, and grids are extrapolated.  An output on its way through a jump
+        extrapolates smoothly too, as if it had always been there: at such times outputs are those of the last
+        grid, whose jumps are no wider than PASSING, and ``*_systematic`` is that width.
         """
         self.constants[RISE] = 1.0
         for _, grid in clock.grids():
@@ -243,14 +257,52 @@ class _Run:
                 break
         speed = float(np.max(np.abs(np.diff(f, axis=0)) / np.diff(grid.nodes)[:, None]))
 
-        def run(grid: Grid) -> Attempt[tuple[March, Grid]]:
-            self.constants[RISE] = WIDER * grid.step * speed
+        every: list[NDArray[np.bool_]] = []
+
+        def run(grid: Grid) -> Attempt[tuple[March, Grid, NDArray[np.bool_]]]:
+            self.constants[RISE] = width = WIDER * grid.step * speed
             found = self.on(grid)
-            return Attempt(self.watched(found)[grid.outputs], (found, grid))
+            passing, size = self.passing(found, grid, width), size_of_largest(found.scalars[OUTPUT])
+            every.append(passing)
+            left = width / size if np.any(every[-2:]) and width > PASSING * size else 0.0
+            return Attempt(self.watched(found)[grid.outputs], (found, grid, passing), left)
 
         found = refine(clock, run, change=self.moved)
         values = found.extrapolated(lambda x: self.of_samples(x[0], x[1].outputs, x[1]))
-        return self.assembled(values), found.notes
+        last, grid, _ = found.found
+        passing = np.any([x[2] for _, x in found.answers], axis=0)
+        at = passing.reshape(len(passing), -1).any(axis=1)
+        for name, scalar in ((OUTPUT, OUTPUT), ("error", "Delta")):
+            values[name][at] = last.scalars[scalar][grid.outputs[at]]
+        values = self.assembled(values)
+        if at.any():
+            width, jump = at * self.constants[RISE], np.abs(last.scalars["Delta"]).max()
+            error = of_training("error", passing * jump, self.problem.seen, False)
+            missed = {"error": error, **{x: width * self.problem.outputs for x in LOSSES}}
+            if "test_f" in values:
+                missed["test_f"] = width[(..., *[None] * (values["test_f"].ndim - 1))] + 0 * values["test_f"]
+            values |= {name + SYSTEMATIC: x for name, x in missed.items() if name in values}
+        return values, found.notes
+
+    def passing(self, found: March, grid: Grid, width: float) -> NDArray[np.bool_]:
+        """Which outputs are on their way through a jump at output times, ``(times, samples[, outputs])``.
+
+        They are those that have come to it within the last step, or move as fast as their error Delta bids
+        them, ``width |dDelta/dt| > speed |Delta|/3`` where Delta is relative to the jump, and have more than
+        ROUGH left to go.  What rests there moves by less than the width while others move by one.
+        """
+        f, error = (found.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, "Delta"))
+        steps = np.diff(grid.nodes)[:, None]
+        speed = (np.abs(np.diff(f, axis=0)) / steps).max(axis=0)
+        share = np.abs(error) / np.where(error.any(axis=0), np.abs(error).max(axis=0), 1.0)
+        before, left = share[:-1], share[1:]
+        rate = np.abs(np.diff(share, axis=0))
+        beside = (np.minimum(before, 1 - before) < EDGE) & (np.minimum(left, 1 - left) > EDGE)
+        fast = 3 * width * rate > speed * steps * left
+        moving = (beside | fast) & (width * left > ROUGH * size_of_largest(f))
+        every = np.concatenate([np.zeros_like(moving[:1]), moving])
+        shape = found.scalars["Delta"].shape[1:]
+        return np.asarray(every[grid.outputs].reshape(-1, *shape))
 
     def marched(self, grid: Grid) -> Attempt[March]:
         """What a grid gives."""

@@ -48,6 +48,24 @@ def test_a_flow_that_rests_at_the_margin_is_the_limit_of_short_steps() -> None:
     assert float(found.error[-1, 0]) == pytest.approx(float(kept), abs=0.03)
 
 
+@pytest.mark.parametrize("left", [0.05, 1e-3])
+def test_an_output_on_its_way_to_the_margin_is_not_extrapolated(left: float) -> None:
+    """One sample and layer: f = sinh(2 gamma0 t)/gamma0 until it is 1.
+
+    Jumps that are wider than what is left to go had extrapolated to 0.03 of the loss at the start.
+    """
+    end = float(np.arcsinh(1 - left)) / 2
+    spec = {
+        "network": {"depth": 1},
+        "training": {"objective": "hinge", "rule": "flow", "time": end, "points": 3},
+    }
+    found = solve(Experiment.from_dict(spec, kernel=[[1.0]], targets=[1.0]), kernels="none")
+    missed = found.get("train_loss_systematic", 0 * found.train_loss)
+    assert np.abs(found.train_loss[1:] - [1 - np.sinh(end), left]).max() < 1e-3 + missed.max()
+    assert missed.max() < 0.05
+    assert 1.0 - found.error[-1, 0] <= found.get("error_systematic", 1e-9 + 0 * found.error)[-1, 0]
+
+
 def test_networks_of_such_a_flow_settle() -> None:
     found = simulate(flow(), width=32, seeds=2, rng=1, tolerance=3e-3)
     assert found.attrs["integration_error"] <= 3e-3
