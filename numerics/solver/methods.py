@@ -18,7 +18,7 @@ from derive.errors import NotApplicable
 from derive.program import P, eta, gamma0
 from numerics.errors import Diverged, NotConverged, Unserved, memory_there
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import error_jumps
+from numerics.experiment.theory import error_jumps, slope_jumps
 from numerics.predictions import OUTPUT
 from numerics.results import STDERR, VARIABLES
 from numerics.solver.method import Kernels, No, Progress, Solved, Yes
@@ -198,7 +198,8 @@ class Lazy:
         samples = problem.sample_count
         cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
         memory = 8.0 * samples**2 * len(problem.times) ** 2
-        return Yes(cost, memory, moved**2, "its error is of order gamma0^2; no responses")
+        power = _power(problem)
+        return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         from numerics.solver.lazy import solve_lazy
@@ -210,7 +211,7 @@ class Lazy:
         values |= {
             n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
         }
-        return _solved(problem, values, keep, {"error_estimate": _moved(problem) ** 2})
+        return _solved(problem, values, keep, {"error_estimate": _moved(problem) ** _power(problem)})
 
 
 class Paths:
@@ -358,15 +359,19 @@ def _affine(problem: Problem) -> bool:
     return True
 
 
-def _moved(problem: Problem) -> float:
-    """How far fields can move: ``gamma0`` times the updates of all times at the size of the first.
-
-    The error of the limit is of second order in it, as powers of gamma0 in kernels are even.
+def _power(problem: Problem) -> int:
+    """With which power of what fields move the limit is off: kernels are even in gamma0, with a kink in its
+    absolute value.
     """
+    return 1 if slope_jumps(problem.program) else 2
+
+
+def _moved(problem: Problem) -> float:
+    """How far fields can move: ``gamma0`` times the updates of all times at the size of the first."""
     strength = problem.numbers.get(gamma0, 1.0)
     span = float(problem.times[-1]) * (1.0 if problem.flow else problem.numbers.get(eta, 1.0))
     y = problem.arrays.get("y", np.ones(1))[: problem.seen]
     kernel = problem.arrays.get("K_x", np.ones((1, 1)))
-    size = float(np.abs(y).mean()) * max(1.0, float(np.abs(kernel).max()))
+    size = float(np.abs(y).mean()) * problem.outputs * max(1.0, float(np.abs(kernel).max()))
     samples = 1.0 if problem.program.rule.rate.has(P) else float(problem.seen)  # type: ignore[attr-defined]
     return strength * span * size * samples * (problem.depth or 1)

@@ -18,6 +18,7 @@ from derive.program import IndexRange, s, t
 from derive.theory import OrderParameter
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
+from numerics.experiment.theory import slope_jumps
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.lazy import solve_lazy
 from numerics.stats import bound
@@ -35,8 +36,10 @@ READ_SAMPLES, READ_STEPS = 2, 2
 SAMPLES, STEPS = 3, 4
 """The opening on which responses are checked, and the lazy limit."""
 
-LAZY = (0.1, 0.2)
-"""Values of gamma0 from which the lazy limit is extrapolated, in powers of gamma0 squared."""
+LAZY, KINKED = (0.1, 0.2), (0.005, 0.01, 0.02)
+"""Values of gamma0 from which the lazy limit is extrapolated, in powers of gamma0 squared; with a kink in the
+activation in those of its absolute value.
+"""
 
 
 def reading(problem: Problem, effort: Effort = FULL) -> list[Check]:
@@ -122,9 +125,10 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
         exact = solve_lazy(theory, steps=steps, values=small.values, data=arrays(small)).scalars["Delta"]
     except (NotApplicable, Unserved):
         return []
-    at_each = [particles(at(small, g), effort.paths, replicas, SEED + k) for k, g in enumerate(LAZY)]
+    strengths, powers = (KINKED, (0, 1, 2)) if slope_jumps(small.program) else (LAZY, (0, 2))
+    at_each = [particles(at(small, g), effort.paths, replicas, SEED + k) for k, g in enumerate(strengths)]
     found = [x.runs["Delta", ()] for x in at_each]
-    weights = np.linalg.inv(np.array([[1.0, g**2] for g in LAZY]))[0]
+    weights = np.linalg.inv(np.array([[g**p for p in powers] for g in strengths]))[0]
     gap = [x.reshape(replicas, -1) - exact.reshape(1, -1) for x in found]
     value = sum(w * x.mean(axis=0) for w, x in zip(weights, gap, strict=True))
     parts = [w**2 * x.var(axis=0, ddof=1) / replicas for w, x in zip(weights, gap, strict=True)]

@@ -68,6 +68,19 @@ def test_nodes_reach_their_accuracy_where_paths_do_not() -> None:
     assert excess(in_errors(gap, sampled.train_loss_stderr), 7) < 1
 
 
+def test_with_a_kink_the_lazy_limit_is_off_in_first_order() -> None:
+    """Units that change sides are as many as fields move far."""
+    tables = {
+        "network": {"depth": 1, "activation": "abs", "gamma0": 0.1},
+        "training": {"learning_rate": 0.3, "steps": 4},
+    }
+    e = Experiment.from_dict(tables, kernel=[[1.0, 0.3], [0.3, 0.8]], targets=[1.0, -0.5])
+    lazy, paths = (solve(e.replace({"solver.method": x, "solver.samples": 4096})) for x in ("lazy", "paths"))
+    gap = np.abs(lazy.G - paths.G).values[0, -1, -1, 0, 1]
+    noise = 4 * paths.G_stderr.values[0, -1, -1, 0, 1]
+    assert lazy.attrs["error_estimate"] ** 2 + noise < gap < lazy.attrs["error_estimate"] + noise
+
+
 def test_the_lazy_limit_is_within_its_error_of_the_march() -> None:
     network = {"depth": 2, "gamma0": 1e-3}
     march = solve(experiment(network, samples=2))
