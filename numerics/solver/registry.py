@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named, one_thread
-from numerics.errors import SpecError, require_choice, require_time, value_to_toml
+from numerics.errors import SpecError, Unserved, require_choice, require_time, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import Result
@@ -164,7 +164,10 @@ def solved(
     if say is not None and isinstance(expected, Yes) and expected.cost > LONG:
         size = f"{expected.memory / 2**30:.2g} GiB"
         say(f"{choice.method.name}: about {expected.cost:.0f} s and {size} (dmft solve --explain says more)")
-    found = choice.method.run(problem, kernels, progress)
+    try:
+        found = choice.method.run(problem, kernels, progress)
+    except Unserved as reason:  # of an average that only a run meets
+        raise SpecError("solver.method", choice.method.name, str(reason), "another method") from None
     notes = {"method": choice.method.name, "seed": problem.solver.seed, **found.notes}
     return Result.of(
         found.values,

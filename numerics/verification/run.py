@@ -31,6 +31,8 @@ from numerics.experiment.theory import program_of, theory_of
 from numerics.plots import save_figure
 from numerics.results import replacing_folder, save
 from numerics.solver import solve
+from numerics.solver.method import No
+from numerics.solver.methods import March
 from numerics.solver.refine import Multistep
 from numerics.stats import extrapolate
 from numerics.verification import identities, networks, sampled
@@ -79,7 +81,7 @@ class Case:
 
     @property
     def linear(self) -> bool:
-        return isinstance(self.problem.linear, LinearForm)
+        return isinstance(self.problem.linear, LinearForm) and self.problem.solver.method != "paths"
 
     @property
     def fixed(self) -> bool:
@@ -177,7 +179,7 @@ def verify(
     problem = Problem.of(source, **given)
     if problem.depth is None and problem.experiment is not None:
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
-    if not isinstance(problem.linear, LinearForm):
+    if not isinstance(problem.linear, LinearForm) or _not_marched(problem):
         problem = by(problem, "paths")
     solution = solve(problem, kernels="full" if _kernel_bytes(problem) <= effort.kernel else "trace")
     case = Case(problem, solution, _symbolic(problem, source), effort)
@@ -202,6 +204,11 @@ def verify(
     tex = "\n\n".join(render("latex") for render in shown)
     write(Path(out_dir), report, tex, solution, limit, figure, papers_of(case))
     return report
+
+
+def _not_marched(problem: Problem) -> bool:
+    """Does the march not take it?  An affine activation has averages of one field beside those of two."""
+    return problem.depth is not None and isinstance(March().fits(problem, "none"), No)
 
 
 def papers_of(case: Case) -> tuple[str, ...]:

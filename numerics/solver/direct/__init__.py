@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sympy import Symbol
 
 from derive.theory import Equation, OrderParameter, Theory
+from numerics.errors import diverged_at
 from numerics.solver.direct.algebras import Linear, Particles
 from numerics.solver.direct.interpret import Algebra, Interpreter, NotLinear
 from numerics.solver.direct.layout import Constants, Datum, Family, Layout, Member, Number
@@ -88,6 +89,7 @@ def evaluate(
 
     Raises :class:`~numerics.solver.direct.layout.Unserved` for a flow, for an activation that is not given,
     and for a response of something that jumps to a source that repeats itself;
+    :class:`~numerics.errors.Diverged` with the step;
     :class:`~numerics.solver.direct.interpret.CyclicDemand` for a theory in which an entry is needed to
     compute itself; ValueError for missing values and data, for a covariance that is not positive and for a
     response that is not causal where the theory says that it is.
@@ -156,6 +158,8 @@ def entries(
                     for place, x in zip(family.places, times, strict=True):
                         filled[place] = x
                     value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
+                    if not np.isfinite(value):  # zeros times that would ask for what is to come
+                        raise diverged_at(now, name)
                     _check_causal(member.item, times, value)
                     own[(*times, *axes) if kind == "scalars" else (*axes, *times)] = value
     return found, interpreter

@@ -118,8 +118,8 @@ class Linear(Algebra):
 
     def covariance(self, a: Array, b: Array) -> Array:
         """``a^T Sigma b`` for each unit; a covariance is computed when nonzero coefficients ask for it."""
-        rows, cols = (np.flatnonzero(x.any(axis=1)) for x in (a, b))
-        entries = list(self.columns)
+        entries = list(self.columns)  # what has overflown has coefficients for those to come
+        rows, cols = (np.flatnonzero(x[: len(entries)].any(axis=1)) for x in (a, b))
         for i in rows:
             for j in cols:
                 if np.isnan(self.sigma[i, j]):

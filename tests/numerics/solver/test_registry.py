@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from numerics.errors import SpecError
+from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import choose, explain, solve
 from numerics.solver.method import No, Yes
+from numerics.verification import Effort, sampled
 from tests.chance import excess, in_errors
 from tests.derive.once import mlp
 
@@ -66,6 +67,19 @@ def test_nodes_reach_their_accuracy_where_paths_do_not() -> None:
         np.abs(sampled.train_loss - exact.train_loss).values - 1e-3, 0
     )  # a bias of one over samples
     assert excess(in_errors(gap, sampled.train_loss_stderr), 7) < 1
+
+
+def test_the_judge_says_what_it_cannot_and_what_diverges() -> None:
+    """A response of what jumps, which only a run meets; and numbers that overflow between its demands."""
+    diverging = {"training": {"learning_rate": 0.5, "steps": 9}, "solver": {"method": "direct"}}
+    given = {"kernel": [[3.0]], "targets": [2.0]}
+    with pytest.raises(Diverged, match="at step"):
+        solve(Experiment.from_dict({"network": {"depth": 1}, **diverging}, **given))
+    tables = {"network": {"depth": 2, "activation": "abs"}, **diverging}
+    twice = Experiment.from_dict(tables, kernel=np.ones((2, 2)), targets=[1.0, 1.0])
+    with pytest.raises(SpecError, match="a function jumps"):
+        solve(twice)
+    assert sampled.reading(Problem.of(twice), Effort(paths=64)) == []
 
 
 def test_with_a_kink_the_lazy_limit_is_off_in_first_order() -> None:

@@ -69,6 +69,13 @@ def test_a_march_that_is_not_the_theory_is_seen():
         assert sampled.same("march", march, written, QUICK.replicas).passed == (theory is small.discrete)
 
 
+def test_an_affine_activation_is_checked_on_paths():
+    """Its theory is linear, but its averages are not of two fields: the march does not take it."""
+    spec = {"network": {"depth": 1, "activation": "h + 0.5"}, "training": {"learning_rate": 0.1, "steps": 2}}
+    report = verify(Experiment.from_dict(spec, kernel=KERNEL, targets=TARGETS), effort=QUICK)
+    assert report.passed, report.table()
+
+
 def test_responses_obey_steins_lemma():
     (check,) = sampled.responses(experiment(), replace(QUICK, replicas=16))
     assert check.passed
