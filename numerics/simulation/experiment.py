@@ -62,7 +62,7 @@ from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
 
 from .measure import Axis
-from .run import MOST, Trainer
+from .run import MOST, UNSTABLE, Trainer
 
 Array = NDArray[np.float64]
 Kernels = Literal["full", "trace", "none"]
@@ -323,7 +323,7 @@ def settled(
         networks = halved
         if error <= tolerance:
             return networks, error
-        if not noisy and not smooth and error > last / 2:  # no step is better: rounding
+        if not noisy and not smooth and last / 2 < error < UNSTABLE:  # no step is better: rounding
             break
     raise NotConverged(f"flow of a finite network: integration error {error:.2g}, wanted {tolerance:.2g}")
 

@@ -160,6 +160,9 @@ Rngs = Sequence[np.random.Generator]
 TOGETHER = 2**19
 """Entries of weights that are trained together, which a core's own memory holds."""
 
+UNSTABLE = 1e-2
+"""What steps miss that are too long to be stable, and shorter ones do not at once less of."""
+
 MOST = 2**14
 """Steps between two recorded times, beyond which a flow is given up."""
 
@@ -446,7 +449,7 @@ class Trainer:
                         raise
                 else:
                     last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
-                    if error <= tolerance / 2 or count >= MOST or error > last / 2:  # the last: rounding
+                    if error <= tolerance / 2 or count >= MOST or last / 2 < error < UNSTABLE:  # rounding
                         break
                     coarse = fine
                 count *= 2

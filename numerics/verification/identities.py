@@ -35,7 +35,7 @@ from numerics.solver.march import March, march
 from numerics.solver.method import Yes
 from numerics.solver.plan import NotCausal
 from numerics.stats import bound
-from numerics.verification.openings import arrays, at, descent, in_steps, modes, opening, speed
+from numerics.verification.openings import arrays, at, by, descent, in_steps, modes, opening, speed
 from numerics.verification.report import EPS, LEVEL, Check
 
 Array = NDArray[np.float64]
@@ -310,7 +310,7 @@ def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
         asymmetry = max(asymmetry, relative(flat - flat.T, flat))
         chosen = matrix[keep][:, :, keep].reshape(len(keep) * block, -1)
         spectrum = np.linalg.eigvalsh((chosen + chosen.T) / 2)
-        lowest = min(lowest, float(spectrum[0] / spectrum[-1]))
+        lowest = min(lowest, float(spectrum[0] / (spectrum[-1] or 1.0)))
     size = len(keep) * block
     allowed, source = EPS * size * times + off, "rounding at nodes, or rtol" if off else "rounding"
     basis = f"{source}, {size} x {size}"
@@ -439,7 +439,7 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
         value, missed, steps = extrapolated(problem, end)
         allowed = missed + 2 * _stated(problem) * first + _systematic(flow)
         return [Check("solution", name, value, expected, allowed, f"up to {steps} steps, -> 0")]
-    few, many = (solve(_descent(problem, end, n), kernels="none") for n in SAMPLED_STEPS)
+    few, many = (solve(by(_descent(problem, end, n), "paths"), kernels="none") for n in SAMPLED_STEPS)
     value = 2 * float(many.train_loss[-1]) - float(few.train_loss[-1])
     errors = [float(x.train_loss_stderr[-1]) for x in (few, many, flow)]
     stderr = float(np.sqrt(errors[0] ** 2 + 4 * errors[1] ** 2 + errors[2] ** 2))

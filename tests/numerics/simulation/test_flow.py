@@ -93,6 +93,18 @@ def test_steps_go_where_they_are_needed():
     assert lengths[-1] > 1.5 * lengths[0]
 
 
+def test_steps_that_are_unstable_are_not_taken_for_rounding():
+    """A velocity of 0.05 in an interval of 1: two halvings miss as much as one does, and still explode."""
+    spec = {
+        "network": {"depth": 1},
+        "training": {"rule": "flow", "time": 1.0, "points": 2, "momentum": 0.05},
+    }
+    e = Experiment.from_dict(spec, kernel=np.eye(2), targets=[0.6, 1.0])
+    found = simulate(e, width=16, seeds=2, rng=0)
+    assert found.attrs["integration_error"] < 1e-5
+    assert found.train_loss[-1] < found.train_loss[0]
+
+
 def test_an_unreachable_tolerance_is_reported(monkeypatch):
     monkeypatch.setattr("numerics.simulation.run.MOST", 32)
     monkeypatch.setattr("numerics.simulation.experiment.MOST", 32)

@@ -69,6 +69,16 @@ def test_a_march_that_is_not_the_theory_is_seen():
         assert sampled.same("march", march, written, QUICK.replicas).passed == (theory is small.discrete)
 
 
+def test_descent_is_sampled_as_its_flow_is():
+    """With a velocity no nodes follow the flow, but its steps have them: errors of both are compared."""
+    flow = {"rule": "flow", "time": 1.0, "points": 3, "momentum": 2.0}
+    network = {"depth": 1, "activation": "h**2/2", "gamma0": 0.3}
+    tables = {"network": network, "training": flow, "solver": {"accuracy": 0.1}}
+    problem = Problem.of(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))
+    (check,) = identities.small_steps(problem, solve(problem, kernels="none"))
+    assert check.passed
+
+
 def test_an_affine_activation_is_checked_on_paths():
     """Its theory is linear, but its averages are not of two fields: the march does not take it."""
     spec = {"network": {"depth": 1, "activation": "h + 0.5"}, "training": {"learning_rate": 0.1, "steps": 2}}
