@@ -6,7 +6,6 @@ import json
 import time as clock
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,93 +64,6 @@ DOCUMENT = r"""\documentclass{article}
 """
 
 
-@dataclass(frozen=True)
-class Case:
-    """A problem and its solution, and what decides which checks there are.
-
-    ``linear``: the theory is linear in its fields, and its solution exact; else it is an average over paths.
-    ``steepest``: every step goes down the gradient, and does nothing else.  ``own``: of an experiment file,
-    whose network is known to be a product of matrices; ``symbolic`` is its program at any depth.
-    """
-
-    problem: Problem
-    solution: xr.Dataset
-    symbolic: Program | None
-    effort: Effort
-
-    @property
-    def linear(self) -> bool:
-        return isinstance(self.problem.linear, LinearForm) and self.problem.solver.method != "paths"
-
-    @property
-    def fixed(self) -> bool:
-        return bool(self.problem.seen)
-
-    @property
-    def flow(self) -> bool:
-        return self.problem.flow
-
-    @property
-    def steepest(self) -> bool:
-        if self.problem.experiment is None:
-            return False
-        given = self.problem.experiment.training
-        return not (given.weight_decay or given.momentum or given.temperature or given.center)
-
-    @property
-    def own(self) -> bool:
-        return self.problem.experiment is not None
-
-    @property
-    def biased(self) -> bool:
-        return self.problem.experiment is not None and self.problem.experiment.network.bias
-
-    @property
-    def letters(self) -> dict[str, str]:
-        """What correlations are called."""
-        return {**identities.LETTERS, **({} if self.linear else {"Phi": "Phi^l"})}
-
-    @property
-    def off(self) -> float:
-        """What correlations of a flow may be off: on power-law data what is missed between nodes; else the
-        rounding of sums over nodes and samples in each layer, whose weights have both signs and are large
-        where steps double, ``sum_s |w(t, s)| / t`` at most.
-        """
-        if not (self.flow and self.linear):
-            return 0.0
-        if self.problem.spectrum is not None:
-            return self.problem.solver.rtol
-        _, grid = next(Multistep(self.problem.times, self.problem.solver.rtol).grids())
-        large = float(np.max(np.abs(grid.weights[1:]).sum(axis=1) / grid.nodes[1:]))
-        terms = float(self.solution.attrs["time_nodes"]) * max(1, self.problem.sample_count)
-        return EPS * large * terms * (self.problem.depth or 1)
-
-
-CHECKS: tuple[tuple[Callable[[Case], bool], Callable[[Case], list[Check]]], ...] = (
-    (lambda c: True, lambda c: identities.derivation(c.problem, c.symbolic)),
-    # linear theories are solved exactly
-    (lambda c: c.linear, lambda c: identities.reading(c.problem)),
-    (lambda c: c.linear and c.fixed and c.steepest, lambda c: identities.reduced(c.problem)),
-    (lambda c: c.linear and c.fixed and c.steepest, lambda c: identities.moved(c.problem)),
-    (lambda c: c.linear and c.own and not c.biased, lambda c: identities.middle(c.problem)),
-    # what holds of every solution
-    (lambda c: c.own, lambda c: identities.start(c.problem, c.solution)),
-    (lambda c: True, lambda c: identities.causality(c.problem, c.solution)),
-    (lambda c: True, lambda c: identities.correlations(c.solution, c.off, c.letters)),
-    # other ways to averages over paths
-    (lambda c: not c.linear, lambda c: sampled.reading(c.problem, c.effort)),
-    (lambda c: not c.linear, lambda c: sampled.responses(c.problem, c.effort)),
-    (
-        lambda c: not c.linear and not c.flow and gamma0 in c.problem.numbers,
-        lambda c: sampled.lazy(c.problem, c.effort),
-    ),
-    # a flow
-    (lambda c: c.flow and c.linear, lambda c: identities.settled(c.problem, c.solution)),
-    (lambda c: c.flow, lambda c: identities.small_steps(c.problem, c.solution)),
-)
-"""Every check of a theory and its solution: when there is one, and what it does."""
-
-
 @one_thread
 def verify(
     source: Problem | Experiment | Program | Theory | str | Path,
@@ -182,8 +94,7 @@ def verify(
     if not isinstance(problem.linear, LinearForm) or _not_marched(problem):
         problem = by(problem, "paths")
     solution = solve(problem, kernels="full" if _kernel_bytes(problem) <= effort.kernel else "trace")
-    case = Case(problem, solution, _symbolic(problem, source), effort)
-    checks = [check for applies, found in CHECKS if applies(case) for check in found(case)]
+    checks = checks_of(problem, solution, _symbolic(problem, source), effort)
     powers, note = expansion(problem, effort)
     trained, compared, words = _networks(problem, solution, progress, effort)
     shown = _shown(problem, bool(powers))
@@ -202,7 +113,7 @@ def verify(
     figure = draw(problem, solution, trained, sums_of(problem, effort) if powers else {})
     limit = by_width(trained) if trained else None
     tex = "\n\n".join(render("latex") for render in shown)
-    write(Path(out_dir), report, tex, solution, limit, figure, papers_of(case))
+    write(Path(out_dir), report, tex, solution, limit, figure, papers_of(problem))
     return report
 
 
@@ -211,10 +122,66 @@ def _not_marched(problem: Problem) -> bool:
     return problem.depth is not None and isinstance(March().fits(problem, "none"), No)
 
 
-def papers_of(case: Case) -> tuple[str, ...]:
-    """The papers whose theory a case rests on."""
-    deep = case.problem.experiment is not None and bool(case.problem.experiment.network.branch)
-    return ("selfconsistent2023", *["linear2025"] * case.linear, *["depth2023"] * deep)
+def checks_of(
+    problem: Problem, solution: xr.Dataset, symbolic: Program | None, effort: Effort
+) -> list[Check]:
+    """Every check of a theory and its solution that there is for a problem; ``symbolic`` is its program at
+    any depth.  The network of an experiment file is known to be a product of matrices.
+    """
+    linear, own, flow = _exact(problem), problem.experiment, problem.flow
+    found = identities.derivation(problem, symbolic)
+    if linear:  # solved exactly
+        found += identities.reading(problem)
+        if own is not None and problem.seen and _steepest(own):
+            found += identities.reduced(problem) + identities.moved(problem)
+        if own is not None and not own.network.bias:
+            found += identities.middle(problem)
+    if own is not None:
+        found += identities.start(problem, solution)
+    found += identities.causality(problem, solution)
+    letters = {**identities.LETTERS, **({} if linear else {"Phi": "Phi^l"})}
+    found += identities.correlations(solution, off(problem, solution), letters)
+    if not linear:  # other ways to averages over paths
+        found += sampled.reading(problem, effort) + sampled.responses(problem, effort)
+        if not flow and gamma0 in problem.numbers:
+            found += sampled.lazy(problem, effort)
+    if flow:
+        found += identities.settled(problem, solution) if linear else []
+        found += identities.small_steps(problem, solution)
+    return found
+
+
+def _exact(problem: Problem) -> bool:
+    """Is the theory linear in its fields and solved exactly?  Else it is an average over paths."""
+    return isinstance(problem.linear, LinearForm) and problem.solver.method != "paths"
+
+
+def off(problem: Problem, solution: xr.Dataset) -> float:
+    """What correlations of a flow may be off: on power-law data what is missed between nodes; else the
+    rounding of sums over nodes and samples in each layer, whose weights have both signs and are large where
+    steps double, ``sum_s |w(t, s)| / t`` at most.
+    """
+    if not (problem.flow and _exact(problem)):
+        return 0.0
+    if problem.spectrum is not None:
+        return problem.solver.rtol
+    _, grid = next(Multistep(problem.times, problem.solver.rtol).grids())
+    large = float(np.max(np.abs(grid.weights[1:]).sum(axis=1) / grid.nodes[1:]))
+    terms = float(solution.attrs["time_nodes"]) * max(1, problem.sample_count)
+    return EPS * large * terms * (problem.depth or 1)
+
+
+def _steepest(experiment: Experiment) -> bool:
+    """Does every step go down the gradient, and do nothing else?"""
+    given = experiment.training
+    return not (given.weight_decay or given.momentum or given.temperature or given.center)
+
+
+def papers_of(problem: Problem) -> tuple[str, ...]:
+    """The papers whose theory it is."""
+    linear, own = _exact(problem), problem.experiment
+    deep = own is not None and bool(own.network.branch)
+    return ("selfconsistent2023", *["linear2025"] * linear, *["depth2023"] * deep)
 
 
 def _symbolic(problem: Problem, source: object) -> Program | None:
