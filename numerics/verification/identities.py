@@ -8,29 +8,27 @@ series in the length of the steps, of which halving removes one power at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Integer, S, Symbol
+from sympy import S, Symbol
 
 from derive.program import gamma0, s, t
 from derive.program.program import Program
 from derive.theory import Theory, mean_field
 from derive.theory.compare import compare
 from derive.theory.path_integral import path_integral
-from numerics.compile.lower import Node, NotLinear, Request, lower
+from numerics.compile.lower import Node, NotLinear, Request, Table, lower
 from numerics.errors import Diverged
-from numerics.experiment.numbers import Spectrum
 from numerics.experiment.problem import Problem
 from numerics.predictions import mean_loss, mean_square
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import methods, solve
-from numerics.solver.direct import Evaluated, evaluate
+from numerics.solver.direct import Place, evaluate
 from numerics.solver.march import March, march
 from numerics.solver.method import Yes
 from numerics.solver.plan import NotCausal
@@ -68,8 +66,6 @@ SETTLED = 1e-3
 SAMPLED_STEPS = (16, 32)
 """The same where the loss is an average over paths, whose noise hides more."""
 
-MARCH = "march"
-
 
 # -- the theory ------------------------------------------------------------------------------------------
 
@@ -103,63 +99,48 @@ def _terms(theory: Theory) -> int:
 # -- the solution, on an opening of the problem ------------------------------------------------------------
 
 
-def marched(
-    theory: Theory,
-    *,
-    steps: int,
-    values: Mapping[Any, Any],
-    data: Mapping[str, Any],
-    units: Spectrum | None = None,
-) -> Evaluated | None:
-    """Order parameters and scalars at times 0..steps-1 by the march, in the layout of
-    :func:`~numerics.solver.direct.evaluate`; None of a theory that it does not take.
+def marched(small: Problem, table: Table, wanted: Sequence[Node]) -> March:
+    """The march of an opening."""
+    units, data = modes(small), arrays(small)
+    steps, wanted = len(small.times), tuple(wanted)
+    return march(table, steps=steps, constants=small.numbers, data=data, wanted=wanted, units=units)
 
-    ``units`` are those that attributes tell apart.
+
+def laid_out(theory: Theory, result: March) -> dict[Place, Array]:
+    """Order parameters and scalars of a march, in the layout of :func:`~numerics.solver.direct.evaluate`: an
+    axis for each index of the symbol, and then its times.
     """
-    if any(callable(x) for x in data.values()):
-        return None
-    depth = theory.program.depth
-    theory = theory.at_depth(int(depth)) if isinstance(depth, int | Integer) else theory
-    try:
-        table = lower(theory)
-        named = {str(k): v for k, v in values.items()}
-        constants = {x: float(named[n]) for n, x in theory.symbols.items() if n in named}
-        known = {k: np.asarray(v, dtype=float) for k, v in data.items()}
-        wanted = tuple(table.tensors)
-        result = march(table, steps=steps, constants=constants, data=known, wanted=wanted, units=units)
-    except (NotLinear, NotCausal):
-        return None
-    found: dict[tuple[str, tuple[int, ...]], Array] = {}
+    found: dict[Place, Array] = {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
     for q in theory.order_parameters:
         layer = next((int(x) for x in q.symbol.args[:1] if x.is_Integer), None)
-        indices = [x for x in q.symbol.args if isinstance(x, Symbol) and x not in (t, s)]
-        found[q.name, () if layer is None else (layer,)] = _indices_first(result, (q.name, layer), indices)
-    found |= {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
-    errors = {k: np.zeros(v.shape) for k, v in found.items()}
-    return Evaluated(MARCH, found, errors)
+        sizes = [result.extents[x] for x in q.symbol.args if isinstance(x, Symbol) and x not in (t, s)]
+        a = result.tensor((q.name, layer))  # (T, n, T, m)
+        first = next(i for i in range(len(sizes) + 1) if prod(sizes[:i]) == a.shape[1])
+        shaped = a.reshape(a.shape[0], *sizes[:first], a.shape[2], *sizes[first:])
+        found[q.name, () if layer is None else (layer,)] = np.moveaxis(shaped, (0, first + 1), (-2, -1))
+    return found
 
 
-def _indices_first(result: March, node: Node, indices: list[Symbol]) -> Array:
-    """An order parameter (T, n, T, m) with an axis for each index of its symbol, and then its times."""
-    a = result.tensor(node)
-    sizes = [result.extents[x] for x in indices]
-    split = next(i for i in range(len(sizes) + 1) if prod(sizes[:i]) == a.shape[1])
-    shaped = a.reshape(a.shape[0], *sizes[:split], a.shape[2], *sizes[split:])
-    return np.moveaxis(shaped, (0, split + 1), (-2, -1))
+def derived_numbers(small: Problem) -> dict[Place, Array] | None:
+    """The same of an opening and its theory as it was derived; None of one that the march does not take."""
+    try:
+        table = lower(small.discrete)
+        return laid_out(small.discrete, marched(small, table, [*table.tensors]))
+    except (NotLinear, NotCausal):
+        return None
 
 
 def reading(problem: Problem) -> list[Check]:
     """The march gives the numbers of the theory's expressions, each evaluated as it is written."""
     small = _not_lazy(opening(problem, READ_SAMPLES, READ_STEPS))
-    theory, data, steps = small.discrete, arrays(small), len(small.times)
-    found = marched(theory, steps=steps, values=small.values, data=data, units=modes(small))
+    found, steps = derived_numbers(small), len(small.times)
     if found is None:
         return []
-    read = evaluate(theory, steps=steps, values=small.values, data=data, method="linear")
-    worst = max(relative(found.values[x] - read.values[x], read.values[x]) for x in found.values)
+    read = evaluate(small.discrete, steps=steps, values=small.values, data=arrays(small), method="linear")
+    worst = max(relative(found[x] - read.values[x], read.values[x]) for x in found)
     terms = READ_SAMPLES * steps * ((problem.depth or 1) + 1)
     name = f"march = theory as written, {steps} times"
-    basis = f"rounding; {len(found.values)} kinds{_said(problem, small)}"
+    basis = f"rounding; {len(found)} kinds{_said(problem, small)}"
     return [Check("solution", name, worst, 0, EPS * terms * steps, basis)]
 
 
@@ -177,27 +158,30 @@ def _said(problem: Problem, small: Problem) -> str:
     return "" if own == used else f"; gamma0={used:g}"
 
 
-def reduced(problem: Problem) -> list[Check]:
-    """`solve`, with whatever reductions it runs, gives the numbers of the theory as it was derived.
-
-    On fixed samples, in exact steps (of a flow: descent in steps that resolve it).
+def _both(problem: Problem) -> tuple[Problem, xr.Dataset, dict[Place, Array]] | None:
+    """Fixed samples in exact steps (of a flow: descent in steps that resolve it), what `solve` gives with
+    whatever reductions it runs, and what the march of the theory as it was derived gives.
     """
     small = in_steps(problem, SAMPLES, STEPS)
-    if small is None:
+    full = None if small is None else derived_numbers(small)
+    return None if small is None or full is None else (small, solve(small, kernels="full"), full)
+
+
+def reduced(problem: Problem) -> list[Check]:
+    """`solve` gives the numbers of the theory as it was derived."""
+    if (both := _both(problem)) is None:
         return []
-    result, steps, count = solve(small, kernels="full"), len(small.times), small.seen
-    full = marched(small.discrete, steps=steps, values=small.values, data=small.arrays)
-    if full is None:
-        return []
-    error = full.values["Delta", ()][:, :count]
+    small, result, full = both
+    count = small.seen
+    error = full["Delta", ()][:, :count]
     gaps = [relative(result["error"].to_numpy() - error, error)]
     for name, own in (("Phi", "H"), ("G", "G")):
         for k in range(1, (small.depth or 1) + 1):
-            expected = np.moveaxis(full.values[own, (k,)], (-2, -1), (0, 1))
+            expected = np.moveaxis(full[own, (k,)], (-2, -1), (0, 1))
             if name == "Phi":
                 expected = expected[:, :, :count, :count]
             gaps.append(relative(result[name].to_numpy()[k - 1] - expected, expected))
-    name = f"solve = theory as derived, {steps} times"
+    name = f"solve = theory as derived, {len(small.times)} times"
     return [Check("solution", name, max(gaps), 0, rounding(small), "rounding")]
 
 
@@ -207,17 +191,14 @@ def moved(problem: Problem) -> list[Check]:
     A product of matrices moves by the sum over its factors, later factors new and earlier factors old, at any
     step size.  The kernel's formula is read off the program's updates.
     """
-    small = in_steps(problem, SAMPLES, STEPS)
-    tangent = None if small is None else TangentKernel.of(small)
-    if small is None or tangent is None:
+    both = _both(problem)
+    tangent = None if both is None else TangentKernel.of(both[0])
+    if both is None or tangent is None:
         return []
+    small, result, full = both
     seen = {k: x[: small.seen, : small.seen] if k == "K_x" else x for k, x in tangent.data.items()}
     tangent = replace(tangent, data=seen)  # a solution has kernels of training samples alone
-    result, steps = solve(small, kernels="full"), len(small.times)
-    full = marched(small.discrete, steps=steps, values=small.values, data=small.arrays)
-    if full is None:
-        return []
-    error, f = result["error"].to_numpy(), full.values["f", ()][:, : small.seen]
+    error, f = result["error"].to_numpy(), full["f", ()][:, : small.seen]
     times = np.arange(len(error) - 1)
     kernel = tangent({"Phi": result["Phi"].to_numpy()[:, :-1], "G": result["G"].to_numpy()[:, 1:]})
     kernel = kernel[times, times].reshape(len(times), error[0].size, error[0].size)
@@ -251,21 +232,14 @@ def middle(problem: Problem) -> list[Check]:
     pairs: dict[Node, Request] = {
         ("gh", k): Request("correlation", ("g", k), ("h", k), S.One) for k in layers
     }
-    units = modes(small)
-    result = march(
-        replace(table, tensors={**table.tensors, **pairs}),
-        steps=steps,
-        constants=small.numbers,
-        data=arrays(small),
-        wanted=tuple(pairs),
-        units=units,
-    )
+    result = marched(small, replace(table, tensors={**table.tensors, **pairs}), [*pairs])
     given = {name: dict(x) for name, x in small.layered}
     sizes = {k: float(x) for k, x in given.get("nu", {}).items()}
     sizes |= {k: float(x) ** 0.5 for k, x in given.get("a", {}).items()}
     times = np.arange(steps)
     read = [sizes.get(k, 1.0) * result.tensor(("gh", k))[times, :, times] for k in layers]
     worst = max(relative(x - read[-1], read[-1]) for x in read)
+    units = modes(small)
     summed = (SAMPLES if small.seen else 1) * (len(units.counts) if units else 1)
     terms = steps * (len(layers) + 1) * summed
     name = "<g^l h^l>, the same at every layer"
