@@ -10,9 +10,8 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -47,33 +46,22 @@ if TYPE_CHECKING:
     from derive.ledger import Entry
 
 
-Show = StrEnum(
-    "Show",
-    {
-        "SINGLE_SITE": "single-site",
-        "ORDER_PARAMETERS": "order-parameters",
-        "RESPONSES": "responses",
-        "ACTION": "action",
-        "SADDLE_POINT": "saddle-point",
-        "ALL": "all",
-    },
-)
+Show = Literal["single-site", "order-parameters", "responses", "action", "saddle-point", "all"]
 """The parts of a theory."""
 
-Format = StrEnum("Format", ["TEXT", "LATEX", "SREPR", "JSON"])
-"""The forms it is printed in."""
-
-Form = StrEnum("Form", ["TEXT", "LATEX"])
+Form = Literal["text", "latex"]
 """The forms a series is printed in."""
 
-Method = StrEnum("Method", {"SUM": "sum", "PADE": "pade", "SELF_CONSISTENT": "self-consistent"})
+Method = Literal["sum", "pade", "self-consistent"]
 """How a series is evaluated; as in :mod:`numerics.expansion.resummation`."""
 
 
 def derive(
     file: SpecFile,
-    show: Annotated[Show, typer.Option(help="The part of the theory to print.")] = Show.ALL,
-    form: Annotated[Format, typer.Option("--format", help="The form to print it in.")] = Format.TEXT,
+    show: Annotated[Show, typer.Option(help="The part of the theory to print.")] = "all",
+    form: Annotated[
+        Literal["text", "latex", "srepr", "json"], typer.Option("--format", help="The form to print it in.")
+    ] = "text",
 ) -> None:
     """Print the derived mean-field equations of any experiment file or program; network.depth may be "L".
 
@@ -84,16 +72,16 @@ def derive(
     if program is not None:
         from derive.theory import mean_field
 
-        typer.echo(mean_field(program).render(show.value, form.value))
+        typer.echo(mean_field(program).render(show, form))
         return
     experiment = load(file)
     from numerics.experiment.numbers import legend
     from numerics.experiment.theory import path_integral_of, theory_of
 
-    exact = show in (Show.ACTION, Show.SADDLE_POINT)
+    exact = show in ("action", "saddle-point")
     theory = (path_integral_of if exact else theory_of)(experiment)
-    typer.echo(theory.render(show.value, form.value))
-    if form is Format.TEXT and show is Show.ALL:
+    typer.echo(theory.render(show, form))
+    if form == "text" and show == "all":
         typer.echo("\n" + legend(experiment.spec, theory))
 
 
@@ -116,7 +104,7 @@ def solve(
         typer.Option(
             help="Two-time kernels to keep: of all sample pairs, their trace, none, or what fits in a file."
         ),
-    ] = Kernels.AUTO,
+    ] = "auto",
 ) -> None:
     """Solve the mean-field theory, by the best method that fits (or solver.method)."""
     problem = load_problem(file, data, settings_with(accuracy, settings), depth=False)
@@ -124,13 +112,13 @@ def solve(
     check_outputs(file, data, problem, {"--output": output, "--plot": plot})
     from numerics.solver import registry
 
-    nowhere = kernels is Kernels.AUTO and output is None and plot is None  # they would not be seen
-    kept = Kernels.NONE if nowhere else kernels
+    nowhere = kernels == "auto" and output is None and plot is None  # they would not be seen
+    kept: Kernels = "none" if nowhere else kernels
     if explain:
-        typer.echo(str(registry.explain(problem, kernels=kept.value)))
+        typer.echo(str(registry.explain(problem, kernels=kept)))
         return
     with naming_the_key(problem), progress("solve") as meter:
-        result = registry.solved(problem, kernels=kept.value, progress=meter, say=say)
+        result = registry.solved(problem, kernels=kept, progress=meter, say=say)
     if plot is not None:
         draw(result.dataset(), plot)
     report(result, output, as_json)
@@ -228,7 +216,7 @@ def _series(file: str, order: int, show: Form, settings: list[str] | None) -> st
 
         experiment = load(file, None, settings)
         tell(forecast(experiment, order, symbols=True), experiment.solver.hours)
-        return series(experiment, order).render(show.value)
+        return series(experiment, order).render(show)
     from derive.errors import NotApplicable
     from derive.expansion import expand
     from numerics.expansion import require_order
@@ -239,7 +227,7 @@ def _series(file: str, order: int, show: Form, settings: list[str] | None) -> st
     from derive.theory import mean_field
 
     try:
-        return expand(mean_field(program), gamma0, order).render(show.value)
+        return expand(mean_field(program), gamma0, order).render(show)
     except NotApplicable as reason:
         raise SpecError("file", file, str(reason), "another program") from reason
 
@@ -276,9 +264,6 @@ def verify(
 
 
 # -- dmft sweep -------------------------------------------------------------------------------------------
-
-Cluster = StrEnum("Cluster", {"SUBMITIT": "submitit"})
-"""What sends points to other machines."""
 
 MOST = 100_000
 """Points beyond which a sweep is a slip of the pen."""
@@ -329,13 +314,13 @@ def sweep(
     ],
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Points at a time.")] = 1,
     cluster: Annotated[
-        Cluster | None, typer.Option(help="Send the points to a cluster, as one array of jobs.")
+        Literal["submitit"] | None, typer.Option(help="Send the points to a cluster, as one array of jobs.")
     ] = None,
     gather: Annotated[
         bool, typer.Option("--gather", help="Combine the results in DIR/sweep.nc, a dimension for each key.")
     ] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try again what failed before.")] = False,
-    kernels: Annotated[Kernels, typer.Option(help="Two-time kernels to keep, as in solve.")] = Kernels.NONE,
+    kernels: Annotated[Kernels, typer.Option(help="Two-time kernels to keep, as in solve.")] = "none",
     as_json: AsJson = False,
     data: DataIn = None,
 ) -> None:
@@ -363,7 +348,7 @@ def sweep(
     from numerics.analysis import sweep as sweeps
     from numerics.results import save
 
-    grid = sweeps.Grid.of(experiment, over, output, kernels.value)
+    grid = sweeps.Grid.of(experiment, over, output, kernels)
     executor = None
     if cluster is not None:
         executor = sweeps.cluster(output, hours=experiment.solver.hours, jobs=jobs)

@@ -7,10 +7,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -56,7 +55,7 @@ NetcdfOut = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="OUT.nc", help="Write the result as NetCDF.")
 ]
 PlotOut = Annotated[Path | None, typer.Option("--plot", metavar="OUT.png", help="Draw the result.")]
-Kernels = StrEnum("Kernels", {"AUTO": "auto", "FULL": "full", "TRACE": "trace", "NONE": "none"})
+Kernels = Literal["auto", "full", "trace", "none"]
 """How much of the two-time kernels a result holds."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 

@@ -5,9 +5,8 @@ copies those that come with the package.
 from __future__ import annotations
 
 import textwrap
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,7 +24,7 @@ from numerics.errors import SpecError, value_to_toml
 if TYPE_CHECKING:
     import xarray as xr
 
-Kind = StrEnum("Kind", {"ISOTROPIC": "isotropic", "POWER_LAW": "power-law", "FIXED": "fixed"})
+Kind = Literal["isotropic", "power-law", "fixed"]
 """The kinds of data of an experiment."""
 
 CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
@@ -79,7 +78,7 @@ def template(kind: str) -> str:
 
 def new(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to write; it must be new.")],
-    kind: Annotated[Kind, typer.Option(help="Random data of these statistics, or arrays.")] = Kind.ISOTROPIC,
+    kind: Annotated[Kind, typer.Option(help="Random data of these statistics, or arrays.")] = "isotropic",
 ) -> None:
     """Write an experiment file with a comment on every key, ready to be solved or to be given arrays."""
     if file.exists():
@@ -88,7 +87,7 @@ def new(
     from numerics.results import replacing
 
     with replacing(file) as beside:
-        beside.write_text(template(kind.value), encoding="utf-8")
+        beside.write_text(template(kind), encoding="utf-8")
     typer.echo(f"wrote {file}")
 
 
