@@ -81,7 +81,7 @@ class Block:
 
     values: Array
     layers: tuple[int, ...]
-    indices: tuple[tuple[str, tuple[int, ...]], ...]
+    indices: tuple[tuple[str, tuple[float, ...]], ...]
 
     @property
     def dims(self) -> tuple[str, ...]:

@@ -260,12 +260,12 @@ def simulate_program(
     every_one: dict[str, list[Array]] = {}
     walked: list[dict[str, Block]] = []
     kept = trainer.kept
-    for found, count in trainer.trained(np.random.SeedSequence(seed).spawn(seeds)):
+    for found, _ in trainer.trained(np.random.SeedSequence(seed).spawn(seeds)):
         spread.add_all(found)
         for name, x in found.items() if each else ():
             every_one.setdefault(name, []).append(x)
         if kept is not None:
-            walked += kept.taken(count)
+            walked += kept.taken()
     axes, mean, stderr = trainer.axes, spread.mean(), spread.stderr()
     networks = Networks({n: Measured(mean[n], stderr[n], axes[n]) for n in mean})
     if each:
@@ -401,20 +401,18 @@ class Trainer:
         state = self.network.begin(weights, len(rngs), self.counts is not None)
         return state, Record(self.wanted.sides, len(rngs), len(self.times))
 
-    def look(self, state: State, rngs: Rngs) -> None:
-        """Keep what is asked for of the units at this step."""
-        if self.kept is not None:
-            self.kept.look(state, len(rngs))
-
     def stepped(self, rngs: Rngs) -> dict[str, Array]:
         """Measurements in exact steps, or where time flows at the recorded times, in steps between them."""
         (state, record), times = self.begin(rngs), self.times
+        if self.kept is not None:
+            self.kept.begin(len(rngs))
         for step, time in enumerate(times):
             state.step, state.time = step, time
             refresh(self.weights, state, rngs, self.initial)
             self.network.compute(state)
             record.take(state)
-            self.look(state, rngs)
+            if self.kept is not None:
+                self.kept.look(state)
             if step + 1 == len(times):
                 break
             if self.counts is None:
