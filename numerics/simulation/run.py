@@ -25,7 +25,7 @@ from numerics.paths import Block, Paths, gathered
 from numerics.stats import Spread
 
 from .formulas import Binder, note_extents
-from .measure import Axis, Kept, Measured, Record, Side, Wanted, read_kept, read_wanted
+from .measure import Axis, Kept, Measured, Record, Wanted, read_kept, read_wanted
 from .network import Network, domains, unroll
 from .rows import Array, Key, State, spread
 from .values import Tables, Values, given_sizes, given_vectors
@@ -100,46 +100,42 @@ class _Path:
     def __init__(self, training: Training, state: State, noisy: Sequence[Training]) -> None:
         self.training, self.decays = training, training not in noisy
         self.w, self.q = state.weights[training.law.key], None
-        none, one = np.zeros(1), np.ones(1)
-        self.weight, self.velocity = [one, none], [none, one]
         if isinstance(training.rule, MomentumFlow):
             self.q = state.velocities.setdefault(training.law.key, np.zeros_like(self.w))
-        self.slopes: list[tuple[list[Array], list[Array]]] = []
+        self.terms = np.eye(2 + len(NODES))[..., None]
+        """W_0, q_0 and the updates; the last axis are networks, or one for all."""
+        self.start: Array = self.terms[:2]
+        self.now = self.start  # W and q
+        self.slopes: list[Array] = []
         self.updates: list[Factors] = []
 
     def look(self, state: State) -> None:
         """The slopes at this stage."""
         n, u = self.training.now(state), self.training.update.factors(state)
+        weight, velocity = self.now
+        update = n["rate"] * self.terms[2 + len(self.updates)]
         self.updates.append(Factors(u.left.copy(), u.right.copy()))
-        if self.q is None:
-            decay = n["decay"] if self.decays else np.zeros(1)
-            self.slopes.append(([*(-decay * x for x in self.weight), n["rate"]], []))
+        if self.q is not None:
+            slopes = velocity, (update - velocity) / n["momentum"]
         else:
-            moved = [*(-x / n["momentum"] for x in self.velocity), n["rate"] / n["momentum"]]
-            self.slopes.append((self.velocity, moved))
-        self.weight, self.velocity = [*self.weight, np.zeros(1)], [*self.velocity, np.zeros(1)]
+            slopes = update - (n["decay"] if self.decays else 0.0) * weight, 0.0 * velocity
+        self.slopes.append(np.stack(np.broadcast_arrays(*slopes)))
 
     def put(self, lengths: Mapping[int, float], *, last: bool = False) -> None:
         """The start, plus over stages the sum of length times slope; of the velocity, at the ``last`` one."""
-        none, one = np.zeros(1), np.ones(1)
-        rest = [none] * len(self.updates)
-        weight, velocity = [one, none, *rest], [none, one, *rest]
-        for k, x in lengths.items():
-            for whole, slope in zip((weight, velocity), self.slopes[k], strict=True):
-                for j, y in enumerate(slope):
-                    whole[j] = whole[j] + x * y
-        ratio = weight[0] / self.weight[0]
-        change = [new - ratio * old for new, old in zip(weight, self.weight, strict=True)]
+        (before, _), self.now = self.now, self.start + sum(x * self.slopes[k] for k, x in lengths.items())
+        weight, velocity = self.now
+        ratio = weight[0] / before[0]
+        change = weight - ratio * before
         if self.q is not None and change[1].any():
             self.w += by_network(change[1], self.w) * self.q
         self.add(self.w, ratio, change[2:])
         if self.q is not None and last:
             self.add(self.q, velocity[1], velocity[2:])
-        self.weight, self.velocity = weight, velocity
 
-    def add(self, array: Array, ratio: Array, shares: Sequence[Array]) -> None:
+    def add(self, array: Array, ratio: Array, shares: Array) -> None:
         """``ratio array + sum_k shares_k U_k``, in place."""
-        terms = [(c, u) for c, u in zip(shares, self.updates, strict=True) if c.any()]
+        terms = [(c, u) for c, u in zip(shares, self.updates, strict=False) if c.any()]
         if terms or (ratio != 1).any():
             accumulate(array, ratio, 1.0, _together(terms) if terms else _nothing(array))
 
@@ -352,16 +348,13 @@ class Trainer:
 
     def batches(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[list[np.random.SeedSequence]]:
         """Seeds in groups of networks that are trained together: small ones many at a time."""
-        entries = sum(int(np.prod(x.shape)) for x in self.weights) or 1
-        units = sum(int(np.prod((*x.shape, w))) for x in self.wanted.sides for w in self._units(x))
+        entries = sum(prod(x.shape) for x in self.weights) or 1
+        widest = max(block[1] for block, _ in self.network.reading.layout.rows.values())
+        units = sum(prod(x.shape) * widest * len(x.sites) for x in self.wanted.sides)
         most = min(TOGETHER // entries, TOGETHER_KEPT // max(1, len(self.times) * units))
         size = max(1, min(most, len(seeds)))
         for k in range(0, len(seeds), size):
             yield list(seeds[k : k + size])
-
-    def _units(self, side: Side) -> list[int]:
-        rows = self.network.reading.layout.rows.values()
-        return [max(block[1] for block, _ in rows)] * len(side.sites)
 
     def trained(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[tuple[dict[str, Array], int]]:
         """What networks gave, along the first axis, and how many they are: group by group.
@@ -389,20 +382,19 @@ class Trainer:
         """The measurements of one network, whose randomness is that of ``seed``."""
         return {name: x[0] for name, x in self.train_together([seed]).items()}
 
-    def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
-        """Those of several networks, along the first axis; each is what it would be alone."""
-        rngs = [np.random.default_rng(seed) for seed in seeds]
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported as divergence
-            return self.stepped(rngs)
-
     def begin(self, rngs: Rngs) -> tuple[State, Record]:
         """Before step 0."""
         weights = start(self.weights, rngs, self.initial)
         state = self.network.begin(weights, len(rngs), self.counts is not None)
         return state, Record(self.wanted.sides, len(rngs), len(self.times))
 
-    def stepped(self, rngs: Rngs) -> dict[str, Array]:
-        """Measurements in exact steps, or where time flows at the recorded times, in steps between them."""
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported as divergence
+    def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
+        """Those of several networks, along the first axis; each is what it would be alone.
+
+        They are taken at each step, or where time flows at the recorded times, with steps between them.
+        """
+        rngs = [np.random.default_rng(seed) for seed in seeds]
         (state, record), times = self.begin(rngs), self.times
         if self.kept is not None:
             self.kept.begin(len(rngs))
