@@ -133,10 +133,13 @@ def simulate(
     >>> simulate(mlp(1, "tanh"), width=20, seeds=2, times=range(3), **given).error.shape
     (3, 2)
     """
-    _check(width, seeds, kernels)
+    require_whole("seeds", seeds, 2, "one network gives no standard error")
+    require_whole("width", width, 1, "must be positive")
+    require_choice("kernels", kernels, get_args(Kernels))
     problem = Problem.of(source, **given)
     problem = problem if variant is None else problem.varied(variant)
-    size, entropy, started = _size(problem, width), entropy_of(rng), time.perf_counter()
+    size = width if problem.experiment is None else reference_size(problem.experiment, width)
+    entropy, started = entropy_of(rng), time.perf_counter()
     _require_resources(problem, size, width, seeds, kernels)
     _require_digits(problem, tolerance)
     streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
@@ -217,12 +220,6 @@ def _require_digits(problem: Problem, tolerance: float) -> None:
         reason = f"with training.center, rounding hides a share of {hidden} of what networks learn"
         accepted = f"{eps / tolerance:.1e} or more, which is as lazy"
         raise SpecError("network.gamma0", strength, reason, accepted)
-
-
-def _check(width: int, seeds: int, kernels: str) -> None:
-    require_whole("seeds", seeds, 2, "one network gives no standard error")
-    require_whole("width", width, 1, "must be positive")
-    require_choice("kernels", kernels, get_args(Kernels))
 
 
 def entropy_of(rng: int | np.random.Generator | None) -> int:
@@ -330,10 +327,6 @@ def settled(
 
 def _change(old: Array, new: Array) -> float:
     return float(np.nanmax(np.abs(new - old)) / max(float(np.nanmax(np.abs(new))), 1e-300))
-
-
-def _size(problem: Problem, width: int) -> int:
-    return width if problem.experiment is None else reference_size(problem.experiment, width)
 
 
 def reference_size(experiment: Experiment, width: int) -> int:

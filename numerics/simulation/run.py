@@ -190,7 +190,6 @@ def simulate_program(
     seed: int = 0,
     dt: float | None = None,
     times: Sequence[float] | None = None,
-    kicks: int = 1,
     initial: Mapping[str, Any] | None = None,
     each: bool = False,
     paths: Paths | None = None,
@@ -209,8 +208,7 @@ def simulate_program(
     ``wanted``: see :func:`.measure.read_wanted`; without it every vector named in the program's notation.
     Numbers of the program are always measured.  The layout of the results is that of :class:`Measured`.
     ``dt``, for a program in continuous time only: the longest Runge-Kutta step.  It is recorded at multiples
-    of it, or at ``times`` (steps + 1 of them, from 0); noise of ``kicks`` = 2 parts is that which a run of
-    half the dt has.
+    of it, or at ``times`` (steps + 1 of them, from 0).
     ``initial``: weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units
     in which they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.
     ``each``: keep what every network gave; ``paths``: keep fields of its units at chosen steps (at chosen of
@@ -245,7 +243,6 @@ def simulate_program(
         wanted=wanted,
         dt=dt,
         times=times,
-        kicks=kicks,
         initial=initial,
         paths=paths,
         equal=equal,
@@ -290,9 +287,10 @@ class Trainer:
     wanted: Wanted
     kept: Kept | None
     times: tuple[float, ...]
-    kicks: int
     counts: tuple[int, ...] | None
     """Where time flows: how many steps are taken between recorded times."""
+    kicks: int = 1
+    """Parts of the noise of a step; with two, that of steps of half the length."""
 
     @classmethod
     def of(
@@ -306,7 +304,6 @@ class Trainer:
         wanted: Mapping[str, Any] | None = None,
         dt: float | None = None,
         times: Sequence[float] | None = None,
-        kicks: int = 1,
         initial: Mapping[str, Any] | None = None,
         paths: Paths | None = None,
         equal: Symbol | None = None,
@@ -337,7 +334,6 @@ class Trainer:
             read_wanted(binder, reading, wanted, equal),
             None if paths is None else read_kept(binder, reading, paths, steps),
             recorded,
-            kicks,
             counts,
         )
 
