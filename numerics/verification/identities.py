@@ -33,13 +33,20 @@ from numerics.solver.march import March, march
 from numerics.solver.method import Yes
 from numerics.solver.plan import NotCausal
 from numerics.stats import bound
-from numerics.verification.openings import arrays, at, by, descent, in_steps, modes, opening, speed
+from numerics.verification.openings import (
+    WRITTEN,
+    arrays,
+    at,
+    by,
+    descent,
+    in_steps,
+    modes,
+    opening,
+    speed,
+)
 from numerics.verification.report import EPS, LEVEL, Check
 
 Array = NDArray[np.float64]
-
-READ_SAMPLES, READ_STEPS = 2, 2
-"""The opening on which every expression of the theory is evaluated as it is written, which is slow."""
 
 SAMPLES, STEPS = 5, 10
 """The opening on which fields are compared that a solution does not keep."""
@@ -132,13 +139,13 @@ def derived_numbers(small: Problem) -> dict[Place, Array] | None:
 
 def reading(problem: Problem) -> list[Check]:
     """The march gives the numbers of the theory's expressions, each evaluated as it is written."""
-    small = _not_lazy(opening(problem, READ_SAMPLES, READ_STEPS))
+    small = _not_lazy(opening(problem, *WRITTEN))
     found, steps = derived_numbers(small), len(small.times)
     if found is None:
         return []
     read = evaluate(small.discrete, steps=steps, values=small.values, data=arrays(small), method="linear")
     worst = max(relative(found[x] - read.values[x], read.values[x]) for x in found)
-    terms = READ_SAMPLES * steps * ((problem.depth or 1) + 1)
+    terms = WRITTEN[0] * steps * ((problem.depth or 1) + 1)
     name = f"march = theory as written, {steps} times"
     basis = f"rounding; {len(found)} kinds{_said(problem, small)}"
     return [Check("solution", name, worst, 0, EPS * terms * steps, basis)]

@@ -24,8 +24,9 @@ from numerics.solver.paths import Solved, solve_particles
 
 Array = NDArray[np.float64]
 
-READ_MODES = 4
-"""Modes of the opening on which every expression of the theory is evaluated as it is written."""
+WRITTEN, READ_MODES = (2, 2), 4
+"""Samples and steps, and modes, of the opening on which every expression of the theory is evaluated as it is
+written, which is slow."""
 
 RESOLUTION = 0.5
 """Steps of descent in place of a flow, in units of its fastest lazy relaxation time."""
@@ -69,41 +70,39 @@ def opening(problem: Problem, samples: int, steps: int) -> Problem:
     Of a flow it is the beginning, cut into as many intervals.
     """
     steps = min(steps, len(problem.times) - 1)
-    end = float(problem.times[steps])
-    cut: dict[str, Any] = {"steps": steps}
-    if problem.flow:
-        cut = {"time": end, "points": steps + 1, "grid": "uniform"}
-    if problem.experiment is not None and problem.spectrum is not None:
-        own = problem.experiment
-        modes = own.data.modes if own.data else None
-        small = own.replace({"data.modes": min(modes or 1, READ_MODES)})
-        return Problem.of(small.replace({f"training.{k}": v for k, v in cut.items()}))
+    clock = steps + 1, float(problem.times[steps])
+    own = problem.experiment
+    if own is not None and own.data is not None and own.data.modes is not None:
+        return _timed(Problem.of(own.replace({"data.modes": min(own.data.modes, READ_MODES)})), *clock)
     if not problem.seen:
-        return _timed(problem, cut)
-    return _on(problem, _spread(problem.seen, samples), cut)
+        return _timed(problem, *clock)
+    return _on(problem, _spread(problem.seen, samples), *clock)
 
 
 def _spread(count: int, samples: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
 
 
-def _timed(problem: Problem, cut: dict[str, Any]) -> Problem:
-    """The problem at other times, which are keys of [training]."""
+def _clock(problem: Problem, points: int, end: float) -> dict[str, Any]:
+    """Keys of [training] for so many times; of a flow, up to ``end``."""
+    return {"time": end, "points": points, "grid": "uniform"} if problem.flow else {"steps": points - 1}
+
+
+def _timed(problem: Problem, points: int, end: float) -> Problem:
+    """The problem at other times."""
     if problem.experiment is not None:
-        return Problem.of(problem.experiment.replace({f"training.{k}": v for k, v in cut.items()}))
-    times = (
-        np.linspace(0.0, cut["time"], cut["points"]) if problem.flow else problem.times[: cut["steps"] + 1]
-    )
-    return replace(problem, times=times)
+        keys = _clock(problem, points, end).items()
+        return Problem.of(problem.experiment.replace({f"training.{k}": v for k, v in keys}))
+    return replace(problem, times=np.linspace(0.0, end, points) if problem.flow else problem.times[:points])
 
 
-def _on(problem: Problem, pick: NDArray[np.intp], cut: dict[str, Any]) -> Problem:
+def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Problem:
     """The problem on some of its training samples, with at most one test point, at other times."""
     seen, experiment = problem.seen, problem.experiment
     tested = [seen] if problem.sample_count > seen else []
     if experiment is not None:
         tables = experiment.spec.model_dump(exclude_unset=True, exclude={"data"})
-        tables["training"] = tables.get("training", {}) | cut
+        tables["training"] = tables.get("training", {}) | _clock(problem, points, end)
         held = experiment.held_out
         kernel = None if held is None else held.kernel[seen : seen + 1][:, [*pick, seen]]
         own, y = experiment.kernel[np.ix_(pick, pick)], experiment.targets[pick]
@@ -113,7 +112,7 @@ def _on(problem: Problem, pick: NDArray[np.intp], cut: dict[str, Any]) -> Proble
         for axis in axes:
             arrays[name] = np.take(arrays[name], rows, axis=axis)
     numbers = {k: float(len(rows)) if k == P else v for k, v in problem.numbers.items()}
-    return _timed(replace(problem, arrays=arrays, numbers=numbers, seen=len(pick)), cut)
+    return _timed(replace(problem, arrays=arrays, numbers=numbers, seen=len(pick)), points, end)
 
 
 def _samples_of(problem: Problem) -> dict[str, tuple[int, ...]]:
@@ -133,11 +132,10 @@ def few(problem: Problem, effort: Effort = FULL) -> Problem:
         return problem
     pick = _spread(count, SMALL_SAMPLES)
     share = len(pick) / count if rate_of(problem).has(P, P_train) else 1.0
-    if not problem.flow:
-        small = _on(problem, pick, {"steps": min(times, MOST_TIMES) - 1})
-        return replace(small, numbers={k: v * share if k == eta else v for k, v in small.numbers.items()})
-    end = float(problem.times[-1]) * share
-    return _on(problem, pick, {"time": end, "points": min(times, MOST_TIMES)})
+    small = _on(problem, pick, min(times, MOST_TIMES), float(problem.times[-1]) * share)
+    if problem.flow:
+        return small
+    return replace(small, numbers={k: v * share if k == eta else v for k, v in small.numbers.items()})
 
 
 def comparable(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Problem:
@@ -153,8 +151,7 @@ def comparable(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Probl
     step = gentle / (fastest(problem) or 1e-300)
     end = min(float(problem.times[-1]), step * (MOST_TIMES - 1))
     points = max(2, int(np.ceil(end / step)) + 1)
-    found = _timed(problem, {"time": end, "points": points, "grid": "uniform"})
-    return replace(found, solver=problem.solver.model_copy(update={"rtol": LOOSEST}))
+    return by(_timed(problem, points, end), problem.solver.method, rtol=LOOSEST)
 
 
 def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Float, Function, Symbol
+from sympy import Float, Function, Symbol
 
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
@@ -23,15 +23,12 @@ from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.lazy import solve_lazy
 from numerics.stats import bound
 from numerics.tensors import node_of
-from numerics.verification.openings import FULL, Effort, arrays, at, opening, particles
+from numerics.verification.openings import FULL, WRITTEN, Effort, arrays, at, opening, particles
 from numerics.verification.report import EPS, LEVEL, Check
 
 Array = NDArray[np.float64]
 
 SEED = 1
-
-READ_SAMPLES, READ_STEPS = 2, 2
-"""The opening on which every expression of the theory is evaluated as it is written, which is slow."""
 
 SAMPLES, STEPS = 3, 4
 """The opening on which responses are checked, and the lazy limit."""
@@ -44,7 +41,7 @@ activation in those of its absolute value.
 
 def reading(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """The march of paths gives what the theory's expressions give, each evaluated as it is written."""
-    small = opening(problem, READ_SAMPLES, READ_STEPS)
+    small = opening(problem, *WRITTEN)
     one = particles(small, effort.paths, effort.replicas, SEED)
     try:
         other = evaluate(
@@ -86,7 +83,8 @@ def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
         entries = int(np.sqrt(covariance[0].size)) // len(small.times)
         shape = (replicas, -1, entries, *response.shape[-2:])
         C = covariance.reshape(shape)
-        factor = float(_factor(q).xreplace({k: Float(v) for k, v in small.numbers.items()}))
+        (average,) = q.definition.atoms(Average)
+        factor = float((q.definition / average).xreplace({k: Float(v) for k, v in small.numbers.items()}))
         expected = np.einsum("riats,rabsw->ribtw", response.reshape(shape), C) / factor
         gap.append((product.reshape(shape) - expected).reshape(replicas, -1))
     joined = np.concatenate(gap, axis=1)
@@ -110,11 +108,6 @@ def _lemma(q: OrderParameter) -> tuple[OrderParameter, OrderParameter]:
         OrderParameter(both, Average(body * source), "correlation", q.ranges),
         OrderParameter(own, Average(square), "correlation", (*ranges, *twin)),
     )
-
-
-def _factor(q: OrderParameter) -> Expr:
-    (average,) = q.definition.atoms(Average)
-    return q.definition / average
 
 
 def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:

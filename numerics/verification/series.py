@@ -12,7 +12,7 @@ left of the noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
@@ -137,14 +137,19 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
         rest = full - partial_sum(series, float(strength))
         for name in SHOWN:
             if name in full and name in series:
-                for layer, difference in _layers(rest[name]):
-                    missed.setdefault((name, layer), []).append(difference)
+                apart = abs(rest[name]).max({*rest[name].dims} - {"layer"})
+                for layer, difference in enumerate(apart.values, 1) if apart.ndim else [(0, apart.values)]:
+                    missed.setdefault((name, layer), []).append(float(difference))
     # B^L, for one, is zero in both: what is left there is rounding and has no exponent
     rounding = ROUNDING * max(float(np.abs(series[name]).max()) for name in SHOWN if name in series)
     checks = []
     for name in SHOWN:
         own = {layer: values for (kind, layer), values in missed.items() if kind == name}
-        fits = {k: _exponent(strengths, np.array(v)) for k, v in own.items() if max(v) > rounding}
+        fits = {
+            k: float(np.polyfit(np.log(strengths), np.log(v), 1)[0])
+            for k, v in own.items()
+            if max(v) > rounding
+        }
         if not fits:
             continue
         layer, worst = max(fits.items(), key=lambda item: abs(item[1] - MISSED))
@@ -171,19 +176,6 @@ def strength_of(series: xr.Dataset, share: float) -> float:
             if zeroth > 0:
                 sizes.append(second / zeroth)
     return float(np.sqrt(share / max(sizes)))
-
-
-def _layers(rest: xr.DataArray) -> Iterator[tuple[int, float]]:
-    """The largest difference of each layer; layer 0 for what has none."""
-    if "layer" not in rest.dims:
-        yield 0, float(np.abs(rest).max())
-        return
-    for layer in rest.layer.values:
-        yield int(layer), float(np.abs(rest.sel(layer=layer)).max())
-
-
-def _exponent(strengths: NDArray[Any], missed: Array) -> float:
-    return float(np.polyfit(np.log(strengths), np.log(missed), 1)[0])
 
 
 def shown(name: str, linear: bool) -> str:
