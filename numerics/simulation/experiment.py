@@ -170,7 +170,7 @@ def simulate(
     try:
         for runs, count in networks.trained(children):
             for k in range(count):
-                sample = readout.variables({name: x[k] for name, x in runs.items()})
+                sample = dict(readout.variables({name: x[k] for name, x in runs.items()}))
                 spread.add(sample)
                 done += 1
                 if progress is not None:
@@ -372,27 +372,26 @@ class Readout:
         self.equal = kernels == "trace"
         self.tangent = None if kernels == "none" else TangentKernel.of(problem, self.equal)
 
-    def variables(self, run: Mapping[str, Array]) -> dict[str, Array]:
+    def variables(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         """Those of one network."""
-        return dict(self._of(run))
-
-    def _of(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        problem, tangent = self.problem, self.tangent
+        problem = self.problem
         found = {NAMES.get(name, name): _layers_first(x, self.axes[name]) for name, x in run.items()}
         for name in ("C_v", "C_h0"):
             if M in problem.numbers and name in found:  # sums over modes, of which programs take the mean
                 found[name] = problem.numbers[M] * found[name]
-        if tangent is not None and self.equal:
-            yield from tangent.traces(problem, found)
-            found = {n: x for n, x in found.items() if n != "Phi" and (n != "G" or not self.nonlinear)}
-        elif tangent is not None:
-            found["tangent_kernel"] = tangent(found)
+        traced = ("Phi", "tangent_kernel", *(("G",) if self.nonlinear else ()))
+        if self.tangent is not None:
+            found["tangent_kernel"] = self.tangent(found)
+            for name in traced if self.equal else ():
+                x, first = found.pop(name), 2 if name == "tangent_kernel" else 3
+                seen = x[(*[slice(None)] * first, slice(problem.seen))]
+                yield f"{name}_trace", seen.sum(axis=tuple(range(first, x.ndim)))
         if "error" in found:
             known = {k: x for k, x in found.items() if k == OUTPUT or self._known(k, x)}
             found = split(problem, known, nonlinear=self.nonlinear)
         yield from ((name, value) for name, value in found.items() if self._known(name, value))
         if "error" in found:
-            for name in ("Phi", "tangent_kernel", *(("G",) if self.nonlinear else ())):
+            for name in traced:
                 if name in found and self._known(name, found[name]):
                     yield f"{name}_trace", _trace(found[name], name != "tangent_kernel")
         elif "C_v" in found:
@@ -483,12 +482,10 @@ class TangentKernel:
     def __call__(self, kernels: Mapping[str, Array]) -> Array:
         """K, axes t, s and then samples (and channels), from ``Phi`` and ``G`` of all layers."""
         named = {self.feature: kernels["Phi"], "G": kernels["G"]}
-        sizes: dict[Symbol, int] = {}
-        for a in self.leaves:
-            if isinstance(a, AppliedUndef):
-                x, args = self._array(a, named)
-                sizes |= dict(zip(args, x.shape, strict=True))
-        values = [self._placed(a, named, sizes) for a in self.leaves]
+        read = {a: self._array(a, named) for a in self.leaves if isinstance(a, AppliedUndef)}
+        sizes = {y: n for x, args in read.values() for y, n in zip(args, x.shape, strict=True)}
+        read |= {a: (np.eye(sizes[a.args[0]]), [*a.args]) for a in self.leaves if a not in read}
+        values = [self._placed(*read[a]) for a in self.leaves]
         kernel: Array = np.broadcast_to(self.function(*values), [sizes[x] for x in self.axes])
         return kernel
 
@@ -507,25 +504,11 @@ class TangentKernel:
         args = [y for y in args if not isinstance(y, Integer)]
         return x, args if x.ndim == len(args) else list(dict.fromkeys(args))
 
-    def _placed(self, a: Expr, named: Mapping[str, Array], sizes: Mapping[Symbol, int]) -> Array:
+    def _placed(self, x: Array, args: list[Symbol]) -> Array:
         """A factor on all axes."""
-        x, args = (
-            self._array(a, named) if isinstance(a, AppliedUndef) else (np.eye(sizes[a.args[0]]), [*a.args])
-        )
         letters = {y: chr(97 + i) for i, y in enumerate(self.axes)}
         used = [y for y in self.axes if y in args]
         x = np.einsum(f"{''.join(letters[y] for y in args)}->{''.join(letters[y] for y in used)}", x)
         shape = iter(x.shape)
         placed: Array = x.reshape([next(shape) if y in used else 1 for y in self.axes])
         return placed
-
-    def traces(self, problem: Problem, found: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Sums over training samples, of kernels that were measured at equal samples."""
-        kernel = self(found)[:, :, : problem.seen]
-        yield "Phi_trace", found["Phi"][..., : problem.seen].sum(axis=-1)
-        if found["G"].ndim > 3 and self.feature == "Phi":
-            yield (
-                "G_trace",
-                found["G"][:, :, :, : problem.seen].reshape(*found["G"].shape[:3], -1).sum(axis=-1),
-            )
-        yield "tangent_kernel_trace", kernel.reshape(*kernel.shape[:2], -1).sum(axis=-1)
