@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -379,12 +379,8 @@ def _run(
                 why = "a process of the sweep was killed, perhaps for its memory: finished points are kept"
                 raise NumericsError(f"{why}; fewer jobs, or solver.samples, would do") from None
     else:
-        batch = getattr(executor, "batch", None)  # of submitit: one array of jobs
-        if batch is None:
+        with getattr(executor, "batch", nullcontext)():  # of submitit: one array of jobs
             futures = [executor.submit(point) for point in points]
-        else:
-            with batch():
-                futures = [executor.submit(point) for point in points]
         yield from ((n, future.result()) for n, future in enumerate(futures))
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -335,10 +336,7 @@ def sweep(
     over = {key: found for key, text in said.items() if len(found := values_of(key, text)) > 1}
     if not over:
         raise SpecError("--set", settings, "names no key with several values", "KEY=V1,V2,... or KEY=A..B")
-    count = 1
-    for values in over.values():
-        count *= len(values)
-    if count > MOST:
+    if (count := prod(map(len, over.values()))) > MOST:
         raise SpecError("--set", settings, f"are {count} points", f"at most {MOST}")
     experiment = load(file, data, [f"{key}={text}" for key, text in said.items() if key not in over])
     check_folder(output)

@@ -349,7 +349,10 @@ def width() -> dict[str, Any]:
             "exponents": _text(exponents),
             "regime": found.regime,
             "broken": list(found.broken),
-            **{k: {_called(x): _power(v) for x, v in table.items()} for k, table in powers.items()},
+            **{
+                k: {_called(x): None if v is None else str(v) for x, v in table.items()}
+                for k, table in powers.items()
+            },
         }
     return {
         "requirements": {
@@ -394,10 +397,6 @@ def _called(node: tuple[str, Any]) -> str:
     return name if site is None else f"{name}({site})"
 
 
-def _power(x: Any) -> str | None:
-    return None if x is None else str(x)
-
-
 def _text(table: Any) -> dict[str, str]:
     return {str(k): str(v) for k, v in table.items()}
 
@@ -407,8 +406,5 @@ def _listed(table: dict[str, Any]) -> str:
 
 
 limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
-limits.command("early-time")(early_time)
-limits.command("largest-rate")(largest_rate)
-limits.command("scaling")(scaling)
-limits.command("parametrization")(parametrization)
-limits.command("depth")(depth)
+for command in (early_time, largest_rate, scaling, parametrization, depth):
+    limits.command()(command)
