@@ -24,8 +24,10 @@ from derive.theory.compare import compare
 from derive.theory.path_integral import path_integral
 from numerics.compile.lower import Node, NotLinear, Request, Table, lower
 from numerics.errors import Diverged
+from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.predictions import mean_loss, mean_square
+from numerics.results import systematic
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import methods, solve
 from numerics.solver.direct import Place, evaluate
@@ -323,17 +325,11 @@ def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
     if steps == 0 or sampled:
         return checks
     half = solve(replace(problem, times=problem.times[: steps + 1]), kernels="none")
-    gaps = [
-        relative(half[name].to_numpy() - _first(theory[name], steps + 1), half[name].to_numpy())
-        for name in half.data_vars
-    ]
+    first = theory.isel(time=slice(steps + 1), time_=slice(steps + 1), missing_dims="ignore")
+    gaps = [relative((half[x] - first[x]).to_numpy(), half[x].to_numpy()) for x in half.data_vars]
     allowed = EPS * theory.sizes["time"] ** 2 * ((problem.depth or 1) + 1)
     name = f"{steps} steps = the first {steps} of them"
     return [*checks, Check("solution", name, max(gaps), 0, allowed, "rounding")]
-
-
-def _first(x: xr.DataArray, times: int) -> Array:
-    return x.isel({d: slice(times) for d in ("time", "time_") if d in x.dims}).to_numpy()
 
 
 def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
@@ -409,37 +405,27 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
     Allowed is what the last halving changed, and what the flow may be off.  Of sampled paths there are two
     lengths of steps, and what all standard errors together let expect is allowed too.
     """
-    if problem.experiment is None:
+    experiment = problem.experiment
+    if experiment is None:
         return []
     end = halfway(theory)
     changes = {"training.time": end, "training.points": 3, "training.grid": "uniform"}
-    flow = solve(problem.experiment.replace(changes), kernels="none")
+    flow = solve(experiment.replace(changes), kernels="none")
     expected, first = float(flow.train_loss[-1]), float(flow.train_loss[0])
     name = f"train loss at t = {end:.4g}, from descent"
     if "train_loss_stderr" not in flow:
-        value, missed, steps = extrapolated(problem, end)
-        allowed = missed + 2 * _stated(problem) * first + _systematic(flow)
+        value, missed, steps = extrapolated(experiment, end)
+        allowed = missed + 2 * _stated(problem) * first + float(systematic(flow, "train_loss")[-1])
         return [Check("solution", name, value, expected, allowed, f"up to {steps} steps, -> 0")]
-    few, many = (solve(by(_descent(problem, end, n), "paths"), kernels="none") for n in SAMPLED_STEPS)
+    few, many = (solve(by(descent(experiment, end, n), "paths"), kernels="none") for n in SAMPLED_STEPS)
     value = 2 * float(many.train_loss[-1]) - float(few.train_loss[-1])
     errors = [float(x.train_loss_stderr[-1]) for x in (few, many, flow)]
     stderr = float(np.sqrt(errors[0] ** 2 + 4 * errors[1] ** 2 + errors[2] ** 2))
     dof = min(int(x.attrs["replicas"]) for x in (few, many, flow)) - 1
     allowed = abs(value - float(many.train_loss[-1])) + bound(1, LEVEL, dof) * stderr
-    allowed += sum(n * _systematic(x) for n, x in ((1, few), (2, many), (1, flow)))
+    allowed += sum(n * float(systematic(x, "train_loss")[-1]) for n, x in ((1, few), (2, many), (1, flow)))
     basis = f"{SAMPLED_STEPS[0]}, {SAMPLED_STEPS[1]} steps, -> 0"
     return [Check("solution", name, value, expected, allowed, basis, error=stderr)]
-
-
-def _systematic(solution: xr.Dataset) -> float:
-    """What the last training loss may be off by beyond noise, as the solution says."""
-    return float(solution.train_loss_systematic[-1]) if "train_loss_systematic" in solution else 0.0
-
-
-def _descent(problem: Problem, end: float, count: int) -> Problem:
-    found = descent(problem, end, count)
-    assert found is not None
-    return found
 
 
 def halfway(theory: xr.Dataset) -> float:
@@ -452,17 +438,17 @@ def halfway(theory: xr.Dataset) -> float:
     return float(np.interp(-SHARE * loss[0], -loss[k - 1 : k + 1], times[k - 1 : k + 1]))
 
 
-def extrapolated(problem: Problem, end: float) -> tuple[float, float, int]:
+def extrapolated(experiment: Experiment, end: float) -> tuple[float, float, int]:
     """The training loss at ``end`` without the length of steps, what is not known of it, the most steps."""
     row: list[float] = []
     count, missed, value = FEWEST, np.inf, np.nan
-    tau = 0.0 if problem.experiment is None else problem.experiment.training.momentum
+    tau = experiment.training.momentum
     while count <= MOST:
         if tau and end / count >= tau:  # a velocity that is gone within a step is another network
             count *= 2
             continue
         try:
-            found = [float(solve(_descent(problem, end, count), kernels="none").train_loss[-1])]
+            found = [float(solve(descent(experiment, end, count), kernels="none").train_loss[-1])]
         except Diverged:
             found, row = [], []
         if found:

@@ -230,11 +230,6 @@ class Quantity:
     size: float | None = None
     """How large it is, beside which a straight line in 1/N leaves something out; inf if it may not."""
 
-    @property
-    def short(self) -> str:
-        """The label without its time."""
-        return self.label.partition(" at t =")[0].partition(", t =")[0]
-
 
 def quantities(
     theory: xr.Dataset, networks: Sequence[xr.Dataset], parting: int | None = None
@@ -317,7 +312,8 @@ def _check(
             error=float(stderr) / own,
         )
     moving = stderr > 0
-    value = sum(w * d[q.name].isel(q.at).to_numpy() for w, d in _weighted(networks))
+    weighted = zip(line_of(networks).intercept, networks, strict=True)
+    value = sum(w * d[q.name].isel(q.at).to_numpy() for w, d in weighted)
     missed = np.abs(value - expected)[~moving] > EXACT * (1 + np.abs(expected[~moving]))
     with np.errstate(divide="ignore", invalid="ignore"):
         limits = np.where(moving, bound(count, level, dof) + remainder / stderr, np.inf)
@@ -349,10 +345,11 @@ def _straight(
         with np.errstate(divide="ignore", invalid="ignore"):
             z = np.abs(value) / np.sqrt(variance)
             allowed = bound(count, LEVEL, variance**2 / spread) + remainder / np.sqrt(variance)
+        label = q.label.partition(" at t =")[0].partition(", t =")[0]
         share = np.where(variance > 0, z / allowed, 0.0)
         at = int(np.argmax(share))
         if share.flat[at] > worst / limit:
-            worst, limit, place = float(np.asarray(z).flat[at]), float(np.asarray(allowed).flat[at]), q.short
+            worst, limit, place = float(np.asarray(z).flat[at]), float(np.asarray(allowed).flat[at]), label
     return Check("networks", STRAIGHT, worst, 0, limit, f"|z|, {place}", upper=True)
 
 
@@ -369,10 +366,6 @@ def size_of(theory: xr.Dataset, q: Quantity) -> float:
 
 def _rms(x: xr.DataArray) -> float:
     return float(np.sqrt(np.mean(x.to_numpy() ** 2))) or 1.0
-
-
-def _weighted(networks: Sequence[xr.Dataset]) -> list[tuple[float, xr.Dataset]]:
-    return [(float(w), d) for w, d in zip(line_of(networks).intercept, networks, strict=True)]
 
 
 def traced(theory: xr.Dataset) -> xr.Dataset:
@@ -522,14 +515,12 @@ def _of_the_file(
     experiment: Experiment, plan: Plan, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> list[str]:
     """How well sizes keep to the ratios of the file, and the theory to its own width."""
-    rounded = 0.0 if experiment.spec.kind == "power-law" else _rounding(experiment, plan)
-    words = [f"ratios of sizes are met to {rounded:.0e}."] if rounded > 1e-12 else []
+    words = []
+    if experiment.spec.kind != "power-law":
+        sizes = [reference_size(experiment, n) for n in plan.widths]
+        met = max(abs(round(r * k) / (r * k) - 1) for r in ratios_of(experiment) for k in sizes)
+        words = [f"ratios of sizes are met to {met:.0e}."] if met > 1e-12 else []
     return words + (at_its_width(theory, networks[0]) if experiment.network.width is not None else [])
-
-
-def _rounding(experiment: Experiment, plan: Plan) -> float:
-    sizes = [reference_size(experiment, n) for n in plan.widths]
-    return max(abs(round(r * k) / (r * k) - 1) for r in ratios_of(experiment) for k in sizes)
 
 
 # -- a theory given as a result --------------------------------------------------------------------------

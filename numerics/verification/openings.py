@@ -157,28 +157,27 @@ def comparable(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Probl
 def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
     """An opening in exact steps; of a flow, descent in steps that resolve its fastest relaxation.
 
-    A discretised flow is a program like descent, with another memory of the same updates.
+    A discretised flow is a program like descent, with another memory of the same updates.  None of a program
+    of one's own that flows, for nobody knows its descent.
     """
     if not problem.flow:
         return opening(problem, samples, steps)
     small = opening(problem, samples, 1)
     rate = fastest(small)
     end = min(float(problem.times[-1]), steps * RESOLUTION / rate if rate > 0 else np.inf)
-    return descent(small, end, steps)
+    return None if small.experiment is None else descent(small.experiment, end, steps)
 
 
-def descent(problem: Problem, end: float, count: int) -> Problem | None:
-    """Steps of length ``end/count`` of the flow of an experiment; None of a program, whose flow is its own.
+def descent(experiment: Experiment, end: float, count: int) -> Problem:
+    """Steps of length ``end/count`` of the flow of an experiment.
 
     With momentum ``tau dQ/dt = -Q + U`` and ``dW/dt = Q`` are steps of ``Q tau/dt`` that keep 1 - dt/tau.
     """
-    if problem.experiment is None:
-        return None
-    dt, tau = end / count, problem.experiment.training.momentum
+    dt, tau = end / count, experiment.training.momentum
     rate, kept = (dt * dt / tau, 1 - dt / tau) if tau else (dt, 0.0)
     changes: dict[str, object] = {"rule": "gd", "learning_rate": rate, "steps": count, "momentum": kept}
     changes |= {"time": None, "points": None, "grid": None}
-    return Problem.of(problem.experiment.replace({f"training.{k}": x for k, x in changes.items()}))
+    return Problem.of(experiment.replace({f"training.{k}": x for k, x in changes.items()}))
 
 
 def at(problem: Problem, strength: float) -> Problem:

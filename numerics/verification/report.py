@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -123,9 +123,9 @@ class Report:
         count, time = len(self.checks), f" in {self.wall_time_s:.0f} s" if self.wall_time_s else ""
         if self.passed:
             return f"all {count} checks passed{time}"
-        return f"FAILED: {len(self.failed)} of {count} checks{time}: " + _listed(
-            check.name for check in self.failed
-        )
+        names = [check.name for check in self.failed]
+        names[3:] = [f"and {len(names) - 3} more"] if len(names) > 3 else []
+        return f"FAILED: {len(self.failed)} of {count} checks{time}: {'; '.join(names)}"
 
 
 def _row(check: Check) -> str:
@@ -141,11 +141,6 @@ def _number(value: float) -> str:
     if abs(value) < 1e-4:
         return f"{value:.2e}" if abs(value) > 1e-6 else f"{value:.0e}"
     return f"{value:.5g}" if abs(value) < 1e6 else f"{value:.4g}"
-
-
-def _listed(names: Iterable[str], limit: int = 3) -> str:
-    every = list(names)
-    return "; ".join(every[:limit]) + (f"; and {len(every) - limit} more" if len(every) > limit else "")
 
 
 # -- what is verified, in a line ---------------------------------------------------------------------------
@@ -170,14 +165,8 @@ def title(source: Problem | Experiment) -> str:
         return f"{problem.program.name}: {numbers}\nup to {clock} {problem.times[-1]:g}"
     apart = "\n" if experiment.spec.kind == "power-law" else "; "
     data = apart.join([_data(experiment), _training(experiment)])
-    return f"{kind(problem)} network: {', '.join(_network(experiment))}\n{data}"
-
-
-def kind(problem: Problem) -> str:
-    """What kind of network it is by its activation; of a program its name."""
-    if problem.experiment is None:
-        return problem.program.name
-    return "deep linear" if isinstance(problem.linear, LinearForm) else problem.experiment.network.activation
+    kind = "deep linear" if isinstance(problem.linear, LinearForm) else experiment.network.activation
+    return f"{kind} network: {', '.join(_network(experiment))}\n{data}"
 
 
 def _network(experiment: Experiment) -> list[str]:
