@@ -12,6 +12,7 @@ sum is one of products of sums over one mode, joined by an integral over an earl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,13 +24,11 @@ from sympy import (
     Expr,
     Function,
     Gt,
-    Integral,
     Mul,
     Ne,
     S,
     Sum,
     Symbol,
-    cancel,
     exp,
     expand,
     factor,
@@ -40,13 +39,13 @@ from sympy import (
     simplify,
 )
 from sympy.core.function import AppliedUndef
-from sympy.utilities.iterables import connected_components
 
 from derive.calculus.averages import Average
 from derive.calculus.sums import gathered
-from derive.calculus.symbols import L, ell, exact, gamma0, mu, s, t
+from derive.calculus.symbols import L, ell, exact, gamma0, s, t
 from derive.errors import NotApplicable
-from derive.expansion import LinearExpansion, expand_linear
+from derive.expansion import expand_linear
+from derive.expansion.in_time import InTime
 from derive.linear.form import Row, linear_form
 from derive.program.networks.random_data import M, N, k
 from derive.reduce.data import mode_sums, theory_limit
@@ -317,79 +316,28 @@ class PairForce:
 def pair_force(samples: Theory) -> PairForce:
     """Read off the expansion of a linear network in flow on fixed samples, of any depth, with summed loss.
 
-    Raises :class:`NotApplicable` if the error's second order feeds back otherwise than the lazy error.
+    The force is cubic in the targets and changes sign with that of its own mode alone, so that it is a sum
+    over pairs of modes, and two modes say what it is.
 
     >>> from derive import mean_field, mlp
     >>> found = pair_force(mean_field(mlp(rule="flow", loss="sum")))
     >>> print(found.strength, factor(found.shape.subs(rate_, rate)))
     L*(L + 2)/12 4*(exp(omega*tau) - 1)**2*exp(-3*omega*tau)
     """
-    expansion = expand_linear(samples, 2)
-    kernel = _feedback(expansion.error_equation(0).rhs)
-    parts = Add.make_args(expansion.error_equation(2).rhs)
-    again = Add(*[_feedback(x) for x in parts if x.has(Function("v_2"))])
-    if simplify(again - kernel) != 0:
-        raise NotApplicable("order gamma0^2 of the error does not feed back as the lazy error does")
-    driving = [x for x in parts if not x.has(Function("v_2"))]
-    if len(driving) != 1:
-        raise NotApplicable("order gamma0^2 of the error has several sums over pairs of modes")
-    strength, force = in_modes(driving[0], expansion, kernel)
-    return PairForce(kernel, factor(-strength), _separated(force.diff(t)).subs(t, tau))
+    other = Symbol("y_")
+    pair = in_modes(samples, {rate: S.One, rate_: other})
+    lazy = pair.Delta(0)
+    kernel = factor(-K * lazy.diff(t) / lazy / rate)
+    driven = factor_terms(pair.drive(2, now=tau).subs(K, kernel))
+    strength, shape = driven.as_independent(rate, rate_, as_Add=False)
+    return PairForce(kernel, strength / 2, -2 * expand(shape).coeff(other, 2))
 
 
-def _feedback(e: Expr) -> Expr:
-    """Minus the factor in front of ``sum K_x v``."""
-    (whole,) = (x for x in Add.make_args(e) if x.has(Sum))
-    return factor(-whole.as_independent(Sum, as_Add=False)[0])
-
-
-def in_modes(part: Expr, expansion: LinearExpansion, kernel: Expr) -> tuple[Expr, Expr]:
-    """A sum over samples as one over modes of unit targets: a number, and a function of their rates.
-
-    For an input kernel that is diagonal each of its factors joins two indices, and is ``rate/kernel``.  The
-    mode that is looked at is mu's; there is one other.
-    """
-    number, body = part.as_independent(Sum, as_Add=False)
-    inputs = [x for x in body.function.atoms(AppliedUndef) if x.func == Function("K_x")]
-    indices = sorted({i for x in inputs for i in x.args}, key=str)
-    joined = connected_components((indices, [x.args for x in inputs]))
-    if sum(mu not in g for g in joined) != 1:
-        raise NotApplicable(f"{part} is no sum over one mode beside that of mu")
-    rates = {i: rate if mu in g else rate_ for g in joined for i in g}
-    put: dict[Expr, Expr] = {x: rates[x.args[0]] for x in inputs}
-    for v in body.function.atoms(Function("v")):
-        meant = expansion.iterated_integral(v.subs(s, t))
-        put[v] = Add(*[c * exp(-r * v.args[-1]) for r, c in _waves(meant, rates).items()])
-    return number / kernel ** len(inputs), body.function.xreplace(put)
-
-
-def _waves(e: Expr, rates: dict[Expr, Symbol]) -> dict[Expr, Expr]:
-    """The coefficients of ``exp(-r t)`` in a nested integral of lazy errors, by r."""
-    if not isinstance(e, Integral):
-        raise NotApplicable(f"{e} is no time integral of errors")
-    inside, own = {S.Zero: S.One}, S.Zero
-    for x in Mul.make_args(e.function):
-        if isinstance(x, Integral):
-            inside = _waves(x, rates)
-        else:
-            own += rates[x.args[0]]
-    found = {own + r: -c / (own + r) for r, c in inside.items()}
-    return {S.Zero: -Add(*found.values()), **found}
-
-
-def _separated(e: Expr) -> Expr:
-    """A sum of products of a function of either rate, common denominators cancelled."""
-    names = {exp(-x * t): Dummy() for x in (rate, rate_)}
-
-    def wave(x: Expr) -> Expr:
-        powers = Add.make_args(expand(-x.args[0] / t))
-        return Mul(*[names[exp(-y / n * t)] ** n for y in powers for n in [y.as_coeff_Mul()[0]]])
-
-    found = expand(cancel(e.replace(lambda x: isinstance(x, exp), wave)))
-    for x in Add.make_args(found):
-        if not (x.as_numer_denom()[1] / (rate**9 * rate_**9)).is_polynomial(1 / rate, 1 / rate_):
-            raise NotApplicable(f"{x} is no product of functions of one mode each")
-    return found.xreplace({v: w for w, v in names.items()})
+def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
+    """A network in flow on fixed samples to order gamma0^2, in modes of these lazy rates; K is its kernel."""
+    if samples.program.rule.discrete:
+        raise NotApplicable("modes in continuous time need the samples' theory in flow")
+    return expand_linear(samples, 2).in_time([x / K for x in targets], [*targets.values()])
 
 
 # -- order gamma0^2 at late times --------------------------------------------------------------------------

@@ -51,9 +51,8 @@ from sympy import (
 )
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.symbols import L, ell, gamma0, s, t
+from derive.calculus.symbols import L, gamma0, s, t
 from derive.errors import NotApplicable
-from derive.expansion import expand_linear
 from derive.linear.form import linear_form
 from derive.linear.propagators import START, transfer
 from derive.program.networks.random_data import N, P, k
@@ -249,11 +248,7 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     if share != 1 / N:
         raise NotApplicable(f"r0 enters with the variance {share}")
     # d/dt d/ds of order gamma0^2 of C_g(1, t, s), a sum over modes
-    expansion, moved = expand_linear(samples, 2), S.Zero
-    for part in Add.make_args(expansion.entry("G", 2).subs(ell, 1)):
-        number, wave = in_modes(part, expansion, modes.kernel)
-        moved += number * wave.diff(t).diff(s)
-    moved = factor(simplify(moved))
+    moved = in_modes(samples, {rate_: S.One}).coefficient("G", 2, layer=1).subs(K, modes.kernel).diff(t, s)
     if simplify(moved.subs({t: t + s, s: 0}) - moved) != 0:
         raise NotApplicable(f"{moved} does not depend on t + s alone")
     strength, wave = moved.subs(s, 0).as_independent(rate_, as_Add=False)

@@ -40,6 +40,7 @@ from sympy.utilities.iterables import sift
 
 from derive.calculus.symbols import L, P, ell, gamma0, s, t
 from derive.errors import NotApplicable
+from derive.expansion.errors import ErrorLaw
 from derive.expansion.expansion import Expansion, printed
 from derive.expansion.in_time.operators import AtDepth, Exponentials, FromWords, Modes, Powers, Values, Vector
 from derive.expansion.words import LinearSeries
@@ -380,6 +381,21 @@ class InTime(Expansion):
         self.check_order(n)
         return self._written(self.values.algebra.errors[n], mode, now)
 
+    def drive(self, n: int, mode: int = 0, now: Expr = t) -> Expr:
+        """What moves the error at order n beside itself: ``dDelta_n/dt + rate Delta_n`` along a mode.
+
+        In steps ``Delta_n(t + 1) - (1 - rate) Delta_n(t)``.
+
+        >>> from derive.expansion import expand_linear
+        >>> from derive import mean_field, mlp
+        >>> expand_linear(mean_field(mlp(rule="flow", loss="sum")), 2).in_time(depth=1).drive(2)
+        -y**3*exp(-2*t) + 2*y**3*exp(-4*t) - y**3*exp(-6*t)
+        """
+        self.check_order(n)
+        f, v, scales = self.values.algebra.functions, self.values.algebra.errors[n], self.expressions.scales
+        left = {k: f.difference(e) + e * f.ring(scales.rates[k]) for k, e in v.entries.items()}
+        return scales.clock * self._written(replace(v, entries=left), mode, now)
+
     def _written(self, v: Vector, mode: int, now: Expr, count: Expr = S.One) -> Expr:
         f = v.entries.get(mode)
         found = {} if f is None else {self.values.algebra.functions.idle: f}
@@ -435,7 +451,8 @@ def in_time(
     the rule, such as eta.
 
     Raises ValueError for numbers that are not exact or not possible, :class:`~derive.errors.NotApplicable`
-    for a rule whose weights forget, and for steps that remove the lazy error of a mode at once.
+    for a rule whose weights forget, for errors that are not the target less the output, and for steps that
+    remove the lazy error of a mode at once.
 
     >>> from derive.expansion import expand_linear
     >>> from derive import mean_field, mlp
@@ -456,6 +473,9 @@ def in_time(
         raise ValueError(f"order = {order}: must be 0 or more")
     if depth is not None and depth < 1:
         raise ValueError(f"depth = {depth}: must be 1 or more")
+    law = ErrorLaw.of(closure.theory)
+    if not law.affine or law.slope(1) != -1:
+        raise NotApplicable(f"the error {law.body} is not the target less the output")
     if targets is None:
         targets = [norm] if len(eigenvalues) == 1 else [Symbol(f"y{k + 1}") for k in range(len(eigenvalues))]
         if multiplicities is None and len(eigenvalues) == 1:

@@ -433,6 +433,10 @@ def test_what_is_refused() -> None:
         steps.in_time([sqrt(2)], [1], depth=1)
     with pytest.raises(NotApplicable, match="weight that depends on time"):
         words(0, "multistep").in_time()
+    for loss in ({"objective": "logistic"}, {"sample_weights": True}):
+        other = expand_linear(mean_field(mlp(rule="flow", loss="sum", **loss)), 0)
+        with pytest.raises(NotApplicable, match="is not the target less the output"):
+            other.in_time()
     found = x.in_time()
     with pytest.raises(KeyError, match="no series 'Phi'"):
         found.coefficient("Phi", 0)
