@@ -43,11 +43,16 @@ from derive.errors import NotApplicable
 
 @dataclass(frozen=True)
 class Separable:
-    """``dx/dt = rate``: ``elapsed`` is the time to reach x, and ``solution`` is x at time t."""
+    """``dx/dt = rate``: ``elapsed`` is the time to reach x, and ``solution`` is x at time t.
+
+    The time is ``weight * log(growth)`` as well: ``atanh z = log((1 + z)/(1 - z))/2``.
+    """
 
     rate: Expr
     elapsed: Expr
     solution: Expr
+    weight: Expr
+    growth: Expr
 
 
 def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
@@ -81,14 +86,17 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     def reduced(v: Expr) -> Expr:
         return (v - middle) / half
 
+    def ratio(v: Expr) -> Expr:
+        return (v - below) / (above - v)
+
     elapsed = weight * (atanh(reduced(inverse)) - atanh(reduced(begin)))
     if _over_roots(elapsed.diff(x) * rate) != 1:
         raise NotApplicable(f"the integral found for 1/({rate}) does not differentiate back to it")
     E = Dummy("E", positive=True)  # exp(2 time / weight), by which (w - below)/(above - w) grows
-    grown = E * (begin - below) / (above - begin)
+    grown = E * ratio(begin)
     arrived = (below + above * grown) / (1 + grown)
     solution = _hyperbolic(_over_roots(at.subs(w, arrived)), E, 2 * time / weight)
-    return Separable(rate, elapsed, solution)
+    return Separable(rate, elapsed, solution, weight / 2, ratio(inverse) / ratio(begin))
 
 
 def _radical(rate: Expr, x: Symbol) -> Expr:

@@ -30,7 +30,6 @@ from sympy import (
     Rational,
     S,
     Symbol,
-    atanh,
     exp,
     factor,
     fraction,
@@ -366,8 +365,7 @@ def whitened_limits(w: Whitened) -> Limits:
     power = simplify(limit(gamma0 * rate.diff(gamma0) / rate, gamma0, oo))
     leading = factor(limit(rate / gamma0**power, gamma0, oo))
     rests = {p: leading.diff(output).subs(output, p) for p in sorted(roots(Poly(leading, output)), key=str)}
-    weight, growth = growth_of(w.motion)
-    weight, grown = _leading(weight), factor(_leading(growth))
+    weight, grown = _leading(w.motion.weight), factor(_leading(w.motion.growth))
     start = Dummy("start", positive=True)
     limiting = _approach(leading, rests, start)
     begins = solve(limit(limiting * start, start, 0) / start - grown, start)
@@ -381,18 +379,6 @@ def whitened_limits(w: Whitened) -> Limits:
         learning_time=weight * log(grown),
         effective_start=begins[0],
     )
-
-
-def growth_of(motion: Separable) -> tuple[Expr, Expr]:
-    """Write the time to reach x as ``weight * log(growth)``: ``atanh z = log((1 + z)/(1 - z))/2``."""
-    weight, difference = motion.elapsed.as_independent(atanh, as_Add=False)
-    growth: Expr = Rational(1)
-    for x in difference.as_ordered_terms():
-        sign, z = x.as_coeff_Mul()
-        if z.func != atanh:
-            raise NotApplicable(f"{motion.elapsed} is no difference of inverse hyperbolic tangents")
-        growth *= ((1 + z.args[0]) / (1 - z.args[0])) ** sign
-    return weight / 2, growth
 
 
 def _leading(e: Expr) -> Expr:

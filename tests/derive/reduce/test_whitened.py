@@ -29,7 +29,6 @@ from derive.program import alpha, eta, gamma0, mu, t
 from derive.reduce.closed_forms import separable
 from derive.reduce.whitened import (
     eliminate,
-    growth_of,
     n,
     norm,
     output,
@@ -145,7 +144,7 @@ def test_series_radius_is_one_over_f(w):
 
 
 def test_time_as_a_logarithm(w):
-    weight, growth = growth_of(w.motion)
+    weight, growth = w.motion.weight, w.motion.growth
     now = {gamma0: Rational(3, 2), y: 2, f: 1}
     assert abs((weight * log(growth) - w.motion.elapsed).subs(now).evalf(25)) < 1e-20
 
