@@ -20,6 +20,7 @@ variance 1/N, means, ``right . v / N``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
@@ -52,6 +53,7 @@ from derive.errors import NotApplicable
 from derive.program.program import Definition, Program, gaussian, parameter, used_once
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import Mean, Population, Product
+from derive.reduce.homogeneous import NotHomogeneous, exponent
 from derive.theory.applications import nonempty
 
 N = Symbol("N", positive=True)
@@ -629,16 +631,8 @@ def _parity(plain: Expr, which: frozenset[int]) -> int:
 def _growth(plain: Expr) -> tuple[Expr | None, int]:
     """The degree of a homogeneous function of one argument; the power with which others start at zero."""
     x = _SLOTS[0]
-    degree = next((Integer(k) for k in range(4) if _homogeneous(plain, x, k)), None)
-    if degree is not None or plain.has(Max, Abs, Heaviside, sign):
-        return degree, 0
+    with suppress(NotHomogeneous):
+        return exponent(plain, {x: S.One}), 0
+    if plain.has(Max, Abs, Heaviside, sign):
+        return None, 0
     return None, next((k for k in range(4) if plain.diff(x, k).subs(x, 0) != 0), 0)
-
-
-def _homogeneous(e: Expr, x: Symbol, k: int) -> bool:
-    """Is ``e(c x) = c^k e(x)`` on both sides of zero?  Tried at three places of either side, exactly."""
-    for side in (1, -1):
-        one = e.subs(x, side)
-        if any((e.subs(x, side * c) - c**k * one).expand() != 0 for c in (2, 7, Rational(1, 3))):
-            return False
-    return True
