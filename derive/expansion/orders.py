@@ -446,7 +446,7 @@ def _weighed(n: int, F: Function) -> Expr:
     return Sum(Function(named(WEIGHT, n))(t, s) * F(s), (s, 0, t))
 
 
-def expand_step_size(theory: Theory, order: int, rate: Symbol = eta) -> TheorySeries:
+def expand_step_size(theory: Theory, order: int) -> TheorySeries:
     """The theory of descent, linear and without fresh noise, in powers of the rate, up to ``order``.
 
     The order zero is the theory of the flow (its rule ``multistep``: weights ``w`` stand for the integral);
@@ -464,21 +464,15 @@ def expand_step_size(theory: Theory, order: int, rate: Symbol = eta) -> TheorySe
     for u in theory.sources:
         if any({t, s} <= set(d.args) for d in u.covariance.atoms(KroneckerDelta)):
             raise NotApplicable(f"{u.symbol} is drawn anew at each step: such noise has no flow without it")
-        if u.covariance.has(rate) or _counts_steps(u.covariance):
-            raise NotApplicable(f"the covariance of {u.symbol} depends on {rate}: {u.covariance}")
+        if u.covariance.has(eta) or _counts_steps(u.covariance):
+            raise NotApplicable(f"the covariance of {u.symbol} depends on {eta}: {u.covariance}")
 
     def equation(e: Equation) -> Equation:
-        return replace(e, terms=tuple(_weighted(x, rate) for x in e.terms))
+        return replace(e, terms=tuple(map(_weighted, e.terms)))
 
-    scaled = Theory(
-        program=theory.program,
-        sources=theory.sources,
-        equations=tuple(map(equation, theory.equations)),
-        order_parameters=theory.order_parameters,
-        scalars=tuple(map(equation, theory.scalars)),
-        reduction=theory.reduction,
-    )
-    return TheorySeries(theory, scaled, rate, Dummy("eta", positive=True), order, frozenset({WEIGHT}))
+    equations, scalars = (tuple(map(equation, x)) for x in (theory.equations, theory.scalars))
+    scaled = replace(theory, equations=equations, scalars=scalars, observables=())
+    return TheorySeries(theory, scaled, eta, Dummy("eta", positive=True), order, frozenset({WEIGHT}))
 
 
 def _counts_steps(e: Expr) -> bool:
@@ -486,14 +480,14 @@ def _counts_steps(e: Expr) -> bool:
     return bool(e.replace(lambda a: isinstance(a, AppliedUndef), lambda _: S.One).has(t, s))
 
 
-def _weighted(x: Term, rate: Symbol) -> Term:
+def _weighted(x: Term) -> Term:
     """A sum over past steps with the rate as weight: with the weights of the flow in its place."""
     body = x.coefficient * x.kernel
-    kept = body / rate
-    if not body.has(rate) and not x.field.has(rate):
+    kept = body / eta
+    if not body.has(eta) and not x.field.has(eta):
         return x
-    if x.reach != "strict" or x.field.has(rate) or kept.has(rate) or _counts_steps(kept):
-        raise NotApplicable(f"{x.expr} is no sum over past updates that count with the weight {rate}")
+    if x.reach != "strict" or x.field.has(eta) or kept.has(eta) or _counts_steps(kept):
+        raise NotApplicable(f"{x.expr} is no sum over past updates that count with the weight {eta}")
     return replace(x, coefficient=S.One, kernel=kept * Function(WEIGHT)(t, s))
 
 

@@ -31,6 +31,7 @@ from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.linear.propagators import Transfer, population, transfer, units
+from derive.program.networks.random_data import M
 from derive.program.program import gaussian
 from derive.program.training import TrainedMatrix
 from derive.show.latex import aligned_latex
@@ -292,13 +293,12 @@ def _needed(theory: Theory) -> Theory:
 # -- from averages over modes to sums over them --------------------------------------------------------------
 
 
-def mode_sums(theory: Theory, size: Symbol | None = None) -> Theory:
+def mode_sums(theory: Theory) -> Theory:
     """The theory with averages over the population that carries attributes written as sums over its units.
 
     A program on modes counts their number M as the reference size: with sums, the unit's index written out, M
-    drops out of the equations, their dimension-free form (linear2025 107-109).  ``size`` is the reference
-    size as it stands in the program, by default the symbol M.  Raises :class:`NotApplicable` if the program
-    has no attributes, or if the size does not drop out.
+    drops out of the equations, their dimension-free form (linear2025 107-109).  Raises
+    :class:`NotApplicable` if the program has no attributes, or if the size does not drop out.
 
     >>> from derive import mean_field, structured
     >>> theory = mode_sums(absorb_factors(mean_field(structured()), "r0", "u0"))
@@ -307,18 +307,18 @@ def mode_sums(theory: Theory, size: Symbol | None = None) -> Theory:
     """
     if not theory.program.attributes:
         raise NotApplicable("the units of no population are told apart: there are no modes to sum over")
-    return _Modes(theory, size or Symbol("M", integer=True, positive=True)).theory()
+    return _Modes(theory).theory()
 
 
 class _Modes:
-    def __init__(self, theory: Theory, size: Symbol) -> None:
-        self.old, self.program, self.size = theory, theory.program, size
+    def __init__(self, theory: Theory) -> None:
+        self.old, self.program = theory, theory.program
         place = self.program.attributes[0].population
         found = units(theory)
         if len(found) != 1:
             raise NotApplicable(f"the unit has several names: {', '.join(sorted(map(str, found)))}")
         (self.unit,) = found
-        self.number = size * sympify(place.ratio)
+        self.number = M * sympify(place.ratio)
         self.over = IndexRange(self.unit, Integer(1), self.number)
         self.own = {x.name for x in self.program.fields if x.population.name == place.name}
         here = [e for e in theory.equations if e.name in self.own]
@@ -333,10 +333,10 @@ class _Modes:
     def theory(self) -> Theory:
         reduction = f"{self.old.reduction}, sums over modes".strip(", ")
         new = replace(self.old.each(self.of_every_unit), observables=(), reduction=reduction)
-        left = [e.lhs for e in (*new.equations, *new.scalars) if e.rhs.has(self.size)]
-        left += [u.symbol for u in new.sources if u.covariance.has(self.size)]
+        left = [e.lhs for e in (*new.equations, *new.scalars) if e.rhs.has(M)]
+        left += [u.symbol for u in new.sources if u.covariance.has(M)]
         if left:
-            raise NotApplicable(f"the number of modes {self.size} does not drop out of {left[0]}")
+            raise NotApplicable(f"the number of modes {M} does not drop out of {left[0]}")
         return new
 
     def summed(self, e: Expr) -> Expr:
