@@ -48,6 +48,7 @@ from derive.linear.form import Row, linear_form
 from derive.linear.lazy import lazy
 from derive.program import mlp
 from derive.program.networks.random_data import alpha, nu
+from derive.program.program import plain_steps
 from derive.reduce.data import theory_limit
 from derive.theory import Equation, Term, Theory, mean_field
 
@@ -66,8 +67,8 @@ ON_DATA = ("v", "Delta", "h0")
 def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSeries:
     """``name`` at equal times for ``gamma0 -> 0`` and wide layers, in powers of 1/alpha, as functions of t.
 
-    ``q`` stands for :func:`kept_share`.  Raises :class:`NotApplicable` for a flow, fresh batches, and what
-    has no sample ratio.
+    ``q`` stands for :func:`kept_share`.  Raises :class:`NotApplicable` for a flow, weights that decay, gain
+    momentum or meet noise, fresh batches, and what has no sample ratio.
 
     >>> from derive.program import isotropic
     >>> losses = lazy_regression(mean_field(isotropic()), 1)
@@ -81,10 +82,15 @@ def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSerie
 def kept_share(theory: Theory) -> Expr:
     """What ``q`` is: by the lazy limit of the network on one sample, which is what unlimited data leave.
 
+    Raises :class:`NotApplicable` as :func:`lazy_regression` does, and for residual networks.
+
     >>> from derive.program import isotropic
     >>> kept_share(mean_field(isotropic()))
     -eta*(L + 1) + 1
     """
+    plain_steps(theory.program)
+    if any(x.layered and x.population.shared for x in theory.program.fields):
+        raise NotApplicable("q of a residual network is not that of a chain of layers")
     network = mean_field(mlp(theory.program.depth, rule="gd", loss="sum"))
     step = lazy(network).error.rhs
     (total,) = step.atoms(Sum)
@@ -95,6 +101,7 @@ class _Regression:
     def __init__(self, theory: Theory, order: int) -> None:
         if not theory.program.rule.discrete:
             raise NotApplicable("a flow has no steps")
+        plain_steps(theory.program)
         wide = theory_limit(theory, {nu: oo}) if any(e.rhs.has(nu) for e in theory.equations) else theory
         if not any(e.name == "Delta" and e.rhs.has(Sum) for e in wide.equations):
             raise NotApplicable("without samples that stay there is no series in 1/alpha")

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from sympy import Dummy, Expr, Function, Mul, S, Sum, Symbol, preorder_traversal
+from sympy import Dummy, Expr, Function, Mul, S, Sum, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
-from derive.calculus.symbols import IndexRange, L, ell, expression, t
+from derive.calculus.symbols import IndexRange, L, ell, expression, s, t
 from derive.errors import NotApplicable, ProgramError
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
@@ -517,3 +517,16 @@ def used_once(program: Program, what: str) -> None:
             f"{what}: {shared[0]} is used in several places, and its update is a sum of outer products, of "
             "which one can be read; use a matrix of its own in each place"
         )
+
+
+def plain_steps(program: Program) -> None:
+    """Raise :class:`NotApplicable` unless weights move by steps of one rule in which updates count alike.
+
+    >>> from derive.program import mlp
+    >>> plain_steps(mlp(2))
+    """
+    first, *others = {w.rule for w in program.trained()}
+    start, weight = map(sympify, first.memory(t, s))
+    alike = start == 1 and not weight.has(t, s) and first.noise(t, s) == 0
+    if others or not (first.discrete and alike):
+        raise NotApplicable("the weights must move by plain steps, without decay, memory or noise")

@@ -21,7 +21,7 @@ from typing import Any
 from sympy import Add, Eq, Expr, Function, Integer, Poly, S, cancel, factor, sympify
 
 from derive.calculus.sums import gathered
-from derive.calculus.symbols import eta, t
+from derive.calculus.symbols import eta, s, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import sigma
 from derive.scale.first_steps import Form, exact_steps, first_step
@@ -95,8 +95,8 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
 
     A depth that is a number gives the terms exactly, or to a power ``order`` of the rate.  For the depth L
     an order is needed; each coefficient is then a polynomial in L.  Raises :class:`NotApplicable` where the
-    error owes something to the weights from the start (not centred), where batches come again (the data
-    remember), for a flow and several outputs.
+    error owes something to the weights from the start (not centred), where these decay or meet noise, where
+    batches come again (the data remember), for a flow and several outputs.
 
     >>> from derive import isotropic, mean_field
     >>> found = memory_free(mean_field(isotropic(1, data="population", center=True)))
@@ -131,6 +131,9 @@ class _Recursion:
                 "not centred: the initial error owes something to the weights; give center=True"
             )
         self.exact = exact_steps(theory, None if order is None else (eta, order))
+        rule = theory.program.rule
+        if rule.memory(t, s)[0] != 1 or rule.noise(t, s) != 0:
+            raise NotApplicable("weights that decay or meet noise move without an error")
         if self.remembered():
             raise NotApplicable("samples that come again are remembered by the error: give fresh batches")
 

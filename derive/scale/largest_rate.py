@@ -53,11 +53,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import match
-from derive.calculus.symbols import L, ell, eta, gamma0, t
+from derive.calculus.symbols import L, ell, eta, gamma0
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.program.networks.random_data import nu
-from derive.program.program import Program, gaussian, parameter, used_once
+from derive.program.program import Program, gaussian, parameter, plain_steps, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product
 from derive.scale.first_steps import first_step, same_unit
@@ -217,13 +217,7 @@ class _Aligned:
         weights = tuple(program.trained())
         self.matrices = [w for w in weights if isinstance(w, TrainedMatrix)]
         self.readouts = [w for w in weights if isinstance(w, TrainedVector)]
-        memories = {w.rule.memory(t, S.Zero) for w in weights}
-        if (
-            not program.rule.discrete
-            or len(memories) != 1
-            or memories.pop() != (1, program.rule.memory(t, t - 1)[1])
-        ):
-            raise NotApplicable("the weights must move by plain steps, without decay or memory")
+        plain_steps(program)
         trained = {w.name for w in weights}
         if fixed := [gaussian(m).name for m in program.matrices if gaussian(m).name not in trained]:
             raise NotApplicable(f"{', '.join(fixed)} is not trained: give the loss of the population")

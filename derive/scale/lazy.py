@@ -59,7 +59,7 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, linear_form
-from derive.program.program import gaussian, used_once
+from derive.program.program import gaussian, plain_steps, used_once
 from derive.program.training import TrainedVector
 from derive.scale.first_steps import exact_steps, same_unit
 from derive.show.latex import aligned_latex
@@ -203,7 +203,8 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
     """The law of the tangent kernel of a linear theory in exact steps on the loss of the population.
 
     ``depth`` is needed if that of the theory is a symbol.  Raises :class:`NotApplicable` for a flow, for
-    random samples, and where a response is not of the size that the limit needs.
+    weights that decay, remember or meet noise, for random samples, and where a response is not of the size
+    that the limit needs.
 
     >>> from derive import isotropic, mean_field
     >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
@@ -216,8 +217,7 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
         raise NotApplicable(
             f"depth = {depth}: must be a number of hidden layers, that of the theory if it has one"
         )
-    if not theory.program.rule.discrete:
-        raise NotApplicable("a flow has no learning rate: give the rule as exact steps")
+    plain_steps(theory.program)
     return LazyKernel(theory, layers, _Responses(theory.at_depth(layers)).equations())
 
 
@@ -537,6 +537,7 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     names = {e.name for e in theory.equations}
     if not {"v", "h0", "xi"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
         raise NotApplicable("the lazy steps are those of a centred network of one output on isotropic data")
+    plain_steps(theory.program)
     number = theory.program.depth.is_Integer
     # the first step from an error of any size
     larger = {u: u.covariance * (SIZE if u.symbol.func == Function("w_star") else 1) for u in theory.sources}

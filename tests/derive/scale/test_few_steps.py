@@ -13,6 +13,7 @@ from sympy import Function, Poly, Rational, S, Symbol, cancel, limit, oo, simpli
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0
 from derive.program.networks.random_data import alpha_B, nu, sigma
+from derive.program.training import GradientDescent, Momentum
 from derive.scale import LazySteps, MemoryFree
 from derive.scale.early import CORRELATION, KERNEL, MEMORY, NOISE, TERMS
 from derive.scale.first_steps import ExactSteps
@@ -165,6 +166,9 @@ def test_the_recursion_with_label_noise_for_any_number_of_steps() -> None:
     assert cancel(after - found.loss(1, c)) == 0
 
 
+DECAY, MOMENTUM = GradientDescent(eta, decay=Rational(1, 10)), Momentum(eta, Rational(1, 2))
+
+
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
@@ -173,6 +177,7 @@ def test_the_recursion_with_label_noise_for_any_number_of_steps() -> None:
         (partial(isotropic, data="online", center=True), "give order"),
         (partial(isotropic, 1, data="population", center=True, rule="flow"), "exact steps"),
         (partial(isotropic, 1, data="population", center=True, outputs=2), "one output"),
+        (partial(isotropic, 1, data="population", center=True, rule=DECAY), "decay"),
     ],
 )
 def test_what_has_no_recursion_is_refused(program: Callable[[], Program], reason: str) -> None:
@@ -187,6 +192,8 @@ def test_what_has_no_recursion_is_refused(program: Callable[[], Program], reason
         (partial(isotropic, 1, data="full-batch", center=True), "stands still"),
         (partial(isotropic, 1, data="population", center=True, outputs=2), "one output"),
         (partial(structured, 1), "differs between units"),
+        (partial(isotropic, 1, data="population", center=True, rule=DECAY), "plain steps"),
+        (partial(isotropic, 1, data="population", center=True, rule=MOMENTUM), "plain steps"),
     ],
 )
 def test_what_has_no_lazy_steps_is_refused(program: Callable[[], Program], reason: str) -> None:

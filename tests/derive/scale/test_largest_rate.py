@@ -13,6 +13,7 @@ from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0
 from derive.program.networks.random_data import nu
+from derive.program.training import Momentum
 from derive.scale import LargestRate, aligned
 from derive.theory import Theory
 from tests.derive.once import dominant_balance, first_step, isotropic, largest_rate, lazy_kernel, mean_field
@@ -239,5 +240,7 @@ def test_other_words_are_refused() -> None:
         lazy_kernel(theory())
     with pytest.raises(NotApplicable, match="random"):
         lazy_kernel(mean_field(isotropic(1, data="online")))
+    with pytest.raises(NotApplicable, match="plain steps"):
+        lazy_kernel(mean_field(isotropic(1, data="population", rule=Momentum(eta, Rational(1, 2)))))
     assert largest_rate(program(depth=1)).rate == largest_rate(theory(depth=1)).rate
     assert not largest_rate(theory(depth=1)).rate.has(eta)

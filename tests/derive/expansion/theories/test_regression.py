@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import comb
 
 import pytest
@@ -14,6 +14,7 @@ from derive.errors import NotApplicable
 from derive.expansion.regression import kept, kept_share, lazy_regression
 from derive.program import L, eta
 from derive.program.networks.random_data import sigma
+from derive.program.training import GradientDescent, Momentum
 from tests.derive.once import isotropic, mean_field
 
 
@@ -70,4 +71,12 @@ def test_other_theories_are_refused() -> None:
         lazy_regression(mean_field(isotropic(rule="flow")), 1)
     with pytest.raises(NotApplicable, match="give center=False"):
         lazy_regression(mean_field(isotropic(center=True)), 1)
+    residual = mean_field(isotropic(branch=Rational(1, 2)))
+    with pytest.raises(NotApplicable, match="residual network"):
+        kept_share(residual)
+    for rule in (Momentum(eta, Rational(1, 2)), GradientDescent(eta, decay=Rational(1, 10))):
+        theory = mean_field(isotropic(rule=rule))
+        for asked in (kept_share, partial(lazy_regression, order=1)):
+            with pytest.raises(NotApplicable, match="plain steps"):
+                asked(theory)
     assert Symbol("q", positive=True) == kept
