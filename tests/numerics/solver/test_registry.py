@@ -82,6 +82,22 @@ def test_the_judge_says_what_it_cannot_and_what_diverges() -> None:
     assert sampled.reading(Problem.of(twice), Effort(paths=64)) == []
 
 
+def test_fields_that_move_far_for_their_kernels_are_not_lazy() -> None:
+    """The slopes of h^2 add up with the layers: what the data and the rate forecast is too small."""
+    tables = {
+        "network": {"depth": 2, "activation": "h**2", "gamma0": 0.3},
+        "training": {"learning_rate": 0.1, "steps": 1},
+        "solver": {"method": "lazy"},
+    }
+    e = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])
+    assert solve(e).attrs["status"] == "not converged"
+    lazy = solve(e.replace({"network.gamma0": 0.01}))
+    exact = solve(e.replace({"network.gamma0": 0.01, "solver.method": "direct"}))
+    gap = np.abs(lazy.Phi - exact.Phi)[:, -1, -1].max() / lazy.Phi.max()
+    assert lazy.attrs["status"] == "ok"
+    assert gap < lazy.attrs["error_estimate"] + 4 * exact.Phi_stderr.max() / lazy.Phi.max()
+
+
 def test_with_a_kink_the_lazy_limit_is_off_in_first_order() -> None:
     """Units that change sides are as many as fields move far."""
     tables = {
