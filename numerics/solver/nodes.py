@@ -307,7 +307,12 @@ class _Solver:
                 }
                 last = found
             reached = max(float(e.max() / max(np.abs(found[k]).max(), 1e-300)) for k, e in errors.items())
-            yield _Answer(count, found, errors, reached)
+            yield _Answer(count, found, errors, reached + self.steps)
+
+    @property
+    def steps(self) -> float:
+        """What steps in time may miss: of a flow so little that points miss more."""
+        return 0.0 if self.system.markov.discrete else max(self.accuracy / 1000, 1e-12)
 
     @property
     def entries(self) -> int:
@@ -374,7 +379,6 @@ class _Solver:
 
         from scipy.integrate import solve_ivp  # slow to import, and seldom needed
 
-        rtol = max(self.accuracy / 10, 1e-12)
         first = np.zeros(shape)
         if self.times[-1] == 0:
             return [first]
@@ -384,8 +388,8 @@ class _Solver:
             first.ravel(),
             t_eval=self.times,
             method="DOP853",
-            rtol=rtol,
-            atol=rtol,
+            rtol=self.steps,
+            atol=self.steps,
         )
         if not found.success or not np.isfinite(found.y).all():
             raise Diverged(f"the flow ends at t = {found.t[-1] if len(found.t) else 0:g}: {found.message}")

@@ -82,6 +82,19 @@ def test_the_judge_says_what_it_cannot_and_what_diverges() -> None:
     assert sampled.reading(Problem.of(twice), Effort(paths=64)) == []
 
 
+def test_the_steps_of_moving_nodes_are_within_their_error() -> None:
+    """Of a linear network points are exact, and all that is missed is missed by steps in time."""
+    tables = {
+        "network": {"depth": 1, "activation": "1.5*h"},
+        "training": {"rule": "flow", "time": 5.0, "points": 3},
+        "solver": {"method": "nodes"},
+    }
+    e = Experiment.from_dict(tables, kernel=[[1.0, 0.3], [0.3, 0.8]], targets=[1.0, -0.6])
+    rough, fine = (solve(e.replace({"solver.accuracy": x}), kernels="none") for x in (1e-2, 1e-3))
+    gap = np.abs(rough.error - fine.error).max() / np.abs(fine.error).max()
+    assert gap < rough.attrs["error_estimate"]
+
+
 def test_fields_that_move_far_for_their_kernels_are_not_lazy() -> None:
     """The slopes of h^2 add up with the layers: what the data and the rate forecast is too small."""
     tables = {
