@@ -579,12 +579,8 @@ def depth_limits(
     if experiment is not None:
         network = experiment.network
         if network.branch is None:
-            raise SpecError(
-                "network.branch",
-                None,
-                "is missing: only residual networks have a limit of infinite depth here",
-                "a positive number, such as 1/sqrt(depth)",
-            )
+            reason = "is missing: only residual networks have a limit of infinite depth here"
+            raise SpecError("network.branch", None, reason, "a positive number, such as 1/sqrt(depth)")
         if not experiment.symbolic:
             depth, beta0 = experiment.depth, float(network.branch) * float(np.sqrt(experiment.depth))
             source = experiment.replace({"network.depth": "L", "network.branch": beta0})

@@ -252,8 +252,8 @@ def verify(
     from numerics.verification import equations
     from numerics.verification import verify as verified
 
-    for text in equations(problem, "text", powers=has_words(problem)):
-        typer.echo(text)
+    for render in equations(problem, powers=has_words(problem)):
+        typer.echo(render("text"))
     with naming_the_key(problem), progress("verify", whole=True) as meter:
         report = verified(
             problem, out_dir=output, progress=meter, before=lambda found: typer.echo(found.table())
@@ -434,12 +434,9 @@ def _checkout() -> Path:
     """The checkout that this package runs from, in which the evidence stands; exit 2 if there is none."""
     root = Path(__file__).resolve().parents[2]
     if not (root / EVIDENCE).is_dir():
-        raise SpecError(
-            "--check",
-            None,
-            f"the evidence is no part of the installed package; it stands in {EVIDENCE} of the source",
-            "the command in a checkout: git clone, pip install -e '.[test]'",
-        )
+        reason = f"the evidence is no part of the installed package; it stands in {EVIDENCE} of the source"
+        accepted = "the command in a checkout: git clone, pip install -e '.[test]'"
+        raise SpecError("--check", None, reason, accepted)
     return root
 
 
@@ -475,7 +472,6 @@ def _chosen(source: str | None, number: str | None) -> list[Entry]:
 
 app = typer.Typer(
     name="dmft",
-    help="Derive, expand, solve and verify the mean-field theory of a neural network's training.",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,

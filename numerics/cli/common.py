@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -194,21 +194,15 @@ def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
     except NumericsError as error:
         from numerics.experiment import Experiment
 
-        if isinstance(source, Experiment):
-            _name_key(source, error)
-        raise
-
-
-def _name_key(experiment: Experiment, error: NumericsError) -> NoReturn:
-    named = re.search(r"\b(network|solver|training)\.\w+ = ", str(error))
-    if named or (isinstance(error, Diverged) and error.start):
-        raise error
-    key, value = "solver.rtol", experiment.solver.rtol
-    if isinstance(error, Diverged):
-        flow = experiment.training.rule == "flow"
-        key = "training.time" if flow else "training.learning_rate"
-        value = (experiment.training.time if flow else experiment.training.learning_rate) or 0.0
-    raise type(error)(f"{key} = {value}: {error}") from error
+        named = re.search(r"\b(network|solver|training)\.\w+ = ", str(error))
+        if not isinstance(source, Experiment) or named or (isinstance(error, Diverged) and error.start):
+            raise
+        key, value = "solver.rtol", source.solver.rtol
+        if isinstance(error, Diverged):
+            flow = source.training.rule == "flow"
+            key = "training.time" if flow else "training.learning_rate"
+            value = (source.training.time if flow else source.training.learning_rate) or 0.0
+        raise type(error)(f"{key} = {value}: {error}") from error
 
 
 @contextmanager

@@ -342,12 +342,9 @@ def reference_size(experiment: Experiment, width: int) -> int:
         return data.modes
     if experiment.spec.kind == "isotropic":
         if network.width_ratio is None:
-            raise SpecError(
-                "network.width_ratio",
-                None,
-                "is left out: the layers are infinitely wide",
-                "the ratio of neurons to features for finite networks",
-            )
+            accepted = "the ratio of neurons to features for finite networks"
+            reason = "is left out: the layers are infinitely wide"
+            raise SpecError("network.width_ratio", None, reason, accepted)
         ratios = network.width_ratio if isinstance(network.width_ratio, list) else [network.width_ratio]
     else:
         ratios = network.relative_widths or [1.0]

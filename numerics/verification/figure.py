@@ -75,18 +75,13 @@ def _drawn(
         if order in sums:
             loss = (sums[order].error ** 2).mean("sample")
             left.plot(loss.time, loss, dashes, color=colour, lw=1.8, label=label)
-    _losses(left, theory, networks, both=float(abs(theory.train_loss - _test(theory)).max()) > 0)
+    both = bool((theory.train_loss != theory.get("test_loss", theory.train_loss)).any())
+    _losses(left, theory, networks, both)
     first = "11" if problem.outputs > 1 else ""
     if fixed:
         samples = problem.seen
-        _kernels(
-            middle,
-            theory,
-            networks,
-            "Phi_trace",
-            rf"$\frac{{1}}{{P}}\sum_\mu {phi}^\ell_{{\mu\mu}}(t,t)$",
-            samples,
-        )
+        label = rf"$\frac{{1}}{{P}}\sum_\mu {phi}^\ell_{{\mu\mu}}(t,t)$"
+        _kernels(middle, theory, networks, "Phi_trace", label, samples)
         if linear:
             _kernels(right, theory, networks, "G", rf"$G_{{{first}}}^\ell(t,t)$")
         else:
@@ -115,11 +110,6 @@ def _caption(problem: Problem, networks: xr.Dataset | None) -> str:
     if experiment is not None and experiment.network.width is not None:
         which = f"theory, plus {which} less theirs"
     return rf"{words}" "\n" rf"Lines: theory.  Points: {which}, at $1/N\to0$."
-
-
-def _test(theory: xr.Dataset) -> xr.DataArray:
-    name = "test_loss" if "test_loss" in theory else "train_loss"
-    return theory[name]
 
 
 def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: bool) -> None:

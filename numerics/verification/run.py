@@ -97,7 +97,7 @@ def verify(
     checks = checks_of(problem, solution, _symbolic(problem, source), effort)
     powers, note = expansion(problem, effort)
     trained, compared, words = _networks(problem, solution, progress, effort)
-    shown = _shown(problem, bool(powers))
+    shown = equations(problem, bool(powers))
     report = Report(
         title(problem),
         (*checks, *powers, *compared),
@@ -192,13 +192,10 @@ def _symbolic(problem: Problem, source: object) -> Program | None:
     return program if isinstance(program, Program) and program.depth.is_Symbol else None
 
 
-def equations(source: Problem | Experiment, form: str, powers: bool) -> list[str]:
-    """The theory and, with ``powers``, its series in gamma0 if it has one, as text or LaTeX."""
-    return [render(form) for render in _shown(source, powers)]
-
-
-def _shown(source: Problem | Experiment, powers: bool) -> list[Callable[[str], str]]:
-    """The same, for any form."""
+def equations(source: Problem | Experiment, powers: bool) -> list[Callable[[str], str]]:
+    """The theory and, with ``powers``, its series in gamma0 if it has one: each as a function of the form,
+    ``"text"`` or ``"latex"``.
+    """
     problem = Problem.of(source)
     if problem.experiment is not None:
         theory: Any = theory_of(problem.experiment)
@@ -234,15 +231,9 @@ def _networks(
     plan = networks.plan_of(problem, effort)
     trained = networks.train(problem, plan, progress, effort)
     trained = networks.less_their_theory(problem, solution, trained)
-    parting = networks.parting_of(problem, trained)
-    compared = networks.against_networks(
-        solution, trained, networks.quantities(networks.traced(solution), trained, parting)
-    )
-    return (
-        trained,
-        compared,
-        networks.describe(problem, plan, compared, networks.traced(solution), trained, effort),
-    )
+    theory, parting = networks.traced(solution), networks.parting_of(problem, trained)
+    compared = networks.against_networks(theory, trained, networks.quantities(theory, trained, parting))
+    return trained, compared, networks.describe(problem, plan, compared, theory, trained, effort)
 
 
 def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:

@@ -135,7 +135,11 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         path_integral_of=rendering("path integral of"),
     )
     texts = ["theory all text", "series text"]
-    install("numerics.verification", verify=verify, equations=lambda *_, **__: texts)
+    install(
+        "numerics.verification",
+        verify=verify,
+        equations=lambda *_, **__: [lambda _, said=x: said for x in texts],
+    )
     install(
         "derive.ledger",
         entries=lambda source: (Entry("13", "agrees"), Entry("14", "misprint")),
