@@ -304,10 +304,7 @@ def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
     chosen = sorted({round(i * (count - 1) / max(rows - 1, 1)) for i in range(rows)})
     lines = ["".join(f"{name:>16}" for name in ["time", *columns])]
     for i in chosen:
-        cells = [
-            f"{float(time[i]):16.6g}",
-            *(f"{float(column[i]):16.8g}" for column in columns.values()),
-        ]
+        cells = [f"{float(time[i]):16.6g}", *(f"{float(column[i]):16.8g}" for column in columns.values())]
         lines.append("".join(cells))
     said = result.notes if isinstance(result, Result) else result.attrs
     if "resummation" in said:

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from numerics.cli.common import (
-    AsJson,
-    PlotOut,
-    check_folder,
-    check_outputs,
-    check_plot,
-    print_json,
-    summary,
-)
+from numerics.cli.common import AsJson, PlotOut, check_folder, check_outputs, check_plot, print_json, summary
 from numerics.errors import SpecError, value_to_toml
 
 if TYPE_CHECKING:

@@ -13,11 +13,4 @@ from .measure import Measured
 from .run import Networks, Trainer, simulate_program
 from .values import inputs_from_kernel
 
-__all__ = [
-    "Measured",
-    "Networks",
-    "Trainer",
-    "inputs_from_kernel",
-    "simulate",
-    "simulate_program",
-]
+__all__ = ["Measured", "Networks", "Trainer", "inputs_from_kernel", "simulate", "simulate_program"]

@@ -22,19 +22,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import (
-    Dummy,
-    Eq,
-    Expr,
-    Function,
-    Integer,
-    KroneckerDelta,
-    Lambda,
-    Piecewise,
-    S,
-    Symbol,
-    lambdify,
-)
+from sympy import Dummy, Eq, Expr, Function, Integer, KroneckerDelta, Lambda, Piecewise, S, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.program import Program, mu, s, t

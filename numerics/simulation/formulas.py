@@ -31,17 +31,7 @@ from sympy import (
 from sympy import Function as SympyFunction
 from sympy.core.function import AppliedUndef, Derivative, Subs
 
-from derive.program import (
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    IndexRange,
-    Mean,
-    Outer,
-    Product,
-    Program,
-    t,
-)
+from derive.program import Field, GaussianMatrix, GaussianVector, IndexRange, Mean, Outer, Product, Program, t
 from derive.program.program import gaussian, parameter
 
 from .rows import (

@@ -404,11 +404,7 @@ class Numerical:
 
 
 def numerical(
-    binder: Binder,
-    network: Network,
-    moving: Sequence[Training],
-    loss: Expr,
-    parametrization: Parametrization,
+    binder: Binder, network: Network, moving: Sequence[Training], loss: Expr, parametrization: Parametrization
 ) -> list[Training]:
     """The same weights, moved by what goes down ``loss``: an expression of the numbers of the program, summed
     over its indices, as :meth:`derive.program.Network.train` takes it.
