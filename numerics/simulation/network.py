@@ -80,10 +80,6 @@ class Network:
         if state.step == 0:
             state.start = {b: x.copy() for b, x in state.fields.items()}
 
-    def slopes_at(self, state: State) -> list[Array]:
-        """How fast the evolving fields move, task by task."""
-        return [x.value(state) for x in self.slopes]
-
     def evolving(self, state: State) -> list[Array]:
         """The evolving fields themselves."""
         return [state.fields[x.block][:, x.rows].copy() for x in self.slopes]

@@ -76,7 +76,7 @@ def advance(
         network.compute(state)
         for x in paths:
             x.look(state)
-        slopes.append(network.slopes_at(state))
+        slopes.append([x.value(state) for x in network.slopes])  # of what evolves
     shares = {k: share * length for k, (_, share) in enumerate(NODES)}
     for x in paths:
         x.put(shares, last=True)

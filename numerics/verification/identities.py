@@ -89,15 +89,10 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
         programs["symbolic L"] = symbolic
     checks = []
     for label, program in (programs or {"one layer": problem.program}).items():
-        terms, differences = _routes(program)
-        name = f"two routes, {label}: differences"
-        checks.append(Check("derivation", name, differences, 0, 0, f"{terms} terms compared"))
+        one, two = mean_field(program), path_integral(program).theory()
+        name, basis = f"two routes, {label}: differences", f"{_terms(one)} terms compared"
+        checks.append(Check("derivation", name, len(compare(one, two)), 0, 0, basis))
     return checks
-
-
-def _routes(program: Program) -> tuple[int, int]:
-    one, two = mean_field(program), path_integral(program).theory()
-    return _terms(one), len(compare(one, two))
 
 
 def _terms(theory: Theory) -> int:

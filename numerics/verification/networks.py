@@ -297,7 +297,9 @@ def _check(
     z, stderr, dof = scores(theory, networks, q.name, q.at)
     expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
     slope = slopes_of(networks, q.name, q.at).to_numpy()
-    remainder = curvature_of(networks) * slope**2 / size_of(theory, q)
+    # what a term 1/N^2 adds to the value extrapolated to 1/N = 0, but for its sign
+    curvature = abs(float(line_of(networks).intercept @ (1.0 / np.array(widths_of(networks)) ** 2)))
+    remainder = curvature * slope**2 / size_of(theory, q)
     own_bias = theory[q.name].copy(data=systematic(theory, q.name))
     remainder = remainder + own_bias.isel(q.at).to_numpy()
     if np.ndim(expected) == 0 and stderr > 0:
@@ -437,11 +439,6 @@ def scores(
     difference = value - theory[name].isel(at).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
         return difference / stderr, stderr, np.asarray(variance**2 / spread)
-
-
-def curvature_of(networks: Sequence[xr.Dataset]) -> float:
-    """What a term 1/N^2 adds to the value extrapolated to 1/N = 0, but for its sign."""
-    return abs(float(line_of(networks).intercept @ np.array([1.0 / n**2 for n in widths_of(networks)])))
 
 
 def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None) -> xr.DataArray:
