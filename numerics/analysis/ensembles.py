@@ -51,20 +51,10 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
         heavy = (x == atom).mean(axis=1)
         return np.column_stack([np.array(counted) / x.shape[1] / np.diff(edges), heavy])
 
-    runs = _applied(shares, paths, at, out=("run", "found"))
-    mean, error = _mean(runs, "run")
-    middle = {"value": (edges[1:] + edges[:-1]) / 2, "width": ("value", np.diff(edges))}
-    last, bins = {"found": len(edges) - 1}, {"found": slice(0, -1)}
-    found = xr.Dataset(
-        {
-            "density": mean.isel(bins).rename(found="value"),
-            "density_stderr": error.isel(bins).rename(found="value"),
-            "atom": mean.isel(last),
-            "atom_stderr": error.isel(last),
-            "atom_at": at,
-        }
-    )
-    return found.assign_coords(middle)
+    both = _over_runs("density", _applied(shares, paths, at, out=("run", "value")))
+    heavy = both.isel(value=-1).rename(density="atom", density_stderr="atom_stderr")
+    found = both.isel(value=slice(0, -1)).merge(heavy).assign(atom_at=at)
+    return found.assign_coords(value=(edges[1:] + edges[:-1]) / 2, width=("value", np.diff(edges)))
 
 
 def atoms(paths: xr.DataArray) -> xr.DataArray:
@@ -102,8 +92,7 @@ def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | No
         found = np.stack([np.exp(-(((v - x) / width) ** 2) / 2).mean(axis=1) for v in at], axis=1)
         return np.asarray(found / (width * np.sqrt(2 * np.pi)))
 
-    mean, error = _mean(_applied(density, paths, width, out=("run", "found")), "run")
-    found = xr.Dataset({"density": mean, "density_stderr": error}).rename(found="value")
+    found = _over_runs("density", _applied(density, paths, width, out=("run", "value")))
     return found.assign(bandwidth=width).assign_coords(value=at)
 
 
@@ -114,9 +103,7 @@ def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
     def share(x: Array) -> Array:
         return np.stack([(x <= v).mean(axis=1) for v in at], axis=1)
 
-    mean, error = _mean(_applied(share, paths, out=("run", "found")), "run")
-    found = xr.Dataset({"below": mean, "below_stderr": error})
-    return found.rename(found="value").assign_coords(value=at)
+    return _over_runs("below", _applied(share, paths, out=("run", "value"))).assign_coords(value=at)
 
 
 def quantiles(paths: xr.DataArray, shares: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> xr.Dataset:
@@ -213,8 +200,10 @@ def _applied(
     return found
 
 
-def _mean(runs: xr.DataArray, dim: str) -> tuple[xr.DataArray, xr.DataArray]:
-    return runs.mean(dim), runs.std(dim, ddof=1) / np.sqrt(runs.sizes[dim])
+def _over_runs(name: str, x: xr.DataArray) -> xr.Dataset:
+    """The mean over runs and its standard error."""
+    error = x.std("run", ddof=1) / np.sqrt(x.sizes["run"])
+    return xr.Dataset({name: x.mean("run"), f"{name}_stderr": error})
 
 
 def _jackknife(

@@ -142,16 +142,10 @@ def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 
     gaps = np.abs(found.slope[:, None] - np.array([slopes[n] for n in names]))
     best = np.argmin(gaps, axis=1)
     fits = gaps[np.arange(len(best)), best] <= tolerance + found.error
-    out: list[Window] = []
-    before = -1
-    for k, (b, fit) in enumerate(zip(best, fits, strict=True)):
-        now = int(b) if fit else -1
-        if now >= 0 and now == before:
-            out[-1] = Window(out[-1].name, out[-1].start, float(found.time[k]))
-        elif now >= 0:
-            out.append(Window(names[now], float(found.time[k]), float(found.time[k])))
-        before = now
-    return tuple(out)
+    now = np.where(fits, best, -1)
+    stretches = np.split(np.arange(len(now)), np.flatnonzero(np.diff(now)) + 1)
+    ends = [(now[k[0]], *map(float, found.time[k[[0, -1]]])) for k in stretches]
+    return tuple(Window(names[n], start, end) for n, start, end in ends if n >= 0)
 
 
 @dataclass(frozen=True)
