@@ -31,7 +31,7 @@ from numerics.errors import Diverged, NotConverged, SpecError, require_finite
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import layered_numbers, numbers_of
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import Reduction, beta, derived, program_of, reductions_of, served
+from numerics.experiment.theory import beta, derived, program_of, reductions_of, served
 from numerics.solver import solve
 from numerics.solver.depth import LAYERS, Progress, correction_of, limit_of, solve_depth_correction
 
@@ -483,24 +483,23 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
     own = regime or min(leading, key=lambda k: leading[k] or 0.0)
     form, rate = every[own], leading[own]
     if own == "lazy":
-        rate = 2 / lazy_kernel(derived(*_deep(experiment)), experiment.depth).edge({nu: width})
+        rate = 2 / lazy_kernel(_deep(experiment), experiment.depth).edge({nu: width})
     return RateLimit(form, number(form.exponent), rate, number(form.crossover), number(form.neglected))
 
 
-def _deep(experiment: Experiment) -> tuple[Program, tuple[Reduction, ...]]:
-    """The program with the depth as a symbol, and what is done to its theory."""
-    return program_of(experiment, L), reductions_of(experiment.spec)
+def _deep(experiment: Experiment) -> Theory:
+    """With the depth as a symbol."""
+    return derived(program_of(experiment, L), reductions_of(experiment.spec))
 
 
 def _deep_forms(experiment: Experiment) -> dict[str, LargestRate]:
     if experiment.spec.kind != "isotropic":
         raise NotApplicable("the closed form is that of isotropic data")
-    return _forms(*_deep(experiment))
+    return _forms(_deep(experiment))
 
 
 @lru_cache(maxsize=8)
-def _forms(program: Program, reductions: tuple[Reduction, ...]) -> dict[str, LargestRate]:
-    theory = derived(program, reductions)
+def _forms(theory: Theory) -> dict[str, LargestRate]:
     return {regime: largest_rate_form(theory, regime) for regime in ("rich", "lazy")}
 
 

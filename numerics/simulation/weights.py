@@ -365,19 +365,13 @@ class Numerical:
     loss: Reader
     factor: float
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the weight."""
-        return self.training.law.shape
-
     def factors(self, state: State) -> Factors:
         """The update, as the product of itself and one."""
-        key = self.training.law.key
-        networks = [self._of_one(state, k) for k in range(len(state.weights[key]))]
-        update = np.stack(networks)
-        if len(self.shape) == 1:
-            return Factors(update[:, :, None], np.ones((1, 1, 1)))
-        return Factors(update, np.eye(self.shape[1])[None])
+        count = len(state.weights[self.training.law.key])
+        update = np.stack([self._of_one(state, k) for k in range(count)])
+        if update.ndim == 2:
+            return Factors(update[:, :, None], ONE)
+        return Factors(update, np.eye(update.shape[2])[None])
 
     def _of_one(self, state: State, network: int) -> Array:
         law = self.training.law

@@ -132,24 +132,20 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
             break
     else:
         return [], "expansion: not checked; no grid is that of the solutions and of the series"
-    missed: dict[tuple[str, int], list[float]] = {}
+    missed: dict[str, list[Array]] = {}
     for strength, full in zip(strengths, solutions, strict=True):
         rest = full - partial_sum(series, float(strength))
         for name in SHOWN:
             if name in full and name in series:
                 apart = abs(rest[name]).max({*rest[name].dims} - {"layer"})
-                for layer, difference in enumerate(apart.values, 1) if apart.ndim else [(0, apart.values)]:
-                    missed.setdefault((name, layer), []).append(float(difference))
+                missed.setdefault(name, []).append(np.atleast_1d(apart.values))
     # B^L, for one, is zero in both: what is left there is rounding and has no exponent
     rounding = ROUNDING * max(float(np.abs(series[name]).max()) for name in SHOWN if name in series)
     checks = []
-    for name in SHOWN:
-        own = {layer: values for (kind, layer), values in missed.items() if kind == name}
-        fits = {
-            k: float(np.polyfit(np.log(strengths), np.log(v), 1)[0])
-            for k, v in own.items()
-            if max(v) > rounding
-        }
+    for name, rows in missed.items():
+        of_layers = enumerate(np.transpose(rows), int("layer" in series[name].dims))
+        kept = {k: np.log(v) for k, v in of_layers if v.max() > rounding}
+        fits = {k: float(np.polyfit(np.log(strengths), v, 1)[0]) for k, v in kept.items()}
         if not fits:
             continue
         layer, worst = max(fits.items(), key=lambda item: abs(item[1] - MISSED))
