@@ -42,11 +42,9 @@ from sympy import (
     factor,
     factorial,
     ff,
-    integrate,
     limit,
     log,
     oo,
-    pi,
     powsimp,
     sign,
     simplify,
@@ -56,6 +54,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import gathered, rewritten
 from derive.calculus.symbols import L, ell, exact
 from derive.depth.balance import (
@@ -663,5 +662,4 @@ def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
 def _moment(p: int, share: Expr) -> Expr:
     """``E |1 + share W|^p`` for a normal W."""
     a, w = Dummy("a", positive=True), Dummy("w", real=True)
-    weight = exp(-(w**2) / 2) / sqrt(2 * pi)
-    return integrate((Abs(1 + a * w) ** p * weight).expand(), (w, -oo, oo)).subs(a, share)
+    return GaussianAverage(Abs(1 + a * w) ** p, {(w, w): S.One}).doit().subs(a, share)

@@ -360,8 +360,7 @@ def dominant_balance(theory: Theory) -> Balance:
     >>> print(found.rate, found.neglected)
     gamma0**(-2*L/(L + 1)) gamma0**(-1/(L + 1))
     """
-    if not theory.program.rule.discrete:
-        raise NotApplicable("a flow has no learning rate: give the rule as exact steps")
+    plain_steps(theory.program)
     return _Balance(theory).found()
 
 
