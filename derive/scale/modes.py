@@ -271,30 +271,20 @@ def late(summand: Expr, terms: int = 3) -> Powers:
     """
     y, small = Dummy("y", positive=True), Dummy("epsilon", positive=True)
     weight, rest = on_power_law(summand).as_independent(lamda(k), t, as_Add=False)
-    orders = _orders(rest.subs(lamda(k), y * small).subs(t, 1 / small), small, y, terms)
+    inside = rest.subs(lamda(k), y * small).subs(t, 1 / small)
+    flow = not inside.has(small)
+    inside = inside if flow else series(inside, small, 0, terms).removeO().expand()
+    orders = ((n, inside.coeff(small, n)) for n in range(1 if flow else terms))
     of = Power.of(weight, k)
     found = [
         mode_sum(F, y, -of.power, capacity, time).scaled(of.coefficient, -n) for n, F in orders if F != 0
     ]
     out, conditions = tuple(p for x in found for p in x.terms), found[0].conditions
-    if len(orders) == 1:
+    if flow:
         return Powers(time, out, -oo, conditions)
     kept = summand.subs(t, 1) / summand.subs(t, 0)
     stable = And(conditions, Gt(1, kept.subs(lamda(k), 1)))
     return Powers(time, out, found[0].terms[0].power - terms, stable)
-
-
-def _orders(e: Expr, small: Symbol, y: Symbol, terms: int) -> list[tuple[int, Expr]]:
-    """Powers of ``small`` with coefficients in y."""
-    if not e.has(small):
-        return [(0, e)]
-    base, power = e.as_base_exp()
-    if not power.has(small):
-        raise NotApplicable(f"{e} is no power that grows with the time")
-    exponent = series(power * log(base), small, 0, terms).removeO()
-    front = exponent.coeff(small, 0)
-    rest = series(exp(exponent - front), small, 0, terms).removeO().expand()
-    return [(n, exp(front) * rest.coeff(small, n)) for n in range(terms)]
 
 
 # -- order gamma0^2: pairs of modes ------------------------------------------------------------------------
