@@ -405,10 +405,6 @@ class _Split:
             yield replace(q, symbol=_other(q.symbol), definition=definition)
 
 
-def _eps(name: str) -> str:
-    return f"{name}_eps"
-
-
 def _other(x: AppliedUndef) -> AppliedUndef:
     """The partner of a source or of a response."""
-    return Function(_eps(str(x.func)))(*x.args)
+    return Function(f"{x.func}_eps")(*x.args)

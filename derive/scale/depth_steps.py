@@ -12,7 +12,7 @@ s)``, where ``E(t) = <(x_t - x_0) x_0>`` and ``D(t, s) = <(x_t - x_0)(x_s - x_0)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -180,12 +180,13 @@ def sizes(
     domain: Domain = STEADY,
     of: Iterable[str] = (),
     like: Mapping[str, tuple[str, ...]] | None = None,
+    named: Callable[[str], str] = str,
 ) -> Sizes:
     """The power of L of every function of ``steps``; if ``of`` has names, of these and what they rest on.
 
     Names without a row (the slope of the loss, averages of an activation) are of order one, those in ``like``
-    as large as the largest of the functions given for them.  Raises :class:`NotApplicable` if a function
-    drives itself in ``domain`` with a positive power of L.
+    as large as the largest of the functions given for them.  Functions that ``named`` calls alike count as
+    one.  Raises :class:`NotApplicable` if a function drives itself in ``domain`` with a positive power of L.
 
     >>> from derive.depth.balance import alpha, as_expression, gamma
     >>> from derive.theory import mean_field
@@ -197,9 +198,11 @@ def sizes(
     """
     terms: dict[str, list[Counted]] = {}
     for r in steps.rows:
-        terms.setdefault(r.name, []).extend(counted(x, r.neighbour != 0) for x in r.terms)
-    alike = {n: [Counted(ORDER_ONE, (x,)) for x in others] for n, others in (like or {}).items()}
-    return balance(terms | alike, domain, of)
+        own = (counted(x, r.neighbour != 0) for x in r.terms)
+        alike = (Counted(x.power, tuple(map(named, x.functions))) for x in own)
+        terms.setdefault(named(r.name), []).extend(alike)
+    largest = {n: [Counted(ORDER_ONE, (x,)) for x in others] for n, others in (like or {}).items()}
+    return balance(terms | largest, domain, of)
 
 
 def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
@@ -211,11 +214,7 @@ def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
     """
     if steps.last < 2:
         raise NotApplicable(f"times 0 .. {steps.last} do not show every order of three times; 0 .. 2 do")
-    terms: dict[str, list[Counted]] = {steps.kind(r.name): [] for r in steps.rows}
-    for r in steps.rows:
-        for x in (counted(y, r.neighbour != 0) for y in r.terms):
-            terms[steps.kind(r.name)].append(Counted(x.power, tuple(map(steps.kind, x.functions))))
-    return balance(terms, domain)
+    return sizes(steps, domain, named=steps.kind)
 
 
 # -- changes -------------------------------------------------------------------------------------------------
