@@ -325,8 +325,9 @@ def pair_force(samples: Theory) -> PairForce:
 
 def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
     """A network in flow on fixed samples to order gamma0^2, in modes of these lazy rates; K is its kernel."""
-    if samples.program.rule.discrete:
-        raise NotApplicable("modes in continuous time need the samples' theory in flow")
+    rule = samples.program.rule
+    if rule.discrete or rule.memory(t, s)[1] != 1:
+        raise NotApplicable("pairs of modes need the samples' theory in flow, with the summed loss")
     return expand_linear(samples, 2).in_time([x / K for x in targets], [*targets.values()])
 
 

@@ -8,7 +8,7 @@ from sympy import Function, Rational, Sum, Symbol, exp, expand, lambdify, simpli
 from derive.calculus.symbols import L, eta, exact, gamma0, t
 from derive.errors import NotApplicable
 from derive.linear.lazy import lazy as lazy_samples
-from derive.scale.modes import beta, capacity, on_power_law, rate, rate_, tau
+from derive.scale.modes import beta, capacity, on_power_law, pair_force, rate, rate_, tau
 from derive.scale.power_laws import (
     batch_law,
     lazy_law,
@@ -239,6 +239,8 @@ def test_the_variance_at_finite_width_against_its_double_integral():
         (lambda: finite_batch(1, "3/2", 2), "below or above"),
         (lambda: rich(1, 1), "logarithm"),
         (lambda: leading(task="soft"), "must be 'hard'"),
+        (lambda: pair_force(mean_field(mlp(rule="flow", loss="mean"))), "summed loss"),
+        (lambda: pair_force(mean_field(mlp(loss="sum"))), "in flow"),
     ],
 )
 def test_refusals(call, says):
