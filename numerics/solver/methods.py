@@ -233,6 +233,9 @@ class Paths:
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _no_samples(problem)) is not None:
             return no
+        if problem.flow and error_jumps(problem.program):
+            jumps = "the error jumps in the output, and steps of sampled paths go over it unseen"
+            return _no(problem, "training.objective", jumps, '"square", "logistic", or rule = "gd"')
         from numerics.solver.paths.problem import forecast
 
         try:

@@ -82,6 +82,24 @@ def test_the_judge_says_what_it_cannot_and_what_diverges() -> None:
     assert sampled.reading(Problem.of(twice), Effort(paths=64)) == []
 
 
+def test_paths_do_not_step_over_an_error_that_jumps() -> None:
+    """A step beyond the margin has no error: kernels were those of where it ended, 1e7 for h + h^2/10, as
+    grids were judged by errors and losses that were zero on all of them.
+    """
+    tables = {
+        "network": {"depth": 2, "activation": "h + 0.1*h**2"},
+        "training": {"objective": "hinge", "rule": "flow", "time": 4.0, "points": 7, "grid": "log"},
+        "solver": {"samples": 64},
+    }
+    given = {"kernel": [[1.0]], "targets": [1.0]}
+    with pytest.raises(SpecError, match="the error jumps") as refused:
+        solve(Experiment.from_dict(tables, **given))
+    assert refused.value.key == "training.objective"
+    steps = {"objective": "hinge", "learning_rate": 0.2, "steps": 5}
+    found = solve(Experiment.from_dict(tables | {"training": steps}, **given))
+    assert float(found.G.max()) < 10
+
+
 def test_the_steps_of_moving_nodes_are_within_their_error() -> None:
     """Of a linear network points are exact, and all that is missed is missed by steps in time."""
     tables = {
