@@ -158,7 +158,8 @@ def entries(
                     for place, x in zip(family.places, times, strict=True):
                         filled[place] = x
                     value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
-                    if not np.isfinite(value):  # zeros times that would ask for what is to come
+                    # a series is no number; zeros times what is not finite would ask for what is to come
+                    if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name)
                     _check_causal(member.item, times, value)
                     own[(*times, *axes) if kind == "scalars" else (*axes, *times)] = value
