@@ -13,7 +13,7 @@ from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0
 from derive.program.networks.random_data import nu
-from derive.program.training import Momentum
+from derive.program.training import GradientDescent, Momentum
 from derive.scale import LargestRate, aligned
 from derive.theory import Theory
 from tests.derive.once import dominant_balance, first_step, isotropic, largest_rate, lazy_kernel, mean_field
@@ -63,6 +63,13 @@ def test_powers_of_each_layer_need_not_be_affine_in_it(scaling: str, depth: int)
     for i in range(1, depth + 1):
         field = next(x for e, x in own.sizes.items() if e.func == Function("h") and e.args[0] == i)
         assert simplify(log(field).diff(gamma0) * gamma0 - Rational(i, depth + 1)) == 0
+
+
+def test_a_balance_of_weights_that_decay_is_refused() -> None:
+    rule = GradientDescent(eta, decay=eta * Symbol("lam", positive=True))
+    forgetful = isotropic(L, data="population", center=True, rule=rule)
+    with pytest.raises(NotApplicable, match="plain steps"):
+        dominant_balance(mean_field(forgetful))
 
 
 def test_what_the_start_gives_is_smaller_term_by_term() -> None:
