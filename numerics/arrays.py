@@ -4,10 +4,10 @@ A step of a march, or of a small network, is many matrix products that take micr
 threads costs more than it gives there (ten times as much has been seen on two shared cores).  Whoever sets
 one of the usual environment variables is left alone.
 
-Order parameters, kernels and the factors of covariances are small, and stay in NumPy.  What has an axis of
-sampled paths lies in NumPy's memory or on a device that PyTorch reaches, and is computed there through the
-array API, with the namespace of its arrays: one code path, whatever the device.  Here is what the standard
-lacks.
+Order parameters and kernels stay in NumPy.  What has an axis of sampled paths, and the factors of the
+covariances that they are drawn with, lie in NumPy's memory or on a device that PyTorch reaches, and are
+computed there through the array API, with the namespace of their arrays: one code path, whatever the device.
+Here is what the standard lacks.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ DEVICE = "solver.device"
 
 @dataclass(frozen=True)
 class Device:
-    """A namespace of the array API, and which of its devices."""
+    """A namespace of the array API, which of its devices, and how many bytes are to be used at a time."""
 
     namespace: Any
     name: str
+    memory: int = 2**30
 
     @property
     def is_numpy(self) -> bool:
@@ -86,6 +87,14 @@ class Device:
         if self.is_numpy:
             return as_strided(x, shape, (x.strides[0], 0, *x.strides[2:]))
         return x.expand(shape)
+
+    def quantiles(self, x: PathArray) -> PathArray:
+        """Normal numbers below which shares ``x`` of all lie."""
+        if self.is_numpy:
+            from scipy.special import ndtri  # most commands have no need of it
+
+            return ndtri(x)
+        return self.namespace.special.ndtri(x)
 
     def function(self, slots: tuple[Symbol, ...], e: Expr) -> Any:
         """``e`` of arrays of paths.  Raises Unserved for functions that PyTorch does not have."""
@@ -136,9 +145,10 @@ def device_named(name: str) -> Device:
 
 def torch_device(name: str) -> Device:
     """A device of PyTorch, of which ``"cpu"`` is one too.  Raises ImportError where PyTorch is not there."""
-    from torch import empty
+    from torch import cuda, empty
 
-    return Device(array_namespace(empty(0)), name)
+    card = name.startswith("cuda")  # zeros take memory there, three times what is counted in NumPy
+    return Device(array_namespace(empty(0)), name, cuda.mem_get_info(name)[0] // 3 if card else CPU.memory)
 
 
 def _plain(e: Expr) -> Expr:

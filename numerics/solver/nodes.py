@@ -27,7 +27,7 @@ from numerics.arrays import one_thread
 from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.solver.direct import Evaluated, Place, averaged
+from numerics.solver.direct import Evaluated, Place, averaged, stacked
 from numerics.solver.direct.layout import Number, at_integer_depth
 from numerics.stats import normal_points
 from numerics.tensors import (
@@ -299,7 +299,8 @@ class _Solver:
             if self.rule == "sobol":
                 seeds = np.random.SeedSequence(seed).spawn(replicas)
                 points = (normal_points(count, self.dimensions, x) for x in seeds)
-                found, errors = averaged([self.run(Nodes(x, np.full(count, 1 / count))) for x in points])
+                runs = [self.run(Nodes(x, np.full(count, 1 / count))) for x in points]
+                found, errors = averaged(stacked(runs))
             else:
                 found = self.run(tensor(self.rule, count, self.dimensions))
                 errors = {
@@ -410,11 +411,11 @@ class _Solver:
                 pieces[piece].append(value)
         for n, row in rows.items():
             found[n] = np.stack(row)
-        stacked = {e: np.stack(v) for e, v in pieces.items()}
+        together = {e: np.stack(v) for e, v in pieces.items()}
         for q, (late, early, number) in self.halves.items():
             own = axes_of(q.symbol)
             scale = self.present(self.moved[0], 0.0).value(number, ())
-            found[node_of(q.symbol)] = scale.item() * self.correlate(stacked, late, early, own)
+            found[node_of(q.symbol)] = scale.item() * self.correlate(together, late, early, own)
         for e in self.observables:
             replicas = {k: v[..., None] for k, v in found.items()}
             value = observable(e, replicas, system.values, system.data, first=system.first)
@@ -423,9 +424,9 @@ class _Solver:
             raise Diverged("averages are not finite: a smaller learning rate is needed")
         return found
 
-    def correlate(self, stacked: Mapping[Expr, Array], late: Expr, early: Expr, own: Axes) -> Array:
+    def correlate(self, pieces: Mapping[Expr, Array], late: Expr, early: Expr, own: Axes) -> Array:
         """``<late(t) early(s)>`` with axes (own, t, s)."""
-        x, y = stacked[late], stacked[early]
+        x, y = pieces[late], pieces[early]
         first, second = self.pieces[late], self.pieces[early]
         n = len(self.weights)
         flat = (x * self.weights).reshape(-1, n) @ y.reshape(-1, n).T

@@ -110,7 +110,7 @@ def evaluate(
         if method != "particles":
             try:
                 exact, _ = entries(layout, constants, steps, partial(Linear, capacity=capacity))
-                return Evaluated("linear", *averaged([tables(exact, float)]))
+                return Evaluated("linear", *averaged(stacked([tables(exact, float)])))
             except NotLinear:
                 if method == "linear":
                     raise
@@ -121,14 +121,14 @@ def evaluate(
             tables(entries(layout, constants, steps, partial(replica, seed=own))[0], float)
             for own in np.random.SeedSequence(seed).spawn(replicas)
         ]
-    return Evaluated("particles", *averaged(runs), runs=stacked(runs))
+    every = stacked(runs)
+    return Evaluated("particles", *averaged(every), runs=every)
 
 
-def averaged(runs: Sequence[Mapping[Place, Array]]) -> tuple[dict[Place, Array], dict[Place, Array]]:
-    """Means over runs, and their standard errors, zero of a single one."""
-    every, n = stacked(runs), len(runs)
-    errors = {k: v.std(axis=0, ddof=int(n > 1)) / np.sqrt(n) for k, v in every.items()}
-    return {k: v.mean(axis=0) for k, v in every.items()}, errors
+def averaged(runs: Mapping[Place, Array]) -> tuple[dict[Place, Array], dict[Place, Array]]:
+    """Means over the first axis, and their standard errors, zero of a single one."""
+    errors = {k: v.std(axis=0, ddof=int(len(v) > 1)) / np.sqrt(len(v)) for k, v in runs.items()}
+    return {k: v.mean(axis=0) for k, v in runs.items()}, errors
 
 
 def stacked(runs: Sequence[Mapping[Place, Array]]) -> dict[Place, Array]:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from numerics.arrays import CPU, Device, PathArray, transposed
 from numerics.errors import NotConverged
@@ -65,7 +64,7 @@ PENDING = 20
 
 
 class Scrambled:
-    """Normal numbers from Sobol sequences with scrambled bits, one for each generator.
+    """Points of Sobol sequences with scrambled bits, one for each generator.
 
     Matousek's linear scrambling with a random shift, as in scipy.stats.qmc, which draws all of every matrix;
     here only its columns for bits that the points have, some tens of times fewer numbers.  As the scrambling
@@ -86,15 +85,15 @@ class Scrambled:
         for low, column in zip(lows, columns, strict=True):
             self.directions ^= ((x >> low) & 1)[:, None] * column
 
-    def normals(self, some: slice) -> Array:
-        """Those of some dimensions, shape ``(generators, dimensions, points)``."""
+    def uniform(self, some: slice) -> Array:
+        """Points between zero and one, some dimensions, shape ``(generators, dimensions, points)``."""
         shift = self.shift[:, some]
         y = np.empty((*shift.shape[:2], 2**self.bits), dtype=np.uint32)
         y[..., :1] = shift
         for k in range(self.bits):  # points are met in the order of the reflected Gray code
             n = 2**k
             np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, some], out=y[..., n : 2 * n])
-        found: Array = ndtri((y[..., : self.points] + 0.5) / 2.0**BITS)
+        found: Array = (y[..., : self.points] + 0.5) / 2.0**BITS
         return found
 
 
@@ -147,10 +146,11 @@ class Latents:
             self.sequences = [Scrambled(BLOCK, n, [self.rngs[i] for i in own]) for n, own in self.parts]
             self.order = [[self.rngs[i].permutation(n) for i in own] for n, own in self.parts if self.made]
         for k, (count, own) in enumerate(self.parts):
-            block = self.sequences[k].normals(slice(within, within + CHUNK))
+            block = self.sequences[k].uniform(slice(within, within + CHUNK))
             if self.order:
                 block = np.stack([x[:, order] for x, order in zip(block, self.order[k], strict=True)])
-            block = self.device.put(np.tile(block, self.half // count))
+            block = self.device.quantiles(self.device.put(block))
+            block = self.device.namespace.tile(block, (1, 1, self.half // count))
             if self.matched and (new := min(count // 2 - self.made, CHUNK)) > 0:
                 basis, mine = self.points[own, : self.made], block[:, :new]
                 for _ in range(2):  # twice, for orthogonality to rounding
@@ -202,13 +202,14 @@ class Growing:
         self.widths = [0]
         self.cut = np.zeros(count)
         self.pivots = np.zeros((count, 1, most), dtype=np.intp)
-        # zeros are pages that nobody has touched: what is beyond the width takes no memory
-        self.rows, self.inverse, self.damped = np.zeros((3, count, most, most))
-        if self.ridge:
-            np.einsum("rii->ri", self.damped)[...] = 1 / np.reshape(ridge, (-1, 1))
-        self.parts = np.zeros((count, size + PENDING, most))
-        self.variance = np.ones((count, most))
         self.device = latents.device
+        # zeros are pages that nobody has touched: what is beyond the width takes no memory
+        self.rows, self.inverse, self.damped = self.device.zeros(3, count, most, most)
+        if self.ridge:
+            diagonal = self.damped.reshape(count, -1)[:, :: most + 1]
+            diagonal[...] = self.device.put(1 / np.reshape(ridge, (-1, 1)))
+        self.parts = self.device.zeros(count, size + PENDING, most)
+        self.variance = np.ones((count, most))
         self.normals = room.take(count, most, latents.half)
 
     def extend(self, past: Array, now: Array) -> PathArray:
@@ -217,28 +218,31 @@ class Growing:
         ``past`` is their covariance with all entries before, ``now`` with each other, replicas first.
         Raises NotPositive for a covariance that is not.
         """
-        n, m, k = self.count, self.size, self.width
+        n, m, k, put = self.count, self.size, self.width, self.device.put
         inverse = self.inverse[:, :k, :k]
-        solved = past[*self.at, self.pivots[..., :k]] @ transposed(inverse)
+        solved = put(past[*self.at, self.pivots[..., :k]]) @ transposed(inverse)
         variance = now.diagonal(axis1=1, axis2=2)
         variance = np.where(variance > 0, variance, 1.0)
         scale = np.sqrt(variance)[..., None]
-        columns, own, chosen, cut = _pivoted(now - solved @ transposed(solved), variance, scale)
+        left = now - self.device.take(solved @ transposed(solved))
+        columns, own, chosen, cut = _pivoted(left, variance, scale)
         self.cut = np.maximum(self.cut, cut)
         here = self.rows[:, n : n + m]
         here[..., :k] = solved
         if more := chosen.shape[1]:
             w = self.width = k + more
             self.pivots[:, 0, k:w] = n + chosen
-            here[..., k:w] = columns
-            self.inverse[:, k:w, :k] = -(own @ solved) @ inverse
+            here[..., k:w] = put(columns)
+            self.inverse[:, k:w, :k] = -(put(own) @ solved) @ inverse
             live = chosen >= 0
-            self.inverse[:, k:w, k:w] = own[self.at[0], self.at[1][:, :more], chosen[:, None]] * live[:, None]
+            corner = own[self.at[0], self.at[1][:, :more], chosen[:, None]] * live[:, None]
+            self.inverse[:, k:w, k:w] = put(corner)
             self.normals[:, k:w] = self.latents.draw(live)
         self.variance[:, n : n + m] = variance
         here = here[..., : self.width]
         if self.ridge:  # written to seldom, as it is large
-            part = _less(self._damped(here / scale), here / scale, 1.0)
+            rows = here / put(scale)
+            part = self._less(self._damped(rows), rows, 1.0)
             self.parts[:, self.pending : self.pending + m, : self.width] = part
             self.pending += m
             if self.pending > PENDING:
@@ -248,14 +252,21 @@ class Growing:
         self.widths.append(self.width)
         values = self.device.empty(len(past), m, 2 * self.latents.half)
         half, other = values[:, :, : self.latents.half], values[:, :, self.latents.half :]
-        self.device.namespace.matmul(self.device.put(here), self.normals[:, : self.width], out=half)
+        self.device.namespace.matmul(here, self.normals[:, : self.width], out=half)
         self.device.namespace.multiply(half, self.mirror, out=other)
         return values
 
-    def _damped(self, x: Array) -> Array:
+    def _damped(self, x: PathArray) -> PathArray:
         """``x (ridge + L^T D^-1 L)^-1``."""
         parts = self.parts[:, : self.pending, : self.width]
-        return np.asarray(x @ self.damped[:, : self.width, : self.width] - x @ transposed(parts) @ parts)
+        return x @ self.damped[:, : self.width, : self.width] - x @ transposed(parts) @ parts
+
+    def _less(self, seen: PathArray, rows: PathArray, sign: float) -> PathArray:
+        """P, where an inverse A loses ``P^T P`` when ``rows^T rows`` is added to its matrix, or gains that
+        when it is taken away, by the formula of Woodbury; ``seen`` is ``rows A``.
+        """
+        middle = np.eye(rows.shape[1]) + sign * self.device.take(seen @ transposed(rows))  # a small square
+        return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ seen
 
     def responses(self, v: PathArray, entries: int) -> Array:
         """``<d v / d x>`` for the first entries x, replicas first; ``v`` has all paths on its last axis.
@@ -268,28 +279,20 @@ class Growing:
         half = self.normals.shape[2]
         k = self.width if self.ridge else self.widths[entries // self.size]
         folded = v[..., :half] + self.mirror * v[..., half:]
-        moments = self.device.take(folded @ transposed(self.normals[:, :k])) / (2 * half)
+        moments = folded @ transposed(self.normals[:, :k]) / (2 * half)
         if not self.ridge:
             found = np.zeros((*v.shape[:2], entries))
             at = *np.ogrid[: v.shape[0], : v.shape[1], :0][:2], self.pivots[..., :k]
-            np.add.at(found, at, moments @ self.inverse[:, :k, :k])
+            np.add.at(found, at, self.device.take(moments @ self.inverse[:, :k, :k]))
             return found
         answer = self._damped(moments)
         if entries < self.count:
             later = slice(entries, self.count)
-            rows = self.rows[:, later, :k] / np.sqrt(self.variance[:, later, None])
-            part = _less(self._damped(rows), rows, -1.0)
+            rows = self.rows[:, later, :k] / self.device.put(np.sqrt(self.variance[:, later, None]))
+            part = self._less(self._damped(rows), rows, -1.0)
             answer += moments @ transposed(part) @ part
-        rows = transposed(self.rows[:, :entries, :k])
-        return np.asarray(answer @ rows / self.variance[:, None, :entries])
-
-
-def _less(seen: Array, rows: Array, sign: float) -> Array:
-    """P, where an inverse A loses ``P^T P`` when ``rows^T rows`` is added to its matrix, or gains that when
-    it is taken away, by the formula of Woodbury; ``seen`` is ``rows A``.
-    """
-    middle = np.eye(rows.shape[1]) + sign * (seen @ transposed(rows))  # a square, as others would grow
-    return np.asarray(np.linalg.inv(np.linalg.cholesky(middle)) @ seen)
+        found = self.device.take(answer @ transposed(self.rows[:, :entries, :k]))
+        return found / self.variance[:, None, :entries]
 
 
 def _pivoted(left: Array, variance: Array, scale: Array) -> tuple[Array, Array, NDArray[np.intp], Array]:

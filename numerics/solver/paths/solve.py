@@ -176,18 +176,14 @@ _Runs = list[dict[Node, Array]]
 
 def _solved(prepared: Prepared, runs: _Runs, samples: int) -> Solved:
     """Means and standard errors over these replicas."""
-    means, errors = averaged(runs)
-    said = samples, len(runs), prepared.methods
-    return Solved("particles", means, errors, *said, runs=stacked(runs))
+    every = stacked(runs)
+    return Solved("particles", *averaged(every), samples, len(runs), prepared.methods, runs=every)
 
 
 Responses = Literal["auto", "stein", "jacobian"]
 
 FEWEST = 256
 """Samples that a search for the right number begins with, or more if there are many entries."""
-
-MEMORY = 2**30
-"""Bytes up to which replicas are marched side by side."""
 
 SPEED, CALL, DERIVATIVE = 1.5e10, 2e-5, 8e-9
 """Operations a second of large products, seconds of an operation of a step as one of some replicas together,
@@ -317,7 +313,7 @@ class Prepared:
 
     def together(self, samples: int) -> int:
         """How many replicas are marched side by side."""
-        return max(1, MEMORY // (self.bytes(samples) + self.derivatives(samples)))
+        return max(1, self.device.memory // (self.bytes(samples) + self.derivatives(samples)))
 
     def runs(
         self, samples: int, seeds: Sequence[np.random.SeedSequence], **given: Any
@@ -341,9 +337,9 @@ class Prepared:
     ) -> Iterator[dict[Node, Array]]:
         """Solutions for these seeds, along the first axis, by names and layers; times come last.
 
-        As many replicas are marched side by side as MEMORY holds; which ones changes none of them.  The
-        ``samples`` of each divide the most.  ``progress`` is called with the steps done so far, ``finished``
-        with each replica's march and its number in it; ``whole`` keeps all of its paths.
+        As many replicas are marched side by side as the device has memory for; which ones changes none of
+        them.  The ``samples`` of each divide the most.  ``progress`` is called with the steps done so far,
+        ``finished`` with each replica's march and its number in it; ``whole`` keeps all of its paths.
         """
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
         together = self.together(max(samples))

@@ -1,0 +1,68 @@
+"""Sampled paths on a graphics card, beside the same paths on the processor of the same machine.
+
+    python -m pytest tests/benchmarks/test_devices.py --benchmark-enable --page docs/devices.md
+
+Both compute the same numbers, so that the largest difference says whether the card is right.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from numerics.arrays import CPU, Device, torch_device
+from numerics.solver.paths import Solved
+from tests.benchmarks.nonlinear import particles
+
+SIZES = [  # P, T, L, paths, replicas
+    (5, 30, 3, 500, 8),
+    (5, 30, 3, 8000, 8),
+    (10, 50, 3, 1000, 8),
+    (10, 100, 3, 1000, 8),
+    (10, 100, 3, 4000, 8),
+    (20, 100, 3, 1000, 8),
+]
+"""The problem of the comparison with algorithm 1, more paths of it, and larger ones."""
+
+
+@pytest.fixture
+def card() -> tuple[Device, str]:
+    """A card and its name."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no graphics card")
+    return torch_device("cuda"), torch.cuda.get_device_name()
+
+
+def _timed(size: tuple[int, ...], **options: Any) -> tuple[float, Solved]:
+    p, t, depth, samples, replicas = size
+    started = time.perf_counter()
+    found = particles((p, t, depth), samples=samples, replicas=replicas, **options)  # ends in NumPy's memory
+    return time.perf_counter() - started, found
+
+
+def test_sampled_paths(timed, note, card):
+    """The card's answers are the processor's up to rounding, and how much sooner they come."""
+    device, name = card
+    for size in SIZES if timed else SIZES[:1]:
+        runs = {d.name: [_timed(size, device=d) for _ in range(2)] for d in (device, CPU)}
+        seconds = {k: min(x for x, _ in found) for k, found in runs.items()}
+        one, other = (found[0][1] for found in runs.values())
+        note(
+            f"Sampled paths, {name}",
+            **dict(zip(("P", "T", "L", "paths", "replicas"), size, strict=True)),
+            seconds_on_the_card=seconds["cuda"],
+            seconds_on_the_processor=seconds["cpu"],
+            ratio=seconds["cpu"] / seconds["cuda"],
+            largest_difference=max(_apart(one, other, n) for n in one.values),
+        )
+        assert all(_apart(one, other, n) < 1e-6 for n in one.values)
+
+
+def _apart(one: Solved, other: Solved, name: str) -> float:
+    """The largest difference of an order parameter, in its largest entry (or in 0.001)."""
+    x, y = one.values[name], other.values[name]
+    return float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-3))
