@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -99,6 +98,7 @@ def normal_points(count: int, dimensions: int, seed: Any) -> Array:
     >>> bool(np.abs(normal_points(1024, 2, 0).mean(axis=1)).max() < 0.01)
     True
     """
+    from scipy.special import ndtri
     from scipy.stats import qmc  # which takes a third of a second to import
 
     with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
@@ -125,6 +125,8 @@ def bound(count: int, level: float, dof: Any = np.inf) -> Any:
     >>> round(bound(1, 0.05), 3), round(bound(100, 0.05, 20), 3)
     (1.96, 4.135)
     """
+    from scipy.special import ndtri, stdtrit  # slow to import, and many commands have no need of it
+
     each = each_of(count, level) / 2
     found = -np.where(np.isinf(dof), ndtri(each), stdtrit(np.where(np.isinf(dof), 1, dof), each))
     return float(found) if found.ndim == 0 else found

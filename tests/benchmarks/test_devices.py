@@ -1,8 +1,8 @@
 """Sampled paths on a graphics card, beside the same paths on the processor of the same machine.
 
-    python -m pytest tests/benchmarks/test_devices.py --benchmark-enable --page docs/devices.md
+    python -m pytest tests/benchmarks/test_devices.py --benchmark-enable
 
-Both compute the same numbers, so that the largest difference says whether the card is right.
+Both compute the same numbers up to rounding: the largest difference says whether the card is right.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from numerics.arrays import CPU, Device, torch_device
 from numerics.solver.paths import Solved
-from tests.benchmarks.nonlinear import particles
+from tests.benchmarks.nonlinear import NAMES, particles
 
 SIZES = [  # P, T, L, paths, replicas
     (5, 30, 3, 500, 8),
@@ -57,12 +57,16 @@ def test_sampled_paths(timed, note, card):
             seconds_on_the_card=seconds["cuda"],
             seconds_on_the_processor=seconds["cpu"],
             ratio=seconds["cpu"] / seconds["cuda"],
-            largest_difference=max(_apart(one, other, n) for n in one.values),
+            largest_difference=max(_apart(one, other, n) for n in NAMES),
         )
-        assert all(_apart(one, other, n) < 1e-6 for n in one.values)
+        assert all(_apart(one, other, n) < 1e-4 for n in NAMES)
 
 
 def _apart(one: Solved, other: Solved, name: str) -> float:
-    """The largest difference of an order parameter, in its largest entry (or in 0.001)."""
-    x, y = one.values[name], other.values[name]
-    return float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-3))
+    """The largest difference of an order parameter, in its largest entry.
+
+    Sources are drawn given their past, which divides by variances down to 1e-7 of their own: what the two
+    round apart grows by as much, in responses most.
+    """
+    pairs = [(one.values[n], other.values[n]) for n in one.values if n[0] == name]
+    return max(float(np.abs(x - y).max() / np.abs(y).max()) for x, y in pairs)
