@@ -4,7 +4,8 @@ At times that are numbers every sum over the past is finite: a field is a sum of
 parameter a polynomial in those of the same and of neighbouring layers.  One reading of a theory at such times
 (:class:`Unrolled`) is evaluated over three rings of coefficients:
 
-- any steps of a depth that is a number, over rational functions (:class:`ExactSteps`, :func:`few_steps`);
+- any steps of a depth that is a number, over rational functions (:class:`ExactSteps`, :func:`few_steps`),
+  of which :func:`first_step` takes one;
 - any steps of every depth, over polynomials in the layer, up to a power of the rate (:class:`EveryDepth`);
 - one step of every depth, over polynomials in the layer and in ``q^layer`` (:func:`first_step`).
 
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from math import lcm
 from typing import Any
 
 from sympy import (
@@ -35,6 +37,7 @@ from sympy import (
     Mul,
     Poly,
     Pow,
+    Rational,
     S,
     Symbol,
     cancel,
@@ -244,15 +247,29 @@ class ExactSteps(Unrolled):
     def __init__(self, theory: Theory, order: tuple[Symbol, int] | None = None) -> None:
         super().__init__(self.fixed(theory))
         self.order = order
-        told = [*(r.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
-        found = {eta, gamma0} | {x for e in told for x in e.free_symbols}
-        roots = {p for e in told for p in e.atoms(Pow) if not p.exp.is_Integer and p.base.is_Symbol}
-        if roots:
-            raise NotApplicable(
-                f"{min(roots, key=str)} is not rational: put in a number or a square (theory.map)"
-            )
-        self.field = self.ring(sorted(found - {t, s, ell}, key=str))
+        powers = [p for p in self.told(Pow) if p.exp.is_Rational and not p.exp.is_Integer]
+        roots = {p.base: lcm(*(x.exp.q for x in powers if x.base == p.base)) for p in powers}
+        self.roots = {Dummy(f"root_{x}", positive=True): (x, n) for x, n in roots.items() if x.is_Symbol}
+        if self.roots:  # in y with x = y**n all is rational
+            powers_of = {x: y**n for y, (x, n) in self.roots.items()}
+            super().__init__(self.theory.map(lambda e: e.subs(powers_of)))
+        numbers = sorted({x for x in self.told(Pow) if x.is_number and not x.is_rational}, key=str)
+        self.domain = QQ.algebraic_field(*numbers) if numbers else QQ
+        known = self.names | self.fields | self.source_names
+        self.widths = {  # and other numbers of layers
+            x.func(Integer(k))
+            for x in self.told(AppliedUndef)
+            if str(x.func) not in known and len(x.args) == 1 and (x.args[0] == ell or x.args[0].is_Integer)
+            for k in range(int(self.theory.program.depth) + 2)
+        }
+        symbols = ({eta, gamma0} | self.told(Symbol)) - {t, s, ell}
+        self.field = self.ring(sorted(symbols | self.widths, key=str))
         self.zero, self.one = self.field.zero, self.field.one
+
+    def told(self, kind: type[Expr]) -> set[Any]:
+        """What of a kind stands in the equations of the fields and in the covariances of their sources."""
+        told = [*(r.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
+        return {x for e in told for x in e.atoms(kind)}
 
     def fixed(self, theory: Theory) -> Theory:
         """The theory at its depth."""
@@ -264,11 +281,11 @@ class ExactSteps(Unrolled):
     def ring(self, symbols: Sequence[Symbol]) -> Any:
         """What coefficients are elements of."""
         self.place = None if self.order is None else symbols.index(self.order[0])
-        return QQ.frac_field(*symbols)
+        return self.domain.frac_field(*symbols)
 
     def expr(self, x: Any) -> Expr:
         """An element as an expression."""
-        return self.field.to_sympy(x)
+        return self.field.to_sympy(x).xreplace({y: x ** Rational(1, n) for y, (x, n) in self.roots.items()})
 
     def trimmed(self, x: Any) -> Any:
         """``x`` without the powers that are not asked for."""
@@ -283,7 +300,7 @@ class ExactSteps(Unrolled):
 
     def number(self, e: Expr) -> Any:
         """An expression of symbols and order parameters as an element."""
-        if isinstance(e, AppliedUndef):
+        if isinstance(e, AppliedUndef) and e not in self.widths:
             return self.value(e)
         if isinstance(e, Add):
             return sum((self.number(x) for x in e.args), self.zero)
@@ -593,11 +610,24 @@ class FirstStep:
 
     @cached_property
     def growth_factor(self) -> Expr:
-        """``C_v(1)/C_v(0)``: the test loss without label noise after the step, over that before."""
+        """``C_v(1)/C_v(0)``: the test loss without label noise after the step, over that before.
+
+        In powers of the rate, or, where q stands for it, of all other symbols; coefficients are factored.
+        """
         growth = self.after / self.before
-        if self.degree != 2:
+        if self.degree is not None:
+            return Add(*[factor(c) * eta**k for (k,), c in Poly(growth, eta).terms()])
+        if self.root is None:
             return growth
-        return Add(*[factor(c) * eta**k for (k,), c in Poly(growth, eta).terms()])
+        above, below = fraction(
+            cancel(
+                growth.replace(lambda x: x.is_Pow and x.has(L) and x.base == q, lambda x: Z_L ** (x.exp / L))
+            )
+        )
+        others = sorted(above.free_symbols - {q, Z_L}, key=str)
+        parts = Poly(above, *others).terms()
+        found = Add(*[factor(c) * Mul(*map(Pow, others, powers)) for powers, c in parts])
+        return (found / factor(below)).xreplace({Z_L: q**L})
 
     @cached_property
     def degree(self) -> int | None:
@@ -654,8 +684,10 @@ def first_step(theory: Theory, name: str = "C_v") -> FirstStep:
     >>> step.critical_learning_rate
     12*alpha_B*nu/((alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu))
     """
-    depth = theory.program.depth
-    return _ClosedForm(theory.at_depth(int(depth)) if depth.is_Integer else theory).result(name)
+    if theory.program.depth.is_Integer:
+        before, after = few_steps(theory, 1, name).values
+        return FirstStep(theory, before, after, {}, name=name)
+    return _ClosedForm(theory).result(name)
 
 
 def smallest_rate(growth: Expr, rate: Symbol) -> float | None:

@@ -9,7 +9,7 @@ refusal names the key of the file, or ``refused`` says why beside what was solve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -143,15 +143,16 @@ FIRST_STEP = {"data.kind": "isotropic", "training.rule": ("gd", "sgd"), "network
 class EarlyTime(Finite):
     """``growth_factor`` is ``C_v(1)/C_v(0)``, a number; ``formula`` the same in symbols.
 
-    ``critical_learning_rate`` is the smallest rate at which the first step leaves the loss where it is;
-    ``critical_formula`` the same in symbols, if it is a rational function.  Numbers are None if the depth is
-    a symbol, or if there is no such rate.
+    ``root`` is what q stands for in a formula of every depth.  ``critical_learning_rate`` is the smallest
+    rate at which the first step leaves the loss where it is; ``critical_formula`` the same in symbols, if it
+    is a rational function.  Numbers are None if the depth is a symbol, or if there is no such rate.
     """
 
     formula: Expr
     critical_formula: Expr | None
     growth_factor: float | None
     critical_learning_rate: float | None
+    root: Expr | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -159,15 +160,16 @@ class EarlyTime(Finite):
             "critical_learning_rate": self.critical_learning_rate,
             "formula": str(self.formula),
             "critical_formula": _text(self.critical_formula),
+            **({} if self.root is None else {str(q): str(self.root)}),
         }
 
 
 def early_time(source: Experiment | Program) -> EarlyTime:
     """The first step of an experiment on isotropic data, or in symbols that of a program on such data.
 
-    The formula is one for every depth ``L`` where the layers are alike: one width, no branch, plain descent;
-    otherwise it is that of the file's depth.  Raises :class:`~numerics.errors.SpecError` naming the key where
-    the first step has no closed form.
+    The formula is one for every depth ``L`` where the layers are alike (one width, no branch, plain descent)
+    and it is a polynomial; otherwise it is that of the file's depth.  Raises
+    :class:`~numerics.errors.SpecError` naming the key where the first step has no closed form.
 
     >>> found = early_time(Experiment.from_dict({
     ...     "network": {"depth": 2, "width_ratio": 2.0}, "data": {"kind": "isotropic", "batch_ratio": 1.0},
@@ -177,32 +179,26 @@ def early_time(source: Experiment | Program) -> EarlyTime:
     """
     if isinstance(source, Program):
         step = _of_program(source, _of_theory, "the first step in closed form")
-        return EarlyTime(*_formulas(step), None, None)
+        return _formulas(step)
     experiment = source
     step = served(experiment, _first_step, "the first step in closed form", FIRST_STEP)
-    if not experiment.symbolic and _alike(experiment):
-        try:
-            step = _first_step(experiment.replace({"network.depth": "L"}))
-        except NotApplicable as reason:
-            raise SpecError("network.depth", "L", f"has no closed form: {reason}", "a number") from None
-    formula, critical = _formulas(step)
     if experiment.symbolic:
-        return EarlyTime(formula, critical, None, None)
+        return _formulas(step)
+    if _alike(experiment) and (every := _first_step(experiment.replace({"network.depth": "L"}))).root is None:
+        step = every
     numbers = _numbers(experiment)
     if eta not in numbers:
         raise SpecError("training.learning_rate", None, "is missing; growth needs it", "a positive number")
     rate = numbers.pop(eta)
     growth = first_step(_put(_theory(experiment), numbers)).growth_factor
-    return EarlyTime(formula, critical, float(growth.subs(eta, rate)), smallest_rate(growth, eta))
+    known = {"growth_factor": float(growth.subs(eta, rate))}
+    return replace(_formulas(step), **known, critical_learning_rate=smallest_rate(growth, eta))
 
 
-def _formulas(step: FirstStep) -> tuple[Expr, Expr | None]:
-    """Growth and critical rate; the latter None if it is no rational function."""
-    formula = step.growth_factor if step.root is None else step.growth_factor.xreplace({q: step.root})
-    try:
-        return formula, step.critical_learning_rate
-    except NotApplicable:
-        return formula, None
+def _formulas(step: FirstStep) -> EarlyTime:
+    """Growth and critical rate in symbols; the latter None if it is no rational function."""
+    critical = step.critical_learning_rate if step.degree == 2 else None
+    return EarlyTime(step.growth_factor, critical, None, None, step.root)
 
 
 def _of_program(program: Program, find: Callable[[Theory], Found], what: str) -> Found:

@@ -67,6 +67,8 @@ def early_time(
         print_json({k: v for x in (found, more, rates) if x is not None for k, v in x.to_json().items()})
         return
     typer.echo(f"C_v(1)/C_v(0) = {found.formula}")
+    if found.root is not None:
+        typer.echo(f"            q = {found.root}")
     if found.growth_factor is not None:
         typer.echo(f"              = {found.growth_factor:.10g}")
     typer.echo(f"critical learning rate: {_words(found.critical_learning_rate, found.critical_formula)}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from sympy import Function, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, symbols
+from sympy import Function, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, sqrt, symbols
 
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0
@@ -100,14 +100,19 @@ def test_powers_beyond_an_order_are_all_that_is_dropped() -> None:
     assert cancel(limit_at_zero(still) - limit_at_zero(whole)) == 0
 
 
-def test_ntk_needs_a_number_or_a_square() -> None:
+def test_ntk_has_roots_of_the_width() -> None:
     program = isotropic(1, data="population", center=True, parametrization="ntk")
-    with pytest.raises(NotApplicable, match="square"):
-        few_steps(mean_field(program), 1)
-    x = Symbol("x", positive=True)
-    found = few_steps(mean_field(program).map(lambda e: e.subs(nu, x**2)), 2).values[2]
+    found = few_steps(mean_field(program), 2).values[2]
     plain = few_steps(theory(1, "population"), 2).values[2]
-    assert cancel(found - plain.subs({nu: x**2, gamma0: gamma0 / x})) == 0
+    assert cancel(found - plain.subs(gamma0, gamma0 / sqrt(nu))) == 0
+
+
+def test_roots_of_numbers_are_numbers() -> None:
+    found, plain = (
+        few_steps(mean_field(isotropic(2, data="population", branch=b)), 1).values[1]
+        for b in (sqrt(3), Symbol("b"))
+    )
+    assert cancel(found - plain.subs(Symbol("b"), sqrt(3))) == 0
 
 
 @pytest.mark.parametrize(
