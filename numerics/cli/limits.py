@@ -212,7 +212,7 @@ def scaling(
                 "formula": str(found.formula),
                 "regime": found.regime,
                 "conditions": list(found.conditions),
-                "crossover": shown,
+                "crossover": {why: float(x) if x.is_number else str(x) for why, x in shown.items()},
             }
         )
         return
@@ -221,12 +221,12 @@ def scaling(
     if regime == "data":
         what, of = "loss in the end", "P"
     typer.echo(f"{what} ~ {of}^-({found.exponent}) = {of}^{-float(found.exponent):.6g}")
-    typer.echo(f"loss = {found.formula}")
+    typer.echo(f"loss = {_near(found.formula)}")
     typer.echo("holds where")
     for line in found.conditions:
         typer.echo(f"  {line}")
     for why, when in shown.items():
-        typer.echo(f"meets {why} at t = {when}")
+        typer.echo(f"meets {why} at t = {_near(when)}")
 
 
 REGIMES = ("lazy", "leading", "rich", "batch", "width", "data")
@@ -276,8 +276,20 @@ def _law(regime: str) -> Callable[..., PowerLaw]:
     return partial(power_laws.lazy_law, order.modes, order=order)
 
 
-def _numbers(found: PowerLaw, given: str | None) -> dict[str, Any]:
-    """Crossover times: numbers where nothing is open."""
+def _near(e: Expr) -> str:
+    """``e``, and where that is shorter what it is with numbers to six digits; a number as one."""
+    from sympy import Add
+
+    if e.is_number:
+        return str(float(e))
+    terms = Add.make_args(e.expand() if e.is_Add else e)
+    parts = (x.as_independent(*e.free_symbols, as_Add=False) for x in terms)
+    near = str(Add(*[number.evalf(6) * rest for number, rest in parts]))
+    return f"{e}\n     ≈ {near}" if len(near) < len(str(e)) else str(e)
+
+
+def _numbers(found: PowerLaw, given: str | None) -> dict[str, Expr]:
+    """Crossover times."""
     from derive.calculus.symbols import exact, gamma0
 
     values: dict[Any, Expr] = {}
@@ -289,11 +301,8 @@ def _numbers(found: PowerLaw, given: str | None) -> dict[str, Any]:
             raise SpecError("--gamma0", given, problem, "a positive number") from error
         if not values[gamma0] > 0:
             raise SpecError("--gamma0", given, "must be positive", "a positive number")
-    out: dict[str, Any] = {}
-    for why, when in found.crossover.items():
-        e = when.subs(values)
-        out[why] = float(e) if e.is_number else str(e)
-    require_finite(out)
+    out: dict[str, Expr] = {why: when.subs(values) for why, when in found.crossover.items()}
+    require_finite({why: float(when) for why, when in out.items() if when.is_number})
     return out
 
 
