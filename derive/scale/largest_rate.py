@@ -220,7 +220,9 @@ class _Aligned:
         plain_steps(program)
         trained = {w.name for w in weights}
         if fixed := [gaussian(m).name for m in program.matrices if gaussian(m).name not in trained]:
-            raise NotApplicable(f"{', '.join(fixed)} is not trained: give the loss of the population")
+            raise NotApplicable(
+                f"with the matrix of samples ({', '.join(fixed)}) there is none: give the population's loss"
+            )
         if any(w.update.over for w in weights) or len(self.readouts) != 1:
             raise NotApplicable("a network of several outputs does not become one of rank one")
         self.known = {self.amplitude(d.lhs): self.number(d.rhs) for d in program.definitions}

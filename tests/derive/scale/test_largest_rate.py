@@ -227,7 +227,7 @@ def test_series_of_equations_that_do_not_settle_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"data": "online"}, "is not trained"),
+        ({"data": "online"}, "matrix of samples"),
         ({"data": "population", "branch": Rational(1, 2)}, "in step"),
         ({"data": "population", "rule": "flow"}, "plain steps"),
         ({"data": "population", "outputs": 2}, "several outputs"),
