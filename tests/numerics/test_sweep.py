@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from numerics.errors import Interrupted, SpecError
 from numerics.experiment import Experiment
 from numerics.results import load, save
 from numerics.solver import solve
+from numerics.solver.direct.layout import Layout
+from numerics.solver.paths.reading import Model
 from tests.numerics.solver.helpers import flow, gd
 
 
@@ -29,18 +32,32 @@ def isotropic(depth: int = 1, *, steps: int = 40, **network: Any) -> Experiment:
     )
 
 
-def test_every_point_of_a_sweep_is_the_experiment_with_these_keys() -> None:
-    e = isotropic(2, steps=6, width_ratio=1.0)
-    rates, ratios = [0.05, 0.1], [0.5, 2.0, 8.0]
-    found = sweep(e, {"training.learning_rate": rates, "network.width_ratio": ratios})
-    assert found.test_loss.dims == ("learning_rate", "width_ratio", "time")
+POINTS: dict[str, tuple[Experiment, dict[str, list[Any]]]] = {
+    "rates, widths": (
+        isotropic(2, steps=6, width_ratio=1.0),
+        {"training.learning_rate": [0.05, 0.1], "network.width_ratio": [0.5, 2.0, 8.0]},
+    ),
+    "widths of layers": (
+        isotropic(2, steps=6, width_ratio=1.0),
+        {"network.width_ratio": [[0.5, 2.0], [1.0, 3.0]], "network.gamma0": [0.5, 1.0]},
+    ),
+    "sampled paths": (
+        gd(2, steps=3).replace({"network.activation": "tanh", "solver.samples": 64}),
+        {"network.gamma0": [0.5, 1.0], "training.learning_rate": [0.05, 0.1], "solver.seed": [0, 1]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", POINTS)
+def test_every_point_of_a_sweep_is_the_experiment_with_these_keys(case: str) -> None:
+    e, over = POINTS[case]
+    found = sweep(e, over)
+    assert found.train_loss.dims == (*(x.rpartition(".")[2] for x in over), "time")
     assert (found.status == "ok").all()
-    for rate in rates:
-        for ratio in ratios:
-            alone = solve(e.replace({"training.learning_rate": rate, "network.width_ratio": ratio}))
-            point = found.sel(learning_rate=rate, width_ratio=ratio)
-            assert np.array_equal(point.test_loss, alone.test_loss)
-            assert np.array_equal(point.train_loss, alone.train_loss)
+    for at in product(*(range(len(x)) for x in over.values())):
+        alone = solve(e.replace({key: over[key][k] for key, k in zip(over, at, strict=True)}), kernels="none")
+        for name in {"train_loss", "test_loss", "train_loss_stderr"} & {*alone.data_vars}:
+            assert np.array_equal(found[name][at], alone[name])
 
 
 def test_an_interrupt_keeps_what_is_finished() -> None:
@@ -71,6 +88,18 @@ def test_a_theory_is_derived_once_for_all_its_numbers(monkeypatch: pytest.Monkey
     assert (found.status == "ok").all()
     assert len({*found.test_loss.values[..., -1].ravel().round(12)}) == 4
     assert len(derived) <= 1  # none if another test has asked for it
+
+
+def test_sampled_paths_read_a_theory_once_for_all_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Model] = []
+
+    def counted(layout: Layout) -> Model:
+        read.append(Model(layout))
+        return read[-1]
+
+    monkeypatch.setattr("numerics.solver.paths.solve.Model", counted)
+    sweep(*POINTS["sampled paths"])
+    assert len(read) <= 1  # none if another test has asked for it
 
 
 def test_a_sweep_is_kept_on_disk_with_values_of_any_kind(tmp_path: Path) -> None:

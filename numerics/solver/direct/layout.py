@@ -181,15 +181,8 @@ class Layout:
         Indices of fields come before those that are only summed over.
         """
         found: dict[Symbol, Any] = {t: 0, s: 0}
-        theory = self.theory
-        items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
-        for x in items:
-            for r in x.ranges:
-                found.setdefault(r.index, sympify(r.lower))
-        for e in _expressions(theory):
-            for total in e.atoms(Sum):
-                for index, lower, _ in total.limits:
-                    found.setdefault(index, lower)
+        for index, lower, _ in limits(self.theory):
+            found.setdefault(index, lower)
         return found
 
     def is_ordered(self, e: Expr) -> bool:
@@ -199,6 +192,22 @@ class Layout:
     def wanted_sources(self) -> set[str]:
         """The names of the sources that some response asks about."""
         return {str(x.source.func) for e in _expressions(self.theory) for x in e.atoms(Response)}
+
+
+def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
+    """How far indices run: those of fields, then those that are only summed over."""
+    items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
+    for x in (*items, *theory.observables):
+        yield from ((r.index, sympify(r.lower), sympify(r.upper)) for r in x.ranges)
+    for e in _expressions(theory):
+        for total in e.atoms(Sum):
+            yield from total.limits
+
+
+def sizes(theory: Theory, values: Mapping[str, Number]) -> dict[str, Number]:
+    """Those of ``values`` (by the names of symbols) by which a layout differs: sizes and the depth."""
+    bounds = [sympify(theory.program.depth), *(b for _, *ends in limits(theory) for b in ends)]
+    return {x.name: values[x.name] for b in bounds for x in b.free_symbols if x.name in values}
 
 
 def at_integer_depth(theory: Theory, values: Mapping[str, Number]) -> Theory:

@@ -30,12 +30,9 @@ from numerics.solver.paths.reading import (
     Model,
     Quantity,
     Responding,
-    afterwards,
     group_of,
     involved,
     moves,
-    order_of,
-    read_later,
     size_of,
 )
 from numerics.tensors import TIMES, Axes, Known, Node, Reading, arranged, indices_of, node_of
@@ -145,7 +142,7 @@ class March:
         still = {n for i in self.constant for n in model.groups[i]}
         sizes = {n: q.sizes for n, q in model.quantities.items()}
         sizes |= {n: x for n, (_, x) in model.sources.items()}
-        past = read_later(model)
+        past = model.read_later
         self.random: dict[Node, PathArray] = {
             n: _history(
                 (self.replicas, steps, prod(x), self.samples), n not in still and (whole or n in past), room
@@ -183,7 +180,7 @@ class March:
                 usual = DAMPING * np.minimum(count * steps, own) / own**2 if ridge is None else ridge
                 damping = usual if i in asked else 0.0
                 self.groups[i] = Growing(latents, count, times, i == members[-1], damping, room)
-        later, order = afterwards(model) - watched, order_of(model)
+        later, order = model.afterwards - watched, model.order
         self.symmetric = {n for n, e in model.entries.items() if _is_symmetric(e)}
         first = {op[1]: op for op in reversed(order)}
         self.order = [op for op in order if op[1] not in later]

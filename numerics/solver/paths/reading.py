@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -141,7 +141,7 @@ class Covariance:
 
 
 class Model:
-    """The tables of a theory for given numbers."""
+    """The tables of a theory for given sizes, whatever the other numbers are."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -331,6 +331,46 @@ class Model:
             raise Unserved(f"{a} is no product of something at t and something at s")
         return Correlation(*self.piece(late, t), *self.piece(early, s))
 
+    # -- what a march asks ------------------------------------------------------------------------------
+
+    @cached_property
+    def order(self) -> list[Op]:
+        """The operations of a step.  Raises NotCausal if some of them need each other."""
+        return in_order(
+            _operations(self), lambda op: _needs(self, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
+        )
+
+    @cached_property
+    def afterwards(self) -> set[Node]:
+        """Correlations that no operation reads: they are found all at once, when all steps are done."""
+        read = {x[1] for op in self.order for x in _needs(self, op)}
+
+        def plain(e: Entry) -> bool:
+            found = [c for c in e.averages.values() if isinstance(c, Correlation) and c.second is not None]
+            return len(found) == len(e.averages) and all(plain(x) for x in e.sums.values())
+
+        return {n for n, e in self.entries.items() if n not in read and e.two_times and plain(e)}
+
+    @cached_property
+    def read_later(self) -> set[Node]:
+        """What is read after its step: by sums over the past, by averages, or for its rounding."""
+        found = {
+            m.what for q in self.quantities.values() for ms in q.memories.values() for m in ms if m.time != t
+        }
+        entries = [*self.entries.values(), *self.scalars.values()]
+        for e in entries:
+            entries += e.sums.values()
+            for c in e.averages.values():
+                if isinstance(c, Correlation) and (c.second is not None or e.node in self.scalars):
+                    found |= {c.first, c.second or c.first}
+        return found
+
+    @cached_property
+    def kinds(self) -> dict[Responding, str]:
+        """``linear``, ``smooth`` or ``jumps``: the functions on the way from a source to what responds."""
+        averages = [c for e in self.entries.values() for c in e.averages.values()]
+        return {c: _kind(self, c) for c in averages if isinstance(c, Responding)}
+
     # -- groups and populations ------------------------------------------------------------------------
 
     def _populations(self) -> list[list[int]]:
@@ -400,36 +440,7 @@ def moves(model: Model, group: tuple[Node, ...]) -> bool:
     return any(c.expr.free_symbols & set(TIMES) for (a, _), c in model.covariances.items() if a in group)
 
 
-@lru_cache(maxsize=8)
-def afterwards(model: Model) -> set[Node]:
-    """Correlations that no operation reads: they are found all at once, when all steps are done."""
-    read = {x[1] for op in order_of(model) for x in _needs(model, op)}
-
-    def plain(e: Entry) -> bool:
-        found = [c for c in e.averages.values() if isinstance(c, Correlation) and c.second is not None]
-        return len(found) == len(e.averages) and all(plain(x) for x in e.sums.values())
-
-    return {n for n, e in model.entries.items() if n not in read and e.two_times and plain(e)}
-
-
-@lru_cache(maxsize=8)
-def read_later(model: Model) -> set[Node]:
-    """The quantities and sources that are read after their step, by sums, averages, or for their rounding."""
-    found = {
-        m.what for q in model.quantities.values() for ms in q.memories.values() for m in ms if m.time != t
-    }
-    entries = [*model.entries.values(), *model.scalars.values()]
-    for e in entries:
-        entries += e.sums.values()
-        for c in e.averages.values():
-            if isinstance(c, Correlation) and (c.second is not None or e.node in model.scalars):
-                found |= {c.first, c.second or c.first}
-    return found
-
-
-@lru_cache(maxsize=256)
-def kind_of(model: Model, c: Responding) -> str:
-    """``linear``, ``smooth`` or ``jumps``: the functions on the way from a source to what responds."""
+def _kind(model: Model, c: Responding) -> str:
     group = group_of(model, c.source)
     way = involved(model, c.what, group)
     feels = {*way, *model.groups[group]}
@@ -455,14 +466,6 @@ def kind_of(model: Model, c: Responding) -> str:
 Op = tuple[str, Node]
 """``("draw", ("", (group,)))``, ``("quantity", node)``, ``("row" | "now" | "column" | "response", entry)`` or
 ``("scalar", node)``."""
-
-
-@lru_cache(maxsize=8)
-def order_of(model: Model) -> list[Op]:
-    """The operations of a step.  Raises NotCausal if some of them need each other."""
-    return in_order(
-        _operations(model), lambda op: _needs(model, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
-    )
 
 
 def _operations(model: Model) -> Iterator[Op]:

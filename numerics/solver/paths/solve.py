@@ -22,7 +22,7 @@ from derive.theory import Theory
 from numerics.arrays import CPU, Device, one_thread
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.direct import Evaluated, averaged, stacked
-from numerics.solver.direct.layout import Layout, Number
+from numerics.solver.direct.layout import Layout, Number, sizes
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
@@ -31,9 +31,7 @@ from numerics.solver.paths.reading import (
     Model,
     Responding,
     group_of,
-    kind_of,
     moves,
-    read_later,
     size_of,
 )
 from numerics.tensors import Function, Jump, Known, Node, indices_of, node_of, observable
@@ -195,7 +193,9 @@ FEW = 24
 
 
 class Prepared:
-    """A theory read for given numbers, ready to be solved by replicas.
+    """A theory read for its sizes, and numbers for which replicas solve it.
+
+    What is read is the same for all other numbers: the points of a sweep, and the grids of a flow, share it.
 
     With ``stepping`` weights of updates are found step by step: the theory is one with weights by sample.
     ``methods`` says how each response is found, ``entries`` how many entries a source has at most to which
@@ -214,7 +214,8 @@ class Prepared:
         device: Device = CPU,
     ) -> None:
         self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
-        self.model = _read(theory, tuple((str(k), v) for k, v in (values or {}).items()))
+        self.values = {str(k): v for k, v in (values or {}).items()}
+        self.model = _read(theory, frozenset(sizes(theory, self.values).items()))
         self.chosen = _responses(self.model, responses, steps)
         self.methods = {name_of(n): how for n, how in self.chosen.items()}
         self.noisy = theory.program.rule.noise(t, s) != 0
@@ -273,7 +274,7 @@ class Prepared:
     def bytes(self, samples: int) -> int:
         """About how much memory a replica takes."""
         model = self.model
-        past = read_later(model)
+        past = model.read_later
         counts = [prod(q.sizes) for n, q in model.quantities.items() if n in past]
         groups = self._moving()
         tables = [
@@ -344,7 +345,7 @@ class Prepared:
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
         together = self.together(max(samples))
         for start in range(0, len(seeds), together):
-            known = Known(self.model.layout.values, self.data)
+            known = Known(self.values, self.data)
             march = March(
                 self.model,
                 known,
@@ -378,9 +379,9 @@ class Prepared:
 
 
 @lru_cache(maxsize=8)
-def _read(theory: Theory, values: tuple[tuple[str, Number], ...]) -> Model:
-    """The tables of a theory."""
-    return Model(Layout(theory, dict(values)))
+def _read(theory: Theory, own: frozenset[tuple[str, Number]]) -> Model:
+    """The tables of a theory for its sizes."""
+    return Model(Layout(theory, dict(own)))
 
 
 def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:
@@ -399,7 +400,7 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
         ways = [c for c in e.averages.values() if isinstance(c, Responding)]
         if not ways:
             continue
-        kinds = {kind_of(model, c) for c in ways}
+        kinds = {model.kinds[c] for c in ways}
         if asked == "jacobian" and "jumps" in kinds:
             raise ValueError(f"{name_of(n)}: a function on the way jumps, take responses = 'stein' or 'auto'")
         groups = [model.groups[group_of(model, c.source)] for c in ways]
