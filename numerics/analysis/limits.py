@@ -235,7 +235,7 @@ def _of_theory(theory: Theory) -> FirstStep:
 
 def _theory(experiment: Experiment) -> Theory:
     spec = experiment.spec
-    return derived(program_of(experiment), reductions_of(spec), layered_numbers(spec))
+    return derived(program_of(experiment), reductions_of(spec), tuple(layered_numbers(spec)))
 
 
 def _numbers(experiment: Experiment) -> dict[Symbol, Expr]:

@@ -113,7 +113,7 @@ def strength_series(source: Source, order: int) -> xr.Dataset:
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
     try:
-        found, table = _in_strength(problem.program, problem.reductions, problem.layered, order)
+        found, table = _in_strength(problem.program, problem.reductions, tuple(problem.layered), order)
     except NotApplicable as reason:
         raise SpecError(
             *problem.said("network.gamma0"), f"the theory has no series in it: {reason}", "`dmft solve`"

@@ -1,6 +1,6 @@
 """The numbers of an experiment for the symbols of its theory, and spectra of power-law data.
 
-Where the file has a number for each layer, the theory has a function of the layer, and these are put in.
+Where the file has a number for each layer, the theory has a function of the layer, whose values are symbols.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Float, Symbol, sqrt
+from sympy import Symbol
 
 from derive.program import P, P_train, eta, gamma0
 from derive.program.networks.options import SAMPLE_WEIGHT
@@ -114,6 +114,8 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
             found[theories.sigma] = np.sqrt(spec.network.init_variance)
     elif spec.data is not None:
         found[noise] = spec.data.noise or 0.0
+    for name, values in layered_numbers(spec).items():
+        found |= {theories.of_layer(name, k): v for k, v in values.items()}
     return {x: float(v) for x, v in found.items()}
 
 
@@ -205,17 +207,17 @@ def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | No
     return power_law(data.capacity, data.source, data.modes, every=every)
 
 
-def layered_numbers(spec: Spec) -> theories.Layered:
+def layered_numbers(spec: Spec) -> dict[str, dict[int, float]]:
     """Lists of the file as functions of the layer, by the names that these have in programs and theories."""
     network = spec.network
-    found: dict[str, dict[int, Expr]] = {}
+    found: dict[str, dict[int, float]] = {}
     if spec.kind == "fixed" and isinstance(network.init_variance, list):
-        found["sigma"] = {k: sqrt(Float(v)) for k, v in enumerate(network.init_variance)}
+        found["sigma"] = {k: float(np.sqrt(v)) for k, v in enumerate(network.init_variance)}
     if network.relative_widths is not None:
-        found["a"] = {k: Float(v) for k, v in enumerate(network.relative_widths, 1)}
+        found["a"] = dict(enumerate(network.relative_widths, 1))
     if isinstance(network.width_ratio, list):
-        found["nu"] = {k: Float(v) for k, v in enumerate(network.width_ratio, 1)}
-    return tuple((name, tuple(values.items())) for name, values in found.items())
+        found["nu"] = dict(enumerate(network.width_ratio, 1))
+    return found
 
 
 NEEDED = {

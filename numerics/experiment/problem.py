@@ -46,7 +46,6 @@ from numerics.experiment.numbers import (
 )
 from numerics.experiment.schema import Solver, parse
 from numerics.experiment.theory import (
-    Layered,
     Reduction,
     Variant,
     derived,
@@ -101,7 +100,7 @@ class Problem:
     - ``times``: where the answer is wanted; steps 0, 1, ... of a rule that counts them.
     - ``solver``: samples, seed, tolerances and method.
     - ``reductions``: what is done to the derived theory: sums over modes, the limit of wide layers, ...
-    - ``layered``: numbers for functions of the layer.
+    - ``layered``: functions of the layer that are numbers, which ``numbers`` has too.
     - ``spectrum``: the modes of the data, if units have attributes.
     - ``seen``: the number of training samples, which come before test points; 0 of random data.
     - ``text``: what results keep as ``spec``.
@@ -114,7 +113,7 @@ class Problem:
     times: Array
     solver: Solver = field(default_factory=Solver)
     reductions: tuple[Reduction, ...] = ()
-    layered: Layered = ()
+    layered: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     spectrum: Spectrum | None = None
     seen: int = 0
     text: str = ""
@@ -296,13 +295,13 @@ class Problem:
 
     @cached_property
     def theory(self) -> Theory:
-        """What is derived for the program, at its depth; functions of the layer are numbers."""
-        return derived(self.program, self.reductions, self.layered)
+        """What is derived for the program, at its depth."""
+        return derived(self.program, self.reductions, tuple(self.layered))
 
     @cached_property
     def discrete(self) -> Theory:
         """The same in steps: of a flow, the theory as an integrator with weights ``w(t, s)`` has it."""
-        return derived(integrated(self.program), self.reductions, self.layered)
+        return derived(integrated(self.program), self.reductions, tuple(self.layered))
 
     @cached_property
     def linear(self) -> LinearForm | NotApplicable:

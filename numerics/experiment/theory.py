@@ -66,8 +66,17 @@ class _Rule(TypedDict):
 Reduction = Callable[[Theory], Theory]
 """What is done to a derived theory: a function of the module that defines it, by which caches know it."""
 
-Layered = tuple[tuple[str, tuple[tuple[int, Expr], ...]], ...]
-"""Numbers for functions of the layer: name, then layers with their numbers."""
+Layered = tuple[str, ...]
+"""Names of functions of the layer that are numbers."""
+
+
+def of_layer(name: str, layer: object) -> Symbol:
+    """What stands in a theory at a depth for a number of a layer: it has the name of the function there.
+
+    >>> of_layer("sigma", 2)
+    sigma(2)
+    """
+    return Symbol(f"{name}({layer})", positive=True)
 
 
 @lru_cache(maxsize=128)
@@ -86,8 +95,8 @@ def _at_depth(theory: Theory) -> Theory:
 
 @lru_cache(maxsize=128)
 def derived(program: Program, reductions: tuple[Reduction, ...] = (), layered: Layered = ()) -> Theory:
-    """The theory of a program after ``reductions``, at its depth if that is an integer; ``layered`` functions
-    of the layer are numbers.
+    """The theory of a program after ``reductions``, at its depth if that is an integer; of ``layered``
+    functions each value is a symbol (:func:`of_layer`).
 
     >>> print(derived(mlp(2)).equation("h", 2).terms[0].expr)
     u(2, mu, t)
@@ -95,11 +104,10 @@ def derived(program: Program, reductions: tuple[Reduction, ...] = (), layered: L
     theory = _at_depth(general(program, reductions))
     if not layered:
         return theory
-    known = {name: dict(values) for name, values in layered}
 
     def numbered(e: Expr) -> Expr:
-        atoms = [x for x in e.atoms(AppliedUndef) if str(x.func) in known and x.args[0].is_Integer]
-        return e.xreplace({x: known[str(x.func)][int(x.args[0])] for x in atoms})
+        atoms = [x for x in e.atoms(AppliedUndef) if str(x.func) in layered and x.args[0].is_Integer]
+        return e.xreplace({x: of_layer(str(x.func), x.args[0]) for x in atoms})
 
     sums = tuple(replace(e, terms=(Term.local(e.rhs.doit(), "definition"),)) for e in theory.observables)
     return replace(theory, observables=sums).map(numbered)

@@ -232,7 +232,7 @@ def _networks(
     """The networks of a problem; of a flow with steps that are short enough, and what these miss."""
     program, fixed = problem.program, problem.seen > 0
     values: dict[str, Any] = {str(k): v for k, v in problem.values.items()}
-    values |= {k: _by_layer(dict(x)) for k, x in problem.layered}
+    values |= {k: _by_layer(x) for k, x in problem.layered.items()}
     wanted = {name: vector for vector, name in program.notation.items()}
     if fixed and kernels == "none":
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}
@@ -339,7 +339,7 @@ def reference_size(experiment: Experiment, width: int) -> int:
     return max(1, round(width / max(ratios)))
 
 
-def _by_layer(numbers: Mapping[int, Expr]) -> Lambda:
+def _by_layer(numbers: Mapping[int, float]) -> Lambda:
     """A number for each layer as a SymPy function of the layer."""
     k = Symbol("k", integer=True)
     return Lambda(k, Piecewise(*((value, Eq(k, layer)) for layer, value in numbers.items())))
@@ -409,21 +409,15 @@ def _layers_first(x: Array, axes: tuple[Axis, ...]) -> Array:
 
 @lru_cache(maxsize=64)
 def _factors(
-    program: Program,
-    numbers: tuple[tuple[Symbol, float], ...],
-    layered: tuple[tuple[str, tuple[tuple[int, Expr], ...]], ...],
-    equal: bool,
+    program: Program, numbers: tuple[tuple[Symbol, float], ...], equal: bool
 ) -> tuple[tuple[Expr, ...], Callable[..., Array], tuple[Symbol, ...]] | None:
     """The factors of the tangent kernel, what it is of them, and its axes; None for none, and for several."""
     found = tangent_kernel(read(program))
     if len(found) != 1:
         return None
     equation, whole = found[0], found[0].rhs.doit()
-    by_layer = {k: dict(x) for k, x in layered}
-    known: dict[Expr, Any] = {k: v for k, v in numbers if k in whole.free_symbols}
-    for a in whole.atoms(AppliedUndef):
-        if str(a.func) in by_layer:
-            known[a] = by_layer[str(a.func)][int(a.args[0])]
+    given = {str(k): v for k, v in numbers}
+    known: dict[Expr, Any] = {x: given[str(x)] for x in whole.atoms(Symbol, AppliedUndef) if str(x) in given}
     indices = [x for x in equation.lhs.args if x not in (t, s)]
     if equal:
         half = len(indices) // 2
@@ -456,8 +450,7 @@ class TangentKernel:
     def of(cls, problem: Problem, equal: bool = False) -> Self | None:
         """That of a problem on fixed samples; None of others, and of programs that name not all factors."""
         program = problem.program
-        layered = tuple((k, tuple(sorted(dict(x).items()))) for k, x in problem.layered)
-        found = _factors(program, tuple(problem.numbers.items()), layered, equal) if problem.seen else None
+        found = _factors(program, tuple(problem.numbers.items()), equal) if problem.seen else None
         feature = "Phi" if "Phi" in program.notation.values() else "H"
         known = {feature, "G", *problem.arrays} & {*program.notation.values(), *problem.arrays}
         if found is None or not {str(a.func) for a in found[0] if isinstance(a, AppliedUndef)} <= known:

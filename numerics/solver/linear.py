@@ -191,7 +191,7 @@ def reduced(problem: Problem, reductions: tuple[Reduction, ...]) -> Lowered:
     """The theory of a problem after ``reductions``, in steps."""
     program = integrated(problem.program)
     program = widened(program) if problem.flow and error_jumps(program) else program
-    return _lowered(program, (*problem.reductions, *reductions), problem.layered)
+    return _lowered(program, (*problem.reductions, *reductions), tuple(problem.layered))
 
 
 @lru_cache(maxsize=64)

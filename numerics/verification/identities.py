@@ -237,9 +237,8 @@ def middle(problem: Problem) -> list[Check]:
         ("gh", k): Request("correlation", ("g", k), ("h", k), S.One) for k in layers
     }
     result = marched(small, replace(table, tensors={**table.tensors, **pairs}), [*pairs])
-    given = {name: dict(x) for name, x in small.layered}
-    sizes = {k: float(x) for k, x in given.get("nu", {}).items()}
-    sizes |= {k: float(x) ** 0.5 for k, x in given.get("a", {}).items()}
+    sizes = dict(small.layered.get("nu", {}))
+    sizes |= {k: x**0.5 for k, x in small.layered.get("a", {}).items()}
     times = np.arange(steps)
     read = [sizes.get(k, 1.0) * result.tensor(("gh", k))[times, :, times] for k in layers]
     worst = max(relative(x - read[-1], read[-1]) for x in read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ from derive.program import Program
 from derive.theory import Theory, mean_field
 from numerics.analysis.limits import largest_rate
 from numerics.analysis.sweep import sweep
+from numerics.compile.lower import lower
 from numerics.errors import Interrupted, SpecError
 from numerics.experiment import Experiment
 from numerics.results import load, save
 from numerics.solver import solve
-from numerics.solver.direct.layout import Layout
 from numerics.solver.paths.reading import Model
 from tests.numerics.solver.helpers import flow, gd
 
@@ -90,15 +91,24 @@ def test_a_theory_is_derived_once_for_all_its_numbers(monkeypatch: pytest.Monkey
     assert len(derived) <= 1  # none if another test has asked for it
 
 
-def test_sampled_paths_read_a_theory_once_for_all_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Model] = []
+@pytest.mark.parametrize(
+    ("case", "where", "make"),
+    [
+        ("sampled paths", "numerics.solver.paths.solve.Model", Model),
+        ("widths of layers", "numerics.solver.linear.lower", lower),
+    ],
+)
+def test_a_theory_is_read_once_for_all_its_numbers(
+    case: str, where: str, make: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
 
-    def counted(layout: Layout) -> Model:
-        read.append(Model(layout))
-        return read[-1]
+    def counted(theory: Any) -> Any:
+        read.append(theory)
+        return make(theory)
 
-    monkeypatch.setattr("numerics.solver.paths.solve.Model", counted)
-    sweep(*POINTS["sampled paths"])
+    monkeypatch.setattr(where, counted)
+    sweep(*POINTS[case])
     assert len(read) <= 1  # none if another test has asked for it
 
 

@@ -91,7 +91,7 @@ def test_the_tangent_kernel_is_what_moves_the_outputs(network, targets):
         from numerics.experiment.numbers import layered_numbers
         from numerics.simulation.experiment import _by_layer
 
-        values |= {k: _by_layer(dict(x)) for k, x in layered_numbers(e.spec)}
+        values |= {k: _by_layer(x) for k, x in layered_numbers(e.spec).items()}
     run = simulate_program(
         program_of(e), width=24, steps=1, seeds=1, values=values, data=arrays_of(e), seed=1
     )
