@@ -79,6 +79,16 @@ def test_the_growth_is_that_of_the_march(spec: dict[str, Any]) -> None:
     assert float(there[1, 1] / there[0, 0]) == pytest.approx(1, abs=1e-11)
 
 
+def test_widths_of_layers_are_symbols_of_the_formula() -> None:
+    one, each = (
+        early_time(Experiment.from_dict(tables({"width_ratio": x}, {}, center=True))).formula
+        for x in (0.5, [0.5])
+    )
+    width, own = Symbol("nu", positive=True), Symbol("nu(1)", positive=True)
+    assert own in each.free_symbols
+    assert (each.subs(own, width) - one.subs(Symbol("L", integer=True, positive=True), 1)).simplify() == 0
+
+
 @pytest.mark.slow
 def test_below_the_critical_rate_the_loss_falls_and_above_it_rises() -> None:
     experiment = Experiment.from_dict(
