@@ -127,8 +127,15 @@ def evaluate(
 
 def averaged(runs: Mapping[Place, Array]) -> tuple[dict[Place, Array], dict[Place, Array]]:
     """Means over the first axis, and their standard errors, zero of a single one."""
-    errors = {k: v.std(axis=0, ddof=int(len(v) > 1)) / np.sqrt(len(v)) for k, v in runs.items()}
-    return {k: v.mean(axis=0) for k, v in runs.items()}, errors
+    means = {k: v.mean(axis=0) for k, v in runs.items()}
+    errors = {}
+    for k, v in runs.items():  # one after the other: a second array as large as all of them takes longest
+        squares, change = np.zeros_like(means[k]), np.empty_like(means[k])
+        for x in v:
+            np.subtract(x, means[k], out=change)
+            squares += np.square(change, out=change)
+        errors[k] = np.sqrt(squares / (max(len(v) - 1, 1) * len(v)))
+    return means, errors
 
 
 def stacked(runs: Sequence[Mapping[Place, Array]]) -> dict[Place, Array]:

@@ -120,9 +120,9 @@ def solve_particles(
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses, device=device)
     times = [] if paths is None else paths.steps(theory.program, steps - 1)
     walked: list[dict[str, Block]] = []
-    runs = list(
-        prepared.runs(
-            samples,
+    batches = list(
+        prepared.batches(
+            [samples] * replicas,
             np.random.SeedSequence(seed).spawn(replicas),
             matched=matched,
             ridge=ridge,
@@ -130,7 +130,9 @@ def solve_particles(
             finished=None if paths is None else lambda march, i: walked.append(kept(march, paths, times, i)),
         )
     )
-    solved = _solved(prepared, runs, samples)
+    every = {n: np.concatenate([x[n] for x in batches]) if batches[1:] else x for n, x in batches[0].items()}
+    every |= {n: np.moveaxis(every[n], -1, 1) for n in prepared.model.scalars}
+    solved = _solved(prepared, every, samples)
     return replace(solved, paths=gathered(walked, times, kind="theory")) if walked else solved
 
 
@@ -165,17 +167,17 @@ def solve_to_accuracy(
             yield {name_of(n): found[n] for n in names}
 
     reached = reach(attempt, list, accuracy, first or prepared.enough)
-    solved = _solved(prepared, reached.solutions, reached.samples)
+    solved = _solved(prepared, stacked(reached.solutions), reached.samples)
     return replace(solved, accuracy=reached.error, bias=reached.bias_bound)
 
 
 _Runs = list[dict[Node, Array]]
 
 
-def _solved(prepared: Prepared, runs: _Runs, samples: int) -> Solved:
+def _solved(prepared: Prepared, runs: dict[Node, Array], samples: int) -> Solved:
     """Means and standard errors over these replicas."""
-    every = stacked(runs)
-    return Solved("particles", *averaged(every), samples, len(runs), prepared.methods, runs=every)
+    count = len(next(iter(runs.values())))
+    return Solved("particles", *averaged(runs), samples, count, prepared.methods, runs=runs)
 
 
 Responses = Literal["auto", "stein", "jacobian"]
