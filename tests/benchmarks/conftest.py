@@ -56,7 +56,7 @@ the paths, S (P T)^2 each, and triangular solves, (P T)^3; small problems spend 
 interpreter, so that seconds grow more slowly than what is counted. Stein's lemma fits P T numbers from S
 paths: see the table of its bias over S / (P T).
 
-Sampled paths run on a graphics card, too (`solver.device`). None was at hand: no times of one are stated.
+Sampled paths run on a graphics card, too (`solver.device`): [its times](how-to/solver.md#on-a-graphics-card).
 
 """
 

@@ -49,7 +49,8 @@ def test_sampled_paths(timed, note, graphics_card):
     """The card's answers are the processor's up to rounding, and how much sooner they come."""
     device, name = graphics_card
     for size in SIZES if timed else SIZES[:1]:
-        _timed(size, device=device)  # what is compiled and reserved for the first time
+        if size[3] < 1000:
+            _timed(size, device=device)  # what is compiled and reserved for the first time
         (card, one), (processor, other) = (_timed(size, device=d) for d in (device, CPU))
         note(
             f"Sampled paths, {name}",
