@@ -43,9 +43,10 @@ def tidy_sums(e: Expr) -> Expr:
 def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> Theory:
     """Rewrite a linear theory in terms of the projection of ``field`` on ``error``.
 
-    New names: ``p(ell, t)``, its source ``u_p(ell, t)``, ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and, for a
-    response ``B`` to the source of ``field``, ``b`` with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.  Errors
-    with channels have a projection for each.  Raises :class:`NotApplicable` when some other field depends on
+    New names: ``p(ell, t)``, its source ``u_p(ell, t)``, ``q(ell, mu, t, s) = <h_mu(t) p(s)>``, ``Q(ell, t,
+    s) = <p(t) p(s)>``, for a response ``A`` of ``field`` that of p, ``a``, and for a response ``B`` to its
+    source ``b`` with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.  Errors with channels have a projection for
+    each.  Raises :class:`NotApplicable` when some other field depends on
     ``field`` otherwise than through the projection.
 
     >>> from derive import mean_field, mlp
@@ -59,7 +60,8 @@ class _Projection:
     """``p_c(t) = sum_mu Delta_{mu c}(t) h_mu(t)``, its sources ``u_p`` likewise, c the channels of the error.
 
     With them ``sum_alpha Delta_{alpha c}(s) h_alpha(s) = p_c(s)``, ``sum_alpha Delta_{alpha c}(s)
-    <h_mu(t) h_alpha(s)> = q_{mu c}(t, s)`` and ``B_alpha(t, s) = sum_c b_c(t, s) Delta_{alpha c}(s)``.
+    <h_mu(t) h_alpha(s)> = q_{mu c}(t, s)`` and ``B_alpha(t, s) = sum_c b_c(t, s) Delta_{alpha c}(s)``; and
+    ``sum_mu Delta_{mu c}(t) x_mu(t, s)`` is that of p for every order parameter x that holds the field at t.
     """
 
     def __init__(self, theory: Theory, field: str, error: str) -> None:
@@ -82,12 +84,16 @@ class _Projection:
         if not self.sources:
             raise NotApplicable(f"{field} must have a Gaussian source; it has none")
         self.split: dict[str, str] = {}  # response to a source of the field -> its projected name
-        taken = {str(u.symbol.func) for u in theory.sources}
+        self.present: dict[str, str] = {"q": "Q"}  # the same of what holds the field at the present time
+        taken = {str(a.func) for e in theory.equations for a in e.rhs.atoms(AppliedUndef)}
         for x in theory.responses():
             response = next(iter(x.definition.atoms(Response)))
+            small = x.name.lower()
+            name = f"{x.name}_p" if small in taken else small
             if str(response.source.func) in self.sources:
-                small = x.name.lower()
-                self.split[x.name] = f"{x.name}_p" if small in taken else small
+                self.split[x.name] = name
+            elif str(response.body.func) == field:
+                self.present[x.name] = name
         self.correlation = next((x.name for x in theory.correlations() if _pair_of(x, field)), None)
         if self.correlation is None:
             raise NotApplicable(f"the theory has no correlation function of {field}")
@@ -173,7 +179,7 @@ class _Projection:
                 new = x.map(lambda y: self.pushed(y, at))
             elif x.remembers and not x.field.has(mu):
                 new = replace(x, kernel=self.weighted(x.kernel, index))
-            elif not x.over and {mu} & x.expr.free_symbols <= x.field.free_symbols and self.present(x.field):
+            elif not x.over and {mu} & x.expr.free_symbols <= x.field.free_symbols and self.is_now(x.field):
                 new = replace(x, field=self.p(x.field.args[0], *at, t))
             else:
                 raise NotApplicable(f"{e.lhs} has the term {x.expr}, which the projection does not know")
@@ -181,7 +187,7 @@ class _Projection:
         ranges = tuple(r for r in e.ranges if r.index != mu)
         return Equation(self.p(e.lhs.args[0], *at, t), tuple(terms), (*ranges, *self.channels))
 
-    def present(self, x: Expr) -> bool:
+    def is_now(self, x: Expr) -> bool:
         """Is it the field itself, at the same sample and time?"""
         return isinstance(x, AppliedUndef) and str(x.func) == self.field and x.args[1:] == (mu, t)
 
@@ -196,7 +202,14 @@ class _Projection:
         """``sum_mu Delta_mu(t) e``."""
         at = [x.index for x in self.channels]
         fixed, moving = e.as_independent(r.index, as_Add=False)
+        if isinstance(moving, AppliedUndef) and (name := self.present.get(str(moving.func))):
+            return fixed * self.of_p(name, moving, r.index)
         return fixed * over(Function(self.error)(r.index, *at, t) * moving, [r])
+
+    def of_p(self, name: str, x: AppliedUndef, index: Expr) -> Expr:
+        """What holds the field, with the channels of its projection in the place of its sample."""
+        at = [r.index for r in self.channels]
+        return Function(name)(*[y for a in x.args for y in (at if a == index else [a])])
 
     def projected_sources(self) -> tuple[Source, ...]:
         """``<u u_p>``, ``<u_p u>`` and ``<u_p u_p>`` beside ``<u u>``."""
@@ -234,15 +247,26 @@ class _Projection:
                 symbol = Function(self.split[x.name])(x.symbol.args[0], *at, *past, t, s)
                 ranges = tuple(r for r in x.ranges if r.index == ell or r.index in at)
                 found.append(OrderParameter(symbol, pushed, "response", (*ranges, *there), x.causal))
+            elif x.name in self.present:
+                found += [x, self.at_present(x, mu)]
             elif x.name == self.correlation:
                 h = Function(self.field)
                 ranges = tuple(r for r in x.ranges if r.index in (ell, mu))
                 body = Average(h(ell, mu, t) * self.p(ell, *past, s))
                 symbol = self.q(ell, mu, *past, t, s)
-                found += [x, OrderParameter(symbol, body, "correlation", (*ranges, *there))]
+                q = OrderParameter(symbol, body, "correlation", (*ranges, *there))
+                found += [x, q, self.at_present(q, mu)]
             else:
                 found.append(x)
         return tuple(found)
+
+    def at_present(self, x: OrderParameter, index: Expr) -> OrderParameter:
+        """The same with p at the present time in the place of the field."""
+        own = next(a for a in x.definition.atoms(AppliedUndef) if str(a.func) == self.field)
+        projected = own.xreplace({own: self.of_p(self.p.__name__, own, index)})
+        symbol = self.of_p(self.present[x.name], x.symbol, index)
+        ranges = tuple(y for r in x.ranges for y in (self.channels if r.index == index else (r,)))
+        return replace(x, symbol=symbol, definition=x.definition.xreplace({own: projected}), ranges=ranges)
 
 
 def _pair_of(q: OrderParameter, field: str) -> bool:

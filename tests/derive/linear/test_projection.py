@@ -142,4 +142,4 @@ def test_each_channel_of_the_error_has_its_projection():
 
 def test_a_source_of_biases_keeps_its_name_apart_from_the_projected_response():
     theory = error_projected(mean_field(mlp(bias=True)))
-    assert {x.name for x in theory.responses()} == {"A", "B_p"}
+    assert {x.name for x in theory.responses()} == {"A", "a", "B_p"}

@@ -1,0 +1,108 @@
+"""The outputs of a linear network read in its first layer.
+
+An output is the overlap ``<g h>`` of the last layer's field and gradient.  Where one matrix leads from a
+layer to the next and back, every layer has the same overlap.  Whether it does follows from the theory: the
+field of the upper layer and the gradient of the lower one are replaced by their equations, Stein's lemma
+trades sources for responses, and the two overlaps must be the same expression in the order parameters.
+
+What the fields of samples are above the first layer is then read by no other equation, once the theory is
+projected on the error (:mod:`derive.linear.projection`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sympy import Add, Expr, Min, Mul, S, Sum
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.calculus.sums import match, normal_form, put
+from derive.calculus.symbols import IndexRange, ell, t
+from derive.errors import NotApplicable
+from derive.theory import Theory, stein
+
+
+def read_first(theory: Theory) -> Theory:
+    """The same theory with outputs read in the first layer.
+
+    Raises :class:`NotApplicable` where outputs are no overlap of two fields of the last layer, or where that
+    is not shown to be the same in each layer (biases, another matrix on the way back).
+
+    >>> from derive import mean_field, mlp
+    >>> print(read_first(mean_field(mlp())).equation("f").rhs)
+    <g(1, t)*h(1, mu, t)>/gamma0
+    """
+    last, name = theory.program.depth, theory.program.name
+    found = [(e, a) for e in theory.scalars for a in e.rhs.atoms(Average)]
+    pairs = [Mul.make_args(a.body) for _, a in found]
+    if len(pairs) != 1 or len(pairs[0]) != 2 or any(getattr(x, "args", ())[:1] != (last,) for x in pairs[0]):
+        raise NotApplicable(f"the output of {name} is no overlap of two fields of its last layer")
+    ((output, overlap),) = found
+
+    def at(layer: Expr, e: Expr) -> Any:
+        """The same of another layer."""
+        of_last = [a for a in e.atoms(AppliedUndef) if a.args[0] == last]
+        return e.xreplace({a: a.func(layer, *a.args[1:]) for a in of_last})
+
+    def opened(layer: Expr, k: int) -> Expr | None:
+        value = _opened(theory, [at(layer, x) for x in pairs[0]], k)
+        return value and at(layer, output.rhs / overlap) * value
+
+    ways = [(opened(ell + 1, k), opened(ell, 1 - k)) for k in (0, 1)]
+    if last != 1 and not any(a and b and normal_form(a - b) == 0 for a, b in ways):
+        raise NotApplicable(f"{output.rhs} is not shown to be the same in each layer of {name}")
+    first = replace(output, terms=tuple(x.rewrite(lambda e: at(S.One, e)) for x in output.terms))
+    scalars = tuple(first if e is output else e for e in theory.scalars)
+    return replace(theory, scalars=scalars, reduction="outputs read in the first layer")
+
+
+def _opened(theory: Theory, pair: list[Any], k: int) -> Expr | None:
+    """The overlap of two fields with the equation of the k-th put in, in terms of order parameters."""
+    field, other = pair[k], pair[1 - k]
+    inner = [e for e in theory.equations if _between(e.layers, theory)]
+    row = next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)
+    if row is None:
+        return None
+    random = {x.name for x in (*theory.equations, *theory.sources)}
+    strict = {q.symbol.func for q in theory.responses() if q.causal == "strict"}
+
+    def traded(body: Expr) -> Expr:
+        return stein(Average(body), theory.sources).replace(Average, lambda x: _named(theory, x))
+
+    def before(body: Expr, *limits: Any) -> Expr:
+        """A sum over the past, up to where responses at the present time begin."""
+        late = {a.args[-1] for a in body.atoms(AppliedUndef) if a.func in strict and a.args[-2] == t}
+        body = body.xreplace({Min(v, t): v for v, _, up in limits if up in (t, t - 1)})
+        return Sum(body, *[(v, low, t - 1 if v in late and up == t else up) for v, low, up in limits])
+
+    at = match(row.lhs, field, row.ranges) or {}
+    terms = [Average(put(x.expr, at) * other).linear(random) for x in row.terms]
+    return Add(*terms).replace(Average, traded).replace(Sum, before)
+
+
+def _between(layers: IndexRange | None, theory: Theory) -> bool:
+    """Is it the family with a member for each pair of neighbouring layers?"""
+    return layers is not None and layers.lower == 1 and layers.upper == theory.program.depth - 1
+
+
+def _named(theory: Theory, body: Expr) -> Expr:
+    """An average by the name of the order parameter that it is, if it is one."""
+    response, theirs = isinstance(body, Response), _leaves(body)
+    for q in theory.order_parameters:
+        (average,) = q.definition.atoms(Average)
+        mine = _leaves(average.body)
+        if isinstance(average.body, Response) != response or not len(mine) == len(theirs) == 2:
+            continue
+        for one, two in [mine] if response else [mine, mine[::-1]]:
+            at = match(one, theirs[0], q.ranges)
+            at = None if at is None else match(two, theirs[1], q.ranges, at)
+            if at is not None and at.get(t, t) == t:
+                return put(q.symbol, at) * average / q.definition
+    return Average(body)
+
+
+def _leaves(body: Expr) -> list[Any]:
+    """The two fields of a correlation, or the field and the source of a response."""
+    return list(body.args) if isinstance(body, Response) else list(Mul.make_args(body))
