@@ -104,6 +104,8 @@ class Afterwards:
         self.blocks: dict[tuple[Node, Node], Array] = {}
         self.finished: dict[tuple[Node, Node], Array] = {}
         self.traces: dict[Node, Array] = {}
+        self.answers: dict[Request, Array] = {}
+        self.last: tuple[Coupling, Array] | None = None
         self.rows: dict[Node, Opened] = {}
 
     def outputs(self, i: Node, j: Node) -> Array:
@@ -239,10 +241,29 @@ class Afterwards:
                 value = gain * K if value is None else value + gain * K
         return value
 
+    def answer(self, q: Request) -> Array:
+        """A response with its direct part, which the march need not have found: shape (out, n_i, T, n_k)."""
+        if (q.first, q.second) in self.result.responses:
+            return self.result.tensor(q)[self.at]
+        if q not in self.answers:
+            shape = (len(self.at), self.result.sizes[q.first], self.T, self.result.widths[q.second])
+            found = self.response(q.first, q.second)
+            value = np.zeros(shape) if found is None else found.reshape(shape).copy()
+            direct = self.row(q.first)[0].get(q.second, 0.0) * np.eye(shape[1], shape[3])
+            value[np.arange(len(self.at)), :, self.at] += direct
+            self.answers[q] = self.result.number(q.factor) * value
+        return self.answers[q]
+
     # -- kernels and covariances as blocks -------------------------------------------------------------
 
     def kernel(self, i: Node, c: Coupling) -> Array:
-        """The kernel of a coupling for all times s, zero where it does not reach."""
+        """The kernel of a coupling for all times s, zero where it does not reach; the last one is kept."""
+        if self.last is None or self.last[0] is not c:
+            self.last = (c, self.found(i, c))
+        return self.last[1]
+
+    def found(self, i: Node, c: Coupling) -> Array:
+        """A kernel, worked out."""
         nodes = np.arange(self.T)[None, :]
         reached = {
             "past": nodes < self.at[:, None],
@@ -342,7 +363,7 @@ class Afterwards:
         """An order parameter, (out, n_i, nodes or columns, n_j)."""
         q = self.plan.table.tensors[n]
         if q.kind == "response":
-            value = self.result.tensor(n)[self.at]
+            value = self.answer(q)
             return value if columns is None else value[:, :, columns]
         factor = self.result.number(q.factor)
         if columns is not None:
@@ -375,8 +396,8 @@ def densities(result: March, nodes: Array, data: Mapping[str, Array]) -> dict[tu
     order = [(kind, i, j) for kind, i, j in plan.order if kind in ("kernel", "response")]
     compiled = {
         id(c): rows.compile(c.kernel, "through" if c.kernel.reach == "past" else None)
-        for r in table.fields
-        for c in r.couplings
+        for i in plan.fields
+        for c in table.row(i).couplings
     }
     equations = {r.field: opened(table, r.field, result.number) for r in table.fields}
     K: dict[int, Array] = {}

@@ -29,6 +29,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import alpha, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Kernel
+from derive.linear.overlap import read_first
 from derive.linear.projection import error_projected
 from derive.linear.propagators import START
 from derive.program import Program, gamma0
@@ -61,6 +62,14 @@ Array = NDArray[np.float64]
 Values = dict[str, Array]
 
 
+def first(theory: Theory) -> Theory:
+    """The theory with outputs read in the first layer, if it has the form."""
+    try:
+        return read_first(theory)
+    except NotApplicable:
+        return theory
+
+
 def projected(theory: Theory) -> Theory:
     """The theory projected on the error, if it has the form."""
     try:
@@ -69,7 +78,7 @@ def projected(theory: Theory) -> Theory:
         return theory
 
 
-REDUCTIONS: tuple[Reduction, ...] = (projected,)
+REDUCTIONS: tuple[Reduction, ...] = (first, projected)
 """Tried in order; a theory that has not the form for one stays as it is."""
 
 RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
@@ -409,7 +418,8 @@ class _Run:
         if self.kernels != "none":
             yield from needed(self.table, [("h", k) for k in self.layers])
         if self.kernels == "full" and self.answers:
-            yield from (self.response_A(k) for k in self.layers)
+            if self.problem.flow:  # of steps they are found afterwards
+                yield from (self.response_A(k) for k in self.layers)
             yield from (self.response_B(k) for k in self.layers[:-1])
 
     @staticmethod
@@ -488,23 +498,24 @@ class _Run:
         tensors |= {("H", (k,)): a.transpose(1, 3, 0, 2)[..., None] for k, a in full.items()}
         for e in self.theory.observables:
             values["tangent_kernel"] = observable(e, tensors, numbers, data, self.axes(e))[..., 0]
-        return values | (self.responses(result, at, grid) if self.answers else {})
+        return values | (self.responses(after, grid) if self.answers else {})
 
     @staticmethod
     def axes(e: Equation) -> tuple[Symbol, ...]:
         """Times before indices, as results have them."""
         return t, s, *axes_of(e.lhs)
 
-    def responses(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+    def responses(self, after: Afterwards, grid: Grid | None) -> Values:
         """A^l and B^l; for the flow as densities in s."""
-        error, smooth = result.scalars["Delta"][at], None
+        result, at, smooth = after.result, after.at, None
+        error = result.scalars["Delta"][at]
         if grid is not None:
             once = self.data(grid, np.ones_like(grid.weights))
             smooth = densities(result, grid.nodes, once)
 
         def read(q: Request) -> Array:
             if smooth is None:
-                return _picked(result.tensor(q), at)
+                return after.answer(q)[:, :, at]
             return result.number(q.factor) * _picked(smooth[q.first, q.second], at)
 
         A = [read(self.response_A(k)).transpose(0, 2, 1, 3) for k in self.layers]

@@ -46,6 +46,7 @@ class Plan:
     table: Table
     wanted: tuple[Node | Request, ...] = ()
     sums: dict[Node, None] = field(default_factory=dict)
+    fields: dict[Node, None] = field(default_factory=dict)
     responses: dict[tuple[Node, Node], None] = field(default_factory=dict)
     rows: dict[tuple[Node, Node], None] = field(default_factory=dict)
     diagonals: dict[tuple[Node, Node], None] = field(default_factory=dict)
@@ -129,17 +130,31 @@ class Plan:
     # -- what is needed --------------------------------------------------------------------------------
 
     def _need_everything(self) -> None:
+        """What scalars and units need, and then what was asked for: the dynamics is planned alike in any
+        case.
+        """
         for row in self.table.fields:
-            for c in row.couplings:
-                self._need_kernel(c.kernel)
+            if row.unit:
+                self._need_field(row.field)
         for x in self.table.scalars:
             for _, a, b in x.averages:
                 self._need_diagonal(a.tensor, b.tensor)
+        self._need_more()
         for n in self.wanted:
             self._need_tensor(n)
+            self._need_more()
+
+    def _need_more(self) -> None:
         while self.todo:  # a list of what is left, since deep networks nest deeply
             need, i, j = self.todo.pop()
             need(i, j)
+
+    def _need_field(self, i: Node) -> None:
+        """The kernels of a field of which something is found."""
+        if i not in self.fields:
+            self.fields[i] = None
+            for c in self.rows_of[i].couplings:
+                self._need_kernel(c.kernel)
 
     def _need_kernel(self, kernel: Kernel) -> None:
         for m in kernel.monomials:
@@ -170,6 +185,7 @@ class Plan:
         if (i, source) in self.responses or not self.depends(i, source):
             return
         self.responses[i, source] = None
+        self._need_field(i)
         self.todo += [(self._need_response, c.field, source) for c in self.rows_of[i].couplings]
 
     def _need_source_terms(self, i: Node, j: Node) -> None:
@@ -189,6 +205,7 @@ class Plan:
         if (i, j) in self.rows:
             return
         self.rows[i, j] = None
+        self._need_field(i)
         for c in self.rows_of[i].couplings:
             self.todo.append((self._need_row, c.field, j))
             if c.kernel.reach != "now":  # sums over s' read C(s', s) on both sides of s' = s
@@ -196,9 +213,12 @@ class Plan:
         self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
 
     def _need_diagonal(self, i: Node, j: Node) -> None:
+        if len(self.rows_of[j].indices) > len(self.rows_of[i].indices):
+            i, j = j, i  # the other's rows have fewer members
         if (i, j) in self.diagonals or (j, i) in self.diagonals:
             return
         self.diagonals[i, j] = None
+        self._need_field(i)
         for c in self.rows_of[i].couplings:
             if c.kernel.reach == "now":
                 self.todo.append((self._need_diagonal, c.field, j))
@@ -210,7 +230,7 @@ class Plan:
 
     def _operations(self) -> Iterator[Op]:
         for r in self.table.fields:
-            for n in range(len(r.couplings)):
+            for n in range(len(r.couplings) if r.field in self.fields else 0):
                 yield "kernel", r.field, ("coupling", n)
         for i, k in self.responses:
             yield "response", i, k
@@ -262,7 +282,8 @@ class Plan:
                 if kind == "now" and c.kernel.reach != "now":
                     yield "past", j, c.field
             for own, k in self.terms(i, j) if kind in ("now", "past") else ():
-                yield from self._reads(self.table.covariances[own, k], present=kind == "now")
+                present = kind == "now" and self.at_once(j, k)
+                yield from self._reads(self.table.covariances[own, k], present=present)
                 if kind == "now" and (j, k) in self.responses:
                     yield "response", j, k
 

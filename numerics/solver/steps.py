@@ -73,12 +73,14 @@ class _Source(NamedTuple):
     """What a field gets from one of its sources: that is correlated with another, ``size`` wide, which the
     other field feels by way of others (``response``) and at once (``direct``).
 
-    ``past`` and ``now`` fill in the covariance, where this is the first to read it.
+    ``past`` and ``now`` fill in the covariance, where this is the first to read it; the present is read where
+    the other field feels the source ``at_once``.
     """
 
     left: Left
     past: Step | None
     now: Step | None
+    at_once: bool
     local: bool
     gain: float
     response: Array | None
@@ -268,7 +270,8 @@ class Steps:
             yield _Source(
                 ("U", own, k),
                 None if local else self._covariance(own, k, "past"),
-                self._covariance(own, k, "now") if now else None,
+                self._covariance(own, k, "now") if now and self.plan.at_once(j, k) else None,
+                self.plan.at_once(j, k),
                 local,
                 self.gains[i][own],
                 self.arrays.get(("R", j, k)),
@@ -385,7 +388,7 @@ class Steps:
         def step(at: int) -> None:
             end = at * m
             row = target[at * n : (at + 1) * n, :end]
-            for key, covariance, _, _, gain, response, direct, q in sources:
+            for key, covariance, _, _, _, gain, response, direct, q in sources:
                 if covariance is not None:
                     covariance(at)
                 u = left[key] if gain == 1.0 else gain * left[key]
@@ -425,17 +428,19 @@ class Steps:
                 if equal is not None and (c := here.get(key)) is not None:
                     start = array if reach == "start" and at else None
                     total += c[every, 0] * (equal(at) if start is None else start[at : at + 1, :1]).item()
-            for key, past, present, local, gain, response, direct, _ in sources:
+            for key, past, present, at_once, local, gain, response, direct, _ in sources:
                 if past is not None:
                     past(at)
                 if present is not None:
                     present(at)
-                u = here[key][every, 0]
-                answer = direct * u
-                if response is not None:
-                    answer += u * response.item(at, at)
-                    if not local:
-                        answer += left[key][every].dot(response[at, :at])
+                answer: Any = 0.0
+                if at_once:
+                    u = here[key][every, 0]
+                    answer = direct * u
+                    if response is not None:
+                        answer += u * response.item(at, at)
+                if response is not None and not local:
+                    answer += left[key][every].dot(response[at, :at])
                 total += gain * answer
             if pair is None:
                 now[i, j] = np.reshape(total, (n, 1))
@@ -459,19 +464,20 @@ class Steps:
                         value += c.dot(array[at * m : (at + 1) * m, :p].T)
                     else:
                         value += c.dot(equal(at))
-            for key, past, present, local, gain, response, direct, q in sources:
+            for key, past, present, at_once, local, gain, response, direct, q in sources:
                 if past is not None:
                     past(at)
                 if present is not None:
                     present(at)
-                u = here[key]
-                answer = direct * u if direct else None
+                answer = direct * here[key] if direct else None
                 if response is not None:
                     row = response[at * m : (at + 1) * m, : (at + 1) * q]
-                    seen = u.dot(row[:, at * q :].T)
-                    answer = seen if answer is None else answer + seen
+                    if at_once:
+                        seen = here[key].dot(row[:, at * q :].T)
+                        answer = seen if answer is None else answer + seen
                     if not local:
-                        answer += left[key].dot(row[:, : at * q].T)
+                        seen = left[key].dot(row[:, : at * q].T)
+                        answer = seen if answer is None else answer + seen
                 if answer is not None:
                     value += answer if gain == 1.0 else gain * answer
             if pair is None:
@@ -543,8 +549,8 @@ def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Cal
 
 
 def kernels_of(plan: Plan) -> Iterator[Kernel]:
-    """All kernels and covariances."""
-    yield from (c.kernel for r in plan.table.fields for c in r.couplings)
+    """All covariances, and the kernels that are read."""
+    yield from (c.kernel for i in plan.fields for c in plan.rows_of[i].couplings)
     yield from plan.table.covariances.values()
 
 
@@ -556,7 +562,7 @@ def foldable(plan: Plan, rows: Rows) -> bool:
     table, clocks = plan.table, {t, s}
     if plan.sums or any(r.unit for r in table.fields) or any(x.expression.has(t) for x in table.scalars):
         return False
-    read = {c.field for r in table.fields for c in r.couplings} | {j for _, j in plan.rows}
+    read = {c.field for i in plan.fields for c in plan.rows_of[i].couplings} | {j for _, j in plan.rows}
     if any(rows.sizes[i] > 1 for i in read) or any(rows.widths[k] > 1 for _, k in plan.responses):
         return False
     monomials = [m for k in kernels_of(plan) for m in k.monomials]

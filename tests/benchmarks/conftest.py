@@ -34,10 +34,12 @@ of version 0.1 (commit 9c34c79), measured by its own tests in the same session, 
 and `times_faster` is their ratio: what runs second may wait for memory that the machine lent elsewhere.
 Commands are run in turn.
 
-Gflop counts the matrix products of the march's plan: their number grows as L P T^3.  Products with responses,
-which are triangular, count half; rows of kernels that are the same number at all times count nothing, because
-running sums do for them.  On fixed data seconds grow a little more slowly, because larger blocks run at a
-larger share of the rate of one big matrix product, and small problems spend their time in the interpreter.
+Gflop counts the matrix products of a march that finds the rows of all samples: their number grows as L P T^3.
+Products with responses, which are triangular, count half; rows of kernels that are the same number at all
+times count nothing, because running sums do for them.  On fixed data nothing needs the rows of samples once
+outputs are read in the first layer (`derive.linear.overlap`): the march takes L T^3 + P T^2 + P^2 T
+operations, so that its share of the rate of one big matrix product has no bound, and small problems spend
+their time in the interpreter.
 
 On random data every field is single: a row is a matrix-vector product, which is bound by the reading of the
 matrix, some ten times slower than a matrix product.  The march folds the distant past into few coordinates

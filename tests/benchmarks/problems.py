@@ -49,13 +49,15 @@ def nbytes(m: March) -> int:
 
 
 def operations(samples: int, times: int, depth: int) -> float:
-    """Floating-point operations of the matrix products of one march, counted from its plan.
+    """Floating-point operations of the matrix products of a march of all rows, counted from its plan.
+
+    All are those that a result with kernels of all samples reads, though none of samples feeds back.
 
     A row (n, t n_l) times a block (t n_l, t m) takes 2 n n_l m t^2, summed over t a third of T^3; half of
     that if the block is triangular.
     """
     table = lower(solvable(depth, "gd", "mean"))
-    plan = Plan(table, tuple(("G", k) for k in range(1, depth + 1)))
+    plan = Plan(table, tuple(x for x in table.tensors if x[0] != "H"))
     size = {r.field: samples if r.indices else 1 for r in table.fields}
     width = {k: samples if i else 1 for k, i in table.source_indices.items()}
     return products(plan, size, width, times)

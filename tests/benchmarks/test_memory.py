@@ -21,10 +21,10 @@ print(kib / 2**20, time.perf_counter() - started, float(r.train_loss[-1]))
 """
 
 
-def test_arrays_hold_l_p_t_squared_numbers(note):
-    base = (40, 60, 2)
-    scans = {"P": ((40, 80, 160), 0), "T": ((60, 120, 240), 1), "L": ((2, 4, 6), 2)}
-    expected = {"P": 1.0, "T": 2.0, "L": 1.0}
+def test_arrays_hold_l_t_squared_numbers(note):
+    base = (10, 120, 2)
+    scans = {"P": ((10, 20, 40), 0), "T": ((60, 120, 240), 1), "L": ((2, 4, 6), 2)}
+    expected = {"P": 0.0, "T": 2.0, "L": 1.0}
     for name, (values, axis) in scans.items():
         held = []
         for v in values:
@@ -34,9 +34,9 @@ def test_arrays_hold_l_p_t_squared_numbers(note):
         found = exponent(values, held)
         note("Bytes held by a march", over=name, exponent=found, expected=expected[name])
         assert found == pytest.approx(expected[name], abs=0.15)
-    per = nbytes(run(experiment(80, 60, 4))) / (8 * 4 * 80 * 60**2)
-    note("Bytes held by a march", over="numbers per L P T^2", exponent=per, expected="")
-    assert per < 4
+    per = nbytes(run(experiment(80, 60, 4))) / (8 * 4 * 60**2)
+    note("Bytes held by a march", over="numbers per L T^2", exponent=per, expected="")
+    assert per < 12
 
 
 @pytest.mark.benchmark  # a process of its own imports everything

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from derive.linear.projection import error_projected
-from derive.program import L, s, t
+from derive.program import L, gamma0, s, t
 from derive.theory import Equation, Theory
 from numerics.compile import lower
-from numerics.compile.lower import Node
+from numerics.compile.lower import Node, Request
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
+from numerics.solver.linear import REDUCTIONS
 from numerics.solver.march import March, march
 from numerics.tensors import axes_of, observable
 from tests.derive.once import mean_field, mlp
@@ -34,7 +34,9 @@ def solvable(
     """
     integrated = "multistep" if rule == "flow" else rule
     theory = mean_field(mlp(L, "linear", integrated, loss, sample_weights=sample_weights))
-    return (error_projected(theory) if projected else theory).at_depth(depth)
+    for reduction in REDUCTIONS if projected else ():
+        theory = reduction(theory)
+    return theory.at_depth(depth)
 
 
 def kernel(samples: int) -> np.ndarray:
@@ -78,13 +80,15 @@ def marched(experiment: Experiment, weights: np.ndarray | None = None, *, projec
     data = {"K_x": experiment.kernel, "y": experiment.targets}
     if weights is not None:
         data["w"] = weights
+    layers = range(1, depth + 1)
     names = "HG" if not projected else "G"
+    answers = [Request("response", ("h", k), ("r", k), 1 / gamma0) for k in layers]
     return march(
         lower(solvable(depth, rule, experiment.training.loss, projected)),
         steps=len(experiment.times) if weights is None else len(weights),
         constants=numbers_of(experiment),
         data=data,
-        wanted=tuple((n, k) for n in names for k in range(1, depth + 1)),
+        wanted=(*((n, k) for n in names for k in layers), *answers),
     )
 
 

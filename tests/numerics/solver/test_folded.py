@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Integer
+from sympy import Integer, S
 from threadpoolctl import threadpool_limits
 
 from derive.calculus.symbols import mu
 from derive.program import P
 from numerics.compile import lower
+from numerics.compile.lower import Request
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
@@ -134,7 +135,8 @@ def test_folding_loses_nothing(
 
 
 def test_rows_of_many_samples_are_unfolded_when_they_are_read(marches: list[Folded]) -> None:
-    found = march.march(**problem("fixed", 2, 100, 0.2, samples=3))
+    asked = tuple(Request("response", ("h", k), ("r", k), S.One) for k in (1, 2))
+    found = march.march(**problem("fixed", 2, 100, 0.2, samples=3) | {"wanted": asked})
     late = {**found.correlations.late, **found.responses.late}
     assert {i for i, _ in late} == {("h", 1), ("h", 2)}
     read = found.response(("h", 1), ("r", 1))
@@ -231,7 +233,8 @@ def test_what_is_linear_in_the_past_is_for_it() -> None:
         assert foldable(Plan(table), Rows(table, 4, {P: 3.0}, {})) == fits
     arguments = problem("full", 2, 4, 0.1)
     table, data = arguments["table"], (4, arguments["constants"], {})
-    assert foldable(Plan(table), Rows(table, *data))
+    wanted = arguments["wanted"]
+    assert foldable(Plan(table, wanted), Rows(table, *data))
     first, *others = table.fields
     wide = replace(table, fields=(replace(first, indices=(mu,)), *others), extents={mu: Integer(2)})
-    assert not foldable(Plan(wide), Rows(wide, *data))
+    assert not foldable(Plan(wide, wanted), Rows(wide, *data))

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from derive.calculus.symbols import mu
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver.linear import REDUCTIONS, reduced, solved
+from numerics.solver.plan import Plan
 from numerics.solver.refine import Trapezoidal
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 0.8, 0.1], [-0.2, 0.1, 1.2]])
@@ -43,6 +45,16 @@ def test_the_projection_on_the_error_changes_no_number(option: str) -> None:
         assert set(plain) == set(found)
         for name, value in plain.items():
             assert np.abs(found[name] - value).max() <= 1e-13 * max(1.0, np.abs(value).max()), name
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_no_row_of_a_sample_feeds_back(option: str) -> None:
+    """But with biases, whose outputs are not read in the first layer."""
+    table = reduced(problem(*OPTIONS[option]), REDUCTIONS).table
+    plan = Plan(table, tuple(x for x in table.tensors if x[0] == "G"))
+    samples = {i for i in plan.fields if table.row(i).indices == (mu,)}
+    fed_back = {i for i, _ in (*plan.rows, *plan.responses)} & samples
+    assert bool(fed_back) == (option == "many")
 
 
 @pytest.mark.parametrize("kernels", ["full", "trace", "none"])
