@@ -47,7 +47,7 @@ ROOM = 160
 """Positions: dimensions of the basis, times that are not folded, and steps of the block."""
 NEAR, SHORTEST = 16, 32
 """Times before a block that are not folded, and the least steps of a block."""
-FIRST, BLOCK = 64, 1.5
+FIRST, BLOCK = 112, 1.5
 """Steps of the first block, and those of later ones relative to the positions before them."""
 ROUNDING = 6e-14
 """Singular values of the last rows, relative to the size of arrays, up to which they are rounding errors."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from sympy import Expr, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
-from numerics.compile.lower import Factor, Kernel, Node, Reach
+from numerics.compile.lower import Factor, Kernel, Node, Reach, ScalarRow
 from numerics.solver.plan import Plan
-from numerics.solver.rows import Rows, multiplied, with_numbers
+from numerics.solver.rows import Rows, multiplied
 from numerics.tensors import arranged
 
 Array = NDArray[np.float64]
@@ -145,10 +145,7 @@ class Steps:
     def make(self, units: OnUnits | None = None) -> Steps:
         """Make all operations, those on ``units`` too; returns itself."""
         self.units = units
-        self.functions = {
-            x.name: _compiled((t, *x.arguments), with_numbers(x.expression, self.rows.constants), self.given)
-            for x in self.table.scalars
-        }
+        self.functions = {x.name: self._function(x) for x in self.table.scalars}
         make: dict[str, Callable[[Node, Node], Step]] = {
             "kernel": self._kernel,
             "now": self._now,
@@ -488,6 +485,13 @@ class Steps:
         return step
 
     # -- scalars, products that are there once a step, and sums over units -------------------------------
+
+    def _function(self, x: ScalarRow) -> Callable[..., Any]:
+        """A scalar as a function of the time and of its arguments, compiled once for all constants."""
+        given = {t, *x.arguments}
+        free = tuple(sorted(x.expression.free_symbols - given, key=str))
+        function = _compiled((*free, t, *x.arguments), x.expression, self.given)
+        return partial(function, *map(self.rows.number, free))
 
     def _scalar(self, i: Node, _: Node) -> Step:
         row = next(x for x in self.table.scalars if x.name == i[0])
