@@ -52,10 +52,10 @@ from numerics.predictions import (
 from numerics.results import LOSSES, SYSTEMATIC
 from numerics.solver.afterwards import Afterwards, densities, needed
 from numerics.solver.grid import Grid, is_noisy, tables_of
-from numerics.solver.march import March, march
+from numerics.solver.march import March, march, planned
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.refine import Attempt, Multistep, Trapezoidal, refine, size_of_largest
-from numerics.solver.rows import RESOLVED
+from numerics.solver.rows import RESOLVED, Rows
 from numerics.tensors import Axis, Known, axes_of, layers_written_out, node_of, observable
 
 Array = NDArray[np.float64]
@@ -132,9 +132,10 @@ def solved(
         kernels = "none" if kernels == "none" else "full"
         _refuse_too_many_modes(problem)
     else:
-        kernels = _fitting(problem) if kernels == "auto" else kernels
-        _refuse_too_large(problem, kernels)
+        kernels = fitting(problem) if kernels == "auto" else kernels
     lowered = reduced(problem, REDUCTIONS if reductions is None else reductions)
+    if problem.seen:
+        _refuse_too_large(problem, lowered, kernels)
     run = _Run(problem, lowered, kernels, progress)
     values, notes = run.flow() if problem.flow else (run.steps(), {})
     return values, {"method": "linear causal march", "kernels": kernels if problem.seen else None, **notes}
@@ -149,7 +150,7 @@ def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
     return f"the theory has no {', '.join(sorted(lacking))}" if lacking else None
 
 
-def _fitting(problem: Problem) -> Kernels:
+def fitting(problem: Problem) -> Kernels:
     """How much of the kernels a result keeps when nobody says."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     if 8.0 * (depth + 1) * (samples * times) ** 2 <= ROOM:
@@ -157,13 +158,24 @@ def _fitting(problem: Problem) -> Kernels:
     return "trace" if 8.0 * depth * samples * times**2 <= ROOM_TRACE else "none"
 
 
-def _refuse_too_large(problem: Problem, kernels: Kernels) -> None:
+def numbers_held(problem: Problem, lowered: Lowered, kernels: Kernels) -> int:
+    """How many numbers a solution on fixed samples holds for each pair of times, but kernels of all pairs of
+    samples: two-time functions of the march, and those of samples that are found afterwards.
+    """
+    plan = planned(lowered.table, tuple(dict.fromkeys(_Run(problem, lowered, kernels, None).wanted())))
+    rows = Rows(plan.table, 1, problem.numbers, {})
+    pairs = {tuple(sorted(x, key=str)) for x in plan.rows}  # each is held one way round
+    march_itself = sum(rows.sizes[i] * rows.widths[k] for i, k in plan.responses)
+    march_itself += sum(rows.sizes[i] * rows.sizes[j] for i, j in pairs)
+    return march_itself + (kernels != "none") * 2 * (problem.depth or 1) * problem.sample_count
+
+
+def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: Kernels) -> None:
     """What no memory holds is refused before anything runs."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
-    march_itself = 8 * 2 * depth * samples * times**2  # one response and one correlation of every sample
+    size = 8 * numbers_held(problem, lowered, kernels) * times**2
     said = problem.said("training.points" if problem.flow else "training.steps")
-    what = "for the two-time functions of the theory"
-    require_memory(march_itself, said, what, "fewer times, or fewer samples")
+    require_memory(size, said, "for the two-time functions of the theory", "fewer times, or fewer samples")
     if kernels == "full":
         size, what = (
             8 * (depth + 1) * (samples * times) ** 2,

@@ -276,7 +276,7 @@ def march(
     Raises :class:`~numerics.errors.Diverged` with the step when a scalar, or a correlation in ``watched`` at
     equal times, runs away, and ValueError for a symbol without a number.
     """
-    plan = _planned(table, (*wanted, *watched))
+    plan = planned(table, (*wanted, *watched))
     if implicit is not None:
         plan = plan.through()
     arrays = {k: np.asarray(v, dtype=float) for k, v in (data or {}).items()}
@@ -301,7 +301,7 @@ def march(
 
 
 @lru_cache(maxsize=64)
-def _planned(table: Table, wanted: tuple[Node | Request, ...]) -> Plan:
+def planned(table: Table, wanted: tuple[Node | Request, ...]) -> Plan:
     """The plan of a table, made once."""
     return Plan(table, wanted)
 

@@ -78,7 +78,7 @@ class March:
         if (no := _symbolic(problem)) is not None:
             return no
         from numerics.compile import NotLinear
-        from numerics.solver.linear import REDUCTIONS, ROUGH, reduced, unlabelled
+        from numerics.solver.linear import REDUCTIONS, ROUGH, fitting, numbers_held, reduced, unlabelled
 
         try:
             lowered = reduced(problem, REDUCTIONS)
@@ -88,13 +88,15 @@ class March:
             return _no(problem, "network.depth", lacking, "a program with these names, or another method")
         if problem.positions:
             return No("program", problem.program.name, "its output is a sum over positions", "another method")
-        steps, samples = len(problem.times), max(problem.sample_count, 1)
+        steps, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
         nodes = 3 * steps if problem.flow else steps
-        depth = problem.depth or 1
-        cost = 2e-9 * depth * samples * nodes**3 + 1e-3 * nodes
+        kernels = fitting(problem) if keep == "auto" else keep
+        held = numbers_held(problem, lowered, kernels) if problem.seen else 10 * depth
+        pairs = depth * samples**2 if kernels == "full" else 0
+        cost = 2e-10 * held * nodes**3 + 5e-11 * pairs * steps**3 + 1e-3 * nodes
         error = problem.solver.rtol if problem.flow else EXACT
         error = max(error, ROUGH) if problem.flow and error_jumps(problem.program) else error
-        return Yes(cost, 16.0 * depth * samples * nodes**2, error)
+        return Yes(cost, 8.0 * (held * nodes**2 + 2 * pairs * steps**2), error)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         from numerics.solver import linear
