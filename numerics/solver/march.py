@@ -29,13 +29,16 @@ from numerics.compile.lower import Coupling, FieldRow, Node, Request, Table
 from numerics.errors import diverged_at
 from numerics.experiment.numbers import Spectrum
 from numerics.results import RUNAWAY
-from numerics.solver.folded import BLOCK, FIRST, Folded
+from numerics.solver.folded import Folded
 from numerics.solver.plan import Plan
 from numerics.solver.rows import LAST, SMOOTH, Rows, Settling, continued, found_at
 from numerics.solver.steps import Steps, foldable
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
+
+FOLDED = 240
+"""Steps from which on the past is folded; for fewer a fold takes more than it saves."""
 
 
 class Units:
@@ -313,7 +316,7 @@ def _folded(
     progress: Progress | None,
 ) -> int:
     """Take the steps that a folded march can take, and return how many."""
-    if rows.steps < BLOCK * FIRST or not foldable(rows.plan, rows):  # a fold for few steps costs more
+    if rows.steps < FOLDED or not foldable(rows.plan, rows):
         return 0
     folded = Folded(rows.plan, rows, functions)
     check = _check(folded.stack, watched)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
+from math import inf
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -40,8 +41,8 @@ Left = tuple[Literal["K", "U"], Node, Any]
 """What stands left in a product: the kernel of a field's coupling, or the covariance of two sources."""
 Step = Callable[[int], None]
 
-LONG = 96
-"""Times from which on products leave out the blocks of responses that are zero."""
+LONG = 256
+"""Rows from which on products leave out the blocks of responses that are zero."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Steps:
         functions: Mapping[str, Callable[..., Any]] | None = None,
         times: bool = True,
     ) -> None:
-        self.long, self.twice = LONG if times else size, not times
+        self.long, self.twice = LONG if times else inf, not times
         self.plan, self.rows, self.table, self.size = plan, rows, plan.table, size
         self.n, self.m = rows.sizes, rows.widths
         fields = [r for r in self.table.fields if not r.unit]
@@ -180,7 +181,7 @@ class Steps:
                 held.append(("C", i, j))
         groups: dict[tuple[str, Node, int], list[Key]] = {}
         for key in sorted(held, key=lambda x: str((x[0], x[2]))):
-            kind = key[0] if size > self.long else ""  # of few times both kinds are one product
+            kind = key[0] if size * self._width(key) > self.long else ""  # few rows: both kinds in one product
             groups.setdefault((kind, key[1], self._width(key)), []).append(key)
         for (_, field, width), keys in groups.items():
             stack = np.zeros((len(keys), size * self.n[field], size * width))
@@ -322,7 +323,7 @@ class Steps:
             key: Left = ("K", i, at)
             reach, summed = c.kernel.reach, c.kernel.reach in ("past", "through")
             if summed:
-                past.append((key, self._runs(i, targets, c.field, begun, self.size > long)))
+                past.append((key, self._runs(i, targets, c.field, begun, self.size * self.n[c.field] > long)))
             if reach != "past":
                 times = np.multiply if n == self.n[c.field] == 1 else np.matmul
                 present.append((key, reach, self._runs(i, targets, c.field, begun, True), times))
@@ -345,7 +346,7 @@ class Steps:
             for key, runs in past:
                 K = left[key]
                 for rights, ours, begins, triangular, p, m in runs:
-                    for first, last in _blocks(at) if triangular and at >= long else ((0, at),):
+                    for first, last in _blocks(at) if triangular and at * p >= long else ((0, at),):
                         block = rights[:, first * p : at * p, first * m : last * m]
                         row = ours[:, low:high, first * m : last * m]
                         if begins:
@@ -389,7 +390,7 @@ class Steps:
                 if covariance is not None:
                     covariance(at)
                 u = left[key] if gain == 1.0 else gain * left[key]
-                if response is not None and at < long:
+                if response is not None and end < long:
                     row += u @ response[:end, : at * q].T  # `dot` would copy
                 elif response is not None:
                     for low, high in _blocks(at):

@@ -67,7 +67,7 @@ def marches(monkeypatch: pytest.MonkeyPatch) -> list[Folded]:
             seen.append(self)
 
     monkeypatch.setattr(march, "Folded", Seen)
-    monkeypatch.setattr(march, "FIRST", 0)  # however few the steps
+    monkeypatch.setattr(march, "FOLDED", 0)  # however few the steps
     return seen
 
 
