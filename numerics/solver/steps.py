@@ -181,7 +181,7 @@ class Steps:
                 held.append(("C", i, j))
         groups: dict[tuple[str, Node, int], list[Key]] = {}
         for key in sorted(held, key=lambda x: str((x[0], x[2]))):
-            kind = key[0] if size * self._width(key) > self.long else ""  # few rows: both kinds in one product
+            kind = key[0] if size * self._width(key) > self.long else ""  # few rows: one product
             groups.setdefault((kind, key[1], self._width(key)), []).append(key)
         for (_, field, width), keys in groups.items():
             stack = np.zeros((len(keys), size * self.n[field], size * width))
