@@ -289,7 +289,7 @@ def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
         spectrum = np.linalg.eigvalsh((chosen + chosen.T) / 2)
         lowest = min(lowest, float(spectrum[0] / (spectrum[-1] or 1.0)))
     size = len(keep) * block
-    allowed, source = EPS * size * times + off, "rounding at nodes, or rtol" if off else "rounding"
+    allowed, source = EPS * size * times + off, "solver.rtol" if off else "rounding"
     basis = f"{source}, {size} x {size}"
     return [
         Check("solution", f"{name} is symmetric", asymmetry, 0, allowed, source),
