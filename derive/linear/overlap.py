@@ -1,9 +1,11 @@
 """The outputs of a linear network read in its first layer.
 
-An output is the overlap ``<g h>`` of the last layer's field and gradient.  Where one matrix leads from a
-layer to the next and back, every layer has the same overlap.  Whether it does follows from the theory: the
-field of the upper layer and the gradient of the lower one are replaced by their equations, Stein's lemma
-trades sources for responses, and the two overlaps must be the same expression in the order parameters.
+An output is the overlap ``<g h>`` of the last layer's field and gradient.  How it changes from layer to layer
+follows from the theory: the field of the upper layer and the gradient of the lower one are replaced by their
+equations, Stein's lemma trades sources for responses, and both overlaps are expressions in the order
+parameters.  Terms of the upper field that the lower overlap has not are what the layer adds; the others must
+cancel.  Where one matrix leads from a layer to the next and back and nothing else enters, none is left, and
+every layer has the same overlap.
 
 What the fields of samples are above the first layer is then read by no other equation, once the theory is
 projected on the error (:mod:`derive.linear.projection`).
@@ -14,25 +16,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sympy import Add, Expr, Min, Mul, S, Sum
+from sympy import Add, Expr, Function, Min, Mul, S, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import match, normal_form, put
 from derive.calculus.symbols import IndexRange, ell, t
 from derive.errors import NotApplicable
-from derive.theory import Theory, stein
+from derive.theory import Equation, Term, Theory, stein
 
 
 def read_first(theory: Theory) -> Theory:
     """The same theory with outputs read in the first layer.
 
-    Raises :class:`NotApplicable` where outputs are no overlap of two fields of the last layer, or where that
-    is not shown to be the same in each layer (biases, another matrix on the way back).
+    What layers add is a field of its own, such as ``h_own``.  Raises :class:`NotApplicable` where outputs are
+    no overlap of two fields of the last layer, or where no terms of one of them are shown to be what a layer
+    adds (another matrix on the way back).
 
     >>> from derive import mean_field, mlp
     >>> print(read_first(mean_field(mlp())).equation("f").rhs)
     <g(1, t)*h(1, mu, t)>/gamma0
+    >>> for x in read_first(mean_field(mlp(3, bias=True))).equation("h_own").terms: print(x.rule, x.expr)
+    value at initialisation b(ell + 1, mu, t)
+    updates so far Sum(eta*gamma0*Delta(alpha, s)*g(ell + 1, s), (alpha, 1, P), (s, 0, t - 1))
     """
     last, name = theory.program.depth, theory.program.name
     found = [(e, a) for e in theory.scalars for a in e.rhs.atoms(Average)]
@@ -46,25 +52,48 @@ def read_first(theory: Theory) -> Theory:
         of_last = [a for a in e.atoms(AppliedUndef) if a.args[0] == last]
         return e.xreplace({a: a.func(layer, *a.args[1:]) for a in of_last})
 
-    def opened(layer: Expr, k: int) -> Expr | None:
-        value = _opened(theory, [at(layer, x) for x in pairs[0]], k)
-        return value and at(layer, output.rhs / overlap) * value
+    def terms(layer: Expr, k: int) -> dict[Term, Expr]:
+        """What each term of the k-th field gives of the overlap."""
+        opened = _opened(theory, [at(layer, x) for x in pairs[0]], k)
+        return {x: normal_form(at(layer, output.rhs / overlap) * value) for x, value in opened.items()}
 
-    ways = [(opened(ell + 1, k), opened(ell, 1 - k)) for k in (0, 1)]
-    if last != 1 and not any(a and b and normal_form(a - b) == 0 for a, b in ways):
-        raise NotApplicable(f"{output.rhs} is not shown to be the same in each layer of {name}")
-    first = replace(output, terms=tuple(x.rewrite(lambda e: at(S.One, e)) for x in output.terms))
-    scalars = tuple(first if e is output else e for e in theory.scalars)
-    return replace(theory, scalars=scalars, reduction="outputs read in the first layer")
+    def added(k: int) -> Equation | None:
+        """The terms of the k-th field that are what a layer adds; None where others are left."""
+        row, upper, lower = _row(theory, at(ell + 1, pairs[0][k])), terms(ell + 1, k), terms(ell, 1 - k)
+        left = normal_form(Add(*upper.values()) - Add(*lower.values()))
+        own = tuple(x for x, value in upper.items() if {*Add.make_args(value)} <= {*Add.make_args(left)})
+        if row is None or not lower or normal_form(left - Add(*[upper[x] for x in own])) != 0:
+            return None
+        return replace(row, lhs=Function(f"{row.name}_own")(*row.lhs.args), terms=own)
+
+    ways = [e for k in (0, 1) if last != 1 and (e := added(k))]
+    if last != 1 and not ways:
+        raise NotApplicable(f"what a layer of {name} adds to {output.rhs} is no sum of terms of its fields")
+    first = tuple(x.rewrite(lambda e: at(S.One, e)) for x in output.terms)
+    own = tuple(e for e in ways[:1] if e.terms)
+    for e in own:
+        whole = next(at(ell + 1, x) for x in pairs[0] if e.name == f"{x.func}_own")
+        more = Sum(at(ell + 1, output.rhs).xreplace({whole: e.lhs}), (ell, 1, last - 1))
+        first += (Term.local(more.doit(deep=False), rule="what each layer adds"),)
+    scalars = tuple(replace(e, terms=first) if e is output else e for e in theory.scalars)
+    reduction = "outputs read in the first layer"
+    return replace(theory, equations=(*theory.equations, *own), scalars=scalars, reduction=reduction)
 
 
-def _opened(theory: Theory, pair: list[Any], k: int) -> Expr | None:
-    """The overlap of two fields with the equation of the k-th put in, in terms of order parameters."""
-    field, other = pair[k], pair[1 - k]
+def _row(theory: Theory, field: Expr) -> Equation | None:
+    """The equation of a field of neighbouring layers."""
     inner = [e for e in theory.equations if _between(e.layers, theory)]
-    row = next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)
+    return next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)
+
+
+def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
+    """The overlap of two fields with the equation of the k-th put in, in terms of order parameters: what each
+    term of it gives.
+    """
+    field, other = pair[k], pair[1 - k]
+    row = _row(theory, field)
     if row is None:
-        return None
+        return {}
     random = {x.name for x in (*theory.equations, *theory.sources)}
     strict = {q.symbol.func for q in theory.responses() if q.causal == "strict"}
 
@@ -78,8 +107,8 @@ def _opened(theory: Theory, pair: list[Any], k: int) -> Expr | None:
         return Sum(body, *[(v, low, t - 1 if v in late and up == t else up) for v, low, up in limits])
 
     at = match(row.lhs, field, row.ranges) or {}
-    terms = [Average(put(x.expr, at) * other).linear(random) for x in row.terms]
-    return Add(*terms).replace(Average, traded).replace(Sum, before)
+    terms = {x: Average(put(x.expr, at) * other).linear(random) for x in row.terms}
+    return {x: e.replace(Average, traded).replace(Sum, before) for x, e in terms.items()}
 
 
 def _between(layers: IndexRange | None, theory: Theory) -> bool:

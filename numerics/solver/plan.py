@@ -57,7 +57,9 @@ class Plan:
     def __post_init__(self) -> None:
         self.rows_of = {r.field: r for r in self.table.fields}
         self.scalar_names = {x.name for x in self.table.scalars}
-        self.reach = {r.field: self._reach(r.field) for r in self.table.fields}
+        before = {r.field: self._before(r.field) for r in self.table.fields}
+        self.reach = {i: {u for n in seen for u, _ in self.rows_of[n].drives} for i, seen in before.items()}
+        self.fed_back = {i for i, seen in before.items() if i in seen}
         self.correlated: dict[Node, list[Node]] = {}
         for a, b in self.table.covariances:
             self.correlated.setdefault(a, []).append(b)
@@ -84,8 +86,8 @@ class Plan:
 
     # -- structure -------------------------------------------------------------------------------------
 
-    def _reach(self, start: Node) -> set[Node]:
-        """Sources on which a field depends through its couplings (not its own)."""
+    def _before(self, start: Node) -> set[Node]:
+        """Fields on which a field depends."""
         seen: set[Node] = set()
         todo = [c.field for c in self.rows_of[start].couplings]
         while todo:
@@ -93,7 +95,7 @@ class Plan:
             if n not in seen:
                 seen.add(n)
                 todo += [c.field for c in self.rows_of[n].couplings]
-        return {source for n in seen for source, _ in self.rows_of[n].drives}
+        return seen
 
     def depends(self, i: Node, source: Node) -> bool:
         """Does field ``i`` respond to ``source`` beyond being driven by it directly?"""
@@ -212,9 +214,13 @@ class Plan:
                 self.todo.append((self._need_row, j, c.field))
         self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
 
+    def _apart(self, i: Node) -> tuple[bool, int]:
+        """What makes rows of a field the worse: it does not feed back, or has many members."""
+        return i not in self.fed_back, len(self.rows_of[i].indices)
+
     def _need_diagonal(self, i: Node, j: Node) -> None:
-        if len(self.rows_of[j].indices) > len(self.rows_of[i].indices):
-            i, j = j, i  # the other's rows have fewer members
+        if self._apart(j) > self._apart(i):
+            i, j = j, i
         if (i, j) in self.diagonals or (j, i) in self.diagonals:
             return
         self.diagonals[i, j] = None

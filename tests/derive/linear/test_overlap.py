@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Function, Symbol
+from sympy import Function, Sum, Symbol
 
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.linear.overlap import read_first
-from derive.program import gamma0, mu, t
+from derive.program import ell, gamma0, mu, t
 from tests.derive.once import isotropic, mean_field, mlp, perceptron
 
 g, h = Function("g"), Function("h")
@@ -49,9 +49,20 @@ def test_one_layer_is_the_first() -> None:
     assert read_first(mean_field(mlp(1))).scalars == mean_field(mlp(1)).scalars
 
 
-@pytest.mark.parametrize("option", [{"bias": True}, {"tied": False}, {"activation": "tanh"}])
-def test_an_overlap_that_changes_from_layer_to_layer_is_refused(option: dict[str, Any]) -> None:
-    with pytest.raises(NotApplicable, match=r"not shown to be the same in each layer|is no overlap"):
+@pytest.mark.parametrize("depth", [2, None])
+def test_what_a_layer_adds_is_a_field_of_terms_of_its_own(depth: int | None) -> None:
+    theory = mean_field(mlp(bias=True) if depth is None else mlp(depth, bias=True))
+    found, own = read_first(theory), Function("h_own")
+    last = theory.program.depth
+    more = Sum(Average(g(ell + 1, t) * own(ell + 1, mu, t)) / gamma0, (ell, 1, last - 1)).doit()
+    assert found.equation("f").rhs == Average(g(1, t) * h(1, mu, t)) / gamma0 + more
+    assert {x.matrix for x in found.equation("h_own").terms} == {"b"}
+    assert found.equations[:-1] == theory.equations
+
+
+@pytest.mark.parametrize("option", [{"tied": False}, {"activation": "tanh"}])
+def test_an_overlap_that_changes_by_more_than_terms_of_fields_is_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(NotApplicable, match=r"is no sum of terms of its fields|is no overlap"):
         read_first(mean_field(mlp(**option)))
 
 
