@@ -55,14 +55,22 @@ def read_first(theory: Theory) -> Theory:
     def terms(layer: Expr, k: int) -> dict[Term, Expr]:
         """What each term of the k-th field gives of the overlap."""
         opened = _opened(theory, [at(layer, x) for x in pairs[0]], k)
-        return {x: normal_form(at(layer, output.rhs / overlap) * value) for x, value in opened.items()}
+        return {x: at(layer, output.rhs / overlap) * value for x, value in opened.items()}
 
     def added(k: int) -> Equation | None:
         """The terms of the k-th field that are what a layer adds; None where others are left."""
         row, upper, lower = _row(theory, at(ell + 1, pairs[0][k])), terms(ell + 1, k), terms(ell, 1 - k)
-        left = normal_form(Add(*upper.values()) - Add(*lower.values()))
-        own = tuple(x for x, value in upper.items() if {*Add.make_args(value)} <= {*Add.make_args(left)})
-        if row is None or not lower or normal_form(left - Add(*[upper[x] for x in own])) != 0:
+        if row is None or not lower:
+            return None
+
+        def left(*without: Term) -> tuple[Expr, ...]:
+            whole = Add(*[y for x, y in upper.items() if x not in without], *[-y for y in lower.values()])
+            rest = normal_form(whole)
+            return () if rest == 0 else Add.make_args(rest)
+
+        every = len(left())
+        own = tuple(x for x in upper if len(left(x)) < every)
+        if left(*own):
             return None
         return replace(row, lhs=Function(f"{row.name}_own")(*row.lhs.args), terms=own)
 

@@ -23,7 +23,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "momentum": ({}, {"momentum": 0.4}),
     "noise": ({}, {"temperature": 0.2}),
     "widths and variances": ({"relative_widths": [1.0, 2.0], "init_variance": [1.0, 2.0, 0.5]}, {}),
-    "biases": ({"bias": True}, {"momentum": 0.4}),
+    "biases": ({"bias": True}, {"temperature": 0.2, "weight_decay": 0.3}),
     "many": ({"bias": True, "branch": 0.7, "outputs": 2}, {"weight_decay": 0.3}),
 }
 
