@@ -39,7 +39,6 @@ from numerics.compile.lower import DELTA, Coupling, Factor, Kernel, Monomial, No
 from numerics.errors import NotConverged
 from numerics.solver.grid import integral_weights
 from numerics.solver.march import March
-from numerics.solver.rows import Arrays
 
 Array = NDArray[np.float64]
 Opened = tuple[dict[Node, float], list[tuple[float, Coupling]]]
@@ -389,7 +388,7 @@ def densities(result: March, nodes: Array, data: Mapping[str, Array]) -> dict[tu
     """
     plan, T = result.plan, len(nodes)
     table = plan.table
-    found = Arrays()
+    found: dict[tuple[Node, Node], Array] = {}
     rows = replace(result, data=data, responses=found)
     for i, k in plan.responses:
         found[i, k] = np.zeros((T * result.sizes[i], T * rows.widths[k]))

@@ -15,18 +15,16 @@ and takes in what images of kernels as large as the last ones add to that.  Afte
 that were found, what was neglected is measured: a block in which it was too much is marched again with it.
 Nothing is assumed of the rows; where they need a larger basis than there is room for, the march is told so.
 
-What kernels multiply is single.  Fields with many members stand left of products alone: of their arrays the
-present row is read, of their kernels few random sums are looked at, and their rows are unfolded when they
-are first read.
+All rows are of single fields.  Fields with many members are read at the present time alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,22 +80,6 @@ def _joined(basis: Array, more: Array) -> Array:
     return np.concatenate([basis, np.linalg.qr(_outside(basis, more).T)[0].T])
 
 
-class _Block(NamedTuple):
-    """Rows of an array from ``low`` on: on the times before them in a basis, then on those not folded."""
-
-    low: int
-    basis: Array
-    rows: Array
-
-
-def _unfold(blocks: list[_Block], X: Array) -> None:
-    """Fill in the rows of some blocks, ``x = [c Q, x']``."""
-    for low, Q, a in blocks:
-        rows, (r, first) = X[low : low + len(a)], Q.shape
-        rows[:, first : first + a.shape[1] - r] = a[:, r:]
-        np.matmul(a[:, :r], Q, out=rows[:, :first])
-
-
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
@@ -117,7 +99,6 @@ class Folded:
         room = min(self.T, ROOM)
         folded = Rows(plan.table, room, rows.constants, rows.data, numbers=rows.numbers)
         self.stack = Steps(plan, folded, room, functions, times=False).make()
-        self.n = {key: rows.sizes[key[1]] for key in self.solution}
         self.marched = set(plan.rows)
         self.lists = [(rows.scalars[x], a) for x, a in folded.scalars.items()]
         self.lists += [(rows.hoisted[x], a) for x, a in folded.hoisted.items()]
@@ -126,7 +107,6 @@ class Folded:
         self.functions += [a for x, a in folded.hoisted.items() if x in read]
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
-        self.blocks: dict[Key, list[_Block]] = {key: [] for key, n in self.n.items() if n > 1}
         self.samples: dict[Left, list[Array]] = {x.left: [] for x in self.stack.products}
         self.kept = int(self.stack.first)  # time 0 remains a time
         self.basis: Array = np.empty((0, 0))
@@ -134,8 +114,8 @@ class Folded:
         self.first = self.start = self.told = 0
         self.folds = self.added = self.repeated = 0
         self.neglected = 0.0
-        most = SKETCH * SAMPLES * max(self.n.values(), default=1)
-        self.random, self.drawn = np.random.default_rng(0).normal(size=40_009 + most), 0
+        most = max([NEAR, *[a[0].size for a in self.functions]])
+        self.random, self.drawn = np.random.default_rng(0).normal(size=40_009 + SKETCH * most), 0
         self.threads = 1
         self.pool: ThreadPoolExecutor | None = None
 
@@ -151,12 +131,6 @@ class Folded:
             while self._march(after):
                 if self.start == self.T or not self._fold(self.start):
                     break
-        for key, blocks in self.blocks.items():
-            if self.start < self.T:  # plain steps read all
-                _unfold(blocks, self.solution[key])
-            else:
-                held = self.rows.correlations if key[0] == "C" else self.rows.responses
-                held.late[key[1:]] = partial(_unfold, blocks)
         return self.start
 
     def _march(self, after: Callable[[int], None]) -> bool:
@@ -174,7 +148,7 @@ class Folded:
                     self.told = step + 1
                 if step >= stop - NEAR and (stop - 1 - step) % (NEAR // SAMPLES) == 0:
                     for x, rows in self.samples.items():
-                        rows.append(self._few(self.stack.left[x]))
+                        rows.append(self.stack.left[x].copy())
             rest = self._rest()
             worst = float(np.sqrt((rest**2).sum(axis=1)).max(initial=0.0))
             if not worst > NEGLECT:
@@ -193,10 +167,6 @@ class Folded:
             values[self.start : stop] = folded[new:end]
         self.start = stop
         return True
-
-    def _few(self, rows: Array) -> Array:
-        """Few rows that are as large as these: their sums with random weights, if there are many."""
-        return rows.copy() if len(rows) <= SAMPLES else self._random(SAMPLES, len(rows)) @ rows
 
     def _position(self, step: int) -> int:
         return len(self.basis) + step - self.first
@@ -225,22 +195,16 @@ class Folded:
     # -- from the stack to the solution ----------------------------------------------------------------
 
     def _unfold(self, key: Key, stop: int) -> None:
-        first, start, r, Q, n = self.first, self.start, len(self.basis), self.basis, self.n[key]
+        first, start, r, Q = self.first, self.start, len(self.basis), self.basis
         low, end = self._position(start), self._position(stop)
         X, a = self.solution[key], self.stack.arrays[key]
-        block = _Block(start * n, Q, a[low * n : end * n, :end])
-        if n > 1:
-            self.blocks[key].append(block._replace(rows=block.rows.copy()))
-            ends = block.rows.reshape(stop - start, n, end)[:: max(1, stop - start - 1)]
-            values = [ends[..., r:], ends[..., :r] @ Q]
-        else:
-            _unfold([block], X)
-            values = [X[start : stop : NEAR // SAMPLES, :stop]]
+        X[start:stop, first:stop] = a[low:end, r:end]
+        np.matmul(a[low:end, :r], Q, out=X[start:stop, :first])
         if key[0] == "C" and (key[2], key[1]) in self.marched:
             X[first:start, start:stop] = a[r:low, low:end]
             X[:first, start:stop] = X[start:stop, :first].T if key[1] == key[2] else Q.T @ a[:r, low:end]
-        for x in values:
-            self.size[key] = max(self.size[key], float(x.max(initial=0.0)), -float(x.min(initial=0.0)))
+        seen = X[start : stop : NEAR // SAMPLES, :stop]
+        self.size[key] = max(self.size[key], float(seen.max(initial=0.0)), -float(seen.min(initial=0.0)))
 
     def _rest(self) -> Array:
         """What products of the sampled kernels had outside the span, relative to the size of the result."""
@@ -286,7 +250,7 @@ class Folded:
         D, end = self._position(first), self._position(stop)
         count = min(SKETCH, len(self.basis) + REST) if len(self.basis) else SKETCH
         drawn, sketch = 1, self._random(count, 1) * (self.stack.unit[:D] / np.sqrt(first))
-        for rows, size in self._last(D, end, NEAR // SAMPLES):
+        for rows, size in self._last(D, end):
             sketch += (self._random(count, len(rows)) / (size * np.sqrt(first))) @ rows
             drawn += len(rows)
         if not np.isfinite(sketch).all():
@@ -307,17 +271,12 @@ class Folded:
             U = _joined(U, more)
         return U
 
-    def _last(self, D: int, end: int, apart: int) -> Iterator[tuple[Array, float]]:
-        """Rows before position D with their size: the last ones, of wide arrays some, and what kernels read
-        that has one time.
-        """
+    def _last(self, D: int, end: int) -> Iterator[tuple[Array, float]]:
+        """Rows before position D with their size: the last ones, and what kernels read that has one time."""
         for key, a in self.stack.arrays.items():
-            n, size = self.n[self._held(key)], self.size[self._held(key)]
-            if not size or (n > 1 and key not in self.n):
-                continue
-            rows = a.reshape(-1, n, len(a) // n)[:, :, :D]
-            yield rows[D : end : apart if n > 1 else 1].reshape(-1, D), size
-            yield rows[: self.kept].reshape(-1, D), size
+            if size := self.size[self._held(key)]:
+                yield a[D:end, :D], size
+                yield a[: self.kept, :D], size
         for a in self.functions:
             if size := float(np.abs(a[:D]).max()):
                 yield a[:D].reshape(D, -1).T, size
@@ -390,11 +349,7 @@ class Folded:
     def _load_one(self, key: Key) -> None:
         Q, r, first, stop = self.basis, len(self.basis), self.first, self.start
         near = slice(r, r + stop - first)
-        X, a, n = self.solution[key], self.stack.arrays[key], self.n[key]
-        if n > 1:  # no kernel multiplies it
-            start = self.blocks[key][0].rows[: self.kept * n, : self.kept]
-            a[: self.kept * n, :r] = start @ Q[:, : self.kept].T
-            return
+        X, a = self.solution[key], self.stack.arrays[key]
         a[:] = 0.0
         if (key, False) in self.images:
             a[:r, :r] = self.images[key, False] @ Q.T

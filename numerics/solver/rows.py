@@ -11,7 +11,6 @@ however short the step.  Few directions do not, and mixing the last sweeps remov
 
 from __future__ import annotations
 
-from collections import UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -42,27 +41,6 @@ class _Read(NamedTuple):
     number: float = 1.0
 
 
-class Arrays(UserDict[tuple[Node, Node], Array]):
-    """Two-time arrays by pairs.  What is ``late`` is filled in when its array is first read.
-
-    >>> held = Arrays({("h", "g"): np.zeros(1)})
-    >>> held.late["h", "g"] = lambda a: a.fill(1.0)
-    >>> held["h", "g"].tolist(), held.late
-    ([1.0], {})
-    """
-
-    def __init__(self, given: Mapping[tuple[Node, Node], Array] | None = None) -> None:
-        super().__init__(given)
-        self.late: dict[tuple[Node, Node], Callable[[Array], None]] = {}
-
-    def __getitem__(self, pair: tuple[Node, Node]) -> Array:
-        array: Array = self.data[pair]
-        if pair in self.late:
-            self.late[pair](array)
-            del self.late[pair]
-        return array
-
-
 @dataclass(frozen=True)
 class Rows:
     """Where the values of a table's tensors are: every array has its time first, and is filled as time goes
@@ -77,8 +55,8 @@ class Rows:
     steps: int
     constants: Mapping[Symbol, float]
     data: Mapping[str, Array]
-    correlations: Arrays = field(default_factory=Arrays)
-    responses: Arrays = field(default_factory=Arrays)
+    correlations: dict[tuple[Node, Node], Array] = field(default_factory=dict)
+    responses: dict[tuple[Node, Node], Array] = field(default_factory=dict)
     scalars: dict[str, Array] = field(default_factory=dict)
     hoisted: dict[Node, Array] = field(default_factory=dict)
     sums: dict[Node, Array] = field(default_factory=dict)

@@ -11,8 +11,8 @@ many columns stand stacked, so that a kernel's row multiplies them in one produc
 
 Times are positions.  A position need not be a time: :mod:`~numerics.solver.folded` lets some stand for
 coordinates of all that is long past, ``unit`` being those of a row of ones.  Position 0 is time 0 where that
-is read (``first``).  That is possible where kernels are linear in what has the time s and what they multiply
-is single (:func:`foldable`).
+is read (``first``).  That is possible where kernels are linear in what has the time s and all rows are those
+of single fields (:func:`foldable`).
 """
 
 from __future__ import annotations
@@ -560,15 +560,15 @@ def kernels_of(plan: Plan) -> Iterator[Kernel]:
 
 
 def foldable(plan: Plan, rows: Rows) -> bool:
-    """Are kernels linear in what has a time s, and is all that kernels multiply single?
+    """Are kernels linear in what has a time s, and are all rows those of single fields?
 
     What they are functions of besides is there at the present time.
     """
     table, clocks = plan.table, {t, s}
     if plan.sums or any(r.unit for r in table.fields) or any(x.expression.has(t) for x in table.scalars):
         return False
-    read = {c.field for i in plan.fields for c in plan.rows_of[i].couplings} | {j for _, j in plan.rows}
-    if any(rows.sizes[i] > 1 for i in read) or any(rows.widths[k] > 1 for _, k in plan.responses):
+    marched = {i for pair in plan.rows for i in pair} | {i for i, _ in plan.responses}
+    if any(rows.sizes[i] > 1 for i in marched) or any(rows.widths[k] > 1 for _, k in plan.responses):
         return False
     monomials = [m for k in kernels_of(plan) for m in k.monomials]
     factors = [f for m in monomials for f in m.factors] + [f for h in table.hoisted for f in h.factors]

@@ -134,15 +134,21 @@ def test_folding_loses_nothing(
     assert gap(found, plain) < 3e-13
 
 
-def test_rows_of_many_samples_are_unfolded_when_they_are_read(marches: list[Folded]) -> None:
-    asked = tuple(Request("response", ("h", k), ("r", k), S.One) for k in (1, 2))
-    found = march.march(**problem("fixed", 2, 100, 0.2, samples=3) | {"wanted": asked})
-    late = {**found.correlations.late, **found.responses.late}
-    assert {i for i, _ in late} == {("h", 1), ("h", 2)}
-    read = found.response(("h", 1), ("r", 1))
-    assert read.any()
-    assert (("h", 1), ("r", 1)) not in found.responses.late
-    assert (found.response(("h", 1), ("r", 1)) == read).all()
+def test_more_samples_than_random_numbers(marches: list[Folded]) -> None:
+    """Errors of 520 samples are more rows than were drawn: the march ended with ValueError."""
+    arguments, targets = problem("fixed", 1, 120, 0.1, samples=3), np.cos(np.arange(520.0))
+    arguments["constants"] = arguments["constants"] | {P: 520.0}
+    arguments["data"] = {"K_x": 1.0 + np.outer(targets, targets), "y": targets}
+    assert np.isfinite(march.march(**arguments).scalars["Delta"]).all()
+    assert marches[0].folds == 1
+
+
+def test_rows_of_samples_that_feed_back_are_marched_plainly() -> None:
+    asked = (Request("response", ("h", 1), ("r", 1), S.One),)
+    arguments = problem("fixed", 2, 4, 0.2, samples=3)
+    rows = Rows(arguments["table"], 4, arguments["constants"], {})
+    assert foldable(Plan(arguments["table"], arguments["wanted"]), rows)
+    assert not foldable(Plan(arguments["table"], asked), rows)
 
 
 @pytest.mark.slow
