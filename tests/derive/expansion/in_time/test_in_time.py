@@ -176,12 +176,19 @@ def table(e: Expr, steps: int, two: bool = False) -> Any:
                 (3, 4, 2, "mean", False),
             )
         ),
-        pytest.param(3, 3, 4, "mean", False, marks=pytest.mark.slow),
-        pytest.param(2, 4, 4, "sum", True, marks=pytest.mark.slow),
+        pytest.param(2, 3, 4, "mean", False, marks=pytest.mark.slow),
+        pytest.param(3, 2, 4, "sum", False, marks=pytest.mark.slow),
+        pytest.param(1, 4, 4, "sum", True, marks=pytest.mark.slow),
+        pytest.param(2, 2, 4, "sum", True, marks=pytest.mark.slow),
     ],
 )
 def test_steps_are_exact(samples: int, depth: int, order: int, loss: str, symbolic: bool) -> None:
-    """Rational numbers equal to those of the recursion run on truncated power series, entry by entry."""
+    """Rational numbers equal to those of the recursion run on truncated power series, entry by entry.
+
+    Of two samples at symbolic depth errors, losses and H alone are compared at order 4: other kernels take a
+    minute.
+    """
+    large = symbolic and (samples, order) == (2, 4)
     values, targets, basis = rational(samples)
     rate, steps = R(1, 5), 3
     weight = rate / samples if loss == "mean" else rate
@@ -219,9 +226,12 @@ def test_steps_are_exact(samples: int, depth: int, order: int, loss: str, symbol
         error = np.hstack([table(found.Delta(n, j).subs(L, depth), steps) for j in range(samples)])
         assert (error @ rotation.T == one.error).all()
         assert (table(found.loss(n).subs(L, depth), steps)[:, 0] == losses[k]).all()
-        assert (entries("K", n) == one.tangent_kernel).all()
         for layer in range(1, depth + 1):
             assert (entries("H", n, layer) == one.Phi[layer - 1]).all()
+        if large and n == order:
+            continue
+        assert (entries("K", n) == one.tangent_kernel).all()
+        for layer in range(1, depth + 1):
             assert (entries("G", n, layer)[..., 0, 0] == one.G[layer - 1]).all()
             assert (entries("A", n, layer)[..., 0] == one.A[layer - 1]).all()
             assert (entries("B", n, layer)[..., 0, :] == one.B[layer - 1]).all()
