@@ -7,7 +7,7 @@ print(explain("digits.toml"))            # what each method says; nothing is run
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named, one_thread
-from numerics.errors import SpecError, Unserved, require_choice, require_time, value_to_toml
+from numerics.errors import NotConverged, SpecError, Unserved, require_choice, require_time, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import Result
@@ -65,7 +65,9 @@ class Choice:
         return "\n".join([*rows, f"runs: {runs}; error asked for {self.asked:.1g}"])
 
 
-def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> Choice:
+def choose(
+    problem: Problem, keep: Kernels = "auto", *, every: bool = True, without: Collection[str] = ()
+) -> Choice:
     """The best method that fits: of those whose error meets what is asked the cheapest, what is exact before
     what is sampled; else the most exact.
 
@@ -74,11 +76,12 @@ def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> C
     them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.  Without
     ``every`` only those are asked that may run: the one that is named, else all but those by name only,
     sampled paths where nothing is exact, and those that give no responses where the others do not suffice.
+    Those ``without`` which it must be have been tried.
     """
     require_choice("kernels", keep, get_args(Kernels))
     device, alone = device_named(problem.solver.device), No(DEVICE, problem.solver.device, "runs on the CPU")
     by_name = problem.solver.method
-    named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - set(BY_NAME)
+    named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - {*BY_NAME, *without}
     asked = problem.solver.accuracy or problem.solver.rtol
     found: dict[str, Yes | No] = {}
 
@@ -131,9 +134,11 @@ def solve(
     theory) with ``numbers``, ``arrays``, ``times`` and ``solver`` as :meth:`.Problem.of` takes them.
 
     The method is the best that fits (:func:`choose`), or ``solver.method``; the attribute ``method`` says
-    which it was; on another ``solver.device`` than the CPU only sampled paths run.  Steps of linear networks
-    are exact; a flow takes ever shorter steps until it has settled to ``solver.rtol``; what is sampled has
-    its standard error beside it (``*_stderr``) and meets ``solver.accuracy``.  ``kernels``, of fixed samples:
+    which it was; one that does not converge gives way to the next that may meet ``solver.accuracy``, if the
+    file says it, and ``not_converged`` says why.  On another ``solver.device`` than the CPU only sampled
+    paths run.  Steps of linear networks are exact; a flow takes ever shorter steps until it has settled to
+    ``solver.rtol``; what is sampled has its standard error beside it (``*_stderr``) and meets
+    ``solver.accuracy``.  ``kernels``, of fixed samples:
     ``full`` keeps Phi, G, A, B and the tangent kernel for all pairs of samples, ``trace`` the sample traces,
     ``none`` neither; ``auto`` is the most of these that is small, and the attribute ``kernels`` says which.
     ``say`` is told before a run that takes longer than LONG seconds how long it takes.
@@ -154,21 +159,19 @@ def solved(
     """What :func:`solve` gives, before xarray makes a dataset of it."""
     problem = Problem.of(source)
     started = clock.perf_counter()
-    choice = choose(problem, kernels, every=False)
-    if choice.method is None:
-        raise _refused(problem, choose(problem, kernels))
-    expected = next(x for m, x in choice.answers if m is choice.method)
-    if isinstance(expected, Yes):
-        less = "fewer steps, times or samples"
-        require_time(expected.cost, problem.solver.hours, f"the method {choice.method.name}", less)
-    if say is not None and isinstance(expected, Yes) and expected.cost > LONG:
-        size = f"{expected.memory / 2**30:.2g} GiB"
-        say(f"{choice.method.name}: about {expected.cost:.0f} s and {size} (dmft solve --explain says more)")
-    try:
-        found = choice.method.run(problem, kernels, progress)
-    except Unserved as reason:  # of an average that only a run meets
-        raise SpecError("solver.method", choice.method.name, str(reason), "another method") from None
-    notes = {"method": choice.method.name, "seed": problem.solver.seed, **found.notes}
+    failed: dict[str, NotConverged] = {}
+    while True:
+        method = _announced(problem, kernels, say, failed)
+        try:
+            found = method.run(problem, kernels, progress)
+            break
+        except Unserved as reason:  # of an average that only a run meets
+            raise SpecError("solver.method", method.name, str(reason), "another method") from None
+        except NotConverged as reason:
+            failed[method.name] = reason
+    notes = {"method": method.name, "seed": problem.solver.seed, **found.notes}
+    if failed:
+        notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
     return Result.of(
         found.values,
         times=problem.times,
@@ -179,6 +182,33 @@ def solved(
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )
+
+
+def _announced(
+    problem: Problem,
+    kernels: Kernels,
+    say: Callable[[str], object] | None,
+    failed: Mapping[str, NotConverged],
+) -> Method:
+    """The best method but those that ``failed``; ``say`` is told what it costs, if that is much."""
+    tried = next(iter(failed.values()), None)
+    if tried is not None and problem.solver.method != "auto":
+        raise tried
+    choice = choose(problem, kernels, every=False, without=failed)
+    if choice.method is None:
+        raise tried or _refused(problem, choose(problem, kernels))
+    expected = next(x for m, x in choice.answers if m is choice.method)
+    assert isinstance(expected, Yes)
+    if tried is not None and expected.error > (problem.solver.accuracy or 1.0):
+        raise tried
+    less = "fewer steps, times or samples"
+    require_time(expected.cost, problem.solver.hours, f"the method {choice.method.name}", less)
+    if say is not None and (failed or expected.cost > LONG):
+        size = f"{expected.memory / 2**30:.2g} GiB"
+        instead = "".join(f"{name} did not converge; " for name in failed)
+        more = "(dmft solve --explain says more)"
+        say(f"{instead}{choice.method.name}: about {expected.cost:.2g} s and {size} {more}")
+    return choice.method
 
 
 def _refused(problem: Problem, choice: Choice) -> SpecError:

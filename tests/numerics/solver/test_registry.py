@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from numerics.errors import Diverged, SpecError
+from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import choose, explain, solve
@@ -111,6 +111,25 @@ def test_the_steps_of_moving_nodes_are_within_their_error() -> None:
     rough, fine = (solve(e.replace({"solver.accuracy": x}), kernels="none") for x in (1e-2, 1e-3))
     gap = np.abs(rough.error - fine.error).max() / np.abs(fine.error).max()
     assert gap < rough.attrs["error_estimate"]
+
+
+@pytest.mark.slow
+def test_a_method_that_does_not_converge_gives_way_to_the_next() -> None:
+    """Steps of the march that were stable would be too many; those of sampled paths need not be."""
+    spec: dict[str, Any] = {
+        "network": {"depth": 2, "gamma0": 0.1},
+        "training": {"rule": "flow", "time": 10.0, "points": 3, "loss": "sum"},
+        "solver": {"rtol": 1e-3},
+    }
+    e = Experiment.from_dict(spec, kernel=[[1e6]], targets=[1.0])
+    said: list[str] = []
+    found = solve(e, kernels="none", say=said.append)
+    assert found.attrs["method"] == "particles"
+    assert found.attrs["not_converged"].startswith("march: the flow needs more than")
+    assert said[-1].startswith("march did not converge; paths:")
+    assert found.train_loss.values[-1] < 1e-9
+    with pytest.raises(NotConverged, match="time nodes"):
+        solve(e.replace({"solver.method": "march"}))
 
 
 def test_fields_that_move_far_for_their_kernels_are_not_lazy() -> None:
