@@ -66,6 +66,9 @@ LETTERS = {"Phi": "H^l", "G": "G^l", "C_h": "C_h^l", "C_g": "C_g^l"}
 FEWEST, MOST = 32, 512
 """Steps of descent up to the time at which a flow is compared."""
 
+NEAR = 1e-7
+"""By what share data and numbers are changed, to see what becomes of rounding."""
+
 SHARE = 0.5
 """The loss of that time, as a share of its start: halfway down, where most happens."""
 
@@ -145,7 +148,20 @@ def reading(problem: Problem) -> list[Check]:
     terms = WRITTEN[0] * steps * ((problem.depth or 1) + 1)
     name = f"march = theory as written, {steps} times"
     basis = f"rounding; {len(found)} kinds{_said(problem, small)}"
-    return [Check("solution", name, worst, 0, EPS * terms * steps, basis)]
+    return [Check("solution", name, worst, 0, EPS * terms * steps * amplified(small, found), basis)]
+
+
+def amplified(small: Problem, found: Mapping[Place, Array]) -> float:
+    """How many times larger, at least one, a relative error in all data and numbers can be in what was found:
+    steps that are long make much of what an earlier one rounded.
+    """
+    near = [replace(small, arrays={**small.arrays, k: (1 + NEAR) * x}) for k, x in small.arrays.items()]
+    near += [replace(small, numbers={**small.numbers, k: (1 + NEAR) * x}) for k, x in small.numbers.items()]
+    moved: dict[Place, Array] = {k: np.zeros_like(x) for k, x in found.items()}
+    for other in near:
+        for k, x in (derived_numbers(other) or {}).items():
+            moved[k] += np.abs(x - found[k]) / NEAR
+    return max(1.0, *(relative(x, found[k]) for k, x in moved.items()))
 
 
 def _not_lazy(small: Problem) -> Problem:

@@ -292,6 +292,20 @@ def test_correlations_of_a_flow_are_rounded_at_its_nodes() -> None:
     assert failed(identities.correlations(crooked, allowed)) >= {"H^l is symmetric"}
 
 
+def test_rounding_that_long_steps_amplify_is_no_difference() -> None:
+    e = Experiment.from_dict(
+        {
+            "network": {"depth": 2, "gamma0": 0.1},
+            "training": {"learning_rate": 1.0, "steps": 4, "momentum": 0.8},
+        },
+        kernel=[[1.0]],
+        targets=[2.3],
+    )
+    (check,) = identities.reading(Problem.of(e))
+    assert check.passed
+    assert check.allowed < 1e-11
+
+
 def test_what_is_not_causal_is_found(solution: xr.Dataset) -> None:
     e = isotropic()
     assert not failed(identities.causality(Problem.of(e), solution))
