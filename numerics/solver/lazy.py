@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,16 @@ class LazySolved:
     ``kernels`` by name and layer, with the axes of their indices (``Phi(ell, mu, alpha)``: shape ``(P, P)``
     at each layer), the tangent kernel among them; ``scalars`` at ``times``, shape ``(times, *indices)``, none
     where there is no tangent kernel.  ``error`` is the largest error estimate of an average, relative to its
-    value, or to one where that is smaller.
+    value, or to one where that is smaller.  ``tails`` is the product over layers of how much larger fourth
+    moments of what is averaged are, over squared second ones, than those of Gaussian numbers: by about so
+    much more do kernels move in second order of what fields do.
     """
 
     kernels: Mapping[Place, Array]
     scalars: Mapping[str, Array]
     times: Array
     error: float
+    tails: float
 
     def kernel(self, name: str, layer: int | None = None) -> Array:
         """A kernel by name, at a layer if there is one at each.  Raises KeyError naming what there is."""
@@ -87,7 +91,7 @@ def solve_lazy(
     kernels = solver.all_kernels()
     at = np.arange(steps, dtype=float) if times is None else np.asarray(times, dtype=float)
     scalars = solver.outputs(at) if solver.static.output is not None else {}
-    return LazySolved(kernels, scalars, at, solver.error)
+    return LazySolved(kernels, scalars, at, solver.error, prod(solver.tails.values()))
 
 
 class _Solver(Present):
@@ -103,6 +107,7 @@ class _Solver(Present):
         self.kernels = {node_of(q.symbol): q for q in reduced.kernels}
         self.moments: dict[Expr, Moment] = {}
         self.known: dict[tuple[Any, ...], float] = {}
+        self.tails: dict[Node, float] = {}
 
     def array(self, node: Node, x: Expr) -> Array:
         if node in self.kernels and node not in self.found:
@@ -157,7 +162,21 @@ class _Solver(Present):
             for pair in ((x, x), (y, y), (x, y))
         ]
         found = [self.moment(e, *map(float, numbers)) for numbers in zip(*flat, strict=True)]
+        if node_of(x) == node_of(y):
+            self.tails[node_of(x)] = max(
+                self.tails.get(node_of(x), 1.0), self.tail(e, x, y, float(flat[0].max()))
+            )
         return np.reshape(found, shape)
+
+    def tail(self, e: Expr, x: AppliedUndef, y: AppliedUndef, variance: float) -> float:
+        """The fourth moment of a function in the product ``e`` of two, over three times the square of its
+        second, where ``x`` is ``y``.
+        """
+        both = e.xreplace({y: x})
+        second, fourth = (
+            Moment(part, (x,))(variance, variance, variance, self.accuracy)[0] for part in (both, both**2)
+        )
+        return fourth / (3 * second**2) if second else 1.0
 
     def numbered(self, e: Expr, axes: tuple[Symbol, ...]) -> Expr:
         """``e`` with its numbers put in, so that a function of Gaussian variables is left."""

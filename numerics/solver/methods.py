@@ -219,6 +219,7 @@ class Lazy:
         moved = _moved(problem)
         if "Delta" in found.scalars:
             moved = max(moved, _moved_by(problem, found.scalars["Delta"], found.kernel("K")))
+        moved *= found.tails**0.5
         notes = {
             "status": "ok" if moved <= FAR else "not converged",
             "error_estimate": moved ** _power(problem),

@@ -148,6 +148,22 @@ def test_fields_that_move_far_for_their_kernels_are_not_lazy() -> None:
     assert gap < lazy.attrs["error_estimate"] + 4 * exact.Phi_stderr.max() / lazy.Phi.max()
 
 
+def test_heavy_tails_make_kernels_move_further_than_fields() -> None:
+    """Of h^3 in two layers errors are off by half, where fields move by less than a tenth."""
+    tables = {
+        "network": {"depth": 2, "activation": "h**3/3", "gamma0": 0.03},
+        "training": {"learning_rate": 0.1, "steps": 4},
+        "solver": {"method": "lazy"},
+    }
+    e = Experiment.from_dict(tables, kernel=[[1.0, 0.3], [0.3, 0.8]], targets=[1.0, -0.5])
+    found = solve(e, kernels="none")
+    assert found.attrs["status"] == "not converged"
+    assert found.attrs["error_estimate"] > 0.5
+    bounded = solve(e.replace({"network.activation": "tanh"}), kernels="none")
+    assert bounded.attrs["status"] == "ok"
+    assert bounded.attrs["error_estimate"] < 1e-3
+
+
 def test_with_a_kink_the_lazy_limit_is_off_in_first_order() -> None:
     """Units that change sides are as many as fields move far."""
     tables = {
