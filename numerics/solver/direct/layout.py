@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -17,7 +18,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
 from derive.calculus.symbols import IndexRange, L, ell, s, t
-from derive.theory import Equation, OrderParameter, Source, Theory
+from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.tensors import TIMES
 
@@ -70,21 +71,28 @@ class Family:
 
 
 class Layout:
-    """The tables of a theory at integer depth, for the numbers ``values`` (by the names of symbols)."""
+    """The tables of a theory at integer depth, for the numbers ``values`` (by the names of symbols).
+
+    Members are written out where somebody asks for them: of pairs of samples they are many.
+    """
 
     def __init__(self, theory: Theory, values: Mapping[str, Number]) -> None:
         self.values = values
         self.theory = theory = at_integer_depth(theory, values)
-        self.fields = self.families(theory.equations)
-        self.scalars = self.families(theory.scalars)
-        self.order = self.families(theory.order_parameters)
-        self.observables = self.families(theory.observables)
-        self.sources: dict[str, Family] = {}
-        self.covariances: dict[tuple[Key, Key], Member] = {}
-        for u in theory.sources:
-            self.add_source(u)
+        given = (*theory.equations, *theory.scalars, *theory.observables)
+        named = [(e.lhs, e.rhs) for e in given] + [(q.symbol, q.definition) for q in theory.order_parameters]
+        for symbol, body in named:
+            if isinstance(symbol, Derivative) or body.has(Integral):
+                raise Unserved(
+                    f"{symbol} is given by a flow; time counts steps here: use a discrete rule "
+                    "(GradientDescent) with a small rate"
+                )
         self.attributes = {a.name for a in theory.program.attributes}
-        self.random = frozenset(self.fields) | frozenset(self.sources)
+        symbols = [
+            *(e.lhs for e in theory.equations),
+            *(x for u in theory.sources for x in (u.symbol, u.partner)),
+        ]
+        self.random = frozenset(str(x.func) for x in symbols)
         self.ordered = {
             str(i).rstrip("_")
             for d in theory.program.definitions
@@ -130,16 +138,41 @@ class Layout:
 
         return key
 
+    @cached_property
+    def fields(self) -> dict[str, Family]:
+        """By name, as the others."""
+        return self.families(self.theory.equations)
+
+    @cached_property
+    def scalars(self) -> dict[str, Family]:
+        """Outputs and what follows from them."""
+        return self.families(self.theory.scalars)
+
+    @cached_property
+    def order(self) -> dict[str, Family]:
+        """Order parameters."""
+        return self.families(self.theory.order_parameters)
+
+    @cached_property
+    def observables(self) -> dict[str, Family]:
+        """What nothing depends on."""
+        return self.families(self.theory.observables)
+
+    @property
+    def sources(self) -> dict[str, Family]:
+        """Gaussian sources."""
+        return self.drawn[0]
+
+    @property
+    def covariances(self) -> dict[tuple[Key, Key], Member]:
+        """Of pairs of sources."""
+        return self.drawn[1]
+
     def families(self, items: Iterable[Equation | OrderParameter]) -> dict[str, Family]:
         found: dict[str, Family] = {}
         for item in items:
             symbol = item.lhs if isinstance(item, Equation) else item.symbol
             body = item.rhs if isinstance(item, Equation) else item.definition
-            if isinstance(symbol, Derivative) or body.has(Integral):
-                raise Unserved(
-                    f"{symbol} is given by a flow; time counts steps here: use a discrete rule "
-                    "(GradientDescent) with a small rate"
-                )
             put = self.family(found, symbol, body, item)
             for at in self.over(item.ranges):
                 put(at)
@@ -164,14 +197,20 @@ class Layout:
 
         return put
 
-    def add_source(self, u: Source) -> None:
-        body = sympify(u.covariance)
-        puts = [self.family(self.sources, x, body, u) for x in (u.symbol, u.partner)]
-        names = str(u.symbol.func), str(u.partner.func)
-        times = tuple(x for x in (*u.symbol.args, *u.partner.args) if x in TIMES)
-        for at in self.over(u.ranges):
-            first, second = (put(at) for put in puts)
-            self.covariances.setdefault(((names[0], first), (names[1], second)), Member(body, at, times, u))
+    @cached_property
+    def drawn(self) -> tuple[dict[str, Family], dict[tuple[Key, Key], Member]]:
+        """Sources and their covariances."""
+        sources: dict[str, Family] = {}
+        covariances: dict[tuple[Key, Key], Member] = {}
+        for u in self.theory.sources:
+            body = sympify(u.covariance)
+            puts = [self.family(sources, x, body, u) for x in (u.symbol, u.partner)]
+            names = str(u.symbol.func), str(u.partner.func)
+            times = tuple(x for x in (*u.symbol.args, *u.partner.args) if x in TIMES)
+            for at in self.over(u.ranges):
+                first, second = (put(at) for put in puts)
+                covariances.setdefault(((names[0], first), (names[1], second)), Member(body, at, times, u))
+        return sources, covariances
 
     # -- what an argument means ------------------------------------------------------------------------
 
