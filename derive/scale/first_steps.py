@@ -361,10 +361,7 @@ def few_steps(
     """
     if steps < 0:
         raise NotApplicable(f"steps = {steps}: give 0 or more")
-    head = theory.order_parameter(name).symbol
-    if len(head.args) != 2:
-        raise NotApplicable(f"{name} has the index {head.args[0]}: few steps are those of one output")
-    exact = exact_steps(theory, order)
+    head, exact = _of_one_output(theory, name), exact_steps(theory, order)
     times = map(Integer, range(steps + 1))
     return FewSteps(theory, name, tuple(exact.expr(exact.value(head.func(k, k))) for k in times))
 
@@ -581,6 +578,14 @@ class EveryDepth(ExactSteps, Layers):
         return self.sums.summed(x, *((ell, L - 1) if k == 1 else (2, ell)))
 
 
+def _of_one_output(theory: Theory, name: str) -> AppliedUndef:
+    """The symbol of a correlation function of two times and no index."""
+    head: AppliedUndef = theory.order_parameter(name).symbol
+    if len(head.args) != 2:
+        raise NotApplicable(f"{name} has the index {head.args[0]}: these steps are those of one output")
+    return head
+
+
 def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> ExactSteps:
     """At a depth that is a number, or with an order in the rate at every depth."""
     if order is not None and order[0] == eta and theory.program.depth == L:
@@ -685,8 +690,11 @@ def first_step(theory: Theory, name: str = "C_v") -> FirstStep:
     12*alpha_B*nu/((alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu))
     """
     if theory.program.depth.is_Integer:
-        before, after = few_steps(theory, 1, name).values
-        return FirstStep(theory, before, after, {}, name=name)
+        exact, head = exact_steps(theory), _of_one_output(theory, name)
+        before, after = (exact.expr(exact.value(head.func(Integer(k), Integer(k)))) for k in (0, 1))
+        return FirstStep(
+            theory, before, after, {a: exact.expr(x) for a, x in exact.values.items()}, name=name
+        )
     return _ClosedForm(theory).result(name)
 
 
@@ -720,9 +728,7 @@ class _ClosedForm(Layers):
         self.numbers: dict[Expr, Expr] = {}
 
     def result(self, name: str) -> FirstStep:
-        head = self.theory.order_parameter(name).symbol
-        if len(head.args) != 2:
-            raise NotApplicable(f"{name} has the index {head.args[0]}: the first step is that of one output")
+        head = _of_one_output(self.theory, name)
         before, after = (self.number(head.func(Integer(k), Integer(k))) for k in (0, 1))
         values = {a: self.shown(x) for a, x in self.numbers.items()}
         values |= {_called(k, ell): self.shown(x) for k, x in self.families.items()}

@@ -112,7 +112,9 @@ def test_every_depth_at_once_is_each_depth(options: dict[str, object]) -> None:
     both = first_step(theory)
     numbers = {nu: 0.43, eta: 0.22, gamma0: 1.7, alpha_B: 0.8, sigma: 0.3}
     for depth in (1, 3):
-        one = first_step(both.theory.at_depth(depth)).growth_factor
+        single = first_step(both.theory.at_depth(depth))
+        one = single.growth_factor
+        assert single.values[Function("C_v")(0, 0)] == single.before
         every = numerically(both.explicit(both.growth_factor), {L: depth, **numbers})
         assert every == pytest.approx(numerically(one, numbers), rel=1e-15)
 
