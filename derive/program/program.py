@@ -212,6 +212,22 @@ class Program(Parts):
         layers = layer_count(depth)
         return self.map(lambda e: e.subs(L, layers))
 
+    def with_layers_counted(self) -> Program:
+        """The same program at the number of layers that it writes out, if no expression has ``L`` in it.
+
+        That is one without layers.
+
+        >>> from derive.program import mlp, perceptron
+        >>> perceptron().with_layers_counted().depth, mlp().with_layers_counted().depth
+        (1, L)
+        """
+        inside = replace(self, depth=S.One)
+        if not self.depth.is_Symbol or inside.map(lambda e: e.subs(self.depth, S(2))) != inside:
+            return self
+        layered = {x.name for x in self.fields if x.layered}
+        layers = (d.lhs.args[0] for d in self.definitions if d.name in layered)
+        return replace(inside, depth=max([S.One, *(x for x in layers if x.is_Integer)]))
+
     def with_rule(self, rule: TrainingRule) -> Program:
         """The same program trained by another rule."""
         matrices = tuple(replace(m, rule=rule) if isinstance(m, TrainedMatrix) else m for m in self.matrices)

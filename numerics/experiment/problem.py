@@ -212,6 +212,7 @@ class Problem:
         if at.ndim != 1 or not len(at) or at[0] != 0 or (np.diff(at) <= 0).any():
             raise SpecError("times", at.tolist(), "must rise from 0", "such as 0, 1, 2")
         given = {str(k): float(v) for k, v in numbers.items()}
+        program = program.with_layers_counted()
         if program.depth.is_Symbol and program.depth.name in given:
             program = program.at_depth(int(given.pop(program.depth.name)))
         data = {name: np.asarray(x, dtype=float) for name, x in arrays.items()}

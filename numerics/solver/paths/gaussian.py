@@ -197,9 +197,8 @@ class Growing:
         self.latents, self.size, self.ridge = latents, size, bool(np.any(ridge))
         self.mirror = -1.0 if flipped else 1.0
         count, most = len(latents.seeds), size * steps
-        self.at = np.ogrid[:count, :size, :0][:2]
         self.count = self.width = self.pending = 0
-        self.widths = [0]
+        self.widths = {0: 0}
         self.cut = np.zeros(count)
         self.pivots = np.zeros((count, 1, most), dtype=np.intp)
         self.device = latents.device
@@ -213,14 +212,15 @@ class Growing:
         self.normals = room.take(count, most, latents.half)
 
     def extend(self, past: Array, now: Array) -> PathArray:
-        """Values of the next ``size`` entries on every path, ``(replicas, size, samples)``.
+        """Values of the next entries, ``size`` or fewer, on every path, ``(replicas, entries, samples)``.
 
         ``past`` is their covariance with all entries before, ``now`` with each other, replicas first.
         Raises NotPositive for a covariance that is not.
         """
-        n, m, k, put = self.count, self.size, self.width, self.device.put
+        n, m, k, put = self.count, now.shape[1], self.width, self.device.put
+        at = np.ogrid[: len(now), :m, :0][:2]
         inverse = self.inverse[:, :k, :k]
-        solved = put(past[*self.at, self.pivots[..., :k]]) @ transposed(inverse)
+        solved = put(past[*at, self.pivots[..., :k]]) @ transposed(inverse)
         variance = now.diagonal(axis1=1, axis2=2)
         variance = np.where(variance > 0, variance, 1.0)
         scale = np.sqrt(variance)[..., None]
@@ -235,7 +235,7 @@ class Growing:
             here[..., k:w] = put(columns)
             self.inverse[:, k:w, :k] = -(put(own) @ solved) @ inverse
             live = chosen >= 0
-            corner = own[self.at[0], self.at[1][:, :more], chosen[:, None]] * live[:, None]
+            corner = own[at[0], at[1][:, :more], chosen[:, None]] * live[:, None]
             self.inverse[:, k:w, k:w] = put(corner)
             self.normals[:, k:w] = self.latents.draw(live)
         self.variance[:, n : n + m] = variance
@@ -249,7 +249,7 @@ class Growing:
                 parts, self.pending = self.parts[:, : self.pending, : self.width], 0
                 self.damped[:, : self.width, : self.width] -= transposed(parts) @ parts
         self.count += m
-        self.widths.append(self.width)
+        self.widths[self.count] = self.width
         values = self.device.empty(len(past), m, 2 * self.latents.half)
         half, other = values[:, :, : self.latents.half], values[:, :, self.latents.half :]
         self.device.namespace.matmul(here, self.normals[:, : self.width], out=half)
@@ -271,13 +271,18 @@ class Growing:
     def responses(self, v: PathArray, entries: int) -> Array:
         """``<d v / d x>`` for the first entries x, replicas first; ``v`` has all paths on its last axis.
 
+        It is zero for entries that are not drawn yet.
+
         Stein's lemma, ``<v x^T> = <d v / d x> C``, with the covariance C of the entries damped by the ridge:
         directions in which the sources hardly vary, of which the paths say nothing, count less.  As x is
         ``L z`` and C is ``L L^T``, ``<d v / d x> = <v z^T> (ridge + L^T D^-1 L)^-1 L^T D^-1``.  Without a
         ridge the lemma is taken in the range of C, as ``<v z^T> = <d v / d x> L``, and booked under pivots.
         """
+        if entries > self.count:
+            undrawn = np.zeros((*v.shape[:2], entries - self.count))
+            return np.concatenate([self.responses(v, self.count), undrawn], axis=2)
         half = self.normals.shape[2]
-        k = self.width if self.ridge else self.widths[entries // self.size]
+        k = self.width if self.ridge else self.widths[entries]
         folded = v[..., :half] + self.mirror * v[..., half:]
         moments = folded @ transposed(self.normals[:, :k]) / (2 * half)
         if not self.ridge:

@@ -214,14 +214,19 @@ class March:
     # -- sources ---------------------------------------------------------------------------------------
 
     def draw(self, index: int, now: int) -> None:
-        """The sources of a group at this step, given their past."""
-        if index in self.constant and now:
+        """The sources of a block at this step, given those of its group before."""
+        nodes = self.model.blocks[index]
+        group = group_of(self.model, nodes[0])
+        if group in self.constant and now:
             return
-        nodes = self.model.groups[index]
-        blocks = [self.covariances(a, nodes, now) for a in nodes]
+        blocks = [self.covariances(a, self.model.groups[group], now) for a in nodes]
         found = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
-        past = found[:, :, :now].reshape(*found.shape[:2], -1)
-        values = self.groups[index].extend(past, found[:, :, now])
+        past, present = found[:, :, :now].reshape(*found.shape[:2], -1), found[:, :, now]
+        if present.shape[1] < present.shape[2]:  # others are drawn at this step before or after
+            start = sum(prod(self.model.sources[n][1]) for n in self.model.before(nodes))
+            past = np.concatenate([past, present[:, :, :start]], axis=2)
+            present = present[:, :, start : start + present.shape[1]]
+        values = self.groups[group].extend(past, present)
         at = 0
         for n in nodes:
             count = prod(self.model.sources[n][1])

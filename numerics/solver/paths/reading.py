@@ -36,7 +36,7 @@ from derive.calculus.symbols import s, t
 from derive.theory import OrderParameter
 from numerics.errors import Unserved
 from numerics.solver.direct.layout import Layout
-from numerics.solver.plan import in_order
+from numerics.solver.plan import NotCausal, in_order
 from numerics.tensors import (
     TIMES,
     Function,
@@ -176,6 +176,9 @@ class Model:
             self._remember(r.limits for r in x.ranges)
         self.groups = together(self.sources, self.covariances)
         self.populations = self._populations()
+        self.blocks = list(self.groups)
+        """What is drawn at once: all of a group, unless some of its sources need others at the same step."""
+        self.order = self._causal_order()
 
     # -- sizes -----------------------------------------------------------------------------------------
 
@@ -333,12 +336,35 @@ class Model:
 
     # -- what a march asks ------------------------------------------------------------------------------
 
-    @cached_property
-    def order(self) -> list[Op]:
-        """The operations of a step.  Raises NotCausal if some of them need each other."""
+    def _causal_order(self) -> list[Op]:
+        """Sort the operations of a step; a matrix that is used twice in sequence has its sources drawn one
+        after another.
+
+        Raises Unserved if some operations need each other even so.
+        """
+        try:
+            return self._sorted()
+        except NotCausal:
+            pass
+        self.blocks = [(n,) for group in self.groups for n in group]
+        try:
+            drawn = [self.blocks[node[1][0]][0] for kind, node in self._sorted() if kind == "draw"]
+            self.groups = [tuple(n for n in drawn if n in group) for group in self.groups]
+            self.blocks = [(n,) for n in drawn]
+            return self._sorted()
+        except NotCausal as reason:
+            raise Unserved(f"sampled paths find no order within a step: {reason}") from None
+
+    def _sorted(self) -> list[Op]:
         return in_order(
             _operations(self), lambda op: _needs(self, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
         )
+
+    def before(self, block: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Return the sources of the same group that are drawn before a block in the same step."""
+        group = self.groups[group_of(self, block[0])]
+        earlier = self.blocks[: self.blocks.index(block)]
+        return tuple(n for n in group if any(n in x for x in earlier))
 
     @cached_property
     def afterwards(self) -> set[Node]:
@@ -464,12 +490,12 @@ def _kind(model: Model, c: Responding) -> str:
 
 
 Op = tuple[str, Node]
-"""``("draw", ("", (group,)))``, ``("quantity", node)``, ``("row" | "now" | "column" | "response", entry)`` or
+"""``("draw", ("", (block,)))``, ``("quantity", node)``, ``("row" | "now" | "column" | "response", entry)`` or
 ``("scalar", node)``."""
 
 
 def _operations(model: Model) -> Iterator[Op]:
-    for i in range(len(model.groups)):
+    for i in range(len(model.blocks)):
         yield "draw", ("", (i,))
     for n in model.quantities:
         yield "quantity", n
@@ -487,12 +513,14 @@ def _operations(model: Model) -> Iterator[Op]:
 def _needs(model: Model, op: Op) -> Iterator[Op]:
     kind, node = op
     if kind == "draw":
-        group = model.groups[node[1][0]]
+        block = model.blocks[node[1][0]]
+        known = {*model.before(block), *block}
         for (a, b), c in model.covariances.items():
-            if a in group:
-                yield from _reads(model, c.expr, present=True)
-                if a != b:  # read the other way round, too: the second source now, the first one before
-                    yield from _reads(model, c.expr.xreplace({t: s, s: t}), present=True)
+            if a in block:
+                yield from _reads(model, c.expr, present=b in known)
+            if b in block and a != b:  # the second source now, the first one before
+                yield from _reads(model, c.expr.xreplace({t: s, s: t}), present=a in known)
+        yield from (_random(model, n) for n in known - {*block})
     elif kind == "quantity":
         q = model.quantities[node]
         for x in q.function.leaves:
@@ -528,7 +556,7 @@ def _averages(model: Model, kind: str, e: Entry) -> Iterator[Op]:
 
 def _random(model: Model, node: Node) -> Op:
     if node in model.sources:
-        return "draw", ("", (group_of(model, node),))
+        return "draw", ("", (next(i for i, x in enumerate(model.blocks) if node in x),))
     return "quantity", node
 
 
