@@ -243,6 +243,8 @@ class _Assembly:
             notation=self._notation() if notation is None else notation,
             scale=S.One if graph.error is None else expression(graph.parametrization.scale),
             depth=expression(net.depth),
+            loss=self.loss,
+            descent=None if feedback else graph.parametrization,
         )
         return Program(**vars(parts.drop_idle_indices()))
 

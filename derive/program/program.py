@@ -19,7 +19,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, ell, expression, s, t
 from derive.errors import NotApplicable, ProgramError
-from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
+from derive.program.training import Parametrization, TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
     Attribute,
     Field,
@@ -97,6 +97,8 @@ class Parts(Mapped):
     notation: Mapping[Expr, str] = Named()
     scale: Expr = S.One
     depth: Expr = L
+    loss: Expr | None = None
+    descent: Parametrization | None = None
 
     # -- looking things up --------------------------------
 
@@ -189,6 +191,12 @@ class Program(Parts):
     correlation function; what is not named there is called ``C_<vector>``.  ``scale`` is factored out of
     response functions (the papers use gamma0).
 
+    ``loss`` is what training lowers, as :meth:`.Network.train` takes it: an expression of outputs (or fields)
+    and targets at the time ``t``, summed over its free indices.  ``descent`` holds the scale and the rates
+    with which every update is minus the gradient of ``loss``; it is None where updates are not that gradient
+    (fixed feedback, a program written line by line).  :meth:`.Network.train` fills in both.  Set ``descent``
+    to None in a variant whose backward pass or updates are changed on purpose.
+
     Raises :class:`ProgramError` when a definition uses something undefined, a matrix is applied to a vector
     of another population, a field depends on itself within a step, or a rule has no linear memory.
 
@@ -275,6 +283,7 @@ def _complaints(program: Parts) -> Iterator[str]:
             yield from _about_product(program, d, product)
         yield from _about_terms(program, d)
         yield from _about_places(program, d)
+    yield from _about_loss(program, known)
     for w in program.trained():
         yield from _about_update(program, w)
     for d in program.definitions:
@@ -319,6 +328,19 @@ def _about_product(program: Parts, d: Definition, product: Product) -> Iterator[
         if _elsewhere(expected, found):
             lives = f"{product.matrix}{top} {what}, which lives on {_place(found)}"
             yield f"{lives}; it must live on {_place(expected)}"
+
+
+def _about_loss(program: Parts, known: set[str]) -> Iterator[str]:
+    """A loss is made of what the program computes and knows."""
+    if program.loss is None:
+        if program.descent is not None:
+            yield "descent is given, but no loss that the weights go down: give the loss too"
+        return
+    for atom in sorted(program.loss.atoms(AppliedUndef), key=str):
+        inside = (a for x in atom.args for a in x.atoms(AppliedUndef))
+        if str(atom.func) not in known and not any(str(a.func) in known for a in inside):
+            strange = f"{atom.func} is not among the program's fields, scalars or constants"
+            yield f"the loss {program.loss} uses {atom}, but {strange}"
 
 
 def _about_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Iterator[str]:

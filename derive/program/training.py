@@ -405,7 +405,7 @@ class Gradient:
 
 
 @dataclass(frozen=True)
-class Parametrization:
+class Parametrization(Mapped):
     """The factors that make the limit exist, in one place.
 
     A matrix that is applied to n units is ``theta/sqrt(n)``, and raw weights ``theta`` of order one follow

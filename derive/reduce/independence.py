@@ -54,7 +54,8 @@ def independent_backward(program: Program, names: dict[str, str] | None = None) 
         if (start := gaussian(w)).name in copies:
             twin = replace(start, name=copies[start.name], responses=None)
             matrices.append(replace(w, initial=twin) if isinstance(w, TrainedMatrix) else twin)
-    return replace(program, definitions=definitions, matrices=tuple(matrices))
+    descent = None if copies else program.descent
+    return replace(program, definitions=definitions, matrices=tuple(matrices), descent=descent)
 
 
 def both_ways(program: Program) -> tuple[str, ...]:

@@ -589,7 +589,7 @@ def trained_by(program: Program, rule: str) -> Program:
     update = replace(
         W.update, coefficient=rate * made(share), left=made(W.update.left), right=made(W.update.right)
     )
-    return replace(program, matrices=(replace(W, update=update),))
+    return replace(program, matrices=(replace(W, update=update),), descent=None)
 
 
 def _residual(program: Program) -> tuple[str, Expr]:

@@ -279,7 +279,7 @@ def widened(program: Program) -> Program:
             rhs = d.rhs.replace(sign, lambda x: 2 * Heaviside(x) - 1)
             d = replace(d, rhs=rhs.replace(Heaviside, partial(_ramp, program)))
         found.append(d)
-    return replace(program, definitions=tuple(found))
+    return replace(program, definitions=tuple(found), descent=None)
 
 
 def _ramp(program: Program, x: Expr, *_: Expr) -> Expr:

@@ -36,6 +36,7 @@ from derive.program import (
     Mean,
     Outer,
     P,
+    Parametrization,
     Population,
     Program,
     ProgramError,
@@ -115,6 +116,8 @@ def by_hand(last: Expr, tied: bool) -> Program:
         notation={phi(h(ell, mu, t)): "Phi", g(ell, mu, t): "G"},
         scale=gamma0,
         depth=last,
+        loss=(y(mu) - f(mu, t)) ** 2 / 2,
+        descent=Parametrization() if tied else None,
     )
 
 

@@ -28,12 +28,15 @@ from derive.program import (
     alpha,
     ell,
     eta,
+    feedback_alignment,
+    gamma0,
     mu,
     s,
     t,
     training_rule,
 )
 from derive.program.words import terms
+from derive.reduce.independence import independent_backward
 from tests.derive.once import mean_field, mlp
 
 units, others = Population("units"), Population("others", Symbol("rho"))
@@ -300,3 +303,40 @@ def test_looking_things_up() -> None:
     assert p.given_of("x") is not None
     assert [w.name for w in p.trained()] == ["W0", "W", "w"]
     assert str(p.site_of(phi(Function("h")(ell + 1, alpha, t))).site) == "ell + 1"
+
+
+def test_a_trained_network_carries_its_loss() -> None:
+    f, y, n = Function("f"), Function("y"), Symbol("n", positive=True)
+    square = (y(mu) - f(mu, t)) ** 2 / 2
+    plain = mlp(L, "tanh", loss="mean")
+    assert plain.loss == square  # that of one sample: the mean over samples is in the rate
+    assert plain.descent is not None
+    assert plain.descent.scale == gamma0
+    for same in (
+        plain.at_depth(3),
+        plain.with_rule(GradientFlow()),
+        plain.drop_idle_indices(),
+        replace(plain, notation={}),
+    ):
+        assert (same.loss, same.descent) == (plain.loss, plain.descent)
+    moved = plain.map(lambda e: e.xreplace({gamma0: n}).replace(y, lambda i: 2 * y(i)))
+    assert moved.loss == (2 * y(mu) - f(mu, t)) ** 2 / 2
+    assert moved.descent is not None
+    assert moved.descent.scale == n
+
+
+def test_a_program_that_goes_down_no_gradient_says_so() -> None:
+    trained = mlp(2, "tanh")
+    for edited in (mlp(2, "tanh", tied=False), feedback_alignment(2, "tanh"), independent_backward(trained)):
+        assert edited.loss == trained.loss
+        assert edited.descent is None
+    lines = program(Definition(x(t), b.symbol), Definition(y(t), J @ x(t)), matrices=(J,), vectors=(b,))
+    assert lines.loss is None
+    assert lines.descent is None
+
+
+def test_a_loss_of_what_the_program_does_not_compute_is_refused() -> None:
+    with pytest.raises(ProgramError, match=r"the loss k\(t\)\*\*2 uses k\(t\), but k is not among"):
+        replace(mlp(2, "tanh"), loss=Function("k")(t) ** 2)
+    with pytest.raises(ProgramError, match="give the loss too"):
+        replace(mlp(2, "tanh"), loss=None)
