@@ -279,7 +279,9 @@ def _time_axis(ax: Axes, result: xr.Dataset, power: bool = False) -> None:
 
 
 def _time_label(result: xr.Dataset) -> str:
-    """Steps or time, as the file of the experiment says; without one, steps where times count from 0."""
+    """The name of the coordinate; without one, what the file says, or steps where times count from 0."""
+    if "long_name" in result.time.attrs:
+        return str(result.time.attrs["long_name"])
     times = result.time.values
     counted = np.array_equal(times, np.arange(len(times)))
     training = _said(result, "training")

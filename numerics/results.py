@@ -103,6 +103,8 @@ def _beside(path: Path) -> Path:
 STDERR, SYSTEMATIC = "_stderr", "_systematic"
 """What beside a variable its standard error is called, and what else it may be off by: of sampled paths, with
 the noise of what shows it."""
+LARGEST = "largest_value"
+"""The attribute of a variable cut to some of its times: its largest size at all times."""
 LOSSES = ("train_loss", "test_loss")
 RUNAWAY = 1e8
 """By how much a loss may outgrow the larger of 1 and itself at the start: beyond it the dynamics diverged."""
@@ -235,7 +237,7 @@ class Labelled(NamedTuple):
 
     dims: tuple[str, ...]
     values: np.ndarray[Any, Any]
-    attrs: Mapping[str, str] = MappingProxyType({})
+    attrs: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,6 +266,8 @@ class Result:
         layers_at: ArrayLike | None = None,
         nonlinear: bool = False,
         positions: bool = False,
+        held: NDArray[np.intp] | None = None,
+        time_name: str | None = None,
         **attributes: object,
     ) -> Self:
         """A result with the contract's names, dimensions, coordinates and attributes.
@@ -273,6 +277,10 @@ class Result:
         not; with `orders` (powers of gamma0) every array has that leading dimension.  Layers are at 1, 2, ...
         unless `layers_at` says where.  Further `attributes` (seed, wall_time_s, error estimates ...) are
         stored as they are, except those that are None.
+
+        `held` are the positions in `times` of the times that the result holds, all by default: values are
+        those of every time, are checked at every time, and are cut here.  `time_name` is "step"
+        or "time", the name of the coordinates of time.
 
         Raises KeyError for an unknown name, ValueError for a wrong number of dimensions, and
         :class:`~numerics.errors.Diverged` with the time for a number that is not finite (attributes too) and
@@ -299,17 +307,23 @@ class Result:
         for key, note in attributes.items():
             if isinstance(note, float) and not math.isfinite(note):
                 raise Diverged(f"{key} is not finite: numbers on the way have overflown; {SMALLER}")
+        notes = {key: _plain(x) for key, x in {"status": status, **attributes}.items() if x is not None}
+        held_times = every_time
+        if held is not None:
+            arrays = {name: _at_times(x, held, "bias" in notes) for name, x in arrays.items()}
+            held_times = every_time[held]
         labels: dict[str, ArrayLike] = {
-            "time": every_time,
-            "time_": every_time,
+            "time": held_times,
+            "time_": held_times,
             "layer": np.arange(1, sizes.get("layer", 0) + 1) if layers_at is None else layers_at,
             **{x: np.arange(sizes.get(x, 0)) for x in COUNTED},
         }
         found = {name: label for name, label in labels.items() if name in sizes or name == "time"}
         if orders is not None:
             found["order"] = orders
-        notes = {key: _plain(x) for key, x in {"status": status, **attributes}.items() if x is not None}
-        return cls(arrays, {x: Labelled((x,), np.asarray(a)) for x, a in found.items()}, spec, notes)
+        named_times = {} if time_name is None else {x: {"long_name": time_name} for x in TWO_TIMES}
+        coords = {x: Labelled((x,), np.asarray(a), named_times.get(x, {})) for x, a in found.items()}
+        return cls(arrays, coords, spec, notes)
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -326,18 +340,42 @@ class Result:
         """The same as a dataset of xarray."""
         import xarray as xr
 
-        at = {x: _labels(x, a.values.dtype.str, a.values.tobytes()) for x, a in self.coords.items()}
+        at = {
+            x: _labels(x, a.values.dtype.str, a.values.tobytes(), a.attrs.get("long_name", ""))
+            for x, a in self.coords.items()
+        }
         variables = {x: labels.variables[x] for x, labels in at.items()}
         indexes = {x: labels.xindexes[x] for x, labels in at.items()}
         return xr.Dataset(self.data_vars, xr.Coordinates(variables, indexes), self.attrs)
 
 
 @lru_cache(maxsize=256)
-def _labels(dim: str, dtype: str, data: bytes) -> xr.Coordinates:
+def _labels(dim: str, dtype: str, data: bytes, long_name: str) -> xr.Coordinates:
     """A dimension's coordinate and index, which take longer to make than many a result, and never change."""
     import xarray as xr
 
-    return xr.Coordinates({dim: np.frombuffer(data, dtype)})
+    attrs = {"long_name": long_name} if long_name else {}
+    return xr.Coordinates({dim: xr.Variable(dim, np.frombuffer(data, dtype), attrs)})
+
+
+def _at_times(x: Labelled, held: NDArray[np.intp], biased: bool) -> Labelled:
+    """The variable at some of the times; where a ``bias`` is relative to its largest value, that is kept."""
+    values, attrs = x.values, dict(x.attrs)
+    if biased:
+        attrs[LARGEST] = float(np.max(np.abs(values), initial=0.0, where=~np.isnan(values)))
+    for axis, dim in enumerate(x.dims):
+        if dim in TWO_TIMES:
+            values = np.take(values, held, axis=axis)
+    return Labelled(x.dims, values, attrs)
+
+
+def at_times(result: xr.Dataset, held: NDArray[np.intp] | None) -> xr.Dataset:
+    """Return a dataset at the positions ``held`` of both of its times; all of it for None.
+
+    >>> at_times(dataset({"train_loss": [1.0, 0.5, 0.3]}, times=range(3), spec=""), np.array([0, 2])).sizes
+    Frozen({'time': 2})
+    """
+    return result if held is None else result.isel({x: held for x in TWO_TIMES if x in result.dims})
 
 
 COUNTED = ("sample", "sample_", "test_sample", "channel", "channel_", "position", "position_")
@@ -401,7 +439,8 @@ def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:
     if name + SYSTEMATIC in result:
         return np.asarray(result[name + SYSTEMATIC].values, dtype=float)
     values = np.abs(result[name].values)
-    return np.full(values.shape, result.attrs.get("bias", 0.0) * values.max(initial=0.0))
+    largest = result[name].attrs.get(LARGEST, values.max(initial=0.0))
+    return np.full(values.shape, result.attrs.get("bias", 0.0) * float(largest))
 
 
 def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDArray[np.float64]:

@@ -95,7 +95,7 @@ def largest_rate(
     if training.rule == "flow" or training.steps is None:
         raise SpecError("training.rule", training.rule, "has no learning rate to be found", '"gd" or "sgd"')
     rate = training.learning_rate or 0.1
-    learns = partial(_learns, experiment, rise=rise, settle=settle)
+    learns = partial(_learns, experiment.at_all_times(), rise=rise, settle=settle)
     low, high = (rate, 2 * rate) if learns(rate) else (rate / 2, rate)
     for _ in range(10 if settle else 60):
         if learns(high):
@@ -317,7 +317,7 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     if steps < 1:
         raise SpecError("steps", steps, "is no number of steps", "1 or more")
     numbers = _numbers(experiment)
-    solved = solve(experiment.replace({"training.steps": steps}))
+    solved = solve(experiment.replace({"training.steps": steps, "training.times": None}))
     curves = {
         name: tuple(float(solved[name].values[t, t]) for t in range(steps + 1))
         for name in ("C_v", "C_Delta")
@@ -569,6 +569,7 @@ def depth_limits(
     >>> found.beta0, bool(abs(found.finite[0] - found.to_first_order[0]) < 0.01), found.diversity.exponent
     (1.0, True, 1/2)
     """
+    source = source.at_all_times()
     experiment = source if isinstance(source, Experiment) else source.experiment
     depth, beta0 = None, 0.0
     if experiment is not None:

@@ -36,7 +36,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.experiment.theory import error_jumps, integrated, program_of, slope_jumps, theory_of
 from numerics.predictions import mean_square
-from numerics.results import provenance
+from numerics.results import at_times, provenance
 from numerics.solver.grid import Grid
 from numerics.solver.method import Yes
 from numerics.solver.methods import March
@@ -242,7 +242,9 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
         "wall_time_s": clock.perf_counter() - started,
         **notes,
     }
-    return xr.Dataset(values, {"time": problem.times, "sample": np.arange(problem.seen)}, attributes)
+    named = ("time", problem.times, {"long_name": problem.time_name})
+    whole = xr.Dataset(values, {"time": named, "sample": np.arange(problem.seen)}, attributes)
+    return at_times(whole, problem.held)
 
 
 def evaluated_at(
@@ -259,13 +261,14 @@ def evaluated_at(
     :class:`~numerics.errors.NotConverged`.  Powers of ``|gamma0|``, of which two are known, are not summed,
     for nothing tells what the sum misses; a method named is refused.
     """
-    problem = Problem.of(source)
+    asked = Problem.of(source)
+    problem = asked.at_all_times()  # a sum at one time is judged by its neighbours
     gamma0, chosen = _strength(problem), Method(method or "pade")
     if order and slope_jumps(problem.program):
         if method is not None:
             reason = "two powers of |gamma0| are known, which do not tell what their sum misses"
             raise SpecError("--resum", str(method), reason, "no --resum, or a smooth activation")
-        return expand(problem, order, progress=progress)
+        return expand(asked, order, progress=progress)
     if chosen is Method.SELF_CONSISTENT:
         _resummable(problem, order)
     result = expand(problem, order, progress=progress)
@@ -279,7 +282,8 @@ def evaluated_at(
     except NotConverged as failure:
         if method is not None:
             raise
-        return result.assign_attrs(notes | {"resummation_status": f"failed: {failure}"})
+        failed = notes | {"resummation_status": f"failed: {failure}"}
+        return at_times(result.assign_attrs(failed), asked.held)
     values = {}
     for name in names:
         values[f"{name}{RESUMMED}"] = found[name]
@@ -287,7 +291,7 @@ def evaluated_at(
     notes["resummation_status"] = found.attrs["status"]
     if "failed" in found.attrs:
         notes["resummation_failed"] = found.attrs["failed"]
-    return result.assign(values).assign_attrs(notes)
+    return at_times(result.assign(values).assign_attrs(notes), asked.held)
 
 
 def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:

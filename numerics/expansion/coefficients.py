@@ -112,6 +112,8 @@ def evaluated(
         times=problem.times if steps is None else steps.times,
         spec=problem.text,
         data_sha256=problem.data_sha256,
+        held=problem.held,
+        time_name=problem.time_name,
         orders=[found.orders[i] for i in kept],
         truncation_order=order,
         wall_time_s=clock.perf_counter() - started,

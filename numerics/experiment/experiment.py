@@ -22,6 +22,7 @@ import tomli_w
 from numpy.typing import ArrayLike, NDArray
 
 from numerics.errors import SpecError
+from numerics.experiment.checks import precision_of, real_numbers, symmetric_positive
 from numerics.experiment.schema import Data, Network, Solver, Spec, Training, parse
 
 Array = NDArray[np.float64]
@@ -63,7 +64,7 @@ class HeldOut:
 
 
 def make_samples(
-    arrays: Mapping[str, NDArray[Any]], *, names: Mapping[str, str] | None = None, outputs: int = 1
+    arrays: Mapping[str, ArrayLike], *, names: Mapping[str, str] | None = None, outputs: int = 1
 ) -> tuple[Samples, HeldOut | None]:
     """Checked samples and test points from arrays by the keys of [data], for a network with so many outputs.
 
@@ -91,7 +92,7 @@ def make_samples(
 class _Checked:
     """Arrays by their keys, the names of the files that they come from, and how many outputs there are."""
 
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, ArrayLike]
     names: Mapping[str, str]
     outputs: int
 
@@ -112,7 +113,7 @@ class _Checked:
             k = self.numbers("kernel")
             if k.ndim != 2 or k.shape[0] != k.shape[1] or k.size == 0:
                 raise self.refused("kernel", f"has shape {k.shape}", "shape (P, P)")
-            rounding = precision_of(np.asarray(self.arrays["kernel"]))
+            rounding = precision_of(self.arrays["kernel"])
             k = self.positive("kernel", k, rounding)
         y = self.targets("targets", "P", len(k), "inputs" if x is not None else "kernel", "samples")
         samples = Samples(frozen(k), frozen(y), None if x is None else frozen(x), rounding)
@@ -130,16 +131,7 @@ class _Checked:
 
     def numbers(self, key: str) -> Array:
         """A float64 copy; refuses what is not real or not finite, with the place of the first bad entry."""
-        array = np.asarray(self.arrays[key])
-        if array.dtype.kind not in "iuf":
-            raise self.refused(key, f"holds {array.dtype}", "real numbers")
-        numbers = array.astype(np.float64)
-        bad = np.argwhere(~np.isfinite(numbers))
-        if len(bad):
-            place = tuple(int(index) for index in bad[0])
-            problem = f"is {numbers[place]} at index {place} ({len(bad)} such entries)"
-            raise self.refused(key, problem, "finite numbers")
-        return numbers
+        return real_numbers(f"data.{key}", self.arrays[key], self.names.get(key))
 
     def targets(self, key: str, count: str, there: int, source: str, what: str) -> Array:
         """Targets of so many outputs, one dimension of one output, as many as ``source`` has samples."""
@@ -191,35 +183,13 @@ class _Checked:
         if k.ndim != 2 or k.size == 0 or k.shape[1] != count + k.shape[0]:
             problem = f"has shape {k.shape}, but there are {count} training samples"
             raise self.refused(key, problem, f"shape (P*, {count} + P*)")
-        rounding = max(precision_of(np.asarray(self.arrays[key])), samples.rounding)
+        rounding = max(precision_of(self.arrays[key]), samples.rounding)
         both = np.block([[samples.kernel, k[:, :count].T], [k]])
         return self.positive(key, both, rounding, "makes a kernel of all points that ")
 
     def positive(self, key: str, k: Array, precision: float, makes: str = "") -> Array:
-        """The symmetric part of ``k``; raises SpecError if it is not symmetric positive semidefinite.
-
-        Entries are rounded by ``precision``; ``makes`` begins what a refusal says: "makes a kernel that ".
-        """
-        eps = max(
-            precision, float(np.finfo(np.float64).eps)
-        )  # never finer than that of the eigenvalues below
-        scale = float(np.abs(k).max())
-        asymmetry = float(np.abs(k - k.T).max())
-        if asymmetry > eps * len(k) * scale:
-            row, column = (int(i) for i in np.unravel_index(np.abs(k - k.T).argmax(), k.shape))
-            entries = f"its entries at ({row}, {column}) and back differ by {asymmetry:.6g}"
-            problem = f"{makes}is not symmetric: {entries}"
-            raise self.refused(key, problem, "a symmetric matrix")
-        k = k / 2 + k.T / 2
-        eigenvalues = np.linalg.eigvalsh(k)
-        tolerance = eps * len(k) * max(float(eigenvalues[-1]), 0.0)
-        if eigenvalues[0] < -tolerance:
-            problem = (
-                f"{makes}is not positive semidefinite: its most negative eigenvalue is {eigenvalues[0]:.6g} "
-                f"(rounding would excuse {-tolerance:.2g})"
-            )
-            raise self.refused(key, problem, "a positive semidefinite matrix")
-        return k
+        """The symmetric part of ``k``; raises SpecError if it is not symmetric positive semidefinite."""
+        return symmetric_positive(f"data.{key}", k, precision, self.names.get(key), makes)
 
 
 def check_complete(given: Collection[str], names: Mapping[str, str], outputs: int = 1) -> None:
@@ -337,11 +307,6 @@ def fingerprint(arrays: Mapping[str, Array]) -> str | None:
     return whole.hexdigest() if arrays else None
 
 
-def precision_of(array: NDArray[Any]) -> float:
-    """The relative rounding of the numbers that a file was written in."""
-    return float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 0.0
-
-
 def frozen(array: Array) -> Array:
     """The array, read-only."""
     array.setflags(write=False)
@@ -424,7 +389,7 @@ class Experiment:
         (2, array([0., 1., 2., 3.]))
         """
         every = (inputs, kernel, targets, test_inputs, test_kernel, test_targets)
-        given = {k: np.asarray(x) for k, x in zip((*TRAINING, *TESTING), every, strict=True) if x is not None}
+        given = {k: x for k, x in zip((*TRAINING, *TESTING), every, strict=True) if x is not None}
         if not given:
             spec = parse(tables)
             return cls(spec, *_samples_of(spec, Path(folder)), text=_text(spec))
@@ -549,7 +514,8 @@ class Experiment:
 
     @property
     def times(self) -> Array:
-        """The output times: 0, 1, ..., steps for gd and sgd; `points` times from 0 to `time` for flow.
+        """The times that are solved for: 0, 1, ..., steps for gd and sgd; `points` times from 0 to `time` for
+        flow, or `training.times` with both ends.
 
         The log grid is 0 and then a geometric progression over the last four decades up to `time`.
         """
@@ -560,10 +526,29 @@ class Experiment:
             return np.arange(training.steps + 1, dtype=np.float64)
         if training.time is None:
             raise SpecError("training.time", None, "is missing", "a positive number")
+        if training.times is not None:
+            return np.unique([0.0, *training.times, training.time])
         if training.grid == "uniform" or training.points == 2:
             return np.linspace(0.0, training.time, training.points)
         first = training.time * 10.0**-LOG_GRID_DECADES
         return np.concatenate([[0.0], np.geomspace(first, training.time, training.points - 1)])
+
+    @property
+    def output_times(self) -> Array | None:
+        """`training.times`: the times that a result holds; None for all of `times`."""
+        times = self.training.times
+        return None if times is None else np.array(times)
+
+    def at_all_times(self) -> Self:
+        """The experiment whose results hold all times that are solved for.
+
+        >>> tables = {"network": {"depth": 2}, "training": {"steps": 9, "times": [0, 5]}}
+        >>> Experiment.from_dict(tables).at_all_times().output_times is None
+        True
+        """
+        if self.training.times is None:
+            return self
+        return self.replace({"training.times": self.times.tolist() if self.training.rule == "flow" else None})
 
     @property
     def _known_samples(self) -> Samples:

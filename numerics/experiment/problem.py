@@ -35,6 +35,7 @@ from derive.program import P, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.theory import Theory, mean_field
 from numerics.errors import SpecError
+from numerics.experiment.checks import real_numbers
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint, read_array
 from numerics.experiment.numbers import (
     Spectrum,
@@ -44,7 +45,7 @@ from numerics.experiment.numbers import (
     require_numbers,
     spectrum_of,
 )
-from numerics.experiment.schema import Solver, parse
+from numerics.experiment.schema import MOST_STEPS, Solver, check_times, parse
 from numerics.experiment.theory import (
     Reduction,
     Variant,
@@ -97,7 +98,9 @@ class Problem:
     - ``numbers``: one for each symbol of the theory.
     - ``arrays``: what no equation determines, by its name in the theory: ``K_x`` (P, P), ``y`` (P,) or
       (P, C), ``rho`` (P,).
-    - ``times``: where the answer is wanted; steps 0, 1, ... of a rule that counts them.
+    - ``times``: the times that are solved for: all steps 0, 1, ... of a rule that counts them, of a flow 0
+      and the output times.
+    - ``output_times``: the times that results hold, some of ``times``; None for all of them.
     - ``solver``: samples, seed, tolerances and method.
     - ``reductions``: what is done to the derived theory: sums over modes, the limit of wide layers, ...
     - ``layered``: functions of the layer that are numbers, which ``numbers`` has too.
@@ -111,6 +114,7 @@ class Problem:
     numbers: Mapping[Symbol, float]
     arrays: Mapping[str, Array]
     times: Array
+    output_times: Array | None = None
     solver: Solver = field(default_factory=Solver)
     reductions: tuple[Reduction, ...] = ()
     layered: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
@@ -187,6 +191,7 @@ class Problem:
             numbers=numbers_of(experiment),
             arrays=arrays_of(experiment),
             times=experiment.times,
+            output_times=experiment.output_times,
             solver=spec.solver,
             reductions=reductions_of(spec),
             layered=layered_numbers(spec),
@@ -206,11 +211,7 @@ class Problem:
         solver: Solver,
         text: str,
     ) -> Problem:
-        if times is None:
-            raise SpecError("times", None, "is missing", "times that rise from 0")
-        at = np.asarray(times, dtype=float)
-        if at.ndim != 1 or not len(at) or at[0] != 0 or (np.diff(at) <= 0).any():
-            raise SpecError("times", at.tolist(), "must rise from 0", "such as 0, 1, 2")
+        at, output_times = _times_of(times, program.rule.discrete)
         given = {str(k): float(v) for k, v in numbers.items()}
         program = program.with_layers_counted()
         if program.depth.is_Symbol and program.depth.name in given:
@@ -239,7 +240,7 @@ class Problem:
         samples = int(given.get(P.name, 0))
         seen = samples if weights is None else int(np.count_nonzero(weights))
         found = {x: given[name] for name, x in symbols.items() if name in given}
-        return cls(program, found, data, at, solver, seen=seen, text=text)
+        return cls(program, found, data, at, output_times, solver, seen=seen, text=text)
 
     def varied(self, variant: Variant) -> Self:
         """The problem of another program made of this one, with the same numbers and arrays.
@@ -251,6 +252,23 @@ class Problem:
         False
         """
         return replace(self, program=variant(self.program))
+
+    def at_all_times(self) -> Self:
+        """The problem whose results hold all times that are solved for."""
+        experiment = None if self.experiment is None else self.experiment.at_all_times()
+        return replace(self, output_times=None, experiment=experiment)
+
+    @property
+    def held(self) -> NDArray[np.intp] | None:
+        """The positions of the output times among ``times``; None for all of them."""
+        if self.output_times is None or np.array_equal(self.output_times, self.times):
+            return None
+        return np.searchsorted(self.times, self.output_times)
+
+    @property
+    def time_name(self) -> str:
+        """What time counts: "step", or "time" of a flow."""
+        return "time" if self.flow else "step"
 
     @property
     def flow(self) -> bool:
@@ -349,6 +367,25 @@ def _linear(theory: Theory) -> LinearForm | NotApplicable:
         return reason
 
 
+def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None]:
+    """The times to solve for, and the output times among them if these are fewer.
+
+    >>> _times_of([0, 2], steps=True)
+    (array([0., 1., 2.]), array([0., 2.]))
+    """
+    if times is None:
+        accepted = "rising step numbers" if steps else "rising times >= 0"
+        raise SpecError("times", None, "is missing", accepted)
+    at = real_numbers("times", times)
+    if at.ndim != 1 or not len(at):
+        raise SpecError("times", None, f"has shape {at.shape}", "a list of times")
+    check_times("times", at.tolist(), steps)
+    if steps and at[-1] > MOST_STEPS:
+        raise SpecError("times", at[-1], "is too many steps", f"at most {MOST_STEPS}")
+    whole = np.arange(at[-1] + 1) if steps else np.unique([0.0, *at])
+    return whole, None if np.array_equal(whole, at) else at
+
+
 def _sizes(program: Program, data: Mapping[str, Array]) -> dict[str, float]:
     """The symbols that say how far an index runs, read off the arrays that carry the index."""
     ends: dict[Expr, Expr] = {r.index: r.upper for d in program.definitions for r in d.ranges}
@@ -435,9 +472,10 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
     data = {ALIASES.get(k, k): read_array(f"-D {k}", name, Path()) for k, name in arrays.items()}
     kept = {"program": text, "data": dict(arrays), "settings": dict(values)}
     solver = parse(tables).solver if tables["solver"] else Solver()
-    return Problem.of(
+    found = Problem.of(
         program, numbers=numbers, arrays=data, times=experiment.times, solver=solver, text=tomli_w.dumps(kept)
     )
+    return replace(found, output_times=experiment.output_times)
 
 
 def experiment_in(path: str, arrays: Mapping[str, str], settings: Mapping[str, str]) -> Experiment:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from operator import attrgetter
 from typing import Annotated, Any, Literal
@@ -22,6 +23,9 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 OneOrMany = Positive | Annotated[list[Positive], Field(min_length=1)]
+
+MOST_STEPS = 1_000_000
+"""The most steps, and the most output times of a flow."""
 
 Kind = Literal["fixed", "isotropic", "power-law"]
 
@@ -112,13 +116,18 @@ class Training(Section):
     rule: Literal["gd", "flow", "sgd"] = Field(default="gd", description='"gd", "flow" or "sgd"')
     learning_rate: float | None = Field(default=None, gt=0, description="a positive number")
     steps: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="an integer >= 1, at most a million"
+        default=None, ge=1, le=MOST_STEPS, description="an integer >= 1, at most a million"
     )
     time: float | None = Field(default=None, gt=0, description="a positive number")
     points: int = Field(
-        default=200, ge=2, le=1_000_000, description="an integer >= 2, at most a million, both ends included"
+        default=200, ge=2, le=MOST_STEPS, description="an integer >= 2, at most a million, both ends included"
     )
     grid: Literal["uniform", "log"] = Field(default="uniform", description='"uniform" or "log"')
+    times: Annotated[list[NonNegative], Field(min_length=1)] | None = Field(
+        default=None,
+        description="a rising list of the steps that a result holds, such as [0, 5, 10], or of the times of "
+        "a flow; left out, all steps, or the times that points and grid say",
+    )
     loss: Literal["mean", "sum"] = Field(default="mean", description='"mean" or "sum"')
     objective: Literal["square", "logistic", "hinge", "cross-entropy"] = Field(
         default="square",
@@ -269,6 +278,7 @@ def check_together(spec: Spec) -> None:
     _check_network(spec)
     _check_lists(spec)
     _check_rule(spec)
+    _check_times(spec)
     for key, wrong, problem, accepted in CLASHES:
         if wrong(spec):
             raise SpecError(key, attrgetter(key)(spec), problem.format(spec), accepted)
@@ -358,6 +368,40 @@ def _check_rule(spec: Spec) -> None:
             problem = f'belongs to rule "{rules[0]}", but training.rule = "{training.rule}"'
             own = ", ".join(RULE_KEYS[training.rule])
             raise SpecError(f"training.{key}", value, problem, f"leaving it out; use {own}")
+
+
+def check_times(key: str, times: Sequence[float], steps: bool) -> None:
+    """Refuse output times that do not rise, are negative, or are no step numbers of a rule with ``steps``.
+
+    >>> check_times("times", [0.0, 2.5], steps=True)
+    Traceback (most recent call last):
+    numerics.errors.SpecError: times = [0.0, 2.5]: 2.5 is not a step (accepted: rising step numbers, ...)
+    """
+    accepted = (
+        "rising step numbers, such as [0, 5, 10]" if steps else "rising times >= 0, such as [0, 0.5, 2]"
+    )
+    if any(x < 0 for x in times) or any(b <= a for a, b in pairwise(times)):
+        raise SpecError(key, list(times), "must rise, from 0 or later", accepted)
+    fraction = next((x for x in times if steps and x != int(x)), None)
+    if fraction is not None:
+        raise SpecError(key, list(times), f"{fraction:g} is not a step", accepted)
+
+
+def _check_times(spec: Spec) -> None:
+    """Refuse output times that the rule does not reach, and those of a flow beside a grid."""
+    training, key = spec.training, "training.times"
+    if training.times is None:
+        return
+    flow = training.rule == "flow"
+    check_times(key, training.times, steps=not flow)
+    end, name = (training.time, "time") if flow else (training.steps, "steps")
+    if end is not None and training.times[-1] > end:
+        problem = f"ends after training.{name} = {value_to_toml(end)}"
+        raise SpecError(key, training.times, problem, f"times up to training.{name}, or a larger one")
+    for other in ("points", "grid"):
+        if other in training.model_fields_set and getattr(training, other) is not None:
+            problem = f"excludes training.{other} = {value_to_toml(getattr(training, other))}"
+            raise SpecError(key, training.times, problem, "one of the two")
 
 
 def _nonlinear(spec: Spec) -> bool:

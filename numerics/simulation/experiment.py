@@ -146,6 +146,8 @@ def simulate(
             status=status,
             nonlinear=readout.nonlinear,
             positions=problem.positions,
+            held=problem.held,
+            time_name=problem.time_name,
             method="finite networks",
             width=width,
             features=size if random else None,

@@ -179,6 +179,8 @@ def solved(
         data_sha256=problem.data_sha256,
         nonlinear=problem.by_sample,
         positions=problem.positions,
+        held=problem.held,
+        time_name=problem.time_name,
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )

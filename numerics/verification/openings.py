@@ -85,7 +85,9 @@ def _spread(count: int, samples: int) -> NDArray[np.intp]:
 
 def _clock(problem: Problem, points: int, end: float) -> dict[str, Any]:
     """Keys of [training] for so many times; of a flow, up to ``end``."""
-    return {"time": end, "points": points, "grid": "uniform"} if problem.flow else {"steps": points - 1}
+    if not problem.flow:
+        return {"steps": points - 1, "times": None}
+    return {"time": end, "points": points, "grid": "uniform", "times": None}
 
 
 def _timed(problem: Problem, points: int, end: float) -> Problem:
@@ -93,7 +95,8 @@ def _timed(problem: Problem, points: int, end: float) -> Problem:
     if problem.experiment is not None:
         keys = _clock(problem, points, end).items()
         return Problem.of(problem.experiment.replace({f"training.{k}": v for k, v in keys}))
-    return replace(problem, times=np.linspace(0.0, end, points) if problem.flow else problem.times[:points])
+    times = np.linspace(0.0, end, points) if problem.flow else problem.times[:points]
+    return replace(problem, times=times, output_times=None)
 
 
 def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Problem:
@@ -176,7 +179,7 @@ def descent(experiment: Experiment, end: float, count: int) -> Problem:
     dt, tau = end / count, experiment.training.momentum
     rate, kept = (dt * dt / tau, 1 - dt / tau) if tau else (dt, 0.0)
     changes: dict[str, object] = {"rule": "gd", "learning_rate": rate, "steps": count, "momentum": kept}
-    changes |= {"time": None, "points": None, "grid": None}
+    changes |= {"time": None, "points": None, "grid": None, "times": None}
     return Problem.of(experiment.replace({f"training.{k}": x for k, x in changes.items()}))
 
 

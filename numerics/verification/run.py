@@ -28,7 +28,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of, theory_of
 from numerics.plots import save_figure
-from numerics.results import replacing_folder, save
+from numerics.results import at_times, replacing_folder, save
 from numerics.solver import solve
 from numerics.solver.method import No
 from numerics.solver.methods import March
@@ -88,7 +88,8 @@ def verify(
     `NotConverged` as `solve` and `simulate` do. That a check failed is no exception: see `Report.passed`.
     """
     began = clock.perf_counter()
-    problem = Problem.of(source, **given)
+    asked = Problem.of(source, **given)
+    problem = asked.at_all_times()  # every step is checked, whichever the files hold
     if problem.depth is None and problem.experiment is not None:
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
     if not isinstance(problem.linear, LinearForm) or _not_marched(problem):
@@ -111,7 +112,8 @@ def verify(
     if out_dir is None:
         return report
     figure = draw(problem, solution, trained, sums_of(problem, effort) if powers else {})
-    limit = by_width(trained) if trained else None
+    limit = at_times(by_width(trained), asked.held) if trained else None
+    solution = at_times(solution, asked.held)
     tex = "\n\n".join(render("latex") for render in shown)
     write(Path(out_dir), report, tex, solution, limit, figure, papers_of(problem))
     return report

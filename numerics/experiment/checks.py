@@ -1,0 +1,104 @@
+"""Checks of the arrays and numbers that a user gives: the same refusals for files and for Python.
+
+Each takes the key that a refusal names and returns float64.  :mod:`~numerics.experiment.experiment` calls
+them for the arrays of [data], :mod:`~numerics.experiment.problem` for those of a program.
+"""
+
+from __future__ import annotations
+
+from numbers import Real
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from numerics.errors import SpecError
+
+Array = NDArray[np.float64]
+
+
+def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
+    """Return a float64 copy of an array; ``name`` is that of its file.
+
+    Raises SpecError for entries that are masked, not real or not finite, and for rows of unequal lengths.
+
+    >>> real_numbers("arrays.y", [1.0, float("nan")])
+    Traceback (most recent call last):
+    numerics.errors.SpecError: arrays.y: is nan at index (1,) (1 such entries) (accepted: finite numbers)
+    """
+    if isinstance(given, np.ma.MaskedArray) and np.ma.getmaskarray(given).any():
+        count = int(np.ma.getmaskarray(given).sum())
+        raise SpecError(key, name, f"has {count} masked entries", "an array without a mask")
+    try:
+        array = np.asarray(given)
+    except (ValueError, TypeError) as error:
+        problem = f"is not an array: {' '.join(str(error).split())[:100]}"
+        raise SpecError(key, name, problem, "real numbers, all rows equally long") from None
+    if array.dtype.kind not in "iuf":
+        raise SpecError(key, name, f"holds {array.dtype}", "real numbers")
+    with np.errstate(over="ignore"):
+        numbers = array.astype(np.float64)
+    bad = np.argwhere(~np.isfinite(numbers))
+    if len(bad):
+        place = tuple(int(index) for index in bad[0])
+        problem = f"is {numbers[place]} at index {place} ({len(bad)} such entries)"
+        raise SpecError(key, name, problem, "finite numbers")
+    return numbers
+
+
+def symmetric_positive(
+    key: str, k: Array, precision: float, name: str | None = None, makes: str = ""
+) -> Array:
+    """Return the symmetric part of a square matrix whose entries are rounded by ``precision``.
+
+    ``makes`` begins what a refusal says: "makes a kernel that ".  Raises SpecError for a matrix that is not
+    symmetric positive semidefinite beyond rounding.
+    """
+    eps = max(precision, float(np.finfo(np.float64).eps))  # never finer than that of the eigenvalues below
+    scale = float(np.abs(k).max())
+    asymmetry = float(np.abs(k - k.T).max())
+    if asymmetry > eps * len(k) * scale:
+        row, column = (int(i) for i in np.unravel_index(np.abs(k - k.T).argmax(), k.shape))
+        entries = f"its entries at ({row}, {column}) and back differ by {asymmetry:.6g}"
+        raise SpecError(key, name, f"{makes}is not symmetric: {entries}", "a symmetric matrix")
+    k = k / 2 + k.T / 2
+    eigenvalues = np.linalg.eigvalsh(k)
+    tolerance = eps * len(k) * max(float(eigenvalues[-1]), 0.0)
+    if eigenvalues[0] < -tolerance:
+        problem = (
+            f"{makes}is not positive semidefinite: its most negative eigenvalue is {eigenvalues[0]:.6g} "
+            f"(rounding would excuse {-tolerance:.2g})"
+        )
+        raise SpecError(key, name, problem, "a positive semidefinite matrix")
+    return k
+
+
+def precision_of(array: ArrayLike) -> float:
+    """Return the relative rounding of the numbers that an array was given in; 0 for integers."""
+    dtype = np.asarray(array).dtype
+    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+
+
+def finite_number(key: str, given: object) -> float:
+    """Return a number as a float; raises SpecError for one that is not real, not finite, or no number.
+
+    >>> finite_number("numbers.eta", "fast")
+    Traceback (most recent call last):
+    numerics.errors.SpecError: numbers.eta = "fast": is not a number (accepted: a finite real number)
+    """
+    accepted = "a finite real number"
+    number = given.item() if isinstance(given, np.ndarray) and given.ndim == 0 else given
+    if isinstance(number, bool | np.bool_ | str) or not (isinstance(number, Real) or _is_sympy_real(number)):
+        shown = given if isinstance(given, bool | str | int | float | complex | list | tuple) else repr(given)
+        raise SpecError(key, shown, "is not a number", accepted)
+    try:
+        value = float(number)  # type: ignore[arg-type]
+    except OverflowError:
+        value = float("inf")
+    if not np.isfinite(value):
+        raise SpecError(key, value, "is not finite", accepted)
+    return value
+
+
+def _is_sympy_real(number: object) -> bool:
+    """Is it a SymPy number, such as a Rational or pi?"""
+    return bool(getattr(number, "is_number", False) and getattr(number, "is_real", False))
