@@ -319,6 +319,8 @@ def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
         heads.append(f"standard error {said['accuracy']:.1e}, {bias} of the largest value; {paths}")
     if "unknown_errors" in said:
         heads.append(f"errors that are not known: {said['unknown_errors']}")
+    if "left_out" in said:
+        heads.append(f"left out: {said['left_out']}")
     if "powers_of" in said:
         orders = {str(k): v.attrs["known_to_order"] for k, v in result.data_vars.items()}
         known = ", ".join(f"{name} {n}" for name, n in orders.items() if not name.endswith("_stderr"))

@@ -239,10 +239,10 @@ class Paths:
         if problem.flow and error_jumps(problem.program):
             jumps = "the error jumps in the output, and steps of sampled paths go over it unseen"
             return _no(problem, "training.objective", jumps, '"square", "logistic", or rule = "gd"')
-        from numerics.solver.paths.problem import forecast
+        from numerics.solver.paths.problem import forecast, kept
 
         try:
-            cost, memory, error = forecast(problem)
+            cost, memory, error = forecast(problem, kept(problem, keep))
         except (Unserved, NotApplicable) as reason:
             return _no(problem, "network.activation", reason, "another network or rule")
         lacks = f"; there are {memory_there() / 2**30:.0f} GiB" if memory > memory_there() else ""

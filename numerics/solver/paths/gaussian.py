@@ -185,7 +185,8 @@ class Growing:
 
     ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``inverse`` that of its rows at the ``pivots``, a
     triangle; a replica has zeros where others have a pivot more in a step.  ``normals`` are z on the first
-    half of the paths; on the other half z, and so x, is ``mirror`` times that.  ``cut`` is how far each
+    half of the paths; on the other half z, and so x, is ``mirror`` times that.  ``free`` counts the entries
+    that do not follow from others after each step.  ``cut`` is how far each
     covariance is from the nearest one that is positive, relative to a variance.  With a ``ridge`` the inverse
     of ``ridge + L^T D^-1 L``, with the variances D of the entries, is ``damped`` less ``U^T U``, where U are
     ``pending`` rows of ``parts``.
@@ -199,6 +200,7 @@ class Growing:
         count, most = len(latents.seeds), size * steps
         self.count = self.width = self.pending = 0
         self.widths = {0: 0}
+        self.free = {0: np.zeros(count, dtype=np.intp)}
         self.cut = np.zeros(count)
         self.pivots = np.zeros((count, 1, most), dtype=np.intp)
         self.device = latents.device
@@ -250,6 +252,7 @@ class Growing:
                 self.damped[:, : self.width, : self.width] -= transposed(parts) @ parts
         self.count += m
         self.widths[self.count] = self.width
+        self.free[self.count] = self.free[self.count - m] + (chosen >= 0).sum(axis=1)
         values = self.device.empty(len(past), m, 2 * self.latents.half)
         half, other = values[:, :, : self.latents.half], values[:, :, self.latents.half :]
         self.device.namespace.matmul(here, self.normals[:, : self.width], out=half)
@@ -268,7 +271,7 @@ class Growing:
         middle = np.eye(rows.shape[1]) + sign * self.device.take(seen @ transposed(rows))  # a small square
         return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ seen
 
-    def responses(self, v: PathArray, entries: int) -> Array:
+    def responses(self, v: PathArray, entries: int, *, damped: bool = True) -> Array:
         """``<d v / d x>`` for the first entries x, replicas first; ``v`` has all paths on its last axis.
 
         It is zero for entries that are not drawn yet.
@@ -277,18 +280,23 @@ class Growing:
         directions in which the sources hardly vary, of which the paths say nothing, count less.  As x is
         ``L z`` and C is ``L L^T``, ``<d v / d x> = <v z^T> (ridge + L^T D^-1 L)^-1 L^T D^-1``.  Without a
         ridge the lemma is taken in the range of C, as ``<v z^T> = <d v / d x> L``, and booked under pivots.
+        So it is where it is not to be ``damped`` though there is a ridge, but a replica of which one of these
+        entries follows from others has nan: nothing tells them apart.
         """
         if entries > self.count:
             undrawn = np.zeros((*v.shape[:2], entries - self.count))
-            return np.concatenate([self.responses(v, self.count), undrawn], axis=2)
+            return np.concatenate([self.responses(v, self.count, damped=damped), undrawn], axis=2)
         half = self.normals.shape[2]
-        k = self.width if self.ridge else self.widths[entries]
+        ridge = self.ridge and damped
+        k = self.width if ridge else self.widths[entries]
         folded = v[..., :half] + self.mirror * v[..., half:]
         moments = folded @ transposed(self.normals[:, :k]) / (2 * half)
-        if not self.ridge:
+        if not ridge:
             found = np.zeros((*v.shape[:2], entries))
             at = *np.ogrid[: v.shape[0], : v.shape[1], :0][:2], self.pivots[..., :k]
             np.add.at(found, at, self.device.take(moments @ self.inverse[:, :k, :k]))
+            if not damped:
+                found[self.free[entries] < entries] = np.nan
             return found
         answer = self._damped(moments)
         if entries < self.count:

@@ -109,6 +109,13 @@ class March:
 
     Order parameters that no step needs are found at the end, but for those that are ``watched``.
 
+    Responses in ``jacobian`` are averages of derivatives along all paths, the others come from Stein's lemma.
+    A ridge in the lemma mixes entries of a response whose sources are nearly the same.  It changes fields by
+    less than the noise, and single entries by up to all of them.  So those in ``again`` come from the lemma
+    for the steps, and a second time, into ``single``, from derivatives along ``carriers`` of the paths; those
+    in ``undamped`` from the lemma without a ridge, nan where a source follows from others.  These derivatives
+    read responses from ``single``, because a derivative of a field holds their single entries.
+
     What has an axis of paths lies on the device of ``room``, averages and kernels in NumPy's memory.
     """
 
@@ -126,10 +133,13 @@ class March:
         whole: bool,
         room: Room,
         watched: Set[Node] = frozenset(),
+        again: frozenset[Node] = frozenset(),
+        carriers: int = 0,
+        undamped: frozenset[Node] = frozenset(),
     ) -> None:
         self.model, self.known, self.device = model, known, room.device
         self.steps, self.samples, self.replicas = steps, max(samples), len(seeds)
-        own = np.array(samples)
+        paths = np.array(samples)
         known.first |= model.first
         entries = {**model.entries, **model.scalars}
         asked = {
@@ -158,10 +168,10 @@ class March:
             array = self.arrays[n] = part.reshape(self.replicas, *shape)
             if e.is_response:
                 array[...] = 0.0
-            known.found[n] = array.transpose(*(1 + axes[n].index(x) for x in e.args), 0)
+            known.found[n] = written(e, axes[n], array)
         self.averaged = {n: self._averaged(e, axes[n]) for n, e in entries.items()}
         self.terms = {
-            (n, x): [self._term(q, m) for m in ms]
+            (n, x): [self.term(q, m, known) for m in ms]
             for n, q in model.quantities.items()
             for x, ms in q.memories.items()
         }
@@ -177,7 +187,7 @@ class March:
             latents = Latents(samples, dimensions, [x[k] for x in children], matched, room)
             for i in members:
                 count, times = size_of(model, i), 1 if i in self.constant else steps
-                usual = DAMPING * np.minimum(count * steps, own) / own**2 if ridge is None else ridge
+                usual = DAMPING * np.minimum(count * steps, paths) / paths**2 if ridge is None else ridge
                 damping = usual if i in asked else 0.0
                 self.groups[i] = Growing(latents, count, times, i == members[-1], damping, room)
         later, order = model.afterwards - watched, model.order
@@ -187,7 +197,12 @@ class March:
         self.order = [op for op in self.order if op[1] not in self.symmetric or op == first[op[1]]]
         self.afterwards = [n for n in model.entries if n in later]
         self.seen: dict[Node, list[Any]] = {}
-        self.tangents = Tangents(self, jacobian) if jacobian else None
+        self.tangents = Tangents(self, jacobian, self.samples) if jacobian else None
+        self.undamped = undamped
+        self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}
+        own = {n: written(model.entries[n], axes[n], x) for n, x in self.single.items()}
+        unmixed = Known(known.values, known.data, known.found | own, known.first)
+        self.again = Tangents(self, again, carriers, unmixed) if again else None
 
     def run(self, *after: Callable[[int], None]) -> None:
         """All steps, calls of how many are done ``after`` each.  Raises Diverged for what is not finite."""
@@ -203,8 +218,9 @@ class March:
                     self.average(self.model.scalars[node], "now", now)
                 else:
                     self.average(self.model.entries[node], kind, now)
-            if self.tangents is not None:
-                self.tangents.finish(now)
+            for tangents in (self.tangents, self.again):
+                if tangents is not None:
+                    tangents.finish(now)
             for call in after:
                 call(now + 1)
         every = slice(0, self.steps)
@@ -295,12 +311,13 @@ class March:
         rest = range(values.ndim - 2)
         return arranged(shaped, (REPLICA, *symbols, *rest), (REPLICA, *own, *rest))
 
-    def _term(self, q: Quantity, m: Memory) -> Term:
+    def term(self, q: Quantity, m: Memory, known: Known) -> Term:
+        """A term of a sum over the past, its kernel read from ``known``."""
         inner = tuple(x for x in m.symbols if x in m.over)
         gone = tuple(x for x in m.over if x not in m.symbols)
         time = () if m.time == t else (m.time,)
         size = self.model.size
-        reading = Reading(self.known, m.kernel, (*q.indices, *time, *inner, *gone), self.model.sizes)
+        reading = Reading(known, m.kernel, (*q.indices, *time, *inner, *gone), self.model.sizes)
         steady = bool(time) and t not in m.kernel.free_symbols
         sizes, entries = size((*inner, *gone)), prod(size(m.symbols))
         return Term(m, reading, not time, steady, inner, sizes, len(gone), entries)
@@ -491,21 +508,35 @@ class March:
         count = now if e.causal == "strict" else now + 1
         if count == 0:
             return
+        carried = self.tangents if self.tangents is not None and e.node in self.tangents.wanted else None
+        late, early = slice(now, now + 1), slice(0, count)
+        self.store(e, late, early, self.responded(e, carried, now, count))
+        if e.node in self.single:
+            part = self.averaged[e.node].at(late, early)
+            again = None if e.node in self.undamped else self.again
+            self.single[e.node][part] = self.responded(e, again, now, count, damped=False)
+
+    def responded(
+        self, e: Entry, carried: Tangents | None, now: int, count: int, *, damped: bool = True
+    ) -> Array:
+        """A response from derivatives that are ``carried``, or by Stein's lemma, along its axes."""
         own, given = self.averaged[e.node], []
         for c in e.averages.values():
             assert isinstance(c, Responding)
-            given.append(self.arranged(own, self.responding(e, c, now, count), c.symbols, c.source_symbols))
-        late, early = slice(now, now + 1), slice(0, count)
-        self.store(e, late, early, self.made(own, late, early, given))
+            found = self.responding(c, carried, now, count, damped=damped)
+            given.append(self.arranged(own, found, c.symbols, c.source_symbols))
+        return self.made(own, slice(now, now + 1), slice(0, count), given)
 
-    def responding(self, e: Entry, c: Responding, now: int, count: int) -> Array:
+    def responding(
+        self, c: Responding, carried: Tangents | None, now: int, count: int, *, damped: bool
+    ) -> Array:
         """``<d X(now) / d source(s < count)>``, axes (replicas, 1, entries of X, s, of the source)."""
         index = group_of(self.model, c.source)
         group, nodes = self.groups[index], self.model.groups[index]
-        if self.tangents is not None and e.node in self.tangents.wanted:
-            found = self.tangents.mean(c.what, index, now, count)
+        if carried is not None:
+            found = carried.mean(c.what, index, now, count)
         else:
-            found = group.responses(self.random[c.what][:, now], count * group.size)
+            found = group.responses(self.random[c.what][:, now], count * group.size, damped=damped)
         before = sum(prod(self.model.sources[n][1]) for n in nodes[: nodes.index(c.source)])
         mine = slice(before, before + prod(self.model.sources[c.source][1]))
         return found.reshape(len(found), 1, found.shape[1], count, -1)[..., mine]
@@ -528,6 +559,11 @@ def _axes(e: Entry) -> Axes:
         if len(found) == len(e.args) and set(found) == set(e.args):
             return found
     return e.args if e.two_times else (t, *e.indices)
+
+
+def written(e: Entry, axes: Axes, array: Array) -> Array:
+    """An array with these axes, replicas first, with its axes as they are written and replicas last."""
+    return array.transpose(*(1 + axes.index(x) for x in e.args), 0)
 
 
 def _is_symmetric(e: Entry) -> bool:
@@ -559,12 +595,15 @@ class Tangents:
 
     For a quantity and a group, derivatives at a step have shape ``(replicas, entries, times and then size of
     the group, paths)``; those of quantities that sums over the past read are kept in panels of ``PANEL``
-    source times, each from the first of these times on.
+    source times, each from the first of these times on.  They are carried along ``paths`` of the paths: the
+    first ones, and those that mirror them.  Order parameters are those of ``unmixed``, if it is given.
     """
 
-    def __init__(self, march: March, wanted: frozenset[Node]) -> None:
+    def __init__(
+        self, march: March, wanted: frozenset[Node], paths: int, unmixed: Known | None = None
+    ) -> None:
         self.march: March = proxy(march)  # a circle would keep all arrays until the collector comes by
-        self.wanted, self.samples = wanted, march.samples
+        self.wanted, self.samples = wanted, paths
         model = march.model
         self.ways: dict[Node, dict[int, None]] = {}
         for n in wanted:
@@ -577,6 +616,20 @@ class Tangents:
         self.panels: dict[tuple[Node, int], list[PathArray]] = {}
         self.current: dict[tuple[Node, int], tuple[int, PathArray]] = {}
         self.device = march.device
+        self.terms, self.readings = march.terms, {}
+        if unmixed is not None:
+            around = [model.quantities[n] for n in self.ways]
+            self.terms = {
+                (q.node, x): [march.term(q, m, unmixed) for m in ms]
+                for q in around
+                for x, ms in q.memories.items()
+            }
+            self.readings = {
+                (q.node, i): Reading(unmixed, x, q.indices, model.sizes)
+                for q in around
+                for i, x in enumerate(q.function.leaves)
+                if isinstance(march.leaves_of[q.node][i], Reading)
+            }
 
     def size(self, group: int) -> int:
         """How many entries a group has at one time."""
@@ -624,10 +677,22 @@ class Tangents:
             part = found[:, :, k * PANEL * size : (k + 1) * PANEL * size]
             panel[:, now - k * PANEL, :, : part.shape[2]] = part
 
+    def carried(self, x: Any) -> Any:
+        """Values on the paths that carry derivatives; a value that is the same on all paths stays one."""
+        whole = self.march.samples
+        if self.samples == whole or not np.ndim(x) or x.shape[-1] != whole:
+            return x
+        halves = x.reshape(*x.shape[:-1], 2, whole // 2)[..., : self.samples // 2]
+        return halves.reshape(*x.shape[:-1], self.samples)
+
     def step(self, q: Quantity, group: int, now: int) -> PathArray:
         """The chain rule at this step."""
         march = self.march
-        leaves = march.seen[q.node]
+        leaves = [self.carried(x) for x in march.seen[q.node]]
+        for i in range(len(leaves)):
+            if (q.node, i) in self.readings:
+                value = self.readings[q.node, i](now)
+                leaves[i] = self.device.put(value[..., None]) if np.ndim(value) else value
         columns = (now + 1) * self.size(group)
         entries = march.random[q.node].shape[2]
         total = self.device.zeros(march.replicas, entries, columns, self.samples)
@@ -658,7 +723,7 @@ class Tangents:
         for m in q.memories[leaf]:
             if m.through:
                 self.of(m.what, group, now)
-        for (what, present), some in march.pasts(q, march.terms[q.node, leaf], now, steady=True).items():
+        for (what, present), some in march.pasts(q, self.terms[q.node, leaf], now, steady=True).items():
             kernel = np.broadcast_to(some, (len(some), prod(q.sizes), *some.shape[2:]))
             for k, panel in enumerate(self.panels.get((what, group), [])):
                 first = k * PANEL

@@ -39,7 +39,7 @@ from numerics.solver.paths.accuracy import (
 from numerics.solver.paths.collocation import Stepping, by_sample
 from numerics.solver.paths.gaussian import NotPositive
 from numerics.solver.paths.march import March
-from numerics.solver.paths.solve import LEAST, Prepared
+from numerics.solver.paths.solve import LEAST, Prepared, unclear
 from numerics.stats import Spread, jackknife
 from numerics.tensors import Node
 
@@ -79,6 +79,16 @@ FEW = 64
 
 WATCHED = ("train_loss", "error", "test_loss", "test_f")
 """What an accuracy is about."""
+
+RESPONSES = ("A", "B")
+"""The responses that a result holds."""
+
+NOISE = (
+    "standard errors are as large as the values: single entries of a response come from derivatives along "
+    "paths, and where a function jumps, or these take too long, from Stein's lemma, which does not tell "
+    "sources apart that are nearly the same; more solver.samples would do, or fewer steps"
+)
+"""Why a response is not in a result."""
 
 
 def kept(problem: Problem, keep: Kernels) -> Kernels:
@@ -132,7 +142,7 @@ def _solved(
         first = more * _first(problem, prepared_for(problem))
         settled = _settled(problem, first, kernels, progress)
         grid, begun, notes = settled.grid, settled.begun, dict(settled.notes)
-    prepared = prepared_for(problem, grid)
+    prepared = prepared_for(problem, grid, kernels)
     if grid is None or solver.samples is None:
         first = more * _first(problem, prepared)
         begun = begun if begun and begun.samples == first else None
@@ -144,7 +154,9 @@ def _solved(
     accuracy = solver.accuracy or (None if given else ACCURACY)
     reached = reach(attempt, Replicas, accuracy, first, first if given else _most(prepared, first), begun)
     values = reached.solutions.averaged(problem)
-    methods = sorted(set(prepared.methods.values()))
+    left_out = [name for name in RESPONSES if name in values and _unclear(values, name, reached.replicas)]
+    values = {name: x for name, x in values.items() if name.removesuffix(STDERR) not in left_out}
+    methods = sorted({x for n, x in prepared.methods.items() if n.partition("(")[0] not in left_out})
     cut = max(attempt.cut, default=0.0)
     if accuracy is not None and cut > accuracy:
         raise NotConverged(
@@ -170,12 +182,19 @@ def _solved(
         "unknown_errors": "; ".join(x for x in reasons if x) or None,
         "samples": reached.samples,
         "replicas": reached.replicas,
-        "responses": " and ".join(methods) if methods else "none needed",
+        "responses": " and ".join(methods) if methods else "none needed" if not left_out else "left out",
+        "left_out": f"{', '.join(left_out)}: {NOISE}" if left_out else None,
         "accuracy": reached.error,
         "bias": bias,
         "bias_estimate": reached.bias_bound,
         "error_power": reached.power,
     }
+
+
+def _unclear(values: Mapping[str, Array], name: str, replicas: int) -> bool:
+    """Does a response of a layer have too large an error to be shown?  A of the last layer is not there."""
+    pairs = zip(values[name][:-1], values[name + STDERR][:-1], strict=True)
+    return any(unclear(value, error * np.sqrt(replicas), replicas) for value, error in pairs)
 
 
 def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | None:
@@ -211,15 +230,19 @@ def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | No
 # -- the theory with its numbers ----------------------------------------------------------------------------
 
 
-def prepared_for(problem: Problem, grid: Grid | None = None) -> Prepared:
+def prepared_for(problem: Problem, grid: Grid | None = None, kernels: str = "none") -> Prepared:
     """The theory ready to be marched, in steps or on a grid, of a flow the coarsest unless one is given.
+
+    Single entries of responses are found where the ``kernels`` of the result hold them: all, of steps.
 
     Raises :class:`~numerics.errors.Unserved` for what paths do not serve.
     """
     data: dict[str, Any] = dict(problem.arrays)
     given: dict[str, Any] = {"values": problem.values, "device": device_named(problem.solver.device)}
     if not problem.flow:
-        return Prepared(problem.discrete, steps=len(problem.times), data=data, **given)
+        single = kernels == "full"
+        return Prepared(problem.discrete, steps=len(problem.times), data=data, single=single, **given)
+    given["single"] = False
     grid = grid or next(grids(problem.times, 2))
     rule, numbers, steps = problem.program.rule, problem.numbers, len(grid.nodes)
     if grid.age is None:
@@ -234,13 +257,13 @@ def prepared_for(problem: Problem, grid: Grid | None = None) -> Prepared:
     return Prepared(theory, steps=steps, data=data, stepping=stepping, **given)
 
 
-def forecast(problem: Problem) -> tuple[float, float, float]:
+def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, float]:
     """Seconds, bytes and relative error that paths take and reach, from the sizes of what is marched.
 
     The first attempt has as many samples as the file says, or the fewest; those for an accuracy that is
     asked for are found by doubling, as if the error of the first one fell like 1/samples from SPREAD.
     """
-    prepared = prepared_for(problem)
+    prepared = prepared_for(problem, kernels=kernels)
     samples, accuracy = problem.solver.samples, problem.solver.accuracy or ACCURACY
     first = samples or prepared.enough
     if samples is None:

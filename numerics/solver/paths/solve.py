@@ -26,7 +26,7 @@ from numerics.solver.direct.layout import Layout, Number, sizes
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
-from numerics.solver.paths.march import March
+from numerics.solver.paths.march import March, written
 from numerics.solver.paths.reading import (
     Model,
     Responding,
@@ -49,7 +49,8 @@ LEAST = 8
 class Solved(Evaluated):
     """What :func:`solve_particles` found, with standard errors over the replicas.
 
-    ``responses`` says for each response how it was computed; ``runs`` are the replicas.  ``accuracy`` and
+    ``responses`` says for each response how its values were computed (``jacobian``, or ``stein``), or that it
+    is ``left out``; ``runs`` are the replicas.  ``accuracy`` and
     ``bias`` are what :func:`solve_to_accuracy` reached.
     """
 
@@ -94,7 +95,11 @@ def solve_particles(
     fewer.
     ``auto`` takes derivatives where no function on the way jumps and where the way is linear or the source
     has no more than 24 entries.  So few entries cost little, and single entries of responses are not
-    smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error.
+    smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error of
+    fields and correlations.  Of the responses themselves ``auto`` then gives what derivatives along some of
+    the paths give, or the lemma without a ridge where a function on the way jumps or where derivatives take
+    too long.  A response whose root mean square standard error is more than UNCLEAR of its values, as that of
+    sources that are nearly the same at neighbouring times may be by the lemma, is not in the result.
 
     ``matched`` makes second moments of the sources exact; by default where weights have no noise, whose many
     directions it would bias.  ``paths`` are kept of every replica.  They are computed on ``device``.
@@ -175,9 +180,12 @@ _Runs = list[dict[Node, Array]]
 
 
 def _solved(prepared: Prepared, runs: dict[Node, Array], samples: int) -> Solved:
-    """Means and standard errors over these replicas."""
+    """Means and standard errors over these replicas; without responses that are not known."""
     count = len(next(iter(runs.values())))
-    return Solved("particles", *averaged(runs), samples, count, prepared.methods, runs=runs)
+    gone = {n for n in prepared.single if unclear(runs[n].mean(axis=0), runs[n].std(axis=0, ddof=1), count)}
+    methods = prepared.methods | {name_of(n): "left out" for n in gone}
+    runs = {n: x for n, x in runs.items() if n not in gone}
+    return Solved("particles", *averaged(runs), samples, count, methods, runs=runs)
 
 
 Responses = Literal["auto", "stein", "jacobian"]
@@ -193,6 +201,18 @@ and of a derivative along a path: on one core, measured.
 FEW = 24
 """Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
 
+CARRIERS = 32
+"""The fewest paths of a replica along which derivatives are carried for the responses of a result."""
+
+PATIENCE = 4.0, 1.0
+"""How long that may take: times what the march takes without, and seconds of a replica beside it."""
+
+LITTLE = 0.1
+"""Seconds of a replica up to which derivatives along more paths are for nothing."""
+
+UNCLEAR = 0.5
+"""The root mean square standard error of a response, over that of its values, from which it is left out."""
+
 
 class Prepared:
     """A theory read for its sizes, and numbers for which replicas solve it.
@@ -200,7 +220,9 @@ class Prepared:
     What is read is the same for all other numbers: the points of a sweep, and the grids of a flow, share it.
 
     With ``stepping`` weights of updates are found step by step: the theory is one with weights by sample.
-    ``methods`` says how each response is found, ``entries`` how many entries a source has at most to which
+    Responses of which a result shows ``single`` entries are found a second time, ``beside`` the march by
+    derivatives along some paths, or by the lemma without a ridge.  ``methods`` says how each response is
+    found, ``entries`` how many entries a source has at most to which
     Stein's lemma is applied.
     """
 
@@ -214,13 +236,22 @@ class Prepared:
         responses: Responses = "auto",
         stepping: Stepping | None = None,
         device: Device = CPU,
+        single: bool = True,
     ) -> None:
         self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
         self.values = {str(k): v for k, v in (values or {}).items()}
         self.model = _read(theory, frozenset(sizes(theory, self.values).items()))
         self.chosen = _responses(self.model, responses, steps)
-        self.methods = {name_of(n): how for n, how in self.chosen.items()}
+        again = single and responses == "auto" and "stein" in self.chosen.values()
+        self.single = frozenset(self.chosen if again else ())
+        self.beside = frozenset(n for n in self.single if not self._jumps(n))
+        self.methods = {name_of(n): "jacobian" if n in self.beside else x for n, x in self.chosen.items()}
         self.noisy = theory.program.rule.noise(t, s) != 0
+
+    def _jumps(self, n: Node) -> bool:
+        """Does a function on the way to a response jump?"""
+        averages = self.model.entries[n].averages.values()
+        return any(isinstance(c, Responding) and self.model.kinds[c] == "jumps" for c in averages)
 
     @property
     def entries(self) -> int:
@@ -289,7 +320,16 @@ class Prepared:
         return 8 * (paths + sum(n**2 for n in groups) + sum(tables))
 
     def seconds(self, samples: int) -> float:
-        """About how long a replica takes: products of matrices, a factor of each covariance, and overhead."""
+        """About how long a replica takes, with derivatives along its paths."""
+        count = samples if "jacobian" in self.chosen.values() else self.carriers(samples)
+        return self._march_seconds(samples) + self._derivative_seconds(count)
+
+    def _derivative_seconds(self, paths: int) -> float:
+        """The same of derivatives along so many paths, each a sum over the past."""
+        return self._derivatives(paths) / 8 * (DERIVATIVE + self.most / SPEED)
+
+    def _march_seconds(self, samples: int) -> float:
+        """The same without: products of matrices, a factor of each covariance, and overhead."""
         model, T = self.model, self.steps
         past = 0.0
         for q in model.quantities.values():
@@ -304,15 +344,32 @@ class Prepared:
         entries = self._moving()
         work = 2 * samples * (past + sum(pairs) + sum(n**2 / 4 for n in entries)) + sum(n**3 for n in entries)
         calls = T * (len(model.quantities) + len(model.entries) + len(entries))
-        return work / SPEED + calls * CALL + self.derivatives(samples) / 8 * DERIVATIVE
+        return work / SPEED + calls * CALL
 
     def derivatives(self, samples: int) -> int:
         """About how much memory derivatives along the paths of a replica take."""
-        if "jacobian" not in self.chosen.values():
-            return 0
+        every = "jacobian" in self.chosen.values()
+        return self._derivatives(samples if every else 0) + self._derivatives(self.carriers(samples))
+
+    def _derivatives(self, paths: int) -> int:
+        """The same of so many paths."""
         counts = [prod(q.sizes) for q in self.model.quantities.values()]
-        size = max(size_of(self.model, i) for i in range(len(self.model.groups)))
-        return 8 * samples * self.steps**2 * sum(counts) * size
+        size = max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
+        return 8 * paths * self.steps**2 * sum(counts) * size
+
+    def carriers(self, samples: int) -> int:
+        """Paths that carry derivatives for the responses of a result: as many as take the time of a march.
+
+        None where the fewest of them take too much time or memory.
+        """
+        if not self.beside:
+            return 0
+        least, march = min(CARRIERS, samples), self._march_seconds(samples)
+        longest = PATIENCE[0] * march + PATIENCE[1]
+        if self._derivative_seconds(least) > longest or self._derivatives(least) > self.device.memory // 2:
+            return 0
+        even = 2 * int(max(march, LITTLE) / self._derivative_seconds(2))
+        return min(max(even, least), samples, 2 * int(self.device.memory // (4 * self._derivatives(1))))
 
     def together(self, samples: int) -> int:
         """How many replicas are marched side by side."""
@@ -345,6 +402,7 @@ class Prepared:
         ``finished`` with each replica's march and its number in it; ``whole`` keeps all of its paths.
         """
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
+        carriers = self.carriers(max(samples))
         together = self.together(max(samples))
         for start in range(0, len(seeds), together):
             known = Known(self.values, self.data)
@@ -360,6 +418,9 @@ class Prepared:
                 whole=whole,
                 room=Room(self.device),
                 watched=frozenset() if self.stepping is None else self.stepping.reads(self.model),
+                again=self.beside if carriers else frozenset(),
+                carriers=carriers,
+                undamped=self.single - self.beside if carriers else self.single,
             )
             count = march.replicas
             after: list[Callable[[int], None]] = []
@@ -372,12 +433,30 @@ class Prepared:
             if finished is not None:
                 for i in range(count):
                     finished(march, i)
+            single = self._written(march)
             del march  # the paths of these replicas
             side = dict(known.found)
             for e in self.model.layout.theory.observables:
                 given = known.found, known.values, known.data, None, self.model.first
                 side[node_of(e.lhs)] = observable(e, *given)
+            side |= single
             yield {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
+
+    def _written(self, march: March) -> dict[Node, Array]:
+        """The responses that a result shows, their axes as they are written, replicas last."""
+        entries, averaged = self.model.entries, march.averaged
+        return {n: written(entries[n], averaged[n].axes, x) for n, x in march.single.items()}
+
+
+def unclear(value: Array, spread: Array, replicas: int) -> bool:
+    """Is the error of a response, whose replicas have this spread, too large to show it, or not known?
+
+    >>> one = np.ones(3)
+    >>> unclear(one, 0.1 * one, 8), unclear(one, 2 * one, 8), unclear(one * np.nan, one, 8)
+    (False, True, True)
+    """
+    error = np.sqrt(np.mean(spread**2) / replicas)
+    return not error <= UNCLEAR * np.sqrt(np.mean(value**2))
 
 
 @lru_cache(maxsize=8)

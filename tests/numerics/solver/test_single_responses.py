@@ -1,0 +1,67 @@
+"""Single entries of responses are right within their error bars, however many there are, or not given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import numerics
+from derive.program import P, eta, gamma0
+from numerics.solver.paths import Solved, solve_particles
+from tests.chance import excess, in_errors
+from tests.derive.once import mean_field, mlp
+
+REPLICAS = 8
+
+
+def solved(activation: str, steps: int, count: int, problem: int, **options: Any) -> Solved:
+    """256 paths a replica for random data and numbers, the same for the same number of the ``problem``."""
+    rng = np.random.default_rng(problem)
+    x = rng.normal(size=(count, 3))
+    data = {"K_x": x @ x.T / 3 + 0.1 * np.eye(count), "y": rng.normal(size=count)}
+    values = {eta: rng.uniform(0.5, 1.5) / steps, gamma0: rng.uniform(0.5, 1.5), P: count}
+    given: dict[str, Any] = {"steps": steps, "values": values, "data": data, "replicas": REPLICAS}
+    return solve_particles(mean_field(mlp(2, activation)), **given | {"samples": 256} | options)
+
+
+def parts(x: Solved, name: str) -> np.ndarray:
+    """Of each replica the means of a response at equal times, one step later, and at all other times."""
+    runs = x.runs[name, (1,)]
+    equal, next_to = (np.diagonal(runs, -k, -2, -1).mean(axis=-1) for k in (0, 1))
+    others = np.tril(runs, -2).mean(axis=(-2, -1))
+    return np.stack([y.reshape(REPLICAS, -1) for y in (equal, next_to, others)], axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("activation", "steps", "count"), [("erf", 20, 1), ("erf", 28, 1), ("tanh", 27, 1), ("softplus", 9, 3)]
+)
+def test_responses_on_both_sides_of_the_threshold(activation: str, steps: int, count: int) -> None:
+    """They are those of derivatives along all paths of other seeds, at equal times and at all others."""
+    ours = solved(activation, steps, count, steps)
+    paths = solved(activation, steps, count, steps, seed=1, responses="jacobian")
+    for name in "AB":
+        one, other = parts(ours, name), parts(paths, name)
+        gap = one.mean(axis=0) - other.mean(axis=0)
+        variance = (one.var(axis=0, ddof=1) + other.var(axis=0, ddof=1)) / REPLICAS
+        assert excess(in_errors(gap, np.sqrt(variance)), REPLICAS - 1) < 1
+
+
+def test_responses_of_functions_that_jump_have_no_bias_of_a_ridge() -> None:
+    """Stein's lemma from many replicas of few paths agrees with that from many paths, entry by entry."""
+    few, many = (solved("abs", 2, 1, 0, samples=n, replicas=64 * 512 // n, seed=n) for n in (64, 2048))
+    for name in "AB":
+        gap = few.value(name, 1) - many.value(name, 1)
+        z = in_errors(gap, np.hypot(few.stderr(name, 1), many.stderr(name, 1)))
+        assert excess(z, 15) < 1
+
+
+def test_a_response_that_is_mostly_noise_is_left_out() -> None:
+    """Sources at neighbouring times of a kinked network are nearly the same, and no derivative helps."""
+    network = {"depth": 2, "activation": "relu", "gamma0": 1.0}
+    tables = {"network": network, "training": {"learning_rate": 0.03, "steps": 25}, "solver": {"samples": 64}}
+    found = numerics.solve(numerics.Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))
+    assert not {"A", "B", "A_stderr", "B_stderr"} & set(found.data_vars)
+    assert found.attrs["left_out"].startswith("A, B: standard errors are as large as the values")
+    assert np.isfinite(found.Phi).all()
