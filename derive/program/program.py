@@ -448,9 +448,10 @@ def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> 
     (low, high), (first, last) = _places(atom, d), _places(e.lhs, e)
     if (low - last).is_positive or (first - high).is_positive:
         return None  # another member of the family
-    if _is_end(e) or _is_end(d):
-        return S.Zero  # an end of a family depends on no other member
-    return atom.args[0] - d.lhs.args[0]
+    shift = expression(atom.args[0] - d.lhs.args[0])
+    if not shift.is_Integer and (_is_end(e) or _is_end(d)):
+        return S.Zero  # between ends, how far apart they are depends on the depth
+    return shift
 
 
 def _layered(program: Parts, d: Definition) -> bool:

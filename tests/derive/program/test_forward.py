@@ -587,6 +587,21 @@ def test_several_outputs_put_their_errors_into_the_gradient() -> None:
     assert line(program, "Delta_e") == -2 * e
 
 
+def test_a_last_layer_that_is_read_in_two_places_trains() -> None:
+    """Two matrices a layer, with a readout of what each of the last two gives."""
+    V = GaussianMatrix("V", layer.at(ell), layer.at(ell), index=IndexRange(ell, S.One, L))
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        q(ell, mu, t): V(ell) @ tanh(now),
+        h(ell + 1, mu, t): W(ell) @ tanh(q(ell, mu, t)),
+        out: Mean(w.symbol * (q(L, mu, t) + tanh(top))) / gamma0,
+    }
+    program = Network("twice", (h, q), forward, (W0, W, w), (V,), (x,)).train(square, rule).at_depth(3)
+    given = {"values": VALUES, "data": {"x": INPUTS, "y": LABELS}, "width": N, "steps": 1, "seeds": 1}
+    derived, differences = (simulate_program(program, **given, loss=loss) for loss in (None, square))
+    np.testing.assert_allclose(derived["f"].mean, differences["f"].mean, rtol=0, atol=1e-6)
+
+
 def test_what_mixes_samples_has_the_gradient_of_the_loss() -> None:
     """Centred by the mean over the batch."""
     other = Symbol("nu", integer=True, positive=True)
