@@ -6,6 +6,7 @@ them for the arrays of [data], :mod:`~numerics.experiment.problem` for those of 
 
 from __future__ import annotations
 
+from math import prod
 from numbers import Real
 
 import numpy as np
@@ -33,10 +34,14 @@ def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
     except (ValueError, TypeError) as error:
         problem = f"is not an array: {' '.join(str(error).split())[:100]}"
         raise SpecError(key, name, problem, "real numbers, all rows equally long") from None
-    if array.dtype.kind not in "iuf":
+    exact = array.dtype.kind == "O" and array.size and all(map(_is_real, array.flat))
+    if array.dtype.kind not in "iuf" and not exact:
         raise SpecError(key, name, f"holds {array.dtype}", "real numbers")
-    with np.errstate(over="ignore"):
-        numbers = array.astype(np.float64)
+    try:
+        with np.errstate(over="ignore"):
+            numbers = array.astype(np.float64)
+    except OverflowError:  # of an integer that is larger than any float
+        raise SpecError(key, name, "overflows", "finite numbers") from None
     bad = np.argwhere(~np.isfinite(numbers))
     if len(bad):
         place = tuple(int(index) for index in bad[0])
@@ -87,7 +92,7 @@ def finite_number(key: str, given: object) -> float:
     """
     accepted = "a finite real number"
     number = given.item() if isinstance(given, np.ndarray) and given.ndim == 0 else given
-    if isinstance(number, bool | np.bool_ | str) or not (isinstance(number, Real) or _is_sympy_real(number)):
+    if not _is_real(number):
         shown = given if isinstance(given, bool | str | int | float | complex | list | tuple) else repr(given)
         raise SpecError(key, shown, "is not a number", accepted)
     try:
@@ -99,6 +104,21 @@ def finite_number(key: str, given: object) -> float:
     return value
 
 
-def _is_sympy_real(number: object) -> bool:
-    """Is it a SymPy number, such as a Rational or pi?"""
-    return bool(getattr(number, "is_number", False) and getattr(number, "is_real", False))
+def require_kernel(key: str, kernel: Array, precision: float) -> Array:
+    """Return the symmetric part of a kernel between its first half of axes and its second.
+
+    Raises SpecError for a kernel whose halves differ or that is not symmetric positive semidefinite.
+    """
+    half = kernel.shape[: kernel.ndim // 2]
+    if kernel.shape != (*half, *half) or kernel.size == 0 or kernel.ndim == 0:
+        raise SpecError(key, None, f"has shape {kernel.shape}", "a square matrix, index by index")
+    matrix = kernel.reshape(prod(half), -1)
+    return symmetric_positive(key, matrix, precision).reshape(kernel.shape)
+
+
+def _is_real(number: object) -> bool:
+    """Is it a real number of Python, NumPy or SymPy, and no truth value?"""
+    if isinstance(number, bool | np.bool_ | str):
+        return False
+    exact = getattr(number, "is_number", False) and getattr(number, "is_real", False)  # of SymPy
+    return isinstance(number, Real) or bool(exact)

@@ -25,8 +25,7 @@ from typing import Any, Self
 import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike, NDArray
-from sympy import Expr, Integer, Symbol
-from sympy.core.function import AppliedUndef
+from sympy import Integer, Symbol
 
 from derive.calculus.symbols import mu
 from derive.errors import NotApplicable
@@ -35,8 +34,9 @@ from derive.program import P, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.theory import Theory, mean_field
 from numerics.errors import SpecError
-from numerics.experiment.checks import real_numbers
+from numerics.experiment.checks import finite_number, real_numbers
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint, read_array
+from numerics.experiment.given import checked_arrays, checked_numbers, require_domain
 from numerics.experiment.numbers import (
     Spectrum,
     arrays_of,
@@ -160,6 +160,13 @@ class Problem:
         (2, False, 1.0)
         """
         mine = {"numbers": numbers, "arrays": arrays, "times": times, "solver": solver}
+        for name in ("numbers", "arrays"):
+            if not isinstance(mine[name], Mapping | None):
+                raise SpecError(name, None, f"is {type(mine[name]).__name__}", "a mapping by name, {...}")
+        if not isinstance(solver, Solver | None):
+            raise SpecError(
+                "solver", None, f"is {type(solver).__name__}", "numerics.experiment.schema.Solver(...)"
+            )
         for name, value in mine.items() if not isinstance(source, Program | Theory) else ():
             if value is not None:
                 raise SpecError(name, None, "goes with a program: a file says its own", "leaving it out")
@@ -212,30 +219,25 @@ class Problem:
         text: str,
     ) -> Problem:
         at, output_times = _times_of(times, program.rule.discrete)
-        given = {str(k): float(v) for k, v in numbers.items()}
+        given = checked_numbers(numbers)
         program = program.with_layers_counted()
         if program.depth.is_Symbol and program.depth.name in given:
+            require_domain(program, program.depth, given[program.depth.name])
             program = program.at_depth(int(given.pop(program.depth.name)))
-        data = {name: np.asarray(x, dtype=float) for name, x in arrays.items()}
-        known = {*program.constants, *(x.kernel for x in program.given)}
-        for name in data:
-            if name not in known:
-                raise SpecError(f"arrays.{name}", None, "is not in the program", ", ".join(sorted(known)))
-        for name in sorted(known - set(data)):
-            raise SpecError(f"arrays.{name}", None, "is missing", "an array of numbers")
-        for name, size in _sizes(program, data).items():
-            given.setdefault(name, size)
+        data, sizes = checked_arrays(
+            program, arrays, len(at), {k: given[k] for k in _sizes(program) & {*given}}
+        )
+        given = sizes | given
         symbols = derived(program).symbols
-        for name in given:
-            if name not in symbols and name not in _sizes(program, data):
-                raise SpecError(
-                    f"numbers.{name}", given[name], "is no symbol of the theory", ", ".join(symbols)
-                )
+        for name, value in given.items():
+            if name not in symbols and name not in sizes:
+                raise SpecError(f"numbers.{name}", value, "is no symbol of the theory", ", ".join(symbols))
         for name, x in symbols.items():
-            if name not in given and not x.is_integer:
-                raise SpecError(
-                    f"numbers.{name}", None, "is missing", "a number for this symbol of the theory"
-                )
+            if name in given:
+                require_domain(program, x, given[name])
+            elif not x.is_integer:
+                accepted = "a number for this symbol of the theory"
+                raise SpecError(f"numbers.{name}", None, "is missing", accepted)
         weights = data.get(SAMPLE_WEIGHT)
         samples = int(given.get(P.name, 0))
         seen = samples if weights is None else int(np.count_nonzero(weights))
@@ -386,18 +388,9 @@ def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None
     return whole, None if np.array_equal(whole, at) else at
 
 
-def _sizes(program: Program, data: Mapping[str, Array]) -> dict[str, float]:
-    """The symbols that say how far an index runs, read off the arrays that carry the index."""
-    ends: dict[Expr, Expr] = {r.index: r.upper for d in program.definitions for r in d.ranges}
-    found: dict[str, float] = {}
-    for d in program.definitions:
-        for x in d.rhs.atoms(AppliedUndef):
-            if str(x.func) in data:
-                for index, size in zip(x.args, data[str(x.func)].shape, strict=False):
-                    end = ends.get(index)
-                    if isinstance(end, Symbol):
-                        found[end.name] = float(size)
-    return found
+def _sizes(program: Program) -> set[str]:
+    """The names of the symbols that say how far an index runs."""
+    return {r.upper.name for d in program.definitions for r in d.ranges if isinstance(r.upper, Symbol)}
 
 
 PROGRAM = re.compile(r"(?P<file>.*\.py):(?P<name>[A-Za-z_]\w*)")
@@ -407,10 +400,6 @@ ALIASES = {"kernel": "K_x", "targets": "y", "weights": "rho"}
 
 SYMBOLS = {"network.gamma0": "gamma0", "training.learning_rate": "eta", "network.depth": "L"}
 """Keys of the file that are numbers for symbols of a program."""
-
-
-MOST = float(np.finfo(float).max)
-"""The largest number."""
 
 
 def is_program(text: str) -> bool:
@@ -460,7 +449,7 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
     for key, value in values.items():
         section, _, name = key.rpartition(".")
         if key in SYMBOLS or not section:
-            numbers[SYMBOLS.get(key, key)] = _number(key, value)
+            numbers[SYMBOLS.get(key, key)] = finite_number(key, value)
         if section in ("training", "solver"):
             tables[section][name] = value
         elif section and key not in SYMBOLS:
@@ -520,9 +509,3 @@ def value_of(text: str) -> Any:
         return tomllib.loads(f"x = {text}")["x"]
     except (ValueError, RecursionError):  # no TOML; a number of more digits than Python reads
         return text
-
-
-def _number(key: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -MOST <= value <= MOST:
-        raise SpecError(key, value, "is no number, or none that is finite", "a number")
-    return float(value)

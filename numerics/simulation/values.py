@@ -15,11 +15,15 @@ from sympy.core.function import FunctionClass
 
 from derive.program import GaussianMatrix, GivenVector, IndexRange, Population, Program
 from numerics.errors import SpecError, require_memory
+from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
 
 from .rows import Place
 
 Array = NDArray[np.float64]
 Env = Mapping[Symbol, int]  # the values of indices
+
+ROUNDING = 1e3 * float(np.finfo(float).eps)
+"""Of the entries of kernels that others have computed."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class Values:
             if isinstance(value, FunctionClass | Lambda) or (callable(value) and not _is_number(value)):
                 functions[name] = value
             elif _is_number(value):
-                numbers[name] = value if isinstance(value, int) else float(value)
+                number = finite_number(f"values.{name}", value)
+                numbers[name] = value if isinstance(value, int) else number
             else:
                 raise ValueError(f"values[{name!r}] = {value!r}: must be a number, or a function of SymPy")
         return Values(numbers, functions)
@@ -130,9 +135,7 @@ class Tables:
         value = self.data[name]
         if callable(value) or isinstance(value, Mapping):
             return
-        shape = np.shape(value)
-        if not np.isfinite(np.asarray(value, dtype=float)).all():
-            raise ValueError(f"data[{name!r}] must be finite")
+        shape = real_numbers(f"data.{name}", value).shape
         if len(shape) < positions:
             raise ValueError(f"data[{name!r}] of shape {shape}: must have {positions} index positions")
         for j in range(positions):
@@ -246,14 +249,14 @@ def given_sizes(program: Program, vectors: Mapping[str, Array]) -> dict[str, int
 
 def _vectors(v: GivenVector, data: Mapping[str, Any]) -> Array:
     if v.name in data:
-        x = np.asarray(data[v.name], dtype=float)
+        x = real_numbers(f"data.{v.name}", data[v.name])
         if x.ndim < 1 or x.shape[-1] < 1:
             raise ValueError(f"data[{v.name!r}] of shape {x.shape}: the last axis must be the population")
         return x
-    kernel = np.asarray(data[v.kernel], dtype=float)
+    key = f"data.{v.kernel}"
+    kernel = real_numbers(key, data[v.kernel])
+    kernel = require_kernel(key, kernel, max(precision_of(data[v.kernel]), ROUNDING))
     half = kernel.shape[: kernel.ndim // 2]
-    if kernel.shape != (*half, *half):
-        raise ValueError(f"data[{v.kernel!r}] of shape {kernel.shape}: must be square, index by index")
     count = int(np.prod(half, dtype=int))
     root = inputs_from_kernel(kernel.reshape(count, count))
     return root.reshape(*half, root.shape[-1])
@@ -269,15 +272,10 @@ def inputs_from_kernel(kernel: Array) -> Array:
     >>> bool(np.allclose(x @ x.T / x.shape[1], [[2.0, 1.0], [1.0, 2.0]]))
     True
     """
-    kernel = np.asarray(kernel, dtype=float)
-    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or not np.allclose(kernel, kernel.T):
-        raise ValueError(f"kernel of shape {kernel.shape}: must be a symmetric matrix")
-    values, vectors = np.linalg.eigh((kernel + kernel.T) / 2)
+    values, vectors = np.linalg.eigh(require_kernel("kernel", real_numbers("kernel", kernel), ROUNDING))
     top = max(float(values[-1]), 0.0)
     cutoff = len(values) * np.finfo(float).eps * top
-    if values[0] < -1e3 * cutoff:
-        raise ValueError(f"kernel has the eigenvalue {values[0]:.3g}: must be positive semidefinite")
     kept = values > cutoff
     if not kept.any():
         return np.zeros((len(kernel), 1))
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept] * kept.sum()))
+    return np.asarray(vectors[:, kept] * (np.sqrt(values[kept]) * np.sqrt(kept.sum())))

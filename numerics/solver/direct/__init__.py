@@ -20,6 +20,7 @@ from sympy import Symbol
 
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import diverged_at
+from numerics.experiment.checks import finite_number
 from numerics.solver.direct.algebras import Linear, Particles
 from numerics.solver.direct.interpret import Algebra, Interpreter, NotLinear
 from numerics.solver.direct.layout import Constants, Datum, Family, Layout, Member, Number
@@ -103,6 +104,8 @@ def evaluate(
     """
     if steps < 1 or samples < 2 or replicas < 2:
         raise ValueError(f"steps = {steps}, samples = {samples}, replicas = {replicas}: at least 1, 2 and 2")
+    for name, value in (values or {}).items():
+        finite_number(f"values.{name}", value)
     layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
     constants = Constants(layout, data or {})
     capacity = steps * sum(len(f.members) for f in layout.sources.values())

@@ -20,11 +20,15 @@ from derive.calculus.averages import Response
 from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
+from numerics.experiment.checks import precision_of, real_numbers, require_kernel
 from numerics.tensors import TIMES
 
 Entry = tuple[str, tuple[int, ...]]
 Key = tuple[str, tuple[int | None, ...]]
 Number = int | float
+
+ROUNDING = 1e3 * float(np.finfo(float).eps)
+"""Of the entries of kernels that others have computed."""
 
 
 @dataclass(frozen=True)
@@ -291,8 +295,14 @@ class Constants:
     def __init__(self, layout: Layout, data: Mapping[str, Datum], kind: type = float) -> None:
         self.layout, self.data, self.kind = layout, data, kind
         self.arrays: dict[str, np.ndarray[Any, Any]] = {
-            k: np.array(v, dtype=kind) for k, v in data.items() if not isinstance(v, Mapping | Callable)
+            k: real_numbers(f"data.{k}", v) if kind is float else np.array(v, dtype=kind)
+            for k, v in data.items()
+            if not isinstance(v, Mapping | Callable)
         }
+        for x in layout.theory.program.given if kind is float else ():
+            if x.kernel in self.arrays:
+                key, precision = f"data.{x.kernel}", max(precision_of(data[x.kernel]), ROUNDING)
+                self.arrays[x.kernel] = require_kernel(key, self.arrays[x.kernel], precision)
 
     def attribute(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """The values of an attribute, one for each unit."""

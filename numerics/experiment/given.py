@@ -1,0 +1,177 @@
+"""What Python gives for a program: arrays and numbers, checked against the indices of the program.
+
+``checked_arrays`` returns float64 arrays of the shapes that the program reads, ``checked_numbers`` one number
+for each name.  :class:`~numerics.experiment.problem.Problem` is made of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sympy import Expr, Integer, Sum, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import s, t
+from derive.program import Program
+from numerics.errors import SpecError
+from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
+
+Array = NDArray[np.float64]
+
+
+def checked_arrays(
+    program: Program, arrays: Mapping[str, ArrayLike], times: int, sizes: Mapping[str, float]
+) -> tuple[dict[str, Array], dict[str, float]]:
+    """Return the arrays of a program as float64, and the sizes that they say, such as that of ``P``.
+
+    ``times`` is the number of times that are solved for, ``sizes`` are those that numbers say.  Raises
+    SpecError for an array that is missing or that the program does not read, for entries that are not finite
+    real numbers, for a shape that is not that of its indices, and for a kernel that is not symmetric positive
+    semidefinite.
+
+    >>> from derive.program import mlp
+    >>> checked_arrays(mlp(2), {"K_x": [[1.0]], "y": [1.0, 2.0]}, 3, {})
+    Traceback (most recent call last):
+    numerics.errors.SpecError: arrays.y: has shape (2,), but arrays.K_x says P = 1 (accepted: shape (1,))
+    """
+    kernels = {x.kernel for x in program.given}
+    known = {*program.constants, *kernels}
+    for name in arrays:
+        if name not in known:
+            accepted = ", ".join(sorted(known)) or "no arrays"
+            raise SpecError(f"arrays.{name}", None, "is not in the program", accepted)
+    for name in sorted(known - set(arrays)):
+        raise SpecError(f"arrays.{name}", None, "is missing", "an array of numbers")
+    for name, size in sizes.items():
+        require_size(f"numbers.{name}", size)
+    shapes = _Shapes(program, times, {k: (v, f"numbers.{k}") for k, v in sizes.items()})
+    found = {}
+    for name in sorted(arrays, key=lambda name: name not in kernels):  # kernels say how many samples
+        value = shapes.checked(name, real_numbers(f"arrays.{name}", arrays[name]))
+        if name in kernels:
+            value = require_kernel(f"arrays.{name}", value, precision_of(arrays[name]))
+        found[name] = value
+    return {name: found[name] for name in arrays}, {k: float(n) for k, (n, _) in shapes.sizes.items()}
+
+
+def checked_numbers(numbers: Mapping[Symbol | str, float]) -> dict[str, float]:
+    """Return numbers by name; raises SpecError for what is not a finite real number.
+
+    >>> checked_numbers({"eta": 1})
+    {'eta': 1.0}
+    """
+    return {str(k): finite_number(f"numbers.{k}", v) for k, v in numbers.items()}
+
+
+def require_domain(program: Program, symbol: Symbol, value: float) -> None:
+    """Raise SpecError for a number that its symbol cannot be.
+
+    These are sizes that are not whole or not positive, negative numbers for a positive symbol, and zero where
+    a definition divides by the symbol.
+    """
+    key = f"numbers.{symbol.name}"
+    if symbol.is_integer:
+        require_size(key, value)
+    if symbol.is_nonnegative and value < 0:
+        raise SpecError(key, value, "must not be negative", "a number >= 0")
+    if value == 0 and any(_divides(d.rhs, symbol) for d in program.definitions):
+        raise SpecError(key, value, "is zero, and a definition divides by it", "a positive number")
+
+
+def require_size(key: str, value: float) -> None:
+    """Raise SpecError for a number that is not an integer of at least one."""
+    if not (value.is_integer() and value >= 1):
+        raise SpecError(key, value, "is not a size", "an integer >= 1")
+
+
+def _divides(e: Expr, symbol: Symbol) -> bool:
+    return any(symbol == x for x in e.as_numer_denom()[1].free_symbols) if e.has(symbol) else False
+
+
+@dataclass
+class _Shapes:
+    """The indices of each array of a program, and the sizes that are known by now, with what says them."""
+
+    program: Program
+    times: int
+    sizes: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.extents = dict(_extents(self.program))
+        self.indices = _indices(self.program)
+
+    def checked(self, name: str, value: Array) -> Array:
+        """The array in the shape of its indices; a last axis of length one may be left over."""
+        key, indices = f"arrays.{name}", self.indices.get(name)
+        with np.errstate(over="ignore"):
+            if not np.isfinite(np.vdot(value, value)):
+                raise SpecError(key, None, "has squares that overflow", "numbers of order one")
+        if indices is None:
+            return value
+        if value.ndim == len(indices) + 1 and value.shape[-1] == 1:
+            value = value[..., 0]
+        if value.ndim != len(indices) or value.size == 0:
+            raise SpecError(key, None, f"has shape {value.shape}", self.accepted(indices))
+        for axis, index in enumerate(indices):
+            self._note(name, index, value.shape[axis], value.shape)
+        return value
+
+    def _note(self, name: str, index: Expr, size: int, shape: tuple[int, ...]) -> None:
+        """Compare the length of an axis with what is known of its index."""
+        key, said = f"arrays.{name}", f"has shape {shape}, but"
+        accepted = self.accepted(self.indices[name])
+        if index in (t, s):
+            if size < self.times:
+                problem = f"{said} the last of {self.times} times is read"
+                raise SpecError(key, None, problem, f"at least {self.times} entries along time")
+            return
+        extent = self.extents.get(index)
+        if isinstance(extent, Integer) and size != extent:
+            raise SpecError(key, None, f"{said} {index} runs over {extent}", accepted)
+        if isinstance(extent, Symbol):
+            known, by = self.sizes.setdefault(extent.name, (size, key))
+            if known != size:
+                problem = f"has shape {shape}" if by == key else f"{said} {by} says {extent} = {known:g}"
+                raise SpecError(key, None, problem, accepted)
+
+    def accepted(self, indices: tuple[Expr, ...]) -> str:
+        """The shape that indices ask for, in words."""
+        axes = []
+        for index in indices:
+            extent = self.times if index in (t, s) else self.extents.get(index, index)
+            known = self.sizes.get(str(extent))
+            axes.append(f"{known[0]:g}" if known else str(extent))
+        return f"shape ({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+
+
+def _extents(program: Program) -> Iterator[tuple[Expr, Expr]]:
+    """Every index with the number of values that it runs through."""
+    for d in program.definitions:
+        for r in d.ranges:
+            yield r.index, r.upper - r.lower + 1
+        for total in d.rhs.atoms(Sum):
+            for index, lower, upper in total.limits:
+                yield index, upper - lower + 1
+
+
+def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
+    """The indices of each array, by its name; of a kernel those of its vector, twice."""
+    kernels = {x.name: x.kernel for x in program.given}
+    found: dict[str, tuple[Expr, ...]] = {}
+    for use in sorted((x for d in program.definitions for x in d.rhs.atoms(AppliedUndef)), key=str):
+        name, own = str(use.func), use.args
+        if name in kernels:
+            name, own = kernels[name], (*own, *own)
+        elif name not in program.constants:
+            continue
+        if name not in found or _plain(own) > _plain(found[name]):
+            found[name] = own
+    return found
+
+
+def _plain(indices: tuple[Expr, ...]) -> int:
+    """How many of the indices are symbols, and not numbers or sums."""
+    return sum(isinstance(x, Symbol) for x in indices)

@@ -1,0 +1,164 @@
+"""Arrays and numbers that Python gives: the refusals of files, from every entry point that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sympy import Rational
+
+import numerics
+from derive.program import convolution, mlp
+from derive.theory import mean_field
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.simulation import simulate_program
+from numerics.solver.direct import evaluate
+
+K, Y = [[1.0, 0.2], [0.2, 0.9]], [1.0, -0.5]
+NUMBERS = {"eta": 0.1, "gamma0": 1.0}
+
+BAD_ARRAYS: dict[str, tuple[str, Any, str]] = {
+    "asymmetric": ("K_x", [[1.0, 0.2], [0.3, 1.0]], "is not symmetric: its entries at"),
+    "negative": ("K_x", [[1.0, 2.0], [2.0, 1.0]], "is not positive semidefinite: its most negative"),
+    "NaN": ("y", [1.0, float("nan")], "is nan at index"),
+    "infinite": ("K_x", [[1.0, 0.2], [0.2, float("inf")]], "is inf at index"),
+    "complex": ("y", [1.0, 2j], "holds complex128"),
+    "strings": ("y", ["a", "b"], "holds <U1"),
+    "objects": ("y", [None, 1.0], "holds object"),
+    "truth values": ("y", [True, False], "holds bool"),
+    "masked": ("y", np.ma.masked_array([1.0, 2.0], mask=[0, 1]), "has 1 masked entries"),
+    "ragged": ("K_x", [[1.0], [1.0, 2.0]], "is not an array"),
+    "integer without end": ("y", [10**400, 1], "overflows"),
+}
+BAD_SHAPES: dict[str, tuple[str, Any, str]] = {
+    "too long": ("y", [1.0, 2.0, 3.0], "has shape (3,)"),
+    "too short": ("y", [1.0], "has shape (1,)"),
+    "a number": ("y", 1.0, "has shape ()"),
+    "a column too many": ("y", [[1.0, 2.0], [3.0, 4.0]], "has shape (2, 2)"),
+    "a vector for a kernel": ("K_x", [1.0, 2.0], "has shape (2,)"),
+    "not square": ("K_x", [[1.0, 0.2, 0.1], [0.2, 0.9, 0.1]], "has shape (2, 3)"),
+    "empty": ("K_x", np.zeros((0, 0)), "has shape (0, 0)"),
+}
+
+
+def in_python(arrays: dict[str, Any], numbers: dict[str, Any] = NUMBERS) -> object:
+    return Problem.of(mlp(1), numbers=numbers, arrays=arrays, times=range(3))
+
+
+def evaluated(arrays: dict[str, Any], numbers: dict[str, Any] = NUMBERS) -> object:
+    return evaluate(mean_field(mlp(1)), steps=2, values={"P": 2, **numbers}, data=arrays)
+
+
+def trained(arrays: dict[str, Any], numbers: dict[str, Any] = NUMBERS) -> object:
+    return simulate_program(mlp(1), width=4, steps=1, seeds=1, values={"P": 2, **numbers}, data=arrays)
+
+
+def in_a_file(arrays: dict[str, Any]) -> object:
+    return Experiment.from_dict({"network": {"depth": 1}}, kernel=arrays["K_x"], targets=arrays["y"])
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+@pytest.mark.parametrize("entry", [in_python, evaluated, trained, in_a_file])
+def test_arrays_are_refused_everywhere_in_the_same_words(entry: Callable[..., object], case: str) -> None:
+    name, value, reason = BAD_ARRAYS[case]
+    with pytest.raises(SpecError) as refusal:
+        entry({"K_x": K, "y": Y, name: value})
+    assert refusal.value.key.rpartition(".")[2] == (
+        {"K_x": "kernel", "y": "targets"}[name] if entry is in_a_file else name
+    )
+    assert reason in str(refusal.value)
+
+
+@pytest.mark.parametrize("case", BAD_SHAPES)
+@pytest.mark.parametrize("entry", [in_python, in_a_file])
+def test_shapes_are_those_of_the_indices(entry: Callable[..., object], case: str) -> None:
+    name, value, reason = BAD_SHAPES[case]
+    with pytest.raises(SpecError) as refusal:
+        entry({"K_x": K, "y": Y, name: value})
+    if entry is in_python:  # a file names the other array too
+        assert reason in str(refusal.value)
+        assert refusal.value.key == f"arrays.{name}"
+
+
+@pytest.mark.parametrize("entry", [numerics.solve, numerics.verify])
+def test_no_entry_point_computes_with_such_arrays(entry: Callable[..., object]) -> None:
+    for name, value, _ in (*BAD_ARRAYS.values(), *BAD_SHAPES.values()):
+        with pytest.raises(SpecError):
+            entry(mlp(1), numbers=NUMBERS, arrays={"K_x": K, "y": Y, name: value}, times=range(3))
+
+
+def test_several_outputs_and_positions_have_their_axes() -> None:
+    given: dict[str, Any] = {"numbers": NUMBERS, "times": range(3)}
+    Problem.of(mlp(1, outputs=3), arrays={"K_x": K, "y": np.ones((2, 3))}, **given)
+    with pytest.raises(SpecError, match=r"but c runs over 3 \(accepted: shape \(2, 3\)\)"):
+        Problem.of(mlp(1, outputs=3), arrays={"K_x": K, "y": np.ones((2, 2))}, **given)
+    net = convolution(1, "tanh", positions=3, receptive=1)
+    kernel = np.eye(6).reshape(2, 3, 2, 3)
+    assert Problem.of(net, arrays={"K_x": kernel, "y": Y}, **given).sample_count == 2
+    kernel[0, 0, 1, 1] = 0.5
+    with pytest.raises(SpecError, match="is not symmetric"):
+        Problem.of(net, arrays={"K_x": kernel, "y": Y}, **given)
+
+
+def test_what_is_right_is_taken_as_it_is() -> None:
+    for y in (np.array(Y, dtype=np.float32), [1, -1], [Rational(1, 2), 1], [[1.0], [2.0]], np.ma.array(Y)):
+        found = Problem.of(mlp(1), numbers=NUMBERS, arrays={"K_x": K, "y": y}, times=range(3))
+        assert found.arrays["y"].dtype == np.float64
+        np.testing.assert_array_equal(found.arrays["y"], np.ravel(np.asarray(y, dtype=float)))
+        np.testing.assert_array_equal(found.arrays["K_x"], K)
+    numbers = {"eta": Rational(1, 10), "gamma0": np.float32(1.0)}
+    assert set(
+        Problem.of(mlp(1), numbers=numbers, arrays={"K_x": K, "y": Y}, times=[0]).numbers.values()
+    ) == {
+        0.1,
+        1.0,
+        2.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("eta", float("nan"), "is not finite"),
+        ("eta", float("inf"), "is not finite"),
+        ("eta", 10**400, "is not finite"),
+        ("eta", "0.1", "is not a number"),
+        ("eta", True, "is not a number"),
+        ("eta", None, "is not a number"),
+        ("eta", 1 + 1j, "is not a number"),
+        ("eta", [0.1], "is not a number"),
+        ("eta", -0.1, "must not be negative"),
+        ("gamma0", 0, "is zero, and a definition divides by it"),
+        ("P", -1, "is not a size"),
+        ("P", 2.5, "is not a size"),
+        ("P", 3, "but numbers.P says P = 3"),
+        ("L", 2.5, "is not a size"),
+        ("L", 0, "is not a size"),
+    ],
+)
+def test_numbers_are_finite_reals_in_the_domain_of_their_symbol(name: str, value: Any, reason: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        Problem.of(
+            mlp(),
+            numbers={**NUMBERS, "L": 1, name: value},
+            arrays={"K_x": K, "y": Y},
+            times=range(3),
+        )
+    assert reason in str(refusal.value)
+
+
+@pytest.mark.parametrize("entry", [evaluated, trained])
+@pytest.mark.parametrize("value", [float("nan"), True, 10**400])
+def test_numbers_of_evaluate_and_of_networks_are_finite(entry: Callable[..., object], value: Any) -> None:
+    with pytest.raises(SpecError, match=r"values.eta"):
+        entry({"K_x": K, "y": Y}, {**NUMBERS, "eta": value})
+
+
+def test_tables_of_other_types_are_refused() -> None:
+    for given in ({"numbers": [1.0]}, {"arrays": [K, Y]}, {"solver": {"method": "paths"}}):
+        with pytest.raises(SpecError, match=r"is (list|dict)"):
+            Problem.of(mlp(1), times=range(3), **given)
