@@ -20,13 +20,15 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True)
 class Yes:
     """A method can: ``cost`` in seconds on one core and ``memory`` in bytes, both estimated; ``error``, what
-    it expects to reach, relative to the largest loss and error.
+    it expects to reach, relative to the largest loss and error.  ``asked`` is the accuracy that it aims for
+    where the file does not say ``solver.accuracy``; None where that is ``solver.rtol``.
     """
 
     cost: float
     memory: float
     error: float
     note: str = ""
+    asked: float | None = None
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ class Nodes:
         except (Unserved, NotConverged, Diverged) as reason:
             return _no(problem, "network.activation", reason, "another activation or time")
         note = f"{found.nodes} nodes, {found.rule}; measured with few; no responses"
-        return Yes(found.cost, found.memory, found.error, note)
+        return Yes(found.cost, found.memory, found.error, note, accuracy)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         from numerics.solver.nodes import solve_nodes
@@ -239,14 +239,20 @@ class Paths:
         if problem.flow and error_jumps(problem.program):
             jumps = "the error jumps in the output, and steps of sampled paths go over it unseen"
             return _no(problem, "training.objective", jumps, '"square", "logistic", or rule = "gd"')
-        from numerics.solver.paths.problem import forecast, kept
+        from numerics.solver.paths.problem import ACCURACY, forecast, kept
 
         try:
             cost, memory, error = forecast(problem, kept(problem, keep))
         except (Unserved, NotApplicable) as reason:
             return _no(problem, "network.activation", reason, "another network or rule")
         lacks = f"; there are {memory_there() / 2**30:.0f} GiB" if memory > memory_there() else ""
-        return Yes(cost, memory, max(error, SAMPLED), "for a first number of samples" + lacks)
+        given = problem.solver.samples is not None
+        note = (
+            f"with {problem.solver.samples} samples"
+            if given
+            else "a search for samples may take three times that"
+        )
+        return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         from numerics.solver.paths.problem import kept, solve_paths

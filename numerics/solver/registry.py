@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+
 from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named, one_thread
@@ -30,6 +32,12 @@ METHODS: tuple[Method, ...] = (March(), Layers(), Nodes(), Lazy(), Paths(), Rest
 
 LONG = 10.0
 """Seconds from which a run says beforehand how long it takes."""
+
+ENOUGH = 5e-3
+"""The error of a method that is good enough where the file does not say an accuracy: that of paths."""
+
+SLACK = 3.0
+"""Times the time of the cheapest method that a more exact one may take."""
 
 BY_NAME = ("rest", "direct")
 """Methods that are taken only where ``solver.method`` asks for them.
@@ -50,7 +58,16 @@ class Choice:
 
     answers: tuple[tuple[Method, Yes | No], ...]
     method: Method | None
-    asked: float
+    accuracy: float | None
+    rtol: float
+
+    @property
+    def asked(self) -> tuple[float, str]:
+        """The accuracy that is asked of the method that runs, and the key that says it."""
+        if self.accuracy is not None:
+            return self.accuracy, "solver.accuracy"
+        own = next((x.asked for m, x in self.answers if m is self.method and isinstance(x, Yes)), None)
+        return (self.rtol, "solver.rtol") if own is None else (own, "the default of solver.accuracy")
 
     def __str__(self) -> str:
         rows = []
@@ -61,28 +78,32 @@ class Choice:
                 rows.append(f"{method.name:8}{size}{only}{'; ' + said.note if said.note else ''}")
             else:
                 rows.append(f"{method.name:8}no: {_told(said)}")
-        runs = "none" if self.method is None else self.method.name
-        return "\n".join([*rows, f"runs: {runs}; error asked for {self.asked:.1g}"])
+        if self.method is None:
+            return "\n".join([*rows, "runs: none"])
+        asked, key = self.asked
+        return "\n".join([*rows, f"runs: {self.method.name}; accuracy asked for: {asked:.1g} ({key})"])
 
 
 def choose(
     problem: Problem, keep: Kernels = "auto", *, every: bool = True, without: Collection[str] = ()
 ) -> Choice:
-    """The best method that fits: of those whose error meets what is asked the cheapest, what is exact before
-    what is sampled; else the most exact.
+    """The best method that fits.
 
-    What is asked is ``solver.accuracy``, or ``solver.rtol`` where the file does not say;
-    ``solver.method = "name"`` asks for one by name.  A result without responses is given only where none with
+    A method whose error is at most ``solver.rtol`` comes first, the cheapest of these.  Else it is the
+    cheapest whose error meets ``solver.accuracy``.  Where the file does not say an accuracy, it is the most
+    exact of those that reach ENOUGH within LONG seconds, or within SLACK times the time of the cheapest.  If
+    none meets the accuracy, it is the most exact of all.  ``solver.method = "name"`` asks for one by name.
+     A result without responses is given only where none with
     them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.  Without
     ``every`` only those are asked that may run: the one that is named, else all but those by name only,
     sampled paths where nothing is exact, and those that give no responses where the others do not suffice.
-    Those ``without`` which it must be have been tried.
+    Methods ``without`` which it must be have been tried before and failed.
     """
     require_choice("kernels", keep, get_args(Kernels))
     device, alone = device_named(problem.solver.device), No(DEVICE, problem.solver.device, "runs on the CPU")
     by_name = problem.solver.method
     named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - {*BY_NAME, *without}
-    asked = problem.solver.accuracy or problem.solver.rtol
+    accuracy, rtol = problem.solver.accuracy, problem.solver.rtol
     found: dict[str, Yes | No] = {}
 
     def exact(said: Yes | No) -> bool:
@@ -104,11 +125,21 @@ def choose(
         able(False)
     answers = tuple((m, found[m.name]) for m in METHODS if m.name in found)
     fit.sort(key=lambda pair: METHODS.index(pair[0]))
-    good = [(m, x) for m, x in fit if x.error <= asked]
-    if good:
-        cost = {m: (not exact(x), x.cost) for m, x in good}
-        return Choice(answers, min(cost, key=cost.__getitem__), asked)
-    return Choice(answers, min(fit, key=lambda pair: pair[1].error)[0] if fit else None, asked)
+    return Choice(answers, _best(fit, accuracy, rtol), accuracy, rtol)
+
+
+def _best(fit: list[tuple[Method, Yes]], accuracy: float | None, rtol: float) -> Method | None:
+    """The method that :func:`choose` takes of those that fit, None if there are none."""
+    if not fit:
+        return None
+    exact = [pair for pair in fit if pair[1].error <= rtol]
+    if exact:
+        return min(exact, key=lambda pair: pair[1].cost)[0]
+    good = [pair for pair in fit if pair[1].error <= (accuracy or ENOUGH)]
+    if good and accuracy is not None:
+        return min(good, key=lambda pair: pair[1].cost)[0]
+    longest = max(LONG, SLACK * min((x.cost for _, x in good), default=np.inf))
+    return min((pair for pair in good or fit if pair[1].cost <= longest), key=lambda pair: pair[1].error)[0]
 
 
 def explain(source: Problem | Experiment | str | Path, *, kernels: Kernels = "auto") -> Choice:

@@ -132,14 +132,14 @@ NO_RESULT: dict[str, tuple[dict[str, str], str]] = {
     ),
     "out of reach": (
         {"depth = 2": "depth = 1", "samples = 64": "samples = 64\naccuracy = 1e-6"},
-        "dmft: NotConverged: solver.accuracy = 1.0e-06: with 64 samples, the most that are tried, a bias ",
+        "dmft: NotConverged: solver.accuracy = 1.0e-06: 8 replicas of 64 samples reach ",
     ),
 }
 
 
 def test_accuracy_in_a_word(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["solve", "spec.toml", "--accuracy", "1e-6"]) == 3
-    assert "solver.accuracy = 1.0e-06: with 64 samples, the most that are tried" in capsys.readouterr().err
+    assert "solver.accuracy = 1.0e-06: 8 replicas of 64 samples reach " in capsys.readouterr().err
     spec.write_text(SPEC.replace("samples = 64", 'method = "paths"'))
     assert run(["solve", "spec.toml", "--accuracy", "0.05", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

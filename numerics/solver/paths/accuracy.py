@@ -1,9 +1,9 @@
 """How many samples, replicas and time nodes an accuracy takes: doubled, and measured each time.
 
-What an average of S paths misses is noise, which replicas show, and a bias of order 1/S, which the difference
+An average of S paths misses noise, which replicas show, and a bias of order 1/S, which the difference
 between S and S/2 paths from the same seeds shows.  Both are measured relative to the scale of a watched
-quantity, its largest value.  Samples come first: the noise falls faster with them than with replicas, and the
-bias with them alone.  The grid of a flow is refined until what it misses is small beside the noise: every
+quantity (:func:`scales_of`).  Samples come first: the noise falls faster with them than with replicas, and
+the bias with them alone.  The grid of a flow is refined until what it misses is small beside the noise: every
 grid is solved from the same seeds, so most of the noise drops out of differences between grids.
 """
 
@@ -34,6 +34,9 @@ PILOTS = 2
 
 SURE = 0.95
 """How sure it is that what is seen beyond noise is there."""
+
+SAME_UNITS = {"test_loss": "train_loss", "test_f": "error"}
+"""Quantities of test points, which may be tiny, and those of the training in the same units."""
 
 MOST_REPLICAS = 64
 MOST_SAMPLES = 2**17
@@ -89,7 +92,8 @@ class Level(Generic[C]):
     def errors(self) -> tuple[list[Array], list[float]]:
         """Standard errors and scales of what is watched."""
         spread = spread_of(self.watched)
-        return list(spread.stderr().values()), [scale_of(x) for x in spread.mean().values()]
+        scales = scales_of(spread.mean())
+        return list(spread.stderr().values()), [scales[k] for k in spread.mean()]
 
     def bias(self, coarse: Level[C], sure: float = 0.0) -> tuple[float, float]:
         """What a bias of order 1/samples leaves here, from the difference to fewer samples.
@@ -121,6 +125,16 @@ def scale_of(x: Array) -> float:
     return float(np.abs(x).max()) or 1.0
 
 
+def scales_of(means: Mapping[str, Array]) -> dict[str, float]:
+    """The sizes that errors are held against: :func:`scale_of`, for test points at least that of training.
+
+    >>> scales_of({"error": np.array([1.0, 0.5]), "test_f": np.array([0.0, 1e-3])})
+    {'error': 1.0, 'test_f': 1.0}
+    """
+    own = {k: scale_of(x) for k, x in means.items()}
+    return {k: max(x, own.get(SAME_UNITS.get(k, k), x)) for k, x in own.items()}
+
+
 def rms(x: Array) -> float:
     """The root of the mean of the squares."""
     return float(np.sqrt(np.mean(x**2)))
@@ -148,11 +162,11 @@ def _each_apart(
 ) -> dict[str, tuple[float, float]]:
     """The same of each quantity."""
     gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
-    scales, errors = spread_of(first).mean(), gaps.stderr()
+    scales, errors = scales_of(spread_of(first).mean()), gaps.stderr()
     least = max(1.0, stdtrit(min(len(first), len(second)) - 1, (1 + sure) / 2))
     found = {}
     for k, x in gaps.mean().items():
-        gap, noise, scale = rms(x), rms(errors[k]), scale_of(scales[k])
+        gap, noise, scale = rms(x), rms(errors[k]), scales[k]
         beyond = float(np.sqrt(gap**2 - noise**2)) if gap > least * noise else 0.0
         found[k] = beyond / scale, gap / scale
     return found
@@ -179,13 +193,14 @@ def reach(
     first: int,
     most: int = MOST_SAMPLES,
     begun: Level[C] | None = None,
+    affordable: Callable[[int], int] = lambda _: MOST_REPLICAS,
 ) -> Reached[C]:
     """Double the samples from ``first`` until standard errors and bias are below ``accuracy``.
 
-    At ``most`` samples replicas are added instead.  Some with half as many samples come before, which show
-    the bias; ``begun`` are the first ones with ``first`` samples, if somebody has them.  Without an accuracy
-    ``first`` samples are what there are.  Raises NotConverged when MOST_REPLICAS do not do, or when the bias
-    stays larger.
+    At ``most`` samples replicas are added instead, up to as many as are ``affordable`` with these samples.
+    Some with half as many samples come before, which show the bias.  ``begun`` are the first ones with
+    ``first`` samples, if they have been solved before.  Without an accuracy ``first`` samples are what there
+    are.  Raises NotConverged with the accuracy that was reached when these do not do.
     """
     before = Level(2 * (first // 4), collect())
     _extend(attempt, before, REPLICAS // 2 if accuracy is None else REPLICAS)
@@ -200,11 +215,8 @@ def reach(
         before, samples = level, 2 * samples
     if accuracy is not None:
         if bias > accuracy:
-            raise NotConverged(
-                f"solver.accuracy = {accuracy:.1e}: with {samples} samples, the most that are tried, a bias "
-                f"of {bias:.1e} is left; more of them (solver.samples) would do"
-            )
-        _more_replicas(attempt, level, accuracy)
+            raise _out_of_reach(level, accuracy, bias, f"a bias of {bias:.1e} is left")
+        _more_replicas(attempt, level, accuracy, affordable(samples))
     seen, _ = level.bias(before, SURE)
     return Reached(
         samples,
@@ -223,20 +235,24 @@ def _extend(attempt: Attempt[C], level: Level[C], replicas: int) -> None:
         level.watched += attempt(level.samples, range(len(level.watched), replicas), level.solutions)
 
 
-def _more_replicas(attempt: Attempt[C], level: Level[C], accuracy: float) -> None:
-    """As many as bring the standard error below ``accuracy``, if the budget allows that."""
+def _more_replicas(attempt: Attempt[C], level: Level[C], accuracy: float, most: int) -> None:
+    """As many as bring the standard error below ``accuracy``, if ``most`` of them allow that."""
     while level.error > accuracy:
         have = len(level.watched)
         needed = int(np.ceil(1.1 * have * (level.error / accuracy) ** 2))
-        if (
-            have == MOST_REPLICAS or needed > 4 * MOST_REPLICAS
-        ):  # few replicas show a spread too large or small
-            raise NotConverged(
-                f"solver.accuracy = {accuracy:.1e}: {have} replicas of {level.samples} samples have a "
-                f"relative standard error of {level.error:.1e}; about {needed} replicas would do, but at "
-                f"most {MOST_REPLICAS} are tried"
-            )
-        _extend(attempt, level, min(needed, MOST_REPLICAS))
+        if have >= most or needed > 4 * most:  # few replicas show a spread too large or small
+            reason = f"about {needed} replicas would do, at most {most} are tried"
+            raise _out_of_reach(level, accuracy, level.error, reason)
+        _extend(attempt, level, min(needed, most))
+
+
+def _out_of_reach(level: Level[C], accuracy: float, error: float, reason: str) -> NotConverged:
+    """Return an error that says which accuracy was reached, and what would do."""
+    return NotConverged(
+        f"solver.accuracy = {accuracy:.1e}: {len(level.watched)} replicas of {level.samples} samples reach "
+        f"{max(error, level.error):.1e}, and {reason}; a search takes at most three times the estimated time "
+        "and memory: a larger solver.accuracy, or more solver.samples, would do"
+    )
 
 
 def _power(errors: Mapping[int, float]) -> float | None:

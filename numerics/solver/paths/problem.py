@@ -23,6 +23,7 @@ from numerics.results import LOSSES, STDERR, SYSTEMATIC, ran_away
 from numerics.solver.grid import Age, Grid, is_noisy, system_of, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
+    MOST_REPLICAS,
     MOST_SAMPLES,
     POWERS,
     REPLICAS,
@@ -59,6 +60,12 @@ ROOM = 2.0**31
 
 SPREAD = 4.0
 """The relative standard error of losses and errors, times the samples, measured (tanh, L = 2 and 3)."""
+
+SLACK = 3.0
+"""Times the estimated time and memory that a search for an accuracy may take."""
+
+BRIEF, SMALL = 5.0, 2.0**30
+"""Seconds and bytes that it may take whatever the estimate is."""
 
 GRIDS = 4.5
 """What refining the grid of a flow takes, in solutions on the coarsest one, measured."""
@@ -152,7 +159,8 @@ def _solved(
     beside = (first, REPLICAS) if begun is None and halves + REPLICAS <= prepared.together(first) else (0, 0)
     attempt = _Attempt(problem, prepared, kernels, grid, progress, beside)
     accuracy = solver.accuracy or (None if given else ACCURACY)
-    reached = reach(attempt, Replicas, accuracy, first, first if given else _most(prepared, first), begun)
+    search = _search(problem, prepared, first)
+    reached = reach(attempt, Replicas, accuracy, first, search.most, begun, search.affordable)
     values = reached.solutions.averaged(problem)
     left_out = [name for name in RESPONSES if name in values and _unclear(values, name, reached.replicas)]
     values = {name: x for name, x in values.items() if name.removesuffix(STDERR) not in left_out}
@@ -264,17 +272,80 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
     asked for are found by doubling, as if the error of the first one fell like 1/samples from SPREAD.
     """
     prepared = prepared_for(problem, kernels=kernels)
-    samples, accuracy = problem.solver.samples, problem.solver.accuracy or ACCURACY
-    first = samples or prepared.enough
-    if samples is None:
-        first = min(max(first, 2 ** int(np.ceil(np.log2(SPREAD / accuracy)))), _most(prepared, first))
-    tries = 2.0 if samples is None else 1.5  # halves of it come before
-    if problem.flow:
-        tries *= GRIDS
-    cost = tries * REPLICAS * prepared.seconds(first)
+    samples = problem.solver.samples
+    search = _search(problem, prepared, samples or prepared.enough)
+    accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
-    held = prepared.bytes(first) + prepared.derivatives(first)
-    return cost, float(held * min(REPLICAS, prepared.together(first))), error
+    return search.seconds * (GRIDS if problem.flow else 1.0), search.bytes, error
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A search for an accuracy: seconds and bytes that are estimated, and those that it may take.
+
+    It begins with ``first`` samples, after half as many, and tries ``most`` of them at most.
+    """
+
+    prepared: Prepared
+    first: int
+    seconds: float
+    bytes: float
+    doubled: bool
+
+    @property
+    def most(self) -> int:
+        """The most samples that are tried."""
+        most = self.first
+        while self.doubled and 2 * most <= MOST_SAMPLES and self._may(2 * most):
+            most *= 2
+        return most
+
+    def affordable(self, samples: int) -> int:
+        """The most replicas of so many samples."""
+        left = max(SLACK * self.seconds, BRIEF) - _spent(self.prepared, self.first, samples)
+        more = int(max(left, 0.0) / self.prepared.seconds(samples))
+        return min(REPLICAS + more, MOST_REPLICAS)
+
+    def _may(self, samples: int) -> bool:
+        """Are so many samples within the bounds of time and memory?"""
+        return (
+            self.prepared.bytes(samples) <= PATHS
+            and _held(self.prepared, samples) <= max(SLACK * self.bytes, SMALL)
+            and _spent(self.prepared, self.first, samples) <= max(SLACK * self.seconds, BRIEF)
+        )
+
+
+def _spent(prepared: Prepared, first: int, last: int) -> float:
+    """Estimated seconds of REPLICAS of half of ``first`` samples, of these, and of all up to ``last``."""
+    sizes = [first // 2]
+    while sizes[-1] < last:
+        sizes.append(2 * sizes[-1])
+    return REPLICAS * sum(prepared.seconds(n) for n in sizes)
+
+
+def _held(prepared: Prepared, samples: int) -> float:
+    """About how many bytes replicas that are marched side by side take."""
+    each = prepared.bytes(samples) + prepared.derivatives(samples)
+    return float(each * min(REPLICAS, prepared.together(samples)))
+
+
+def _search(problem: Problem, prepared: Prepared, first: int) -> _Search:
+    """The search that is estimated: errors fall like 1/samples from SPREAD, or as replicas are added."""
+    given, accuracy = problem.solver.samples, problem.solver.accuracy or ACCURACY
+    if given is not None:
+        extra = 0.0
+        if problem.solver.accuracy is not None:
+            needed = REPLICAS * (SPREAD / given / accuracy) ** 2
+            extra = min(max(needed, REPLICAS), MOST_REPLICAS) - REPLICAS
+        seconds = (1.5 * REPLICAS + extra) * prepared.seconds(given)
+        return _Search(prepared, given, seconds, _held(prepared, given), doubled=False)
+    samples = first
+    while (
+        samples < SPREAD / accuracy and 2 * samples <= MOST_SAMPLES and prepared.bytes(2 * samples) <= PATHS
+    ):
+        samples *= 2
+    seconds = _spent(prepared, first, samples)
+    return _Search(prepared, first, seconds, _held(prepared, samples), doubled=True)
 
 
 def _first(problem: Problem, prepared: Prepared) -> int:
@@ -298,14 +369,6 @@ def _first(problem: Problem, prepared: Prepared) -> int:
     if given % 2:
         raise SpecError("solver.samples", given, "is odd, but paths come in mirrored pairs", "an even number")
     return given
-
-
-def _most(prepared: Prepared, first: int) -> int:
-    """The most samples that are tried."""
-    most = first
-    while 2 * most <= MOST_SAMPLES and prepared.bytes(2 * most) <= PATHS:
-        most *= 2
-    return most
 
 
 def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> None:

@@ -1,0 +1,74 @@
+"""A search for an accuracy keeps to what was estimated, and asks no more of tiny predictions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from numerics.errors import NotConverged
+from numerics.experiment import Experiment
+from numerics.solver import explain, solve
+from numerics.solver.method import Yes
+from numerics.solver.paths import problem as paths_problem
+
+X = np.random.default_rng(0).normal(size=(6, 8))
+Y = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
+
+
+def experiment(activation: str, count: int, depth: int = 2, solver: Any = None, **data: Any) -> Experiment:
+    network = {"depth": depth, "activation": activation}
+    tables = {"network": network, "training": {"learning_rate": 0.2, "steps": 2}, "solver": solver or {}}
+    return Experiment.from_dict(tables, inputs=X[:count], targets=Y[:count], **data)
+
+
+def test_a_search_ends_at_three_times_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a wild activation; what is counted are paths, by the estimate of their time."""
+    accuracy = 1e-2
+    monkeypatch.setattr(paths_problem, "BRIEF", 0.0)
+    e = experiment("sin(20*h)", 1, solver={"accuracy": accuracy})
+    choice = explain(e)
+    (said,) = [x for m, x in choice.answers if m.name == "paths"]
+    assert isinstance(said, Yes)
+    marched: list[float] = []
+    batches = paths_problem.Prepared.batches
+
+    def counted(self: Any, samples: Any, *args: Any, **given: Any) -> Any:
+        marched.extend(self.seconds(n) for n in samples)
+        return batches(self, samples, *args, **given)
+
+    monkeypatch.setattr(paths_problem.Prepared, "batches", counted)
+    with pytest.raises(NotConverged, match="at most three times the estimated time and memory") as refused:
+        solve(e)
+    assert sum(marched) < 3.1 * said.cost
+    found = re.search(r"solver.accuracy = (\S+): .* samples reach (\S+),", str(refused.value))
+    assert found is not None
+    assert float(found[2]) > float(found[1]) == accuracy
+
+
+def test_a_tiny_prediction_asks_for_no_more_paths() -> None:
+    """A test point that is nearly at right angles to all others; its scale was its own prediction."""
+    plain = solve(experiment("tanh", 2))
+    test = solve(experiment("tanh", 2, test_inputs=1e-3 * X[3:4] + np.eye(1, 8)))
+    assert abs(test.test_f).max() < 0.1
+    assert test.samples == plain.samples
+
+
+def test_explain_prints_the_accuracy_that_is_asked_for() -> None:
+    for solver, said in (({"accuracy": 0.02}, "0.02 (solver.accuracy)"), ({}, "0.005 (the default of")):
+        assert f"runs: paths; accuracy asked for: {said}" in str(
+            explain(experiment("tanh", 2, solver=solver))
+        )
+    assert "runs: march; accuracy asked for: 1e-08 (solver.rtol)" in str(explain(experiment("linear", 2)))
+
+
+def test_many_dimensions_are_sampled_by_the_cheapest_method() -> None:
+    """Nodes in six dimensions reach 5e-4 in 40 s, paths 5e-3 in a tenth of a second."""
+    choice = explain(experiment("tanh", 5, depth=1))
+    said = {m.name: x for m, x in choice.answers if isinstance(x, Yes)}
+    assert said["nodes"].error < said["paths"].error
+    assert said["nodes"].cost > 30 * said["paths"].cost
+    assert choice.method is not None
+    assert choice.method.name == "paths"
