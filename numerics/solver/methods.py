@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import P, P_train, eta, gamma0
-from numerics.errors import Diverged, NotConverged, Unserved, memory_there
+from numerics.errors import Diverged, NotConverged, SpecError, Unserved, memory_there
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps, slope_jumps
 from numerics.predictions import OUTPUT
@@ -43,7 +43,9 @@ SAMPLED = 1e-5
 
 
 def _no(problem: Problem, key: str, reason: object, accepted: str) -> No:
-    """A refusal that names a key of the file, or the program."""
+    """Return a refusal that names a key of the file, or the program; a SpecError says both by itself."""
+    if isinstance(reason, SpecError):
+        return No(reason.key, reason.value, reason.problem, reason.accepted)
     return No(*problem.said(key), str(reason).removesuffix("."), accepted)
 
 
@@ -58,7 +60,7 @@ def _no_samples(problem: Problem) -> No | None:
     """Single-site processes are those of given samples, at a number of layers."""
     if (no := _symbolic(problem)) is not None or problem.seen:
         return no
-    return _no(problem, "data.kind", "has no given samples", '"fixed"')
+    return _no(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
 
 
 def _sampled(problem: Problem) -> No | None:
@@ -271,7 +273,7 @@ class Rest:
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if problem.flow or not problem.seen:
             steps = "the rest points are those of steps on given samples"
-            return _no(problem, "training.rule", steps, '"gd"')
+            return _no(problem, "training.rule", steps, 'a rule in steps, such as "gd"')
         from derive.reduce.ridge import representer
 
         try:
@@ -310,7 +312,12 @@ class Direct:
         if (no := _symbolic(problem)) is not None:
             return no
         if problem.flow or not problem.seen:
-            return _no(problem, "training.rule", "takes steps on given samples", '"gd"')
+            return _no(
+                problem,
+                "training.rule",
+                "takes steps on given samples",
+                'a rule in steps, such as "gd", and given samples',
+            )
         entries = len(problem.times) * problem.sample_count
         cost = 1e-3 * (problem.depth or 1) * entries**3
         if not isinstance(problem.linear, NotApplicable):

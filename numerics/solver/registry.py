@@ -174,7 +174,7 @@ def solve(
     ``none`` neither; ``auto`` is the most of these that is small, and the attribute ``kernels`` says which.
     ``say`` is told before a run that takes longer than LONG seconds how long it takes.
 
-    Raises :class:`~numerics.errors.SpecError` where no method fits, with what each of them says,
+    Raises :class:`~numerics.errors.SpecError` where no method fits, with the reason of the most general one,
     :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
     """
     return solved(Problem.of(source, **given), kernels, progress, say).dataset()
@@ -245,20 +245,33 @@ def _announced(
 
 
 def _refused(problem: Problem, choice: Choice) -> SpecError:
-    """A refusal that lists what each method said; its key is that of the method that was asked for, or of
-    the one that takes most theories.
+    """Return the refusal of the method that was asked for, or of the method that takes most such problems.
+
+    The reasons of the other methods are printed by :func:`explain`.
     """
     noes = {m.name: x for m, x in choice.answers if isinstance(x, No)}
     asked = problem.solver.method
     if asked in noes:
         said = noes[asked]
-        return SpecError("solver.method", asked, _told(said), '"auto", or another method')
-    said = next(x for x in (noes.get("paths"), *noes.values()) if x is not None)
-    others = "; ".join(f"{name}: {_told(x)}" for name, x in noes.items() if x is not said)
-    return SpecError(said.key, said.value, f"{said.reason} ({others})", said.accepted or "another value")
+        about = "" if said.key in ("program", "solver.method") else f", with {_named(said)}"
+        accepted = ", or ".join(filter(None, (said.accepted, '"auto"')))
+        return SpecError("solver.method", asked, f"{said.reason}{about}", accepted)
+    general = "paths" if problem.seen else "march"
+    said = next(x for x in (noes.get(general), *noes.values()) if x is not None)
+    accepted = said.accepted or "another value"
+    return SpecError(said.key, said.value, said.reason, f"{accepted}; {EXPLAINS}")
+
+
+EXPLAINS = "`dmft solve --explain` prints the reason of every method"
+"""Where the reasons stand that a refusal does not repeat."""
+
+
+def _named(said: No) -> str:
+    """Return the key, and its value if there is one."""
+    return said.key if said.value is None else f"{said.key} = {value_to_toml(said.value)}"
 
 
 def _told(said: No) -> str:
-    given = "" if said.value is None else f" = {value_to_toml(said.value)}"
+    """Return the reason of one method, on one line."""
     accepted = f" (accepted: {said.accepted})" if said.accepted else ""
-    return f"{said.key}{given}: {said.reason}{accepted}"
+    return f"{_named(said)}: {said.reason}{accepted}"

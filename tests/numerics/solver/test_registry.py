@@ -13,6 +13,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import choose, explain, solve
 from numerics.solver.method import No, Yes
+from numerics.solver.registry import METHODS
 from numerics.verification import Effort, sampled
 from tests.chance import excess, in_errors
 from tests.derive.once import mlp
@@ -220,13 +221,42 @@ def test_a_method_by_name_that_does_not_fit_says_why() -> None:
     assert "network.activation" in str(caught.value)
 
 
-def test_a_refusal_lists_what_every_method_said() -> None:
-    tables = {"network": {"depth": "L", "activation": "tanh"}, "training": STEPS}
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "symbolic depth": ({"network": {"depth": "L", "activation": "tanh"}}, {"inputs": X, "targets": Y}),
+    "an error that jumps": (
+        {
+            "network": {"depth": 2, "activation": "tanh"},
+            "training": {"objective": "hinge", "rule": "flow", "time": 1.0},
+        },
+        {"inputs": X, "targets": Y},
+    ),
+    "a method by name": (
+        {"network": {"depth": 2, "activation": "tanh"}, "solver": {"method": "lazy"}},
+        {"inputs": X, "targets": Y},
+    ),
+}
+KEYS = {
+    "symbolic depth": "network.depth",
+    "an error that jumps": "training.objective",
+    "a method by name": "solver.method",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refusal_is_one_sentence_and_the_others_are_explained(case: str) -> None:
+    """A refusal nested what all methods said, each with its own key, in one line of a thousand letters."""
+    tables, arrays = REFUSED[case]
+    e = Experiment.from_dict({"training": STEPS, **tables}, **arrays)
     with pytest.raises(SpecError) as caught:
-        solve(Experiment.from_dict(tables, inputs=X, targets=Y))
-    assert caught.value.key == "network.depth"
-    for name in ("march", "layers", "nodes", "lazy"):
-        assert f"{name}: " in str(caught.value)
+        solve(e)
+    said = str(caught.value)
+    assert caught.value.key == KEYS[case]
+    assert said.count("(accepted: ") == 1
+    assert len(said) < 300
+    assert not [m.name for m in METHODS if f"{m.name}: " in said]
+    told = str(explain(e)).splitlines()
+    assert [line.split()[0] for line in told[:-1]] == [m.name for m in METHODS]
+    assert max(line.count("(accepted: ") for line in told) == 1
 
 
 def test_every_method_answers_with_cost_and_error_or_a_reason() -> None:
