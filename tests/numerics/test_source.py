@@ -134,11 +134,14 @@ def test_a_function_makes_a_program_and_its_depth_is_set() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("net.py:number", "is int, no program"),
-        ("net.py:nothing", "is not there"),
-        ("net.py:broken", "raised RuntimeError: no such network"),
+        ("net.py:number", "is an object of type int, not a program"),
+        ("net.py:nothing", r"has no name nothing \(accepted: net.py:program\)"),
+        ("net.py:broken", "raised RuntimeError at line .*: no such network"),
         ("none.py:program", "no such file"),
         ("spec.toml", "names no program"),
+        ("net.py", "names no program of this Python file .*net.py:program"),
+        ("net.py:", "names no program of this Python file"),
+        ("net.py:program.name", "names no program of this Python file"),
     ],
 )
 def test_what_is_no_program_is_refused(name: str, words: str) -> None:
@@ -146,14 +149,60 @@ def test_what_is_no_program_is_refused(name: str, words: str) -> None:
         program_in(name)
 
 
+BROKEN_FILES = {
+    "def f(:": "raised SyntaxError",
+    "import nothing_there": "raised ModuleNotFoundError at line 1: No module named 'nothing_there'",
+    "import sys; sys.exit(0)": "the file ends the process: sys.exit(0)",
+    "raise ValueError('one\\ntwo')": "raised ValueError at line 1: one two",
+    "def program(depth): pass": "program cannot be called without arguments: it needs depth",
+    "from derive.program import Program as program": "program cannot be called without arguments: it needs",
+    "def program(): raise SystemExit": "the file ends the process: sys.exit(None)",
+    "import derive; program = derive.mean_field(derive.mlp(1))": "its attribute `program` is the program",
+    "program = None": "is an object of type NoneType, not a program",
+    "\\x00": "raised SyntaxError",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_FILES)
+def test_a_broken_python_file_ends_with_2_and_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that called `sys.exit(0)` ended every command with status 0 and without a word."""
+    Path("own.py").write_bytes(text.encode().replace(b"\\x00", b"\0").replace(b"\\\\n", b"\\n"))
+    assert run(["derive", "own.py:program"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith('dmft: file = "own.py:program": ')
+    assert BROKEN_FILES[text] in err
+
+
+def test_a_program_may_import_what_stands_beside_it_and_print(capsys: pytest.CaptureFixture[str]) -> None:
+    """`import widths` in `sub/own.py` failed, and a line printed there stood before the JSON."""
+    Path("sub").mkdir()
+    Path("sub/beside_own.py").write_text("DEPTH = 2\n")
+    text = "import derive\nfrom beside_own import DEPTH\nprint('hello')\nprogram = derive.mlp(DEPTH)\n"
+    Path("sub/own.py").write_text(text)
+    assert run(["derive", "sub/own.py:program", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    json.loads(out)
+    assert "hello" in err
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"training.learning_rate": None}, "numbers.eta"),
+        ({"training.learning_rate": None}, "training.learning_rate"),
         ({"training.steps": None}, "training.steps"),
         ({"training.steps": "-1"}, "training.steps"),
         ({"network.bias": "true"}, "network.bias"),
-        ({"zeta": "1.0"}, "numbers.zeta"),
+        ({"training.rule": "flow"}, "training.rule"),
+        ({"training.loss": "sum"}, "training.loss"),
+        ({"training.objective": "logistic"}, "training.objective"),
+        ({"training.momentum": "0.5"}, "training.momentum"),
+        ({"training.center": "true"}, "training.center"),
+        ({"eta": "0.2"}, "eta"),
+        ({"P": "7"}, "-D kernel"),
+        ({"network.depth": "2.5"}, "network.depth"),
+        ({"zeta": "1.0"}, "zeta"),
         ({"zeta": "blue"}, "zeta"),
         ({"solver.method": "magic"}, "solver.method"),
     ],
@@ -166,6 +215,19 @@ def test_what_a_program_lacks_ends_with_2(
     words += [w for k, v in settings.items() for w in ("--set", f"{k}={v}")]
     assert run(["solve", "net.py:program", *words]) == 2
     assert capsys.readouterr().err.startswith(f"dmft: {key}")
+
+
+@pytest.mark.parametrize(("left_out", "added"), [("kernel", None), ("targets", None), (None, "inputs")])
+def test_arrays_of_a_program_are_named_by_their_option(
+    left_out: str | None, added: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays = {k: v for k, v in ARRAYS.items() if k != left_out} | ({added: "all.npz:x"} if added else {})
+    words = [w for k, v in arrays.items() for w in ("-D", f"{k}={v}")]
+    words += [w for k, v in SETTINGS.items() for w in ("--set", f"{k}={v}")]
+    assert run(["solve", "net.py:program", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"dmft: -D {left_out or added}: ")
+    assert f"-D {left_out}=FILE.npy" in said or "kernel, targets" in said
 
 
 def test_a_toml_file_never_runs_code(capsys: pytest.CaptureFixture[str]) -> None:
