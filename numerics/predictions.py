@@ -42,6 +42,7 @@ def split(experiment: Asking, values: Mapping[str, Array], *, nonlinear: bool = 
     >>> {name: array.tolist() for name, array in found.items()}
     {'error': [[2.0]], 'train_loss': [4.0], 'test_f': [[2.0]], 'test_error': [[3.0]], 'test_loss': [9.0]}
     """
+    values = {n: one_sample(x) if n in (OUTPUT, "error") else x for n, x in values.items()}
     held, square = experiment.held_out, experiment.objective in (None, "square")
     found = {name: array for name, array in values.items() if name != OUTPUT}
     if held is not None:
@@ -64,6 +65,11 @@ def split(experiment: Asking, values: Mapping[str, Array], *, nonlinear: bool = 
             error = found["test_error"] = held.targets - found["test_f"]
             found["test_loss"] = mean_square(error)
     return found
+
+
+def one_sample(scalar: Array) -> Array:
+    """An output or error (time, sample[, channel]); that of a stream, of one sample a step, is (time,)."""
+    return scalar[:, None] if scalar.ndim == 1 else scalar
 
 
 def mean_loss(objective: str, targets: Array, outputs: Array) -> Array:

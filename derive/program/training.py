@@ -351,6 +351,11 @@ class Along(Mapped):
     def __post_init__(self) -> None:
         _take_numbers(self, "vector")
 
+    @property
+    def terms(self) -> tuple[Along, ...]:
+        """The update itself, which is one term."""
+        return (self,)
+
 
 def _take_numbers(update: Outer | Along, *sides: str) -> None:
     """Puts the number in front of a field, a side of the update, into the coefficients."""

@@ -200,7 +200,7 @@ def solved(
             raise SpecError("solver.method", method.name, str(reason), "another method") from None
         except NotConverged as reason:
             failed[method.name] = reason
-    notes = {"method": method.name, "seed": problem.solver.seed, **found.notes}
+    notes = {"method": method.name, "seed": problem.solver.seed, "names": problem.names, **found.notes}
     if failed:
         notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
     return Result.of(
