@@ -184,10 +184,10 @@ class Setting:
 
     @cached_property
     def tables(self) -> dict[str, Array]:
-        """The integrator's weights with the rule's memory in them, by the theory's name for them."""
-        if self.grid is None:
-            return {}
+        """Functions of time in the rule's memory, by name: its own tables, or the integrator's weights."""
         problem = self.problem
+        if self.grid is None:
+            return {name: problem.arrays[name] for name in problem.program.tables}
         return tables_of(problem.program.rule, problem.numbers, self.grid.nodes, self.grid.weights)
 
     def answer(

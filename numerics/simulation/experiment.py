@@ -261,7 +261,7 @@ def _networks(
     }
     if not problem.flow:
         return Trainer.of(program, **setup), None
-    noisy = program.rule.noise(t, s) != 0
+    noisy = program.noisy
     smooth = SMOOTH[1:] if error_jumps(program) else SMOOTH if slope_jumps(program) else ()
     tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if smooth else 0.0)
     times = problem.times.tolist()

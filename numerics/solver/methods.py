@@ -15,9 +15,10 @@ from sympy import Dummy, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.program import P, P_train, eta, gamma0, t
+from derive.program import gamma0, t
 from numerics.errors import Diverged, NotConverged, SpecError, Unserved, memory_there
 from numerics.experiment.problem import EVALUATE, Problem
+from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
 from numerics.predictions import OUTPUT
 from numerics.results import STDERR, VARIABLES
@@ -431,20 +432,19 @@ def _moved_by(problem: Problem, error: Array, tangent: Array) -> float:
     An update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is
     ``Phi^(l-1) G^l``, a part of the tangent kernel.
     """
-    rate = problem.program.rule.rate.subs({P: problem.seen, P_train: problem.seen})  # type: ignore[attr-defined]
+    rates = first_shares(problem)
     sizes = np.abs(error[:, : problem.seen]).reshape(len(error), -1).sum(axis=1)
-    between = np.diff(problem.times) @ (sizes[1:] + sizes[:-1]) / 2
-    span = between if problem.flow else sizes[:-1].sum()
-    strength = problem.numbers.get(gamma0, 1.0) * float(rate.subs(dict(problem.numbers)))
-    return float(strength * span * np.sqrt(np.abs(tangent).max()))
+    between = np.diff(problem.times) * (sizes[1:] + sizes[:-1]) / 2
+    span = between if problem.flow else sizes[:-1]
+    return float(problem.numbers.get(gamma0, 1.0) * (rates @ span) * np.sqrt(np.abs(tangent).max()))
 
 
 def _moved(problem: Problem) -> float:
     """The same beforehand: updates of all times at the size of the first, kernels that of the data."""
     strength = problem.numbers.get(gamma0, 1.0)
-    span = float(problem.times[-1]) * (1.0 if problem.flow else problem.numbers.get(eta, 1.0))
+    rates = first_shares(problem)
+    span = float(np.abs(rates) @ np.diff(problem.times)) * problem.seen
     y = problem.arrays.get("y", np.ones(1))[: problem.seen]
     kernel = problem.arrays.get("K_x", np.ones((1, 1)))
     size = float(np.abs(y).mean()) * problem.outputs * max(1.0, float(np.abs(kernel).max()))
-    samples = 1.0 if problem.program.rule.rate.has(P) else float(problem.seen)  # type: ignore[attr-defined]
-    return strength * span * size * samples * (problem.depth or 1)
+    return strength * span * size * (problem.depth or 1)
