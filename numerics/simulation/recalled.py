@@ -42,6 +42,12 @@ class Function:
         """Is it the same at all times t?"""
         return not self.expr.has(t)
 
+    def __post_init__(self) -> None:
+        for name in sorted({str(a.func) for a in self.expr.atoms(AppliedUndef)}):
+            if name not in self.binder.tables.data:
+                told = f"nothing says what {name} in the memory of a rule is"
+                raise ValueError(f"{told}: give data[{name!r}], a number for each step")
+
     def __call__(self, time: int, past: Sequence[int]) -> Array:
         """The values at one time t and several s.  Raises ValueError for a value that is not known."""
         times, pasts = np.full(len(past), time), np.asarray(past, dtype=int)
@@ -57,10 +63,6 @@ class Function:
         if not isinstance(x, AppliedUndef):
             return self.binder.number(x, self.env)
         name = str(x.func)
-        if name not in self.binder.tables.data:
-            raise ValueError(
-                f"nothing says what {name} in {x} is: give data[{name!r}], one number for each step"
-            )
         arguments = []
         for j, a in enumerate(x.args):
             if a.has(t, s):
