@@ -9,7 +9,7 @@ has ends.  The mean-field limit is taken elsewhere (:mod:`derive.theory`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -423,7 +423,7 @@ def _about_parameters(program: Parts) -> Iterator[str]:
         rules.append((w.name, w.rule, family))
         indices |= family | {r.index.name for u in updates_of(w) for r in u.over}
     for owner, rule, family in rules:
-        if not isinstance(rule, Hashable):
+        if getattr(type(rule), "__hash__", None) is None:
             told = f"{owner} is trained by {rule!r}, which cannot be hashed"
             yield f"{told}: write @dataclass(frozen=True) above its class"
             continue
@@ -472,8 +472,11 @@ def updates_of(w: TrainedMatrix | TrainedVector) -> tuple[Any, ...]:
 
 def _fixed_numbers(program: Parts) -> Iterator[tuple[str, Expr]]:
     """Numbers that are the same throughout training, each with its name."""
-    weights = [*map(gaussian, program.matrices), *map(parameter, program.vectors)]
-    homes = [x.population for x in (*program.fields, *program.given, *program.attributes)]
+    weights: list[GaussianMatrix | GaussianVector] = [gaussian(m) for m in program.matrices]
+    weights += [parameter(v) for v in program.vectors]
+    homes = [x.population for x in program.fields]
+    homes += [x.population for x in program.given]
+    homes += [x.population for x in program.attributes]
     for w in weights:
         yield f"variance of {w.name}", expression(w.variance)
         if isinstance(w, GaussianMatrix):

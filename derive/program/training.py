@@ -309,7 +309,8 @@ def tables_of(rule: TrainingRule) -> frozenset[str]:
 
 def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Expr]:
     """Return the parameters of a rule, by name, that hold a symbol called one of ``names``."""
-    stated = {x.name: getattr(rule, x.name) for x in fields(rule)} if is_dataclass(rule) else {}
+    keys: list[str] = [x.name for x in fields(rule)] if is_dataclass(rule) else []
+    stated = {key: getattr(rule, key) for key in keys}
     found = {key: x for key, x in stated.items() if isinstance(x, Expr)}
     return {key: x for key, x in found.items() if any(y.name in names for y in x.free_symbols)}
 

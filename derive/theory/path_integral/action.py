@@ -277,8 +277,8 @@ def folded(leg: Leg) -> Expr:
     plain = value.is_number or value.has(KroneckerDelta)
     if plain:
         return value
-    other = None if family is None else covariance(replace(leg.use, member=family.index + 1))
-    differ = other is not None and other != covariance(replace(leg.use, member=family.index))
+    members = () if family is None else (family.index, family.index + 1)
+    differ = len({covariance(replace(leg.use, member=x)) for x in members}) > 1
     return Entries(leg.matrix, t, s, *((leg.use.member,) if differ else ()))
 
 
