@@ -160,8 +160,7 @@ def title(source: Problem | Experiment) -> str:
     problem = Problem.of(source)
     experiment = problem.experiment
     if experiment is None:
-        names = problem.told(k.name for k in problem.numbers)
-        numbers = ", ".join(f"{k} = {v:g}" for k, v in zip(names, problem.numbers.values(), strict=True))
+        numbers = ", ".join(f"{k} = {v:g}" for k, v in problem.numbers.items())
         clock = "time" if problem.flow else "step"
         return f"{problem.program.name}: {numbers}\nup to {clock} {problem.times[-1]:g}"
     apart = "\n" if experiment.spec.kind == "power-law" else "; "
