@@ -535,13 +535,26 @@ class Present(Known):
                 value = np.asarray(self.value(e.rhs, axes))
                 self.found[node] = np.broadcast_to(value, (*system.shape(axes), value.shape[-1]))
             elif node[0] in system.data:
-                self.found[node] = system.data[node[0]][..., None]
+                self.found[node] = self.data_now(node[0], x)[..., None]
             else:
                 raise ValueError(
                     f"{x} is no field or scalar of the theory, and data does not hold {node[0]}; "
                     "a generic activation cannot be evaluated"
                 )
         return self.found[node]
+
+    def data_now(self, name: str, x: Expr) -> Array:
+        """Data, at the present step along the axes of the time; of a flow none depend on it."""
+        array = self.system.data[name]
+        if not x.has(t):
+            return array
+        if not self.system.markov.discrete:
+            raise Unserved(f"{x} depends on the time, which is tabulated for steps only")
+        for axis in reversed([k for k, a in enumerate(x.args) if a == t]):
+            if not self.time < array.shape[axis]:
+                raise ValueError(f"data[{name!r}] of shape {array.shape} ends before step {self.time:g}")
+            array = array.take(int(self.time), axis)
+        return array
 
     def value(self, e: Expr, axes: Axes) -> Any:
         """``e``, broadcastable to the sizes of ``axes`` and the number of nodes."""

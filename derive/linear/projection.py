@@ -70,6 +70,8 @@ class _Projection:
         own = next((e for e in theory.scalars if e.name == error), None)
         if own is None:
             raise NotApplicable(f"the theory has no scalar {error}")
+        if len(own.lhs.args) < 2:
+            raise NotApplicable(f"{error} has no index of samples to project on")
         _, *channels, _ = own.lhs.args
         self.channels = tuple(r for r in own.ranges if r.index in channels)
         self.sources = {

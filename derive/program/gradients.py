@@ -548,9 +548,10 @@ class Gradients:
             return self.tidy(expression(e).xreplace(at))
 
         coefficient, vectors = written(moved * unit / fan_in), [written(x) for x in bodies]
-        if isinstance(weight, GaussianVector):
-            return solved, Along(coefficient, vectors[0], over)
         gradient = written(unit)
+        if isinstance(weight, GaussianVector):
+            plain = p.rate_of(weight.name) == 1 or self.error is None
+            return solved, Along(coefficient, vectors[0], over, None if plain else gradient)
         plain = written(moved * unit / p.rate_of(weight.name)) == coefficient or self.error is None
         return solved, Outer(coefficient, vectors[0], vectors[1], over, None if plain else gradient)
 

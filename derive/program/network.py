@@ -239,7 +239,14 @@ class _Assembly:
             given=net.given,
             attributes=net.attributes,
             scalars=tuple(dict.fromkeys(d.name for d in definitions if d.name not in ours)),
-            constants=self._constants(definitions, ours, {v.name for v in feedback.values()}),
+            constants=self._constants(
+                [
+                    *(d.rhs for d in definitions),
+                    *(x for found in updates.values() for u in found for x in _said(u)),
+                ],
+                ours | {d.name for d in definitions},
+                {v.name for v in feedback.values()},
+            ),
             notation=self._notation() if notation is None else notation,
             scale=S.One if graph.error is None else expression(graph.parametrization.scale),
             depth=expression(net.depth),
@@ -299,7 +306,8 @@ class _Assembly:
 
         if isinstance(u, Along):
             constant, vector = apart(u.vector)
-            return replace(u, coefficient=u.coefficient * constant, vector=vector)
+            gradient = None if u.gradient is None else u.gradient * constant
+            return replace(u, coefficient=u.coefficient * constant, vector=vector, gradient=gradient)
         sides = [apart(x) for x in (u.left, u.right)]
         constant = sides[0][0] * sides[1][0]
         gradient = None if u.gradient is None else u.gradient * constant
@@ -396,25 +404,28 @@ class _Assembly:
         found = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
         return found | ({graph.backward(h): "G"} if "h" in graph.place else {})
 
-    def _constants(
-        self, lines: tuple[Definition, ...], fields: set[str], others: set[str]
-    ) -> tuple[str, ...]:
+    def _constants(self, lines: list[Expr], computed: set[str], others: set[str]) -> tuple[str, ...]:
         """Functions that nothing defines: targets, weights of samples, numbers that differ between layers."""
         net = self.network
-        known = fields | others | {d.name for d in lines} | {x.name for x in net.given}
+        known = computed | others | {x.name for x in net.given}
         known |= {x.name for x in net.attributes} | {w.name for w in (*net.weights, *net.frozen)}
         populations = [x.population for x in net.fields]
         populations += [p for m in net.matrices for p in (m.rows, m.cols)]
-        said = [self.loss, *(d.rhs for d in lines), *(expression(p.ratio) for p in populations)]
+        said = [self.loss, *lines, *(expression(p.ratio) for p in populations)]
         said += [expression(w.variance) for w in (*net.weights, *net.frozen)]
         found: dict[str, None] = {}
         for e in said:
             bare = e.replace(lambda x: isinstance(x, Product), lambda x: x.vector)
             for a in sorted(bare.atoms(AppliedUndef), key=str, reverse=True):
-                of_fields = any(name_of(b) in fields for x in a.args for b in x.atoms(AppliedUndef))
+                of_fields = any(name_of(b) in computed for x in a.args for b in x.atoms(AppliedUndef))
                 if name_of(a) not in known and not of_fields:
                     found[name_of(a)] = None
         return tuple(found)
+
+
+def _said(u: Along | Outer) -> tuple[Expr, ...]:
+    """The expressions of an update."""
+    return (u.coefficient, u.vector) if isinstance(u, Along) else (u.coefficient, u.left, u.right)
 
 
 def _fed_back(e: Expr, feedback: Mapping[str, Weight], net: Network) -> Expr:

@@ -9,7 +9,7 @@ has ends.  The mean-field limit is taken elsewhere (:mod:`derive.theory`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -17,9 +17,17 @@ from sympy import Dummy, Expr, Function, Mul, S, Sum, Symbol, preorder_traversal
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
-from derive.calculus.symbols import IndexRange, L, ell, expression, s, t
+from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, t
 from derive.errors import NotApplicable, ProgramError
-from derive.program.training import Parametrization, TrainedMatrix, TrainedVector, TrainingRule
+from derive.program.training import (
+    Parametrization,
+    TrainedMatrix,
+    TrainedVector,
+    TrainingRule,
+    fixed_symbols,
+    parameters_with,
+    tables_of,
+)
 from derive.program.words import (
     Attribute,
     Field,
@@ -153,6 +161,17 @@ class Parts(Mapped):
         for w in (*self.matrices, *self.vectors):
             if isinstance(w, TrainedMatrix | TrainedVector):
                 yield w
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the rule of any weight adds noise."""
+        return any(w.rule.noise(t, s) != 0 for w in self.trained())
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The names of the functions that rules hold, such as a schedule of learning rates."""
+        rules = [w.rule for w in self.trained()] or [self.rule]
+        return frozenset[str]().union(*(tables_of(x) for x in rules if hasattr(x, "memory")))
 
     # -- the same, written otherwise --------------------------------
 
@@ -383,10 +402,92 @@ def _about_rules(program: Parts) -> Iterator[str]:
             yield f"{w.name} and the program disagree on whether time counts steps"
         if w.initial.fresh:
             yield f"{w.name} is drawn anew at every step, so nothing can train it"
+    yield from _about_parameters(program)
     drawn = [m.name for m in map(gaussian, program.matrices) if m.fresh]
     drawn += [v.name for v in map(parameter, program.vectors) if v.fresh]
     if drawn and not program.rule.discrete:
         yield f"{drawn[0]} is drawn anew at every step, but time flows: use a rule that counts steps"
+
+
+def _about_parameters(program: Parts) -> Iterator[str]:
+    """A rule's memory depends on its two times alone: its parameters hold neither the time nor an index.
+
+    The parameters of a weight's own rule may depend on the indices of the weight's family.  Sizes of
+    populations and the laws of initial weights are fixed before training, so they do not hold the time.
+    """
+    indices = {ell.name, mu.name, alpha.name}
+    indices |= {r.index.name for d in program.definitions for r in d.ranges}
+    rules = [("the program", program.rule, set[str]())] if hasattr(program.rule, "memory") else []
+    for w in program.trained():
+        family = {x.name for x in _family(w.initial)}
+        rules.append((w.name, w.rule, family))
+        indices |= family | {r.index.name for u in updates_of(w) for r in u.over}
+    for owner, rule, family in rules:
+        if getattr(type(rule), "__hash__", None) is None:
+            told = f"{owner} is trained by {rule!r}, which cannot be hashed"
+            yield f"{told}: write @dataclass(frozen=True) above its class"
+            continue
+        found = {x.name for x in fixed_symbols(rule)}
+        if clock := found & _CLOCK:
+            yield _of_rule(rule, clock, "at the time of reading, not of the update", _OWN_MEMORY)
+        if clock := (found & indices) - family:
+            yield _of_rule(rule, clock, "wherever the weight is read", _OWN_RATES)
+    for what, value in _fixed_numbers(program):
+        if {x.name for x in value.free_symbols} & _CLOCK:
+            told = f"{what} = {value} depends on the time, but it is fixed before training"
+            yield f"{told}: write a number without {t}"
+
+
+_CLOCK = {t.name, s.name}
+"""Names of the times of a theory."""
+
+_OWN_MEMORY = (
+    "state the memory in a rule of your own, whose memory(time, past) takes the value at past, the time of "
+    "the update, or, for a learning rate, multiply the updates by it, Parametrization(rate=...)"
+)
+_OWN_RATES = (
+    "multiply the updates of each weight by a number of its own, Parametrization(rates=((weight, ...),))"
+)
+
+
+def _of_rule(rule: TrainingRule, names: Collection[str], where: str, remedy: str) -> str:
+    """The refusal of a rule in which symbols called ``names`` are left."""
+    kind, left = type(rule).__name__, ", ".join(sorted(names))
+    stated = ", ".join(f"{key} = {value}" for key, value in parameters_with(rule, names).items())
+    told = f"{kind} has {stated}, which depends" if stated else f"the memory of {kind} depends"
+    return f"{told} on {left}, whose value would be taken {where}: {remedy}"
+
+
+def _family(w: GaussianMatrix | GaussianVector) -> tuple[Symbol, ...]:
+    """The indices of a family of weights."""
+    if isinstance(w, GaussianVector):
+        return tuple(r.index for r in w.indices)
+    return tuple(r.index for r in ((w.index,) if w.index else ()) + w.others)
+
+
+def updates_of(w: TrainedMatrix | TrainedVector) -> tuple[Any, ...]:
+    """The terms of a weight's update."""
+    return w.update.terms if isinstance(w, TrainedMatrix) else (w.update,)
+
+
+def _fixed_numbers(program: Parts) -> Iterator[tuple[str, Expr]]:
+    """Numbers that are the same throughout training, each with its name."""
+    weights: list[GaussianMatrix | GaussianVector] = [gaussian(m) for m in program.matrices]
+    weights += [parameter(v) for v in program.vectors]
+    homes = [x.population for x in program.fields]
+    homes += [x.population for x in program.given]
+    homes += [x.population for x in program.attributes]
+    for w in weights:
+        yield f"variance of {w.name}", expression(w.variance)
+        if isinstance(w, GaussianMatrix):
+            yield f"symmetry of {w.name}", expression(w.symmetry)
+            homes += [w.rows, w.cols]
+        else:
+            homes.append(w.population)
+    for p in dict.fromkeys(homes):
+        yield f"ratio of {p.name}", expression(p.ratio)
+    yield "scale", expression(program.scale)
+    yield "depth", expression(program.depth)
 
 
 def _about_places(program: Parts, d: Definition) -> Iterator[str]:

@@ -7,12 +7,13 @@ program supplies the update ``U``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Protocol
 
 from sympy import Dummy, Expr, Integral, Matrix, Min, Piecewise, S, Sum, Symbol, exp, integrate, summation
-from sympy.core.function import Function
+from sympy.core.function import AppliedUndef, Function
 from sympy.simplify import powsimp, simplify
 
 from derive.calculus.symbols import IndexRange, expression, gamma0
@@ -263,6 +264,57 @@ class Multistep:
         return (self.diffusion or S.One) * Function(self.heat)(time, past)
 
 
+@lru_cache(maxsize=256)
+def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
+    """Return the symbols of a rule's memory and noise other than the two times that it is asked for.
+
+    They have one value for the whole of training.  If the time ``t`` is among them, a parameter depends on
+    it, whose value would be read at the end of the memory and not at the update.  Raises
+    :class:`ProgramError` for a rule whose memory or noise is not a SymPy expression.
+
+    >>> from derive.calculus.symbols import t
+    >>> sorted(map(str, fixed_symbols(GradientDescent(Symbol("eta") / (1 + t)))))
+    ['eta', 't']
+    """
+    try:
+        left, kept = rule.memory(_LATER, _PAST)
+        found = {"m(t)": left, "k(t, s)": kept, "the noise": rule.noise(_LATER, _PAST)}
+    except (TypeError, ValueError) as error:
+        told = f"{rule!r} states no memory: {error}"
+        raise ProgramError(
+            f"{told}; memory(time, past) returns the pair m, k, and noise(time, past) one value"
+        ) from error
+    for name, value in found.items():
+        if not isinstance(value, Expr):
+            told = f"{rule!r} states {name} as {value!r}, which is not a SymPy expression"
+            raise ProgramError(f"{told}: write S({value!r}) for a number")
+    return frozenset(x for e in found.values() for x in e.free_symbols) - {_LATER, _PAST}
+
+
+_LATER, _PAST = Dummy("later", nonnegative=True), Dummy("past", nonnegative=True)
+"""Two times that no parameter of a rule holds."""
+
+
+@lru_cache(maxsize=256)
+def tables_of(rule: TrainingRule) -> frozenset[str]:
+    """Return the names of the functions in a rule's memory and noise, such as a schedule ``eta(past)``.
+
+    >>> sorted(tables_of(Multistep(left="m"))), sorted(tables_of(GradientFlow()))
+    (['m', 'w'], [])
+    """
+    left, kept = rule.memory(_LATER, _PAST)
+    stated = (left, kept, rule.noise(_LATER, _PAST))
+    return frozenset(str(a.func) for e in stated for a in e.atoms(AppliedUndef))
+
+
+def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Expr]:
+    """Return the parameters of a rule, by name, that hold a symbol called one of ``names``."""
+    keys: list[str] = [x.name for x in fields(rule)] if is_dataclass(rule) else []
+    stated = {key: getattr(rule, key) for key in keys}
+    found = {key: x for key, x in stated.items() if isinstance(x, Expr)}
+    return {key: x for key, x in found.items() if any(y.name in names for y in x.free_symbols)}
+
+
 def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
     """The covariance of one entry of the random part of W at two times, in units of its initial variance.
 
@@ -342,14 +394,24 @@ class Outer(Mapped):
 
 @dataclass(frozen=True)
 class Along(Mapped):
-    """The update ``U = sum coefficient * vector`` of a trained vector."""
+    """The update ``U = sum coefficient * vector`` of a trained vector.
+
+    ``gradient`` is the coefficient with which the gradient of an output is ``vector/N``, where it is not the
+    update's own over its error and the square of the program's scale (a weight with a rate of its own).
+    """
 
     coefficient: Expr
     vector: Expr
     over: tuple[IndexRange, ...] = ()
+    gradient: Expr | None = None
 
     def __post_init__(self) -> None:
         _take_numbers(self, "vector")
+
+    @property
+    def terms(self) -> tuple[Along, ...]:
+        """The update itself, which is one term."""
+        return (self,)
 
 
 def _take_numbers(update: Outer | Along, *sides: str) -> None:
@@ -359,7 +421,7 @@ def _take_numbers(update: Outer | Along, *sides: str) -> None:
         if number != 1:
             object.__setattr__(update, side, vector)
             object.__setattr__(update, "coefficient", number * update.coefficient)
-            if isinstance(update, Outer) and update.gradient is not None:
+            if update.gradient is not None:
                 object.__setattr__(update, "gradient", number * update.gradient)
 
 

@@ -33,8 +33,9 @@ class PaperLatex(Arranged, LatexPrinter):
         return str(own(expr) if own is not None else super()._print(expr, **kwargs))
 
     def _paper_Entries(self, expr: Any) -> str:
-        matrix, *times = expr.args
-        return f"c_{{{self._print(matrix)}}}({','.join(map(self._print, present_first(times)))})"
+        matrix, now, past, *member = expr.args
+        places = (*member, *present_first((now, past)))
+        return f"c_{{{self._print(matrix)}}}({','.join(map(self._print, places))})"
 
     def _paper_Response(self, expr: Any) -> str:
         return rf"\frac{{\delta {self.varied(expr.args[0])}}}{{\delta {self._print(expr.args[1])}}}"

@@ -37,8 +37,9 @@ class PaperText(Arranged, StrPrinter):
     _print_Basic = _print_Partition = emptyPrinter  # the path integral's, not SymPy's set partition
 
     def _print_Entries(self, expr: Any) -> str:
-        matrix, *times = expr.args
-        return f"c_{self.base(matrix.name)}({','.join(map(self._print, present_first(times)))})"
+        matrix, now, past, *member = expr.args
+        places = (*member, *present_first((now, past)))
+        return f"c_{self.base(matrix.name)}({','.join(map(self._print, places))})"
 
     def _print_Pi(self, expr: Any) -> str:
         return "π"

@@ -148,7 +148,16 @@ class Application:
         """The covariance of an entry of the random matrix at two times, in units of its initial variance."""
         if self.matrix.fresh:
             return KroneckerDelta(time, past)
-        return entry_covariance(self.trained.rule, time, past) if self.trained else S.One
+        return self.here(entry_covariance(self.trained.rule, time, past)) if self.trained else S.One
+
+    @property
+    def variance(self) -> Expr:
+        """The variance of the member that is used, times N."""
+        return self.here(sympify(self.matrix.variance))
+
+    def here(self, e: Expr) -> Expr:
+        """``e``, which is written for any member of the family, for the member that is used."""
+        return e if self.matrix.index is None else e.xreplace({self.matrix.index.index: self.member})
 
     @property
     def gives(self) -> Population:
@@ -242,21 +251,24 @@ class Parameter:
 
         Different members of a family are independent.
         """
-        value = sympify(self.initial.variance)
+        value = self.here(sympify(self.initial.variance))
         for x, y in zip(self.member.args, other.member.args, strict=True):
             value *= KroneckerDelta(x, y.xreplace(names))
         if self.initial.fresh:
             return value * KroneckerDelta(time, past)
-        return value * (entry_covariance(self.trained.rule, time, past) if self.trained else 1)
+        return value * (self.here(entry_covariance(self.trained.rule, time, past)) if self.trained else 1)
+
+    def here(self, e: Expr) -> Expr:
+        """``e``, which is written for any member of the family, for the member that is used."""
+        return e.xreplace({r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)})
 
     def update(self, time: Expr = t, past: Expr = s) -> tuple[tuple[IndexRange, ...], Expr, Expr]:
         """What training adds at ``past`` to this member: indices summed over, coefficient, vector."""
         assert self.trained is not None
         u = self.trained.update
-        own = {r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)}
         names, over = apart(u.over, self.indices)
         coefficient, vector = (
-            x.xreplace(names).xreplace(own).xreplace({time: past}) for x in (u.coefficient, u.vector)
+            self.here(x.xreplace(names)).xreplace({time: past}) for x in (u.coefficient, u.vector)
         )
         return over, coefficient, vector
 
@@ -516,10 +528,10 @@ def _gradient_squared(
     program, trained, coefficient = reading.program, isinstance(w, TrainedMatrix), w.update.coefficient
     moved = coefficient / error
     gradient = moved / program.scale**2
+    gradient = gradient if w.update.gradient is None else w.update.gradient
     if isinstance(w, TrainedMatrix):
         index = (w.initial.index,) if w.initial.index else ()
         family: tuple[IndexRange, ...] = (*index, *w.initial.others)
-        gradient = gradient if w.update.gradient is None else w.update.gradient
         units = sympify(w.initial.rows.ratio) * sympify(w.initial.cols.ratio)
         bodies: tuple[Expr, ...] = (w.update.left, w.update.right)
     else:
@@ -537,7 +549,7 @@ def _gradient_squared(
     if not trained:  # one vector for each position: both outputs see the same one
         alone = tuple(r for r in family if r.index not in here)
         own, other = own + alone, other + alone
-    value: Expr = moved * gradient * units
+    value: Expr = moved.xreplace({**there, t: s}) * gradient.xreplace(here) * units
     for body in bodies:
         past = vector(program, body.xreplace({**there, t: s}), other)
         value *= reading.registry.correlation(vector(program, body.xreplace(here), own), past)

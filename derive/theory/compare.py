@@ -79,14 +79,16 @@ def _stated(theory: TheoryData) -> list[tuple[str, Any]]:
 
 def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
     """What the theory states, in normal form by key, but for what is ``alike`` in the other one."""
-    heat = theory.program.rule.noise(t, s).atoms(AppliedUndef)  # a table of a covariance over the times
+    rules = {w.rule for w in theory.program.trained()}
+    heat = {a for x in rules for a in x.noise(t, s).atoms(AppliedUndef)}  # tables of covariances over times
     order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in heat})
+    sure = frozenset({*theory.program.constants, *theory.program.scalars})
     found: dict[str, _Item] = {}
     for label, stated in _stated(theory):
         if alike[label, stated] > 0:
             alike[label, stated] -= 1
             continue
-        item = _item(label, stated, order)
+        item = _item(label, stated, order, sure)
         key = item.key
         while key in found:
             key += " again"
@@ -94,10 +96,12 @@ def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
     return found
 
 
-def _item(label: str, stated: Any, order: Order) -> _Item:
+def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
     if isinstance(stated, Source):
         return _source(stated, order)
-    return _order_parameter(stated) if isinstance(stated, OrderParameter) else _equation(label, stated, order)
+    if isinstance(stated, OrderParameter):
+        return _order_parameter(stated, sure)
+    return _equation(label, stated, order)
 
 
 def _equation(label: str, e: Equation, order: Order) -> _Item:
@@ -117,9 +121,9 @@ def _source(u: Source, order: Order) -> _Item:
     return _Item("source", f"<{u.symbol} {u.partner}>", _key("source", u, names, *pair), parts, names)
 
 
-def _order_parameter(q: OrderParameter) -> _Item:
+def _order_parameter(q: OrderParameter, sure: frozenset[str]) -> _Item:
     names = _slots(q.symbol)
-    definition = normal_form(_term_by_term(_at_first_layer(q.definition, q.ranges).xreplace(names)))
+    definition = normal_form(_term_by_term(_at_first_layer(q.definition, q.ranges).xreplace(names), sure))
     parts = [("", definition), ("causal", Symbol(q.causal or "always"))]
     return _Item(q.kind, str(q.symbol), _key("parameter", q, names, q.symbol), parts, names)
 
@@ -132,15 +136,23 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
     return f"{label} {written} {', '.join(sorted(found))}"
 
 
-def _term_by_term(e: Expr) -> Expr:
-    """Averages and responses of sums as sums of them, with numbers in front; the average of 1 is 1."""
+def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
+    """Averages and responses of sums as sums of them, with numbers in front; the average of 1 is 1.
+
+    Numbers are also the times, and functions whose names are ``sure``.
+    """
 
     def apart(x: Average | Response) -> Expr:
         body = Add.make_args(x.body.expand())
-        split = (z.as_coeff_Mul() for z in body)
+        split = (z.as_independent(*_random_in(z, sure), as_Add=False) for z in body)
         return Add(*[n * x.func(y, *x.args[1:]) for n, y in split]).xreplace({Average(S.One): S.One})
 
     return e.replace(lambda x: isinstance(x, Average | Response), apart)
+
+
+def _random_in(e: Expr, sure: frozenset[str]) -> list[Expr]:
+    """The entries in ``e`` that differ from unit to unit."""
+    return [a for a in e.atoms(AppliedUndef) if str(a.func) not in sure]
 
 
 def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:

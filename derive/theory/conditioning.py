@@ -101,7 +101,7 @@ class _Derivation:
     def covariance(self, a: Application, b: Application, strength: Expr) -> Source:
         """``<u_a(t) u_b(s)> = s2 c c(t, s) <a(t) b(s)>``, summed over the members that act together."""
         w = b.past(a.indices)
-        each = a.matrix.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.vector)
+        each = a.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.vector)
         whole = over(each, a.summed)
         ranges = (*a.layers, *a.vector.ranges, *w.vector.ranges)
         return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
@@ -116,7 +116,7 @@ class _Derivation:
         name, index = self.reading.response_name(a, b)
         layers, causal = a.layers[0] if a.layers else None, "past" if instant else "strict"
         function = self.registry.response(name, index, layers, a.vector, past.source(s), past.vector, causal)
-        kernel = a.matrix.variance * a.acts_on.ratio * sign * function
+        kernel = a.variance * a.acts_on.ratio * sign * function
         ranges = (*a.summed, *past.vector.ranges)
         rule = "response of the vector to the opposite use of the matrix"
         term = Term("response", past.vector.body, kernel=kernel, over=ranges, matrix=a.matrix.name, rule=rule)
@@ -131,7 +131,7 @@ class _Derivation:
         """``sum_s k(t, s) U(s) a(t)``: the update's vector times the overlap of the other one with ``a``, for
         each place in which the matrix is used.
         """
-        _, weight = trained.rule.memory(t, s)
+        weight = a.here(trained.rule.memory(t, s)[1])
         found = []
         for u in trained.update.terms:
             value, coefficient, stays, over = overlap(self.reading, a, u)
@@ -146,7 +146,7 @@ class _Derivation:
         name = v.initial.name
         terms = [Term.local(v.source(), "source", name, "value at initialisation")]
         if v.trained is not None:
-            _, weight = v.trained.rule.memory(t, s)
+            weight = v.here(v.trained.rule.memory(t, s)[1])
             over, coefficient, moved = v.update(t, s)
             told = (over, _reach(v.trained.rule), name, "updates so far")
             terms.append(Term("memory", moved, S.One, weight * coefficient, *told))

@@ -228,9 +228,14 @@ class View:
     def weights(self) -> list[Entry]:
         """What the action keeps folded: how an entry of a random matrix, unlearned, covaries with itself."""
         exponents = (self.route.action, *self.route.single_site.values())
-        folded = {x.args[0] for e in exponents for x in e.atoms(Entries)}
-        found = {x.matrix.name: x.entries(t, s) for x in read(self.theory.program).uses}
-        return [Entry((Entries(m, t, s),), _addends(found[str(m)])) for m in sorted(folded, key=str)]
+        folded = {(x.args[0], len(x.args) > 3) for e in exponents for x in e.atoms(Entries)}
+        uses = {x.matrix.name: x.canonical() for x in read(self.theory.program).uses}
+        found = []
+        for m, members_differ in sorted(folded, key=str):
+            use = uses[str(m)]
+            head = Entries(m, t, s, *((use.member,) if members_differ else ()))
+            found.append(Entry((head,), _addends(use.entries(t, s))))
+        return found
 
     def sections(self, show: str) -> list[Section]:
         """The same as sections of a document."""

@@ -151,7 +151,7 @@ def memory_weight(kernel: Kernel, error: str, tables: tuple[str, ...]) -> Expr:
     own = [
         x
         for x in _factors(part)
-        if not isinstance(x, AppliedUndef) or (x.args == (t, s) and str(x.func) in tables)
+        if not isinstance(x, AppliedUndef) or (set(x.args) <= {t, s} and str(x.func) in tables)
     ]
     return Mul(*own)
 

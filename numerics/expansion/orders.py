@@ -241,6 +241,9 @@ class OfTheory:
     def of_samples(self) -> dict[str, Array]:
         problem, layers = self.problem, range(1, (self.problem.depth or 0) + 1)
         at = slice(None) if self.grid is None else self.grid.outputs
+        error, f = self.watched()[:, at], self.scalar(OUTPUT)[:, at]
+        if any(self.unknown(name, k) for name in "HG" for k in layers):
+            return parted(problem, error, f, {}, self.orders)
         H, G = ({k: self.at_outputs(name, k) for k in layers} for name in "HG")
         many = next(iter(G.values())).shape[2] > 1
         kernels = {
@@ -259,7 +262,6 @@ class OfTheory:
                     (name, k): x for name, own in (("H", H), ("G", G)) for k, x in own.items()
                 }
                 kernels["tangent_kernel"] = self.tangent(tensors, many)
-        error, f = self.watched()[:, at], self.scalar(OUTPUT)[:, at]
         return parted(problem, error, f, kernels, self.orders)
 
     def of_random_data(self) -> dict[str, Array]:
@@ -283,6 +285,13 @@ class OfTheory:
         ]
         shape = next(x for x in found if x is not None)
         return np.stack([np.zeros_like(shape) if x is None else x for x in found])
+
+    def unknown(self, name: str, layer: int) -> bool:
+        """Has the theory no correlation of this name at a layer, as that of a program with other fields?"""
+        tensors = self.run.plan.table.tensors
+        return not any(
+            (named(name, *k), layer) in tensors for part in self.series.parts(name) for _, k in part
+        )
 
     def correlation(self, name: str, layer: int | None) -> Array:
         """Orders 0, 1, ... of an order parameter of two times, (orders, T, n, T, m)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
 from derive.program import Program
+from derive.program.program import updates_of
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
 
@@ -38,7 +40,7 @@ def checked_arrays(
     numerics.errors.SpecError: arrays.y: has shape (2,), but arrays.K_x says P = 1 (accepted: shape (1,))
     """
     kernels = {x.kernel for x in program.given}
-    known = {*program.constants, *kernels}
+    known = {*program.constants, *kernels, *program.tables}
     for name in arrays:
         if name not in known:
             accepted = ", ".join(sorted(known)) or "no arrays"
@@ -53,7 +55,7 @@ def checked_arrays(
         value = shapes.checked(name, real_numbers(f"arrays.{name}", arrays[name]))
         if name in kernels:
             value = require_kernel(f"arrays.{name}", value, precision_of(arrays[name]))
-        found[name] = value
+        found[name] = shapes.through(name, value) if name in program.tables else value
     return {name: found[name] for name in arrays}, {k: float(n) for k, (n, _) in shapes.sizes.items()}
 
 
@@ -124,9 +126,10 @@ class _Shapes:
         key, said = f"arrays.{name}", f"has shape {shape}, but"
         accepted = self.accepted(self.indices[name])
         if index in (t, s):
-            if size < self.times:
-                problem = f"{said} the last of {self.times} times is read"
-                raise SpecError(key, None, problem, f"at least {self.times} entries along time")
+            needed = self.times - (index == s)  # an update at s enters later times
+            if size < needed:
+                problem = f"{said} the last of {needed} times is read"
+                raise SpecError(key, None, problem, f"at least {needed} entries along time")
             return
         extent = self.extents.get(index)
         if isinstance(extent, Integer) and size != extent:
@@ -136,6 +139,15 @@ class _Shapes:
             if known != size:
                 problem = f"has shape {shape}" if by == key else f"{said} {by} says {extent} = {known:g}"
                 raise SpecError(key, None, problem, accepted)
+
+    def through(self, name: str, value: Array) -> Array:
+        """A table of a rule with an entry for each of the times; that of the last one is not read."""
+        own = [x in (t, s) for x in self.indices[name]]
+        longer = [
+            (0, max(0, self.times - n) if timed else 0) for n, timed in zip(value.shape, own, strict=True)
+        ]
+        cut = tuple(slice(self.times if timed else None) for timed in own)
+        return np.pad(value, longer, mode="edge")[cut]
 
     def accepted(self, indices: tuple[Expr, ...]) -> str:
         """The shape that indices ask for, in words."""
@@ -161,11 +173,16 @@ def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
     """The indices of each array, by its name; of a kernel those of its vector, twice."""
     kernels = {x.name: x.kernel for x in program.given}
     found: dict[str, tuple[Expr, ...]] = {}
-    for use in sorted((x for d in program.definitions for x in d.rhs.atoms(AppliedUndef)), key=str):
+    rules = {w.rule for w in program.trained()}
+    said = [d.rhs for d in program.definitions]
+    said += [e for x in rules for e in (*x.memory(t, s), x.noise(t, s))]
+    coefficients = [u.coefficient for w in program.trained() for u in updates_of(w)]
+    uses = (sorted((x for e in es for x in e.atoms(AppliedUndef)), key=str) for es in (said, coefficients))
+    for use in chain.from_iterable(uses):
         name, own = str(use.func), use.args
         if name in kernels:
             name, own = kernels[name], (*own, *own)
-        elif name not in program.constants:
+        elif name not in program.constants and name not in program.tables:
             continue
         if name not in found or _plain(own) > _plain(found[name]):
             found[name] = own

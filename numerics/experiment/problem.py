@@ -19,7 +19,7 @@ import runpy
 import sys
 import tomllib
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -41,6 +41,7 @@ from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, real_numbers
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint, read_array
 from numerics.experiment.given import checked_arrays, checked_numbers, require_domain
+from numerics.experiment.naming import named_by_role, roles_of
 from numerics.experiment.numbers import (
     Spectrum,
     arrays_of,
@@ -111,6 +112,8 @@ class Problem:
     - ``spectrum``: the modes of the data, if units have attributes.
     - ``seen``: the number of training samples, which come before test points; 0 of random data.
     - ``text``: what results keep as ``spec``.
+    - ``author``: names of a program that its author calls otherwise, with the author's name for each.
+    - ``written``: the program as its author wrote it, where that has other names.
     - ``experiment``: the file that the problem was read from, whose keys a refusal names; None of a program.
     """
 
@@ -125,6 +128,8 @@ class Problem:
     spectrum: Spectrum | None = None
     seen: int = 0
     text: str = ""
+    author: Mapping[str, str] = field(default_factory=dict)
+    written: Program | None = None
     experiment: Experiment | None = None
 
     def __post_init__(self) -> None:
@@ -183,15 +188,18 @@ class Problem:
             accepted = "an experiment, the path of its file, a program or a theory"
             raise SpecError("source", None, f"{type(given).__name__} is no problem", accepted)
         program = source.program if isinstance(source, Theory) else source
-        found = cls._of_program(program, numbers or {}, arrays or {}, times, solver or Solver(), text)
-        if not isinstance(source, Theory) or source in (derived(program), mean_field(program)):
+        changed = isinstance(source, Theory) and source not in (derived(program), mean_field(program))
+        asked = (numbers or {}, arrays or {}, times, solver or Solver(), text)
+        found = cls._of_program(program, *asked, by_role=not changed)
+        if not isinstance(source, Theory) or not changed:
             return found
         if found.flow:
             accepted = "its program, or the same change of a theory in steps"
             raise SpecError(
                 "theory", None, "is not what its program derives, and a flow needs steps", accepted
             )
-        return replace(found, reductions=(Given(source),))
+        layers = None if source.program.depth.is_Integer else found.depth
+        return replace(found, reductions=(Given(source if layers is None else source.at_depth(layers)),))
 
     @classmethod
     def _of_experiment(cls, experiment: Experiment) -> Problem:
@@ -221,6 +229,8 @@ class Problem:
         times: ArrayLike | None,
         solver: Solver,
         text: str,
+        *,
+        by_role: bool = True,
     ) -> Problem:
         at, output_times = _times_of(times, program.rule.discrete)
         given = checked_numbers(numbers)
@@ -230,6 +240,10 @@ class Problem:
             depth = int(given.pop(program.depth.name))
             require_derivation((f"numbers.{program.depth.name}", depth), depth, solver.hours)
             program = program.at_depth(depth)
+        if program.attributes:
+            names = ", ".join(x.name for x in program.attributes)
+            reason = f"has attributes of units ({names}), which are not served here"
+            raise SpecError("program", program.name, reason, EVALUATE)
         data, sizes = checked_arrays(
             program, arrays, len(at), {k: given[k] for k in _sizes(program) & {*given}}
         )
@@ -244,11 +258,18 @@ class Problem:
             elif not x.is_integer:
                 accepted = "a number for this symbol of the theory"
                 raise SpecError(f"numbers.{name}", None, "is missing", accepted)
-        weights = data.get(SAMPLE_WEIGHT)
-        samples = int(given.get(P.name, 0))
-        seen = samples if weights is None else _seen(weights)
+        written = program
+        author: dict[str, str] = {}
+        if by_role:
+            program, author, counted = named_by_role(program)
+            role = {own: name for name, own in author.items()}
+            given = counted | {role.get(name, name): x for name, x in given.items()}
+            data = {role.get(name, name): x for name, x in data.items()}
+            symbols = derived(program).symbols
         found = {x: given[name] for name, x in symbols.items() if name in given}
-        return cls(program, found, data, at, output_times, solver, seen=seen, text=text)
+        seen = _training_samples(program, data, int(given.get(P.name, 0)))
+        origin: dict[str, Any] = {"author": author, "written": written} if author else {}
+        return cls(program, found, data, at, output_times, solver, seen=seen, text=text, **origin)
 
     def varied(self, variant: Variant) -> Self:
         """The problem of another program made of this one, with the same numbers and arrays.
@@ -278,6 +299,15 @@ class Problem:
         """What time counts: "step", or "time" of a flow."""
         return "time" if self.flow else "step"
 
+    def told(self, names: Iterable[str]) -> list[str]:
+        """What the author of the program calls these names of it."""
+        return [self.author.get(name, name) for name in names]
+
+    @property
+    def names(self) -> str | None:
+        """What the author of the program calls names of results, as text; None if nothing otherwise."""
+        return ", ".join(f"{name}: {own}" for name, own in self.author.items()) or None
+
     @property
     def flow(self) -> bool:
         """Whether time flows rather than counts steps."""
@@ -297,7 +327,7 @@ class Problem:
     @property
     def sample_count(self) -> int:
         """The number of training samples and test points."""
-        return int(self.numbers.get(P, 0))
+        return int(self.numbers.get(P, self.seen))
 
     @property
     def positions(self) -> bool:
@@ -367,6 +397,22 @@ class Problem:
         return key, self.experiment.value(key)
 
 
+EVALUATE = "numerics.solver.direct.evaluate, which solves it for a few steps"
+"""What serves programs that methods do not."""
+
+
+def _training_samples(program: Program, data: Mapping[str, Array], samples: int) -> int:
+    """How many samples are trained on: those before the last ones with weight zero; one of a stream."""
+    roles = roles_of(program)
+    if roles is None or roles.sample is None:
+        return samples if roles is None else 1
+    weights = data.get(roles.weight or "")
+    if weights is None or weights.ndim != 1 or not weights.any():
+        return samples
+    trained = int(np.flatnonzero(weights)[-1]) + 1
+    return trained if weights[:trained].all() else samples
+
+
 @lru_cache(maxsize=64)
 def _linear(theory: Theory) -> LinearForm | NotApplicable:
     try:
@@ -392,16 +438,6 @@ def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None
         raise SpecError("times", at[-1], "is too many steps", f"at most {MOST_STEPS}")
     whole = np.arange(at[-1] + 1) if steps else np.unique([0.0, *at])
     return whole, None if np.array_equal(whole, at) else at
-
-
-def _seen(weights: Array) -> int:
-    """The number of samples whose loss counts at some time; raises SpecError if others come before them."""
-    counts = np.any(weights.reshape(len(weights), -1) != 0, axis=1)
-    seen = int(np.count_nonzero(counts))
-    if not counts[:seen].all():
-        problem = f"is zero for sample {int(np.argmin(counts))} and not for a later one"
-        raise SpecError(f"arrays.{SAMPLE_WEIGHT}", None, problem, "test points, of weight zero, last")
-    return seen
 
 
 def _sizes(program: Program) -> set[str]:

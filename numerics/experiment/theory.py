@@ -150,8 +150,8 @@ def integrated(program: Program) -> Program:
     forgets, noisy = rule.memory(t, s)[0] != 1, rule.noise(t, s) != 0
     if rule.discrete and not (forgets and noisy):
         return program
-    if not rule.discrete and not isinstance(rule, GradientFlow | MomentumFlow):
-        raise NotApplicable(f"no integrator is known for {rule!r}")
+    if not rule.discrete:
+        _require_one_flow(program)
 
     def steps(own: Any) -> TrainingRule:
         if rule.discrete:
@@ -166,6 +166,23 @@ def integrated(program: Program) -> Program:
 
     matrices, vectors = weights(program.matrices), weights(program.vectors)
     return replace(program, rule=steps(rule), matrices=matrices, vectors=vectors)
+
+
+def _require_one_flow(program: Program) -> None:
+    """Raise NotApplicable unless all weights move by one flow of which an integrator is known."""
+    rules: list[Any] = [program.rule, *(w.rule for w in program.trained())]
+    for rule in rules:
+        if not isinstance(rule, GradientFlow | MomentumFlow):
+            told = f"no integrator is known for the flow {rule!r}"
+            raise NotApplicable(f"{told}: use GradientFlow or MomentumFlow, or a rule that counts steps")
+    if program.noisy and program.rule.noise(t, s) == 0:
+        raise NotApplicable(
+            "the rule of a weight adds noise, the program's does not: give it to the program's"
+        )
+    alike = {replace(x, diffusion=S.Zero) if hasattr(x, "diffusion") else x for x in rules}
+    if len(alike) > 1:
+        told = f"weights move by different flows, {' and '.join(map(repr, sorted(alike, key=str)))}"
+        raise NotApplicable(f"{told}: use one, and Parametrization(rates=...) for rates of single weights")
 
 
 def wide_layers(theory: Theory) -> Theory:

@@ -45,8 +45,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, error_jumps, slope_jumps
-from numerics.losses import loss_in_words
-from numerics.predictions import OUTPUT, equal_times, split
+from numerics.predictions import OUTPUT, equal_times, one_sample, split
 from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
 
@@ -127,6 +126,10 @@ def simulate(
     require_choice("kernels", kernels, get_args(Kernels))
     problem = Problem.of(source, **given)
     problem = problem if variant is None else problem.varied(variant)
+    if problem.seen and not {OUTPUT, "Delta"} <= {*problem.program.scalars}:
+        reason = "has no single output with an error that updates are multiplied by"
+        accepted = "numerics.simulation.simulate_program, which measures any program"
+        raise SpecError("program", problem.program.name, reason, accepted)
     size = width if problem.experiment is None else reference_size(problem.experiment, width)
     entropy, started = entropy_of(rng), time.perf_counter()
     _require_resources(problem, size, width, seeds, kernels)
@@ -149,8 +152,8 @@ def simulate(
             positions=problem.positions,
             held=problem.held,
             time_name=problem.time_name,
-            loss=loss_in_words(problem),
             method="finite networks",
+            names=problem.names,
             width=width,
             features=size if random else None,
             seeds=done,
@@ -258,7 +261,7 @@ def _networks(
     }
     if not problem.flow:
         return Trainer.of(program, **setup), None
-    noisy = program.rule.noise(t, s) != 0
+    noisy = program.noisy
     smooth = SMOOTH[1:] if error_jumps(program) else SMOOTH if slope_jumps(program) else ()
     tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if smooth else 0.0)
     times = problem.times.tolist()
@@ -365,6 +368,7 @@ class Readout:
         """Those of one network."""
         problem = self.problem
         found = {NAMES.get(name, name): _layers_first(x, self.axes[name]) for name, x in run.items()}
+        found |= {name: one_sample(found[name]) for name in ("error", OUTPUT) if name in found}
         for name in ("C_v", "C_h0"):
             if M in problem.numbers and name in found:  # sums over modes, of which programs take the mean
                 found[name] = problem.numbers[M] * found[name]

@@ -129,11 +129,13 @@ class State:
 
     ``fields`` holds a block (networks, entries, units) of each field and number, ``start`` those of step 0;
     ``weights`` (networks, ...) the matrices and vectors as they are now; ``velocities`` what momentum
-    carries.  Where time ``flows``, ``step`` counts the recorded times.
+    carries, ``past`` what a rule that states its memory alone keeps.  Where time ``flows``, ``step`` counts
+    the recorded times.
     """
 
     weights: dict[Key, Array]
     velocities: dict[Key, Array] = field(default_factory=dict)
+    past: dict[Key, Any] = field(default_factory=dict)
     fields: dict[Block, Array] = field(default_factory=dict)
     start: dict[Block, Array] = field(default_factory=dict)
     step: int = 0
@@ -146,7 +148,8 @@ class State:
             {k: x.copy(order="K") for k, x in part.items()} for part in (self.weights, self.velocities)
         )
         fields = {k: x.copy() for k, x in self.fields.items()}
-        return State(weights, velocities, fields, self.start, self.step, self.time, self.flows)
+        clock = self.step, self.time, self.flows
+        return State(weights, velocities, dict(self.past), fields, self.start, *clock)
 
     def distance(self, other: State) -> float:
         """The largest difference of fields and numbers, relative to each (to one, of small numbers)."""

@@ -382,6 +382,8 @@ class Trainer:
         """Before step 0."""
         weights = start(self.weights, rngs, self.initial)
         state = self.network.begin(weights, len(rngs), self.counts is not None)
+        for x in self.moving:
+            x.begin(state)
         return state, Record(self.wanted.sides, len(rngs), len(self.times))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported as divergence

@@ -1,9 +1,10 @@
 """Weights of one network: how they are drawn, and how their rule moves them in one step.
 
-The recursion of each rule is carried out as it is written; nothing is taken from its memory.  Updates are
-those that the program derives or, as a check of these, gradients found numerically: each weight is moved a
-little, and forward pass and loss are done again.  The forward pass is all of the program that the loss needs;
-nothing is taken from its backward fields, errors and updates.
+The recursion of each rule is carried out as it is written; nothing is taken from its memory.  A rule of one's
+own, which states a memory alone, is followed by it (:mod:`.recalled`).  Updates are those that the program
+derives or, as a check of these, gradients found numerically: each weight is moved a little, and forward pass
+and loss are done again.  The forward pass is all of the program that the loss needs; nothing is taken from
+its backward fields, errors and updates.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from derive.program.program import gaussian, parameter
 
 from .formulas import Binder, members
 from .network import Network, Task
+from .recalled import Memory, Past
 from .rows import Applied, Array, Bound, Entry, Key, Reader, Reading, State, common_place, spread
 
 SMALL, TINY = 4096, 256
@@ -157,6 +159,62 @@ class Training:
             for x, s, rng in zip(w, scale, rngs, strict=True):
                 x += s * self.law.draw(rng)
 
+    def begin(self, state: State) -> None:
+        """The weight as the rule has it at step 0: as drawn."""
+
+    def step(self, state: State, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
+        """Move the weight one step on, by the update ``u``."""
+        n, w = self.now(state), state.weights[self.law.key]
+        if "momentum" not in n:
+            accumulate(w, 1 - n["decay"], n["rate"], u)
+            if "diffusion" in n:
+                self.disturb(state, n["diffusion"], rngs)
+        else:
+            q = state.velocities.setdefault(self.law.key, np.zeros_like(w))
+            accumulate(q, n["momentum"], 1.0, u)
+            w *= 1 - by_network(n["decay"], w)
+            w += by_network(n["rate"], w) * q
+
+
+@dataclass(frozen=True, eq=False)
+class Recalled(Training):
+    """A weight whose rule states its memory alone: ``m(t) W(0) + sum_s k(t, s) U(s) + noise``."""
+
+    memory: Memory
+
+    def noisy(self, state: State) -> bool:
+        """Does noise enter the weight?"""
+        return self.memory.noisy
+
+    def begin(self, state: State) -> None:
+        """``m(0) W(0)``; the past is kept unless updates just add up."""
+        w = state.weights[self.law.key]
+        if not self.memory.adds_up:
+            state.past[self.law.key] = Past(w.copy(order="K"))
+        left = self.memory.left(0, [0])[0]
+        if left != 1:
+            w *= left
+
+    def step(self, state: State, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
+        """The weight at the next step, from its past."""
+        w, now = state.weights[self.law.key], state.step + 1
+        if self.memory.adds_up:
+            accumulate(w, 1.0, float(self.memory.kept(now, [state.step])[0]), u)
+            return
+        past = state.past[self.law.key]
+        past.updates.append(u)
+        w[...] = self.memory.left(now, [0])[0] * past.start
+        for share, update in zip(self.memory.kept(now, range(now)), past.updates, strict=True):
+            if share:
+                accumulate(w, 1.0, float(share), update)
+        if self.memory.noisy:
+            row = past.factor(self.memory.noise, now)
+            fresh = np.stack([self.law.draw(rng) for rng in rngs]) if row[now] else np.zeros(())
+            past.noises.append(fresh)
+            for share, noise in zip(row[1:], past.noises, strict=True):
+                if share:
+                    w += share * noise
+
 
 def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) -> None:
     """``w <- beta w + alpha left right`` in place, network by network: matrices are column by column."""
@@ -196,14 +254,15 @@ def laws(binder: Binder) -> list[Law]:
 
 
 def trainings(binder: Binder, reading: Reading, every: Sequence[Law]) -> list[Training]:
-    """How each trained weight moves.  ``ValueError`` for a rule whose recursion is not known here."""
+    """How each trained weight moves.  ``ValueError`` for a flow whose equation is not known here."""
     by_key = {x.key: x for x in every}
     found = []
     for w in binder.program.trained():
-        if type(w.rule) not in RULES:
-            names = ", ".join(r.__name__ for r in RULES)
-            raise ValueError(f"{w.name} is trained by {w.rule!r}: only {names} can be simulated")
-        numbers_of = [x for x in ("rate", "decay", "diffusion", "momentum") if hasattr(w.rule, x)]
+        known = type(w.rule) in RULES
+        if not known and not w.rule.discrete:
+            told = f"{w.name} is trained by the flow {w.rule!r}, of which finite networks know no equation"
+            raise ValueError(f"{told}: use GradientFlow or MomentumFlow, or a rule that counts steps")
+        numbers_of = [x for x in ("rate", "decay", "diffusion", "momentum") if known and hasattr(w.rule, x)]
         if getattr(w.rule, "diffusion", 0) == 0:
             numbers_of = [x for x in numbers_of if x != "diffusion"]
         for env in members(w.initial, binder.values):
@@ -214,7 +273,12 @@ def trainings(binder: Binder, reading: Reading, every: Sequence[Law]) -> list[Tr
                 _piece(binder, w, u, inner) for u in updates for inner in binder.values.members(u.over, env)
             ]
             scale = 1.0 if isinstance(w, TrainedVector) else binder.sizes.scale(w.initial, env)
-            found.append(Training(law, w.rule, numbers, _update(reading, pieces, scale, law.shape)))
+            update = _update(reading, pieces, scale, law.shape)
+            if known:
+                found.append(Training(law, w.rule, numbers, update))
+            else:
+                memory = Memory.of(w.rule, binder, env)
+                found.append(Recalled(law, w.rule, numbers, update, memory))
     return found
 
 
@@ -238,20 +302,10 @@ def _update(
 
 def move(every: Sequence[Training], state: State, rngs: Sequence[np.random.Generator]) -> None:
     """All weights one step on, at once."""
-    plan = [(x, x.now(state), x.update.factors(state)) for x in every]
-    plan = [(x, n, Factors(u.left.copy(), u.right.copy())) for x, n, u in plan]
-    for x, n, u in plan:
-        key = x.law.key
-        w = state.weights[key]
-        if isinstance(x.rule, GradientDescent):
-            accumulate(w, 1 - n["decay"], n["rate"], u)
-            if "diffusion" in n:
-                x.disturb(state, n["diffusion"], rngs)
-        else:
-            q = state.velocities.setdefault(key, np.zeros_like(w))
-            accumulate(q, n["momentum"], 1.0, u)
-            w *= 1 - by_network(n["decay"], w)
-            w += by_network(n["rate"], w) * q
+    plan = [(x, x.update.factors(state)) for x in every]
+    plan = [(x, Factors(u.left.copy(), u.right.copy())) for x, u in plan]
+    for x, u in plan:
+        x.step(state, u, rngs)
 
 
 def relax(every: Sequence[Training], state: State, time: float, rngs: Sequence[np.random.Generator]) -> None:

@@ -147,7 +147,12 @@ def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
     there = {e.name for e in (*theory.equations, *theory.scalars)}
     there |= {x.name for x in theory.order_parameters}
     lacking = ({"h", "g", "f", "Delta"} if problem.seen else {"C_v"}) - there
-    return f"the theory has no {', '.join(sorted(lacking))}" if lacking else None
+    if lacking:
+        return f"the theory has no {', '.join(sorted(lacking))}"
+    fields = {r.field for r in lowered.table.fields}
+    layers = range(1, (problem.depth or 0) + 1) if problem.seen else ()
+    unlayered = [x for x in ("h", "g") if any((x, k) not in fields for k in layers)]
+    return f"{' and '.join(unlayered)} of the theory have no layers" if unlayered else None
 
 
 def fitting(problem: Problem) -> Kernels:

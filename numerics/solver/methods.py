@@ -15,9 +15,10 @@ from sympy import Dummy, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.program import P, P_train, eta, gamma0
+from derive.program import gamma0, t
 from numerics.errors import Diverged, NotConverged, SpecError, Unserved, memory_there
-from numerics.experiment.problem import Problem
+from numerics.experiment.problem import EVALUATE, Problem
+from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
 from numerics.predictions import OUTPUT
 from numerics.results import STDERR, VARIABLES
@@ -59,8 +60,17 @@ def _symbolic(problem: Problem) -> No | None:
 def _no_samples(problem: Problem) -> No | None:
     """Single-site processes are those of given samples, at a number of layers."""
     if (no := _symbolic(problem)) is not None or problem.seen:
-        return no
+        return no or _no_output(problem)
     return _no(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
+
+
+def _no_output(problem: Problem) -> No | None:
+    """Results are errors and losses of one output."""
+    if {OUTPUT, "Delta"} <= {*problem.program.scalars}:
+        return None
+    names = ", ".join(problem.told(problem.program.scalars)) or "no numbers"
+    reason = f"has no single output with an error that updates are multiplied by, but {names}"
+    return No("program", problem.program.name, reason, EVALUATE)
 
 
 def _sampled(problem: Problem) -> No | None:
@@ -133,7 +143,7 @@ class Layers:
         notes = {
             "method": "infinite depth, layer grid",
             "layers": LAYERS,
-            "layer_grid_error": found.errors.get("train_loss"),
+            "layer_grid_error": found.errors["train_loss"],
             "layers_at": found.nodes,
         }
         return Solved({k: x for k, x in found.values.items() if k in VARIABLES}, notes)
@@ -193,9 +203,15 @@ class Lazy:
         from derive.reduce.stationary import static
 
         try:
-            static(problem.theory)
+            end = static(problem.theory)
         except NotApplicable as reason:
             return _no(problem, "network.gamma0", reason, "a theory that rests at gamma0 = 0")
+        if end.output is None:
+            lacking = "the theory has no tangent kernel, by which outputs move at gamma0 = 0"
+            return _no(problem, "network.gamma0", lacking, "another method")
+        if len(problem.theory.scalars) > 2:
+            more = "the theory has other numbers than outputs and errors"
+            return _no(problem, "network.gamma0", more, "another method")
         if problem.flow and not _affine(problem):
             linear = "the flow at gamma0 = 0 is solved where the error is linear in the output"
             return _no(problem, "training.objective", linear, '"square"')
@@ -309,7 +325,7 @@ class Direct:
     responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        if (no := _symbolic(problem)) is not None:
+        if (no := _symbolic(problem) or (_no_output(problem) if problem.seen else None)) is not None:
             return no
         if problem.flow or not problem.seen:
             return _no(
@@ -367,8 +383,23 @@ def _rank(problem: Problem) -> int:
     return int(np.linalg.matrix_rank(kernel.reshape(prod(kernel.shape[: kernel.ndim // 2]), -1)))
 
 
+def _moving_data(problem: Problem) -> No | None:
+    """Of methods that read data once: constants and inputs that change from step to step."""
+    program = problem.program
+    names = {*problem.arrays, *(x.name for x in program.given)}
+    updates = (u for w in program.trained() for u in w.update.terms)
+    said = [d.rhs for d in program.definitions] + [u.coefficient for u in updates]
+    found = {str(a.func) for e in said for a in e.atoms(AppliedUndef) if a.has(t) and str(a.func) in names}
+    if not found:
+        return None
+    reason = f"{', '.join(problem.told(sorted(found)))} changes from step to step"
+    return No("program", program.name, reason, "another method")
+
+
 def _mixed(problem: Problem) -> No | None:
-    """Of methods that compute an error from its own output."""
+    """Of methods that compute an error from its own output, and from data that stay the same."""
+    if (no := _moving_data(problem)) is not None:
+        return no
     names = {e.name for e in problem.theory.scalars}
     totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]
     if not any(str(x.func) in names for total in totals for x in total.function.atoms(AppliedUndef)):
@@ -401,20 +432,19 @@ def _moved_by(problem: Problem, error: Array, tangent: Array) -> float:
     An update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is
     ``Phi^(l-1) G^l``, a part of the tangent kernel.
     """
-    rate = problem.program.rule.rate.subs({P: problem.seen, P_train: problem.seen})  # type: ignore[attr-defined]
+    rates = first_shares(problem)
     sizes = np.abs(error[:, : problem.seen]).reshape(len(error), -1).sum(axis=1)
-    between = np.diff(problem.times) @ (sizes[1:] + sizes[:-1]) / 2
-    span = between if problem.flow else sizes[:-1].sum()
-    strength = problem.numbers.get(gamma0, 1.0) * float(rate.subs(dict(problem.numbers)))
-    return float(strength * span * np.sqrt(np.abs(tangent).max()))
+    between = np.diff(problem.times) * (sizes[1:] + sizes[:-1]) / 2
+    span = between if problem.flow else sizes[:-1]
+    return float(problem.numbers.get(gamma0, 1.0) * (rates @ span) * np.sqrt(np.abs(tangent).max()))
 
 
 def _moved(problem: Problem) -> float:
     """The same beforehand: updates of all times at the size of the first, kernels that of the data."""
     strength = problem.numbers.get(gamma0, 1.0)
-    span = float(problem.times[-1]) * (1.0 if problem.flow else problem.numbers.get(eta, 1.0))
+    rates = first_shares(problem)
+    span = float(np.abs(rates) @ np.diff(problem.times)) * problem.seen
     y = problem.arrays.get("y", np.ones(1))[: problem.seen]
     kernel = problem.arrays.get("K_x", np.ones((1, 1)))
     size = float(np.abs(y).mean()) * problem.outputs * max(1.0, float(np.abs(kernel).max()))
-    samples = 1.0 if problem.program.rule.rate.has(P) else float(problem.seen)  # type: ignore[attr-defined]
-    return strength * span * size * samples * (problem.depth or 1)
+    return strength * span * size * (problem.depth or 1)

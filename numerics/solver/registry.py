@@ -20,7 +20,6 @@ from numerics.arrays import CPU, DEVICE, device_named, one_thread
 from numerics.errors import NotConverged, SpecError, Unserved, require_choice, require_time, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.losses import loss_in_words
 from numerics.results import Result
 from numerics.solver.method import Kernels, Method, No, Progress, Yes
 from numerics.solver.methods import Direct, Layers, Lazy, March, Nodes, Paths, Rest
@@ -201,7 +200,7 @@ def solved(
             raise SpecError("solver.method", method.name, str(reason), "another method") from None
         except NotConverged as reason:
             failed[method.name] = reason
-    notes = {"method": method.name, "seed": problem.solver.seed, **found.notes}
+    notes = {"method": method.name, "seed": problem.solver.seed, "names": problem.names, **found.notes}
     if failed:
         notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
     return Result.of(
@@ -213,7 +212,6 @@ def solved(
         positions=problem.positions,
         held=problem.held,
         time_name=problem.time_name,
-        loss=loss_in_words(problem),
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )

@@ -26,8 +26,8 @@ from numerics.compile.lower import Node, NotLinear, Request, Table, lower
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.losses import OUTPUT
-from numerics.predictions import split
+from numerics.experiment.rates import first_shares
+from numerics.predictions import mean_loss, mean_square
 from numerics.results import systematic
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import methods, solve
@@ -45,7 +45,6 @@ from numerics.verification.openings import (
     in_steps,
     modes,
     opening,
-    speed,
 )
 from numerics.verification.report import EPS, LEVEL, Check
 
@@ -224,7 +223,7 @@ def moved(problem: Problem) -> list[Check]:
     kernel = tangent({"Phi": result["Phi"].to_numpy()[:, :-1], "G": result["G"].to_numpy()[:, 1:]})
     kernel = kernel[times, times].reshape(len(times), error[0].size, error[0].size)
     error, f = error.reshape(len(error), -1), f.reshape(len(f), -1)
-    predicted = speed(small) * np.einsum("tij,tj->ti", kernel, error[:-1])
+    predicted = first_shares(small)[:, None] * np.einsum("tij,tj->ti", kernel, error[:-1])
     gap = relative(np.diff(f, axis=0) - predicted, error)
     return [Check("solution", "f(t+1) - f(t) = K Delta, exact steps", gap, 0, rounding(small), "rounding")]
 
@@ -353,7 +352,10 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     first = float(theory.train_loss[0])
     if problem.seen:
         y, stderr = problem.targets, None
-        expected = float(split(problem, {OUTPUT: np.zeros((1, *y.shape)), "error": y[None]})["train_loss"][0])
+        if problem.objective in (None, "square"):
+            expected = float(mean_square(y[None])[0])
+        else:
+            expected = float(mean_loss(str(problem.objective), y, np.zeros((1, *y.shape)))[0])
         allowed, basis = EPS * y.size * expected, "rounding"
         if "train_loss_stderr" in theory:
             stderr, basis = float(theory.train_loss_stderr[0]), "standard error"

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, sympify
 
-from derive.program import P, P_train, eta, gamma0
+from derive.program import P, eta, gamma0
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.theory import Theory
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, spectrum_of
 from numerics.experiment.problem import Problem
+from numerics.experiment.rates import first_shares, is_mean
 from numerics.solver.grid import adams_weights, tables_of
 from numerics.solver.paths import Solved, solve_particles
 
@@ -134,7 +134,7 @@ def few(problem: Problem, effort: Effort = FULL) -> Problem:
     if 8.0 * depth * (times * count) ** 2 <= effort.kernel:
         return problem
     pick = _spread(count, SMALL_SAMPLES)
-    share = len(pick) / count if rate_of(problem).has(P, P_train) else 1.0
+    share = len(pick) / count if is_mean(problem) else 1.0
     small = _on(problem, pick, min(times, MOST_TIMES), float(problem.times[-1]) * share)
     if problem.flow:
         return small
@@ -193,15 +193,10 @@ def by(problem: Problem, method: str, **keys: Any) -> Problem:
     return replace(problem, solver=problem.solver.model_copy(update={"method": method, **keys}))
 
 
-def rate_of(problem: Problem) -> Expr:
-    """What the rule multiplies updates by: eta, or eta/P where the loss is a mean."""
-    return sympify(problem.program.rule.rate)  # type: ignore[attr-defined]
-
-
 def speed(problem: Problem) -> float:
-    """The same as a number."""
-    found = rate_of(problem).subs({P: problem.seen, P_train: problem.seen})
-    return float(found.subs(dict(problem.numbers)))
+    """The largest factor by which a step multiplies updates: eta, or eta/P where the loss is a mean."""
+    timed = problem if len(problem.times) > 1 else replace(problem, times=np.arange(2.0))
+    return float(np.abs(first_shares(timed)).max())
 
 
 def fastest(problem: Problem) -> float:

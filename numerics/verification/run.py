@@ -202,7 +202,7 @@ def equations(source: Problem | Experiment, powers: bool) -> list[Callable[[str]
     if problem.experiment is not None:
         theory: Any = theory_of(problem.experiment)
     else:
-        theory = problem.theory if problem.reductions else mean_field(problem.program)
+        theory = problem.theory if problem.reductions else mean_field(problem.written or problem.program)
     found = None
     if powers:
         with suppress(SpecError):

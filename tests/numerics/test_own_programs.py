@@ -8,13 +8,27 @@ import numpy as np
 import pytest
 
 import numerics
+from derive.errors import NotApplicable, ProgramError
+from derive.program import mlp
 from derive.theory import mean_field
+from numerics.errors import NotConverged, SpecError
 from numerics.experiment.schema import Solver
+from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
+from numerics.solver.registry import METHODS
 from tests.chance import excess
-from tests.numerics.zoo import CASES, Case
+from tests.numerics.zoo import CASES, Case, K, Y
 
-STEPS = 3
+STEPS, REPLICAS = 3, 8
+REFUSALS = (SpecError, NotApplicable, ProgramError)
+SOLVED = [name for name, case in CASES.items() if case.output]
+QUICK = ("renamed linear", "zero readout", "weighted in time", "stream")
+"""Cases whose test is part of the default suite."""
+
+
+def marked(names: list[str]) -> list[Any]:
+    """The names as parameters, those that take long marked slow."""
+    return [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
 def given(case: Case) -> dict[str, Any]:
@@ -22,26 +36,98 @@ def given(case: Case) -> dict[str, Any]:
     return {"numbers": dict(case.numbers), "arrays": dict(case.arrays), "times": range(STEPS)}
 
 
-def judged(case: Case, samples: int = 2**10, replicas: int = 8) -> Any:
-    """The same by the reference solver, which reads the theory of the program as it is written."""
-    sizes = {"P": len(next(iter(case.arrays.values())))}
-    values: Any = {**case.numbers, **sizes, "M": sizes["P"]}
+def values(case: Case) -> dict[str, Any]:
+    """The numbers for functions that read no sizes off arrays."""
+    return {**case.numbers, "P": len(Y), "M": len(Y)}
+
+
+def judged(case: Case, samples: int = 2**10) -> Any:
+    """The solution by the reference solver, which reads the theory of the program as it is written."""
     theory = mean_field(case.make().with_layers_counted())
-    return evaluate(theory, steps=STEPS, values=values, data=case.arrays, samples=samples, replicas=replicas)
+    numbers = values(case)
+    return evaluate(theory, steps=STEPS, values=numbers, data=case.arrays, samples=samples, replicas=REPLICAS)
 
 
-def distances(value: Any, stderr: Any, other: Any, other_stderr: Any) -> Any:
-    """Distances in joint standard errors; what has none agrees to 1e-9."""
-    gap, error = np.abs(np.asarray(value) - other), np.hypot(stderr, other_stderr)
-    return np.maximum(gap - 1e-9, 0) / np.maximum(error, 1e-12)
+def distances(result: Any, value: Any, stderr: Any) -> Any:
+    """Distances of errors from others in joint standard errors; what has none agrees to 1e-8."""
+    error = result.error_stderr.values if "error_stderr" in result else 0.0
+    gap = np.abs(result.error.values - np.reshape(value, result.error.shape))
+    joint = np.hypot(error, np.reshape(stderr, result.error.shape))
+    return np.maximum(gap - 1e-8, 0.0) / np.maximum(joint, 1e-12)
 
 
-@pytest.mark.parametrize("name", ["in sequence", "linear in sequence"])
-def test_a_matrix_used_twice_in_a_step_is_sampled_right(name: str) -> None:
+@pytest.mark.parametrize("name", marked(SOLVED))
+def test_solve_is_what_the_reference_solver_finds(name: str) -> None:
     case = CASES[name]
-    solver = Solver(method="paths", samples=256)
-    found = numerics.solve(case.make(), solver=solver, **given(case))
+    if name == "several outputs":
+        with pytest.raises(SpecError, match="no single output"):
+            numerics.solve(case.make(), **given(case))
+        return
+    found = numerics.solve(case.make(), solver=Solver(samples=256), **given(case))
     expected = judged(case)
-    stderr = expected.stderr("f") if expected.runs else 0.0
-    z = distances(found.error, found.error_stderr, case.arrays["y"] - expected.value("f"), stderr)
-    assert excess(z, 7) < 1
+    stderr = expected.stderr(case.error) if expected.runs else np.zeros(expected.value(case.error).shape)
+    assert excess(distances(found, expected.value(case.error), stderr), REPLICAS - 1) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gamma0", [1.0, 1e-3])
+@pytest.mark.parametrize("name", SOLVED)
+def test_every_method_is_right_or_refuses(name: str, gamma0: float) -> None:
+    case = CASES[name]
+    case = Case(case.make, {**case.numbers, "gamma0": gamma0}, case.arrays, case.output, case.error)
+    expected = None
+    for method in METHODS:
+        solver = Solver(method=method.name, samples=256 if method.name == "paths" else None)
+        try:
+            found = numerics.solve(case.make(), solver=solver, **given(case))
+        except (*REFUSALS, NotConverged):
+            continue
+        expected = expected or judged(case, 2**11)
+        stderr = expected.stderr(case.error) if expected.runs else np.zeros(expected.value(case.error).shape)
+        missed = found.attrs.get("error_estimate", 0.0)
+        z = distances(found, expected.value(case.error), np.hypot(stderr, missed))
+        assert excess(z, REPLICAS - 1) < 1, method.name
+
+
+@pytest.mark.parametrize("name", marked([n for n in SOLVED if n != "several outputs"]))
+def test_networks_are_those_of_the_program_as_it_is_written(name: str) -> None:
+    case, seeds = CASES[name], 16
+    found = numerics.simulate(case.make(), width=24, seeds=seeds, rng=1, **given(case))
+    program, steps = case.make().with_layers_counted(), STEPS - 1
+    run = simulate_program(
+        program, width=24, steps=steps, seeds=seeds, values=values(case), data=case.arrays, seed=2
+    )
+    expected = run[case.error]
+    assert excess(distances(found, expected.mean, expected.stderr), seeds - 1) < 1
+
+
+def test_names_of_ones_own_change_no_number() -> None:
+    """The perceptron of the builder, and the same with a user's own name for everything."""
+    case, solver = CASES["renamed"], Solver(samples=64)
+    mine = numerics.solve(case.make(), solver=solver, **given(case))
+    arrays = {"K_x": K, "y": Y}
+    theirs = numerics.solve(
+        mlp(2, "tanh"), solver=solver, numbers=case.numbers, arrays=arrays, times=range(STEPS)
+    )
+    assert set(mine.data_vars) == set(theirs.data_vars)
+    for name in theirs.data_vars:
+        np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["modes", "several outputs"])
+def test_what_is_not_served_is_refused_in_a_sentence(name: str) -> None:
+    case = CASES[name]
+    for command in (numerics.solve, lambda *a, **k: numerics.simulate(*a, width=8, seeds=2, **k)):
+        with pytest.raises(SpecError, match=r"evaluate|simulate_program"):
+            command(case.make(), **given(case))
+
+
+@pytest.mark.parametrize("name", ["renamed", "weighted in time"])
+def test_refusals_say_the_names_of_the_author(name: str) -> None:
+    case = CASES[name]
+    lost = next(iter(case.arrays))
+    arrays = {k: x for k, x in case.arrays.items() if k != lost}
+    with pytest.raises(SpecError, match=f"arrays.{lost}: is missing"):
+        numerics.solve(case.make(), numbers=case.numbers, arrays=arrays, times=range(STEPS))
+    with pytest.raises(SpecError, match=r"numbers\.speed = 1\.0: is no symbol"):
+        numerics.solve(case.make(), **{**given(case), "numbers": {**case.numbers, "speed": 1.0}})

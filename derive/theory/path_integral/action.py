@@ -35,7 +35,7 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.applications import Application, Parameter, Reading, tangent_kernel
 from derive.theory.names import primed_apart
-from derive.theory.path_integral.weights import covariance, matrix_memory, parameter_covariance
+from derive.theory.path_integral.weights import covariance, matrix_memory, parameter_covariance, variance
 
 N = Symbol("N", positive=True)
 
@@ -70,17 +70,20 @@ class Inner(_Node):
 
 
 class Entries(_Node):
-    """``Entries(W, t, s)``: the covariance of an entry of the random part of W at two times, kept folded."""
+    """``Entries(W, t, s)``: the covariance of an entry of the random part of W at two times, kept folded.
 
-    def __new__(cls, matrix: Any, time: Any, past: Any) -> Entries:
-        return super().__new__(cls, matrix, *sorted((sympify(time), sympify(past)), key=default_sort_key))
+    Of a family whose members differ in it, ``Entries(W, t, s, ell)`` is that of one member.
+    """
+
+    def __new__(cls, matrix: Any, time: Any, past: Any, *member: Any) -> Entries:
+        times = sorted((sympify(time), sympify(past)), key=default_sort_key)
+        return super().__new__(cls, matrix, *times, *member)
 
     def _latex(self, printer: Any, *_: Any) -> str:
-        times = ", ".join(printer._print(x) for x in self.args[1:])
-        return rf"c_{{{self.args[0]}}}\left({times}\right)"
+        return rf"c_{{{self.args[0]}}}\left({', '.join(printer._print(x) for x in self.args[1:])}\right)"
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
-        return f"c_{self.args[0]}({printer._print(self.args[1])}, {printer._print(self.args[2])})"
+        return f"c_{self.args[0]}({', '.join(printer._print(x) for x in self.args[1:])})"
 
 
 class Partition(_Node):
@@ -261,7 +264,7 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
         if not a.use.meets(other.use) or covariance(a.use) == 0:
             continue
         m, b = a.use.matrix, other.past(a.use.indices)
-        strength = (1 if a is other else 2) * m.variance * folded(a)
+        strength = (1 if a is other else 2) * variance(a.use) * folded(a)
         for k, x, y in ((S.One, b.row, b.col), (m.symmetry, b.col, b.row)):
             if k != 0:
                 first, second = Inner(m.rows.name, a.row, x), Inner(m.cols.name, a.col, y)
@@ -270,15 +273,23 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
 
 def folded(leg: Leg) -> Expr:
     """The covariance in time of the leg's matrix, folded unless it is a number or a delta."""
-    value = covariance(leg.use)
+    value, family = covariance(leg.use), leg.use.matrix.index
     plain = value.is_number or value.has(KroneckerDelta)
-    return value if plain else Entries(leg.matrix, t, s)
+    if plain:
+        return value
+    members = () if family is None else (family.index, family.index + 1)
+    differ = len({covariance(replace(leg.use, member=x)) for x in members}) > 1
+    return Entries(leg.matrix, t, s, *((leg.use.member,) if differ else ()))
 
 
 def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
     """``e`` with folded covariances in time written out."""
     uses = {x.matrix: x.use for x in legs}
-    found = {x: covariance(uses[str(x.args[0])], *x.args[1:]) for x in e.atoms(Entries)}
+    found = {}
+    for x in e.atoms(Entries):
+        use = uses[str(x.args[0])]
+        member = x.args[3] if len(x.args) > 3 else use.member
+        found[x] = covariance(replace(use, member=member), *x.args[1:3])
     return e.xreplace(found) if found else e
 
 

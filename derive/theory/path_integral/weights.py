@@ -31,12 +31,25 @@ def covariance(use: Application | Parameter, time: Expr = t, past: Expr = s) -> 
     if use.trained is None:
         return S.One
     rule = use.trained.rule
-    return rule.memory(time, past)[0] * rule.memory(past, time)[0] + rule.noise(time, past)
+    both = rule.memory(time, past)[0] * rule.memory(past, time)[0] + rule.noise(time, past)
+    return both.xreplace(_member(use))
+
+
+def _member(use: Application | Parameter) -> dict[Any, Any]:
+    """The indices of the family of a weight, at the member that a use takes."""
+    if isinstance(use, Parameter):
+        return {r.index: x for r, x in zip(use.initial.indices, use.member.args, strict=True)}
+    return {} if use.matrix.index is None else {use.matrix.index.index: use.member}
+
+
+def variance(use: Application) -> Expr:
+    """``N <W(0)^2>`` of the member that a use takes."""
+    return sympify(use.matrix.variance).xreplace(_member(use))
 
 
 def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]) -> Expr:
     """``<w(t) w(s)>`` of one entry of a vector of weights; members of a family are independent."""
-    value = sympify(a.initial.variance) * covariance(a)
+    value = sympify(a.initial.variance).xreplace(_member(a)) * covariance(a)
     for x, y in zip(a.member.args, b.member.args, strict=True):
         value *= KroneckerDelta(x, y.xreplace(names))
     return value
@@ -44,15 +57,15 @@ def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]
 
 def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> list[Term]:
     """``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``: the updates ``c l r^T / N`` (or their transposes) applied."""
-    member: dict[Any, Any] = {} if a.matrix.index is None else {a.matrix.index.index: a.member}
-    found = []
+    member, found = _member(a), []
+    weight = trained.rule.memory(t, s)[1].xreplace(member)
     for u in trained.update.terms:
         names, over = apart(u.over, a.indices)
         parts = (u.left, u.right, u.coefficient)
         left, right, c = (x.xreplace(member).xreplace(names | {t: s}) for x in parts)
         out, met = (right, left) if a.transposed else (left, right)
         inner = a.acts_on.ratio * reading.registry.correlation(a.vector, vector(reading.program, met, over))
-        kernel, ranges = trained.rule.memory(t, s)[1] * c * inner, (*a.summed, *over)
+        kernel, ranges = weight * c * inner, (*a.summed, *over)
         found.append(Term("memory", out, S.One, kernel, ranges, _reach(trained.rule), a.matrix.name, _RULE))
     return found
 
@@ -61,9 +74,9 @@ def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
     """``sum_s k(t, s) c(s) v(s)``: the updates of a vector of weights, for the member that is used."""
     u = trained.update
     names, over = apart(u.over, p.indices)
-    member = {r.index: x for r, x in zip(p.initial.indices, p.member.args, strict=True)}
+    member = _member(p)
     moved, c = (x.xreplace(names).xreplace(member).xreplace({t: s}) for x in (u.vector, u.coefficient))
-    kernel = trained.rule.memory(t, s)[1] * c
+    kernel = trained.rule.memory(t, s)[1].xreplace(member) * c
     return Term("memory", moved, S.One, kernel, over, _reach(trained.rule), p.initial.name, _RULE)
 
 

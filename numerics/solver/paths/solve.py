@@ -246,7 +246,7 @@ class Prepared:
         self.single = frozenset(self.chosen if again else ())
         self.beside = frozenset(n for n in self.single if not self._jumps(n))
         self.methods = {name_of(n): "jacobian" if n in self.beside else x for n, x in self.chosen.items()}
-        self.noisy = theory.program.rule.noise(t, s) != 0
+        self.noisy = theory.program.noisy
 
     def _jumps(self, n: Node) -> bool:
         """Does a function on the way to a response jump?"""

@@ -302,9 +302,9 @@ def test_what_is_wanted():
 
 @dataclass(frozen=True)
 class Unknown:
-    """A rule with a memory, of which no recursion is known."""
+    """A flow with a memory, of which no equation is known."""
 
-    discrete: bool = True
+    discrete: bool = False
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         return S.One, S.One
@@ -333,8 +333,8 @@ REFUSED = {
     "too many inputs": (lambda: mlp(2), {"data": {"x": np.ones((3, 4)), "y": np.ones(2)}}, "must be 2"),
     "nan": (lambda: mlp(2), {"data": {"K_x": K, "y": np.array([1, np.nan])}}, "finite"),
     "activation": (lambda: mlp(2, Function("phi")), {}, "activation"),
-    "rule": (lambda: mlp(2).with_rule(Unknown()), {}, "can be simulated"),
-    "multistep": (lambda: mlp(2).with_rule(Multistep()), {}, "can be simulated"),
+    "rule": (lambda: mlp(2, rule="flow").with_rule(Unknown()), {"dt": 0.1}, "no equation"),
+    "multistep": (lambda: mlp(2).with_rule(Multistep()), {}, "give data\\['w'\\]"),
     "dt": (lambda: mlp(2), {"dt": 0.1}, "counts steps"),
     "no dt": (lambda: mlp(2, rule="flow"), {}, "longest step"),
     "width": (lambda: mlp(2), {"width": 0}, "width = 0"),

@@ -1,0 +1,61 @@
+"""Numbers by which a training rule multiplies updates, step by step, for estimates and identities.
+
+From the memory ``k(t, s)`` of a problem's rule, its numbers and its tables this module makes the share of an
+update that enters the weight in the next step.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Integer, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.program import P, TrainingRule, s, t
+from derive.program.words import P_train
+
+if TYPE_CHECKING:
+    from numerics.experiment.problem import Problem
+
+
+def first_shares(problem: Problem) -> NDArray[np.float64]:
+    """Return ``k(s + 1, s)`` for each step s but the last: the share of an update in the next step.
+
+    Of a flow it is the rate of the rule, at each of the times.  Losses that are means over samples are those
+    over the training samples.
+
+    >>> from derive.program import GradientDescent, eta, mlp
+    >>> from numerics.experiment.problem import Problem
+    >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+    >>> first_shares(Problem.of(mlp(1, rule=GradientDescent(eta)), times=range(3), **given))
+    array([0.1, 0.1])
+    """
+    rule: Any = problem.program.rule
+    known = {**problem.numbers, P: problem.seen, P_train: problem.seen}
+    if problem.flow:  # every flow of which an integrator is known has a rate
+        return np.full(len(problem.times) - 1, float(sympify(rule.rate).subs(known)))
+    kept = _next(rule).subs(known)
+    if not kept.has(s):
+        return np.full(len(problem.times) - 1, float(kept))
+    steps = range(len(problem.times) - 1)
+    return np.array([_number(problem, kept.xreplace({s: Integer(k)})) for k in steps])
+
+
+def is_mean(problem: Problem) -> bool:
+    """Return whether the rule divides updates by the number of samples."""
+    return bool(problem.program.rule.memory(t, s)[1].has(P, P_train))
+
+
+@lru_cache(maxsize=64)
+def _next(rule: TrainingRule) -> Expr:
+    """``k(s + 1, s)``."""
+    return rule.memory(t, s)[1].subs(t, s + 1).doit()
+
+
+def _number(problem: Problem, e: Expr) -> float:
+    """An expression of numbers and of entries of arrays, whose indices are steps."""
+    table = {a: problem.arrays[str(a.func)][tuple(map(int, a.args))] for a in e.atoms(AppliedUndef)}
+    return float(e.xreplace({a: sympify(float(x)) for a, x in table.items()}))

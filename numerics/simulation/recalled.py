@@ -1,0 +1,138 @@
+"""Weights of finite networks under a rule that states its memory and no recursion.
+
+From the memory ``m(t)``, ``k(t, s)`` and the noise of a rule, and the updates U of the steps so far, it makes
+``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s) + noise``, as it stands.  It serves rules of which
+:mod:`.weights` knows no step of their own; nothing is taken from a theory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Dummy, Expr, lambdify
+from sympy.core.function import AppliedUndef
+
+from derive.program import TrainingRule, s, t
+
+from .formulas import Binder
+from .rows import Array
+
+PIVOT = 1e-10
+"""Share of a variance below which the noise of a step adds nothing new: rounding of the covariance."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of two times, such as ``k(t, s)``: numbers for its symbols, tables for its functions.
+
+    ``fixed`` says that it does not depend on t.
+    """
+
+    expr: Expr
+    binder: Binder
+    env: Mapping[Any, int]
+
+    @property
+    def fixed(self) -> bool:
+        """Is it the same at all times t?"""
+        return not self.expr.has(t)
+
+    def __post_init__(self) -> None:
+        for name in sorted({str(a.func) for a in self.expr.atoms(AppliedUndef)}):
+            if name not in self.binder.tables.data:
+                told = f"nothing says what {name} in the memory of a rule is"
+                raise ValueError(f"{told}: give data[{name!r}], a number for each step")
+
+    def __call__(self, time: int, past: Sequence[int]) -> Array:
+        """The values at one time t and several s.  Raises ValueError for a value that is not known."""
+        times, pasts = np.full(len(past), time), np.asarray(past, dtype=int)
+        leaves, function = _compiled(self.expr)
+        values = [self._leaf(x, times, pasts) for x in leaves]
+        with np.errstate(all="ignore"):
+            found = np.asarray(function(times.astype(float), pasts.astype(float), *values), dtype=float)
+        if not np.isfinite(found).all():
+            raise ValueError(f"{self.expr} is not finite at step {time}: the memory of a rule must be")
+        return np.broadcast_to(found, len(past))
+
+    def _leaf(self, x: Expr, times: NDArray[np.int_], pasts: NDArray[np.int_]) -> Any:
+        if not isinstance(x, AppliedUndef):
+            return self.binder.number(x, self.env)
+        name = str(x.func)
+        arguments = []
+        for j, a in enumerate(x.args):
+            if a.has(t, s):
+                self.binder.tables.note(name, j, (0, 0), exact=False)  # steps are counted from 0
+            inner = [self._leaf(y, times, pasts) for y in _compiled(a)[0]]
+            value = np.broadcast_to(_compiled(a)[1](times, pasts, *inner), len(times))
+            arguments.append(np.rint(value).astype(int))
+        rows = zip(*(y.tolist() for y in arguments), strict=True)
+        return np.array([self.binder.tables.at(name, row, (False,) * len(row)) for row in rows], dtype=float)
+
+
+@lru_cache(maxsize=200)
+def _compiled(e: Expr) -> tuple[tuple[Expr, ...], Any]:
+    """The leaves of ``e`` besides t and s, and the function of t, s and their values."""
+    functions = {a for a in e.atoms(AppliedUndef) if not any(a in b.args for b in e.atoms(AppliedUndef))}
+    bare = e.xreplace({a: Dummy() for a in functions})
+    leaves = tuple(sorted({*functions, *(bare.free_symbols & e.free_symbols - {t, s})}, key=str))
+    places = [Dummy(f"x{i}", real=True) for i in range(len(leaves))]
+    return leaves, lambdify((t, s, *places), e.xreplace(dict(zip(leaves, places, strict=True))), "numpy")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a rule remembers of the start and of updates, and the covariance of its noise."""
+
+    left: Function
+    kept: Function
+    noise: Function
+
+    @classmethod
+    def of(cls, rule: TrainingRule, binder: Binder, env: Mapping[Any, int]) -> Memory:
+        """The memory of one member of a family of weights."""
+        left, kept = rule.memory(t, s)
+        return cls(*(Function(e, binder, env) for e in (left, kept, rule.noise(t, s))))
+
+    @property
+    def noisy(self) -> bool:
+        """Does the rule add noise?"""
+        return bool(self.noise.expr != 0)
+
+    @property
+    def adds_up(self) -> bool:
+        """Does each update stay as it was added, so that nothing need be kept of it?"""
+        return self.left.fixed and self.kept.fixed and not self.noisy
+
+
+@dataclass
+class Past:
+    """What one weight keeps of its past: its start, its updates, its independent noises and their factors."""
+
+    start: Array
+    updates: list[Any] = field(default_factory=list)
+    noises: list[Array] = field(default_factory=list)
+    factors: list[Array] = field(default_factory=list)
+    """Row t holds how much of each independent noise is in the noise at t, a Cholesky factor."""
+
+    def factor(self, noise: Function, time: int) -> Array:
+        """The row at ``time``, which follows the rows before it.
+
+        Raises ValueError if the rule's noise has a negative variance given the past.
+        """
+        for step in range(len(self.factors), time + 1):
+            covariance, row = noise(step, range(step + 1)), np.zeros(step + 1)
+            for j in range(step):
+                pivot = self.factors[j][j]
+                rest = covariance[j] - row[:j] @ self.factors[j][:j]
+                row[j] = rest / pivot if pivot > 0 else 0.0
+            left = covariance[step] - row[:step] @ row[:step]
+            if left < -PIVOT * max(abs(covariance[step]), 1e-300) or (step == 0 and covariance[0] > 0):
+                raise ValueError(f"the noise {noise.expr} is no covariance of noise that starts after step 0")
+            row[step] = np.sqrt(left) if left > PIVOT * covariance[step] else 0.0
+            self.factors.append(row)
+        return self.factors[time]

@@ -1,0 +1,266 @@
+"""Parameters of rules are fixed throughout training; numbers of a family stand at the member used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sympy import Expr, Function, S, Symbol
+
+from derive.errors import ProgramError
+from derive.program import (
+    Definition,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    GradientFlow,
+    IndexRange,
+    L,
+    Mean,
+    Momentum,
+    MomentumFlow,
+    Multistep,
+    Network,
+    Parametrization,
+    Population,
+    Program,
+    TrainingRule,
+    ell,
+    eta,
+    gamma0,
+    isotropic,
+    mlp,
+    mu,
+    perceptron,
+    s,
+    t,
+    training_rule,
+)
+from derive.program.training import LinearSystem, Recursion
+from derive.theory import mean_field
+from derive.theory.routes import RoutesDisagree, check_routes
+
+beta = Symbol("beta", positive=True)
+d = Function("d")
+
+TIMED: dict[str, tuple[str, TrainingRule]] = {
+    "rate": ("GradientDescent has rate = eta/(t/10 + 1)", GradientDescent(eta / (1 + t / 10))),
+    "table": ("GradientDescent has rate = d(t)", GradientDescent(d(t))),
+    "rate at s": ("GradientDescent has rate = d(s)", GradientDescent(d(s))),
+    "another t": ("GradientDescent has rate = t", GradientDescent(Symbol("t"))),
+    "decay": ("GradientDescent has decay = d(t)", GradientDescent(eta, decay=d(t))),
+    "diffusion": ("GradientDescent has diffusion = d(t)", GradientDescent(eta, diffusion=d(t))),
+    "flow": ("GradientFlow has rate = 1/(t + 1)", GradientFlow(1 / (1 + t))),
+    "flow decay": ("GradientFlow has decay = d(t)", GradientFlow(decay=d(t))),
+    "flow diffusion": ("GradientFlow has diffusion = d(t)", GradientFlow(diffusion=d(t))),
+    "momentum rate": ("Momentum has rate = eta/(t + 1)", Momentum(eta / (1 + t), beta)),
+    "momentum": ("Momentum has momentum = d(t)", Momentum(eta, d(t))),
+    "momentum decay": ("Momentum has decay = d(t)", Momentum(eta, beta, decay=d(t))),
+    "momentum flow": ("MomentumFlow has momentum = t + 1", MomentumFlow(1 + t)),
+    "multistep": ("Multistep has rate = 1/(t + 1)", Multistep(rate=1 / (1 + t))),
+    "multistep heat": ("Multistep has diffusion = d(t)", Multistep(heat="n", diffusion=d(t))),
+}
+INDEXED: dict[str, tuple[str, TrainingRule]] = {
+    "layer": ("GradientDescent has rate = d(ell)", GradientDescent(d(ell))),
+    "sample": ("GradientDescent has decay = d(mu)", GradientDescent(eta, decay=d(mu))),
+    "momentum": ("Momentum has momentum = d(ell)", Momentum(eta, d(ell))),
+}
+
+
+def own(rule: TrainingRule) -> Program:
+    """A program of a user's own, with that rule."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h = GivenVector("x", pixels, "K_x"), Field("h", units)
+    W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
+    f, y = Function("f"), Function("y")
+    net = Network(
+        "own", (h,), {h(mu, t): W @ x(mu), f(mu, t): Mean(w.symbol * h(mu, t)) / gamma0}, (W, w), given=(x,)
+    )
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, rule)
+
+
+WAYS: dict[str, Callable[[TrainingRule], Program]] = {
+    "network": own,
+    "builder": lambda rule: mlp(2, "tanh", rule),
+    "with_rule": lambda rule: mlp(1, rule="gd" if rule.discrete else "flow").with_rule(rule),
+    "replace": lambda rule: replace(mlp(1, rule="gd" if rule.discrete else "flow"), rule=rule),
+    "weight": lambda rule: replace(
+        base := mlp(1, rule="gd" if rule.discrete else "flow"),
+        vectors=tuple(replace(x, rule=rule) for x in base.vectors),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", TIMED)
+def test_a_rule_with_a_parameter_in_time_is_refused(name: str, way: str) -> None:
+    told, rule = TIMED[name]
+    with pytest.raises(ProgramError) as refusal:
+        WAYS[way](rule)
+    said = str(refusal.value)
+    assert said.startswith(told)
+    assert "not of the update" in said
+    assert "memory(time, past)" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", INDEXED)
+def test_a_rule_with_a_parameter_in_an_index_is_refused(name: str, way: str) -> None:
+    told, rule = INDEXED[name]
+    with pytest.raises(ProgramError) as refusal:
+        WAYS[way](rule)
+    assert str(refusal.value).startswith(told)
+    assert "Parametrization(rates=" in str(refusal.value)
+
+
+@pytest.mark.parametrize("key", ["weight_decay", "momentum", "temperature"])
+@pytest.mark.parametrize("build", [mlp, isotropic])
+def test_options_of_builders_that_depend_on_the_time_are_refused(build: Any, key: str) -> None:
+    given = {"rule": training_rule("gd", **{key: d(t)})} if build is isotropic else {key: d(t)}
+    with pytest.raises(ProgramError, match=r"d\(t\), which depends on t"):
+        build(1, **given)
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda: mlp(1, relative_widths=d(t)), "d(t) depends on the time"),
+        (lambda: mlp(1, init_variance=d(t)), "variance of W0 = d(t) depends on the time"),
+        (lambda: own_sized(d(t)), "ratio of units = d(t) depends on the time"),
+        (lambda: mlp(1).map(lambda e: e.xreplace({gamma0: d(t)})), "scale = d(t) depends on the time"),
+        (lambda: perceptron(rule=GradientDescent(d(t))), "GradientDescent has rate = d(t)"),
+    ],
+)
+def test_sizes_and_initial_variances_that_depend_on_the_time_are_refused(
+    build: Callable[[], Program], told: str
+) -> None:
+    with pytest.raises(ProgramError) as refusal:
+        build()
+    assert told in str(refusal.value)
+
+
+def own_sized(ratio: Expr) -> Program:
+    """A program with units of that number, over N."""
+    field = Field("more", Population("units", ratio=ratio))
+    line = Definition(field(t), field(t) / 2, evolves=True)
+    return Program("sized", GradientFlow(), fields=(field,), definitions=(line,))
+
+
+# -- rules that state no recursion ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Whatever memory is given."""
+
+    kept: Expr | int
+    discrete: bool = True
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr | int]:
+        return S.One, self.kept.subs({Symbol("now"): time, Symbol("then"): past}) if isinstance(
+            self.kept, Expr
+        ) else self.kept
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        return S.Zero
+
+
+def test_an_own_memory_takes_its_numbers_at_the_times_that_it_is_asked_for() -> None:
+    then = Symbol("then")
+    theory = mean_field(mlp(1, rule=Stated(d(then))))
+    assert any(x.kernel.has(d(s)) for e in theory.equations for x in e.terms)
+    with pytest.raises(ProgramError, match=r"kept = d\(t\), which depends on t"):
+        mlp(1, rule=Stated(d(t)))
+
+
+def test_an_own_memory_that_is_no_expression_is_refused() -> None:
+    with pytest.raises(ProgramError, match=r"states k\(t, s\) as 1, which is not a SymPy expression"):
+        mlp(1, rule=Stated(1))
+
+
+def test_a_rule_that_cannot_be_hashed_is_refused() -> None:
+    @dataclass
+    class Loose:
+        discrete: bool = True
+
+        def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+            return S.One, eta
+
+        def noise(self, time: Expr, past: Expr) -> Expr:
+            return S.Zero
+
+    with pytest.raises(ProgramError, match="cannot be hashed"):
+        own(Loose())  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Broken(Recursion):
+    """A rule whose memory is not the solution of its equation."""
+
+    discrete: bool = True
+
+    @property
+    def system(self) -> LinearSystem:
+        return LinearSystem(1 - beta, eta)
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        return (1 - beta) ** time, eta * (1 - beta) ** (time - past)
+
+
+def test_routes_disagree_on_a_memory_that_its_own_equation_does_not_have() -> None:
+    with pytest.raises(RoutesDisagree, match="the weight of an update"):
+        check_routes(mlp(1, rule=Broken()))
+
+
+# -- numbers of a family -------------------------------------------------------------------------------------
+
+
+def chain(shift: int, heat: Expr) -> Program:
+    """A deep linear network whose hidden matrices are counted from ``1 - shift``."""
+    layer, pixels = Population("layer"), Population("input", given=True)
+    x, h = GivenVector("x", pixels, "K_x"), Field("h", layer, layered=True)
+    sigma = Function("sigma")
+    U, w = GaussianMatrix("U", layer.at(1), pixels), GaussianVector("w", layer.at(L))
+    W = GaussianMatrix(
+        "W",
+        layer.at(ell + 1 + shift),
+        layer.at(ell + shift),
+        variance=sigma(ell + shift),
+        index=IndexRange(ell, S(1 - shift), L - 1 - shift),
+    )
+    b = GaussianVector("b", layer.at(ell + 1), variance=sigma(ell), indices=(IndexRange(ell, S.One, L - 1),))
+    f, y = Function("f"), Function("y")
+    forward = {
+        h(1, mu, t): U @ x(mu),
+        h(ell, mu, t): W(ell - 1 - shift) @ h(ell - 1, mu, t) + b(ell - 1),
+        f(mu, t): Mean(w.symbol * h(L, mu, t)) / gamma0,
+    }
+    net = Network("chain", (h,), forward, (U, W, b, w), given=(x,), ranges=(IndexRange(ell, S(2), L),))
+    rates = (("W", sigma(ell + shift)), ("b", sigma(ell)))
+    rule = GradientDescent(eta, decay=eta / 5, diffusion=heat)
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, rule, Parametrization(rates=rates))
+
+
+heat = Symbol("T", positive=True)
+
+
+def test_variance_noise_and_rate_of_a_family_are_those_of_the_member_that_is_used() -> None:
+    from numerics.solver.direct import evaluate
+
+    values = {"eta": 0.2, "gamma0": 1, "P": 1, "T": 0.3}
+    data = {"K_x": [[1.0]], "y": [1.0], "sigma": {1: 0.5, 2: 2.0, 3: 5.0}}
+    theories = (mean_field(chain(shift, heat)).at_depth(2) for shift in (0, 1))
+    known, other = (evaluate(x, steps=3, values=values, data=data).value("f") for x in theories)
+    assert other == pytest.approx(known, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shift", [0, 1, -1])
+@pytest.mark.parametrize("noise", [S.Zero, heat])
+def test_both_routes_take_the_member_that_is_used(shift: int, noise: Expr) -> None:
+    assert check_routes(chain(shift, noise)) == []
