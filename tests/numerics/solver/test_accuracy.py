@@ -85,12 +85,12 @@ def test_at_the_most_samples_replicas_are_added() -> None:
 
 
 def test_out_of_reach() -> None:
-    """The message says which accuracy was reached: the standard error of 8, or the bias of 4/128."""
+    """The message says which accuracy was reached: the standard error, or the bias of 4/128 of 1.03."""
     with pytest.raises(NotConverged, match=r"1.0e-04: .* replicas would do, at most 64 are tried"):
         reach(Attempt(bias=0.0, noise=4.0), Spread, 1e-4, first=64, most=128)
     with pytest.raises(NotConverged, match=r"1.0e-04: .* replicas would do, at most 9 are tried"):
         reach(Attempt(bias=0.0, noise=4.0), Spread, 1e-4, 64, 128, affordable=lambda _: 9)
-    said = r"1.0e-03: 8 replicas of 128 samples reach 3.1e-02, and a bias of 3.1e-02 is left; .* would do"
+    said = r"1.0e-03: 8 replicas of 128 samples reach 3.0e-02, and a bias of 3.0e-02 is left; .* would do"
     with pytest.raises(NotConverged, match=said):
         reach(Attempt(bias=8.0, noise=0.01), Spread, 1e-3, first=64, most=128)
 
