@@ -17,6 +17,7 @@ import numpy as np
 from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named, one_thread
+from numerics.averages.existence import singularities
 from numerics.errors import NotConverged, SpecError, Unserved, require_choice, require_time, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -100,6 +101,7 @@ def choose(
     Methods ``without`` which it must be have been tried before and failed.
     """
     require_choice("kernels", keep, get_args(Kernels))
+    _require_averages(problem)
     device, alone = device_named(problem.solver.device), No(DEVICE, problem.solver.device, "runs on the CPU")
     by_name = problem.solver.method
     named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - {*BY_NAME, *without}
@@ -126,6 +128,15 @@ def choose(
     answers = tuple((m, found[m.name]) for m in METHODS if m.name in found)
     fit.sort(key=lambda pair: METHODS.index(pair[0]))
     return Choice(answers, _best(fit, accuracy, rtol), accuracy, rtol)
+
+
+def _require_averages(problem: Problem) -> None:
+    """Raise SpecError for a theory with an average that does not exist."""
+    for x in singularities(problem.theory):
+        if not x.has_mean:
+            reason = f"{x}, an average that does not exist: every number of paths gives another value"
+            accepted = "a function whose slope is finite, or grows more slowly than |h|^-0.5 where it is not"
+            raise SpecError(*problem.said("network.activation"), reason, accepted)
 
 
 def _best(fit: list[tuple[Method, Yes]], accuracy: float | None, rtol: float) -> Method | None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from derive.errors import NotApplicable
 from derive.program import GradientFlow, MomentumFlow
 from numerics.arrays import device_named
+from numerics.averages.existence import singularities
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
@@ -86,6 +87,9 @@ FEW = 64
 
 WATCHED = ("train_loss", "error", "test_loss", "test_f")
 """What an accuracy is about."""
+
+LABELS = {"K": "tangent_kernel", "H": "Phi"}
+"""Names of kernels in a result that are not those of the theory."""
 
 RESPONSES = ("A", "B")
 """The responses that a result holds."""
@@ -180,7 +184,13 @@ def _solved(
     if "test_error" in values:
         values["test_error" + SYSTEMATIC] = values["test_f" + SYSTEMATIC]
     asked = solver.accuracy or POOR
+    wild = [
+        x
+        for x in singularities(problem.theory)
+        if not x.has_variance and {x.name, LABELS.get(x.name)} & {*values}
+    ]
     reasons = [unknown(values, prepared.most, reached.samples)]
+    reasons += [f"{x}, whose variance is infinite" for x in wild]
     if bias > asked >= seen:
         reasons.append(
             f"the grid: {REPLICAS} replicas show what it misses to {bias:.1e}, more solver.samples would do"

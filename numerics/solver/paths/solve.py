@@ -20,6 +20,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import ell, s, t
 from derive.theory import Theory
 from numerics.arrays import CPU, Device, one_thread
+from numerics.averages.existence import singularities
+from numerics.errors import Unserved
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.direct import Evaluated, averaged, stacked
 from numerics.solver.direct.layout import Layout, Number, sizes
@@ -461,7 +463,10 @@ def unclear(value: Array, spread: Array, replicas: int) -> bool:
 
 @lru_cache(maxsize=8)
 def _read(theory: Theory, own: frozenset[tuple[str, Number]]) -> Model:
-    """The tables of a theory for its sizes."""
+    """The tables of a theory for its sizes.  Raises Unserved for averages that do not exist."""
+    for x in singularities(theory):
+        if not x.has_mean:
+            raise Unserved(f"{x}, an average that does not exist")
     return Model(Layout(theory, dict(own)))
 
 

@@ -1,0 +1,168 @@
+"""Find averages of a theory that do not exist, because what is averaged is not integrable.
+
+The input is a derived theory, the output its order parameters with the power of their strongest singularity.
+An average of ``|x - x0|^-p`` over a number with a smooth density exists for p < 1, its variance for p < 1/2.
+Methods of solution ask before they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from sympy import Abs, Derivative, Expr, Integral, Pow, Subs, Sum, Symbol, lambdify, log
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import ell
+from derive.theory import Theory
+
+FARTHEST, POINTS = 12.0, 4801
+"""Where singularities are looked for, in units of the field, and at how many points at first."""
+
+NEAR = 1e-6, 1e-9
+"""Distances from a singularity at which its power is measured."""
+
+GENERIC = 0.7310585
+"""The value of all other fields and numbers, which has no meaning."""
+
+CLOSE = 0.01
+"""How far a measured power may be from the true one: a logarithm beside it changes it by less."""
+
+
+@dataclass(frozen=True)
+class Singularity:
+    """What is averaged in an order parameter behaves as ``|field - at|^-power``."""
+
+    name: str
+    field: str
+    at: float
+    power: float
+
+    @property
+    def has_mean(self) -> bool:
+        """Does the average exist?"""
+        return self.power < 1 - CLOSE
+
+    @property
+    def has_variance(self) -> bool:
+        """Does the variance of what is averaged exist?"""
+        return self.power < 0.5 - CLOSE
+
+    def __str__(self) -> str:
+        return f"{self.name} averages |{self.field} - {self.at:.3g}|^-{self.power:.2g}".replace(" - 0|", "|")
+
+
+@lru_cache(maxsize=32)
+def singularities(theory: Theory) -> tuple[Singularity, ...]:
+    """Return the strongest singularity of each correlation and scalar of ``theory`` that has one.
+
+    Parameters
+    ----------
+    theory : Theory
+        At integer or symbolic depth; in steps or a flow.
+
+    Returns
+    -------
+    tuple of Singularity
+        With powers above zero alone.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> from derive.theory import mean_field
+    >>> from sympy import Abs, Function, Lambda, Symbol, sqrt
+    >>> x = Symbol("x", real=True)
+    >>> print(*singularities(mean_field(mlp(1, Lambda(x, sqrt(Abs(x)))))))
+    G averages |h|^-1
+    """
+    explicit = _explicit(theory)
+    found: dict[str, Singularity] = {}
+    bodies = [(q.name, q.definition) for q in theory.order_parameters]
+    bodies += [(str(e.lhs.func), e.rhs) for e in theory.scalars]
+    for name, definition in bodies:
+        for average in definition.atoms(Average):
+            if average.has(Response):
+                continue
+            for e in _written_out(_fields_as_symbols(average.body), explicit):
+                for x in sorted(e.free_symbols, key=str):
+                    for at, power in _powers(e, x):
+                        label = x.name.partition("[")[0]
+                        new = Singularity(name, label, at, power)
+                        if power > CLOSE and (name not in found or power > found[name].power):
+                            found[name] = new
+    return tuple(found.values())
+
+
+def _fields_as_symbols(e: Expr) -> Expr:
+    """``e`` with a real symbol for each field and layer, whatever its other indices are.
+
+    At equal times and equal samples a product of two is then a square.
+    """
+    return e.replace(lambda x: isinstance(x, AppliedUndef), _symbol)
+
+
+def _symbol(x: AppliedUndef) -> Symbol:
+    layer = [str(a) for a in x.args if a.is_Integer or ell in a.free_symbols]
+    return Symbol(f"{x.func}[{','.join(layer)}]", real=True)
+
+
+def _explicit(theory: Theory) -> dict[str, list[Expr]]:
+    """The equations of fields that are functions of other fields, by the field's name, without memory."""
+    found: dict[str, list[Expr]] = {}
+    for e in theory.equations:
+        if isinstance(e.lhs, AppliedUndef) and not e.rhs.has(Sum, Integral, Derivative, Average):
+            found.setdefault(str(e.lhs.func), []).append(_fields_as_symbols(e.rhs))
+    return found
+
+
+def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
+    """``e`` with fields that are functions of others put in, in every way that they are written."""
+    inside = [x for x in e.free_symbols if x.name.partition("[")[0] in explicit]
+    ways = [explicit[x.name.partition("[")[0]] for x in inside]
+    for way in product(*ways):
+        yield e.xreplace(dict(zip(inside, way, strict=True)))
+
+
+def _powers(e: Expr, x: Symbol) -> Iterator[tuple[float, float]]:
+    """Where ``e`` may be singular as a function of ``x``, and with which power."""
+    if e.has(Derivative, Subs):  # of a function that is not given
+        return
+    bases = {p.base for p in e.atoms(Pow) if p.base.has(x) and not (p.exp.is_integer and p.exp.is_positive)}
+    bases |= {y.args[0] for y in e.atoms(log) if y.has(x)}
+    points = {at for base in bases for at in _zeros(base, x)}
+    function = _numerically(e, x)
+    for at in sorted(points):
+        for side in (1.0, -1.0):
+            with np.errstate(all="ignore"):
+                far, near = (abs(complex(function(at + side * d))) for d in NEAR)
+            if far > 0 and np.isfinite([far, near]).all() and near > 0:
+                yield at, float(np.log(near / far) / np.log(NEAR[0] / NEAR[1]))
+
+
+def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
+    """``e`` as a function of ``x``, all else at some number."""
+    rest = {y: GENERIC + 0.1 * k for k, y in enumerate(sorted(e.free_symbols - {x}, key=str))}
+    function: Callable[[Any], Any] = lambdify(x, e.subs(rest), ["numpy", "scipy"])
+    return function
+
+
+def _zeros(base: Expr, x: Symbol) -> list[float]:
+    """The zeros of an expression, or of the argument of its absolute value."""
+    while isinstance(base, Abs | Pow) and base.args[0].has(x):
+        base = base.args[0]
+    if base == x:
+        return [0.0]
+    function = _numerically(base, x)
+    grid = np.linspace(-FARTHEST, FARTHEST, POINTS)
+    with np.errstate(all="ignore"):
+        values = np.broadcast_to(np.asarray(function(grid), dtype=complex).real, grid.shape)
+    found = list(grid[values == 0])
+    for k in np.flatnonzero(values[:-1] * values[1:] < 0):
+        found.append(brentq(function, grid[k], grid[k + 1], xtol=1e-14))
+    return [float(round(z, 12)) for z in found]

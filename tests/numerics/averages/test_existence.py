@@ -1,0 +1,86 @@
+"""Averages that do not exist are refused before anything runs, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sympy import Abs, Function, Rational
+
+import numerics
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
+from numerics.averages.existence import singularities
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.experiment.activation import parse_activation
+from tests.derive.once import mean_field, mlp
+
+TRAINING = {"learning_rate": 0.1, "steps": 2}
+
+
+def experiment(activation: str, depth: int = 1, **solver: Any) -> Experiment:
+    tables = {"network": {"depth": depth, "activation": activation}, "training": TRAINING, "solver": solver}
+    return Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])
+
+
+@pytest.mark.parametrize(
+    ("tenths", "shift", "outer"), [(3, 0, False), (5, -4, True), (6, 3, False), (8, 0, True), (12, 2, False)]
+)
+def test_the_power_is_that_of_the_squared_slope(tenths: int, shift: int, outer: bool) -> None:
+    """Of ``|h - c|^a``, also around tanh, it is ``2 a - 2``."""
+    argument = f"tanh(h - {shift / 10})" if outer else f"h - {shift / 10}"
+    found = singularities(mean_field(mlp(1, parse_activation(f"abs({argument})**{tenths / 10}"))))
+    if tenths >= 10:
+        assert not found
+        return
+    (kernel,) = found
+    assert (kernel.name, kernel.field) == ("G", "h")
+    assert kernel.at == pytest.approx(shift / 10, abs=1e-9)
+    assert kernel.power == pytest.approx(2 - tenths / 5, abs=1e-3)
+    assert kernel.has_mean == (tenths > 5)
+    assert kernel.has_variance == (tenths > 7)
+
+
+@pytest.mark.parametrize("method", ["auto", "direct"])
+def test_a_kernel_without_a_value_is_refused(method: str) -> None:
+    with pytest.raises(SpecError, match=r'"abs\(h\)\*\*0.5": G averages \|h\|\^-1, .* not exist') as refused:
+        numerics.solve(experiment("abs(h)**0.5", method=method))
+    assert refused.value.key == "network.activation"
+
+
+def test_a_program_with_such_an_average_is_refused() -> None:
+    """The singular function is a factor of the output, and has no name."""
+    unit, pixels = Population("unit"), Population("input", given=True)
+    x, w = GivenVector("x", pixels, "K_x"), GaussianVector("w", unit)
+    b, U = Field("b", unit), GaussianMatrix("U", unit, pixels)
+    f, y = Function("f"), Function("y")
+    output = Mean(w.symbol * (1 + b(mu, t)) * Abs(b(mu, t)) ** Rational(1, 3)) / gamma0
+    forward = {b(mu, t): U @ x(mu), f(mu, t): output}
+    network = Network("factors", (b,), forward, weights=(U, w), given=(x,))
+    program = network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    numbers, arrays = {"eta": 0.1, "gamma0": 1.0}, {"K_x": [[1.0]], "y": [1.0]}
+    with pytest.raises(SpecError, match="an average that does not exist"):
+        numerics.solve(program, numbers=numbers, arrays=arrays, times=range(3))
+
+
+def test_replicas_do_not_tell_an_error_that_is_infinite() -> None:
+    found = numerics.solve(experiment("abs(h)**0.7", samples=512))
+    assert "G averages |h|^-0.6, whose variance is infinite" in found.unknown_errors
+
+
+@pytest.mark.parametrize("activation", ["relu", "abs", "tanh", "erf", "gelu", "h**2", "h**3", "abs(h)**1.5"])
+def test_no_false_alarm(activation: str) -> None:
+    assert not singularities(mean_field(mlp(2, parse_activation(activation))))
