@@ -317,6 +317,8 @@ def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
         bias = f"bias {said['bias']:.1e} (at most {said['bias_estimate']:.1e})"
         paths = f"{said['replicas']} replicas of {said['samples']} paths"
         heads.append(f"standard error {said['accuracy']:.1e}, {bias} of the largest value; {paths}")
+    if "note" in said:
+        heads.append(f"note: {said['note']}")
     if "unknown_errors" in said:
         heads.append(f"errors that are not known: {said['unknown_errors']}")
     if "left_out" in said:

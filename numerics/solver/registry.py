@@ -18,11 +18,20 @@ from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named, one_thread
 from numerics.averages.existence import singularities
-from numerics.errors import NotConverged, SpecError, Unserved, require_choice, require_time, value_to_toml
+from numerics.errors import (
+    Diverged,
+    NotConverged,
+    SpecError,
+    Unserved,
+    require_choice,
+    require_time,
+    value_to_toml,
+)
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import Result
-from numerics.solver.method import Kernels, Method, No, Progress, Yes
+from numerics.solver.advice import explained, input_scale
+from numerics.solver.method import Array, Kernels, Method, No, Progress, Yes
 from numerics.solver.methods import Direct, Layers, Lazy, March, Nodes, Paths, Rest
 
 if TYPE_CHECKING:
@@ -200,6 +209,28 @@ def solved(
 ) -> Result:
     """What :func:`solve` gives, before xarray makes a dataset of it."""
     problem = Problem.of(source)
+    try:
+        return _solved(problem, kernels, progress, say)
+    except Diverged as error:
+        raise explained(problem, error, _errors_of) from error
+    except NotConverged as error:
+        if not (scale := input_scale(problem)):
+            raise
+        raise type(error)(f"{error}; {scale}") from error
+
+
+def _errors_of(problem: Problem) -> dict[str, Array]:
+    """Return the variables of a solution without kernels by their names."""
+    return {name: x.values for name, x in _solved(problem, "none", None, None).data_vars.items()}
+
+
+def _solved(
+    problem: Problem,
+    kernels: Kernels,
+    progress: Progress | None,
+    say: Callable[[str], object] | None,
+) -> Result:
+    """Return the solution by the best method that converges."""
     started = clock.perf_counter()
     failed: dict[str, NotConverged] = {}
     while True:
@@ -212,6 +243,8 @@ def solved(
         except NotConverged as reason:
             failed[method.name] = reason
     notes = {"method": method.name, "seed": problem.solver.seed, "names": problem.names, **found.notes}
+    if scale := input_scale(problem):
+        notes["note"] = scale
     if failed:
         notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
     return Result.of(

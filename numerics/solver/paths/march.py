@@ -104,6 +104,15 @@ class Term:
     total: Any = 0.0
 
 
+FEW_PATHS = 0.25
+"""Share of paths up to which those that are not finite are tails, and not all of the dynamics."""
+
+HEAVY_TAILS = (
+    ", because {} of {} paths are not: this average has tails too heavy to be sampled, or does not exist, so "
+    "that a smaller learning rate may not help; a function that grows more slowly would do"
+)
+
+
 class March:
     """The state of some replicas; ``whole`` keeps all quantities at all steps, those that none reads too.
 
@@ -471,9 +480,25 @@ class March:
             when = 1 + self.averaged[e.node].axes.index(t)
             finite = np.isfinite(full).all(axis=tuple(k for k in range(full.ndim) if k != when))
             step = late.start + int(np.argmin(finite))
-            said = f"{e.node[0]} is not finite at step {step}; {AT_START if step == 0 else SMALLER}"
+            heavy = self._heavy_tails(e, step) if late.stop == late.start + 1 else ""
+            said = (
+                f"{e.node[0]} is not finite at step {step}{heavy or '; ' + (SMALLER if step else AT_START)}"
+            )
             raise Diverged(said, start=step == 0)
         self.arrays[e.node][self.averaged[e.node].at(late, early)] = full
+
+    def _heavy_tails(self, e: Entry, step: int) -> str:
+        """Return what to say where few of the paths of an average are not finite; empty if many are not."""
+        for c in self.averaged[e.node].averages:
+            if not isinstance(c, Correlation):
+                continue
+            for node in (c.first, c.second) if c.second else (c.first,):
+                paths = np.asarray(self.device.take(self.random[node][:, step]))
+                squares = np.where(np.isfinite(paths), paths, np.inf) ** 2
+                wrong = ~np.isfinite(squares).all(axis=(0, 1))
+                if 0 < wrong.sum() < FEW_PATHS * wrong.size:
+                    return HEAVY_TAILS.format(int(wrong.sum()), wrong.size)
+        return ""
 
     def correlate(self, e: Averaged, c: Correlation | Responding, late: slice, early: slice) -> Array:
         """An average along the axes of ``e``, replicas first."""

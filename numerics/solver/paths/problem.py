@@ -486,6 +486,12 @@ class _Attempt:
         """Raises NotConverged where rounding leaves too much of the errors."""
         if (self.problem.solver.accuracy or ACCURACY) < share < np.inf:
             key, value = self.problem.said("network.gamma0")
+            if share > 1:
+                raise NotConverged(
+                    f"{key} = {value}: paths have grown until rounding of their averages is {share:.1e} "
+                    "times the error; a smaller learning rate, a larger gamma0, or functions that grow more "
+                    "slowly would do"
+                )
             raise NotConverged(
                 f"{key} = {value}: rounding of averages over paths leaves {share:.1e} of the error, as "
                 "outputs carry 1/gamma0 and paths their size; a larger gamma0, less temperature, or "

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sympy import S
+from sympy import Function, S, exp
 
-from derive.program import mu, s
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+    eta,
+    gamma0,
+    mu,
+    s,
+)
 from derive.program import t as now
 from numerics.cli import run
 from numerics.compile.lower import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
-from numerics.errors import Diverged, SpecError
+from numerics.errors import Diverged, NumericsError, SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.schema import Solver
 from numerics.solver import solve
 from numerics.solver.march import march
 from numerics.solver.plan import NotCausal, Plan
@@ -25,10 +40,53 @@ def test_divergence_names_the_step():
     e = gd(2, 3, rate=0.7, steps=50)
     with pytest.raises(Diverged, match=r"diverged at step (\d+)") as found:
         solve(e)
-    step = int(str(found.value).rsplit(" ", 1)[1])
+    step = int(re.findall(r"diverged at step (\d+)", str(found.value))[0])
     assert 2 < step < 20
     before = solve(gd(2, 3, rate=0.7, steps=step - 1))  # one step fewer is still a result
     assert np.isfinite(before.train_loss).all()
+
+
+def test_inputs_that_are_not_normalised_are_named():
+    """Raw pixels: the kernel is 1600, and the message said nothing but the step; the growth is measured."""
+    raw = gd(1, 3, rate=0.1, steps=6)
+    large = Experiment.from_dict(
+        {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 6}},
+        kernel=1600 * raw.kernel / raw.kernel.max(),
+        targets=raw.targets,
+    )
+    with pytest.raises(Diverged, match=r"K_x of the inputs reaches 1600, .* normalise the inputs") as found:
+        solve(large)
+    one = abs(solve(large.replace({"training.steps": 1})).error).max("sample")
+    said = float(re.findall(r"multiplies the largest error by (\S+);", str(found.value))[0])
+    assert said == pytest.approx(float(one[1] / one[0]), rel=5e-3)  # three digits are printed
+    assert "reaches 1600" in solve(large.replace({"training.learning_rate": 1e-4})).attrs["note"]
+    assert "note" not in solve(raw.replace({"training.learning_rate": 1e-4})).attrs
+
+
+def test_an_average_without_a_limit_is_not_blamed_on_the_learning_rate():
+    """<exp(h^2)> of a Gaussian of variance 1 is infinite before any step, and the rate was blamed."""
+    z, n = Function("z"), Function("n")
+    units, pixels = Population("units"), Population("input", given=True)
+    x, h = GivenVector("x", pixels, "K_x"), Field("h", units)
+    A, w = GaussianMatrix("A", units, pixels), GaussianVector("w", units)
+    f, y = Function("f"), Function("y")
+    forward = {
+        h(mu, now): A @ x(mu),
+        n(mu, now): Mean(w.symbol * exp(h(mu, now) ** 2)),
+        z(mu, now): Mean(exp(h(mu, now) ** 2)),
+        f(mu, now): n(mu, now) / z(mu, now) / gamma0,
+    }
+    net = Network("softmax over units", (h,), forward, weights=(A, w), given=(x,))
+    program = net.train((y(mu) - f(mu, now)) ** 2 / 2, GradientDescent(eta))
+    with pytest.raises(NumericsError) as found:
+        solve(
+            program,
+            numbers={"eta": 0.1, "gamma0": 1.0},
+            arrays={"K_x": np.array([[1.0, 0.3], [0.3, 0.8]]), "y": [1.0, -0.6]},
+            times=range(4),
+            solver=Solver(method="paths"),
+        )
+    assert "a smaller learning rate is needed" not in str(found.value)
 
 
 def test_a_flow_whose_first_steps_are_too_long_is_cut_until_it_is_not():

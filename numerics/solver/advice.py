@@ -1,0 +1,73 @@
+"""What a user should know beside a solution: inputs that are far from order one, and why a run diverged.
+
+It reads a problem and, of a run that diverged, its first step; :mod:`numerics.solver.registry` adds the
+sentences to results and messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.errors import SMALLER, Diverged, NumericsError, SpecError
+from numerics.experiment.problem import Problem
+
+Array = NDArray[np.float64]
+
+LARGE_INPUTS = 10.0
+"""Diagonal of a kernel of inputs from which a note is printed; normalised inputs have one of order one."""
+
+
+def input_scale(problem: Problem) -> str:
+    """Return a sentence on inputs whose kernel is far above one, or an empty string.
+
+    >>> from derive.program import mlp
+    >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
+    >>> input_scale(Problem.of(mlp(1), arrays={"K_x": [[1600.0]], "y": [1.0]}, **given))
+    'the diagonal of the kernel K_x of the inputs reaches 1600, and that of normalised inputs is about 1'
+    """
+    for name in sorted({x.kernel for x in problem.program.given}):
+        kernel = problem.arrays.get(name)
+        if kernel is None or kernel.ndim % 2:
+            continue
+        rows = prod(kernel.shape[: kernel.ndim // 2])
+        if rows == 0 or kernel.size != rows**2:
+            continue
+        largest = float(np.abs(np.diag(kernel.reshape(rows, rows))).max())
+        if largest > LARGE_INPUTS:
+            return (
+                f"the diagonal of the kernel {name} of the inputs reaches {largest:.4g}, and that of "
+                "normalised inputs is about 1"
+            )
+    return ""
+
+
+def explained(
+    problem: Problem, error: Diverged, first_step: Callable[[Problem], Mapping[str, Array]]
+) -> Diverged:
+    """Return the divergence with what its first step does to the errors, and how large the inputs are.
+
+    ``first_step`` solves a problem of one step; what goes wrong there is left out of the message.
+    """
+    if error.start:
+        return error
+    said = str(error)
+    if not problem.flow and len(problem.times) > 1:
+        one = replace(problem, times=problem.times[:2], output_times=None)
+        try:
+            found = first_step(one).get("error")
+        except (NumericsError, SpecError, ValueError):
+            found = None
+        if found is not None and (start := float(np.abs(found[0]).max())) > 0:
+            growth = float(np.abs(found[1]).max()) / start
+            if growth > 1:
+                said += f"; the first step multiplies the largest error by {growth:.3g}"
+    if scale := input_scale(problem):
+        said += f"; {scale}: normalise the inputs, or divide the learning rate by this number"
+    elif "would do" not in said and SMALLER not in said:
+        said += f"; {SMALLER}"
+    return Diverged(said, start=error.start)
