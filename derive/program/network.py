@@ -292,7 +292,8 @@ class _Assembly:
             return False
         _, local = self.graph.split(d.rhs)
         inside = d.lhs.free_symbols
-        return isinstance(local, AppliedUndef) and name_of(local) != d.name and local.free_symbols <= inside
+        field = isinstance(local, AppliedUndef) and name_of(local) not in self.graph.vectors
+        return field and name_of(local) != d.name and local.free_symbols <= inside
 
     def _replaced(self, e: Expr, aliases: Mapping[str, Definition]) -> Expr:
         new = defined(e, [(d.lhs, d.rhs) for d in aliases.values()])

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sympy import Add, Expr, Function, KroneckerDelta, Max, S, Sum, Symbol, exp, log, sqrt, tanh
+from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import (
@@ -600,6 +601,27 @@ def test_a_last_layer_that_is_read_in_two_places_trains() -> None:
     given = {"values": VALUES, "data": {"x": INPUTS, "y": LABELS}, "width": N, "steps": 1, "seeds": 1}
     derived, differences = (simulate_program(program, **given, loss=loss) for loss in (None, square))
     np.testing.assert_allclose(derived["f"].mean, differences["f"].mean, rtol=0, atol=1e-6)
+
+
+def test_a_gate_in_front_of_channels_is_trained_by_a_field() -> None:
+    """The update of a gated product holds the readouts as a field, which a theory has equations for."""
+    channels = IndexRange(c, 1, 2)
+    v, V = GaussianVector("w", layer, indices=(channels,)), GaussianMatrix("V", layer, layer)
+    one, two = (Field(name, layer)(mu, t) for name in "hq")
+    forward = {
+        one: replace(W0, rows=layer) @ x(mu),
+        two: tanh(one) * (V @ one),
+        f(mu, c, t): Mean(v(c) * two) / gamma0,
+    }
+    fields, weights = (Field("h", layer), Field("q", layer)), (replace(W0, rows=layer), V, v)
+    net = Network("gate", fields, forward, weights, given=(x,), ranges=(channels,))
+    program = net.train((y(mu, c) - f(mu, c, t)) ** 2 / 2, rule)
+    update = next(u.update for u in program.trained() if u.name == "V")
+    known = {d.name for d in program.definitions} | {"y"}
+    assert {
+        a.func.__name__ for side in (update.left, update.right) for a in side.atoms(AppliedUndef)
+    } <= known
+    assert check_routes(program) == []
 
 
 def test_what_mixes_samples_has_the_gradient_of_the_loss() -> None:
