@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from sympy import Derivative, Expr, Integral, Sum, Symbol, sympify
+from sympy import Derivative, Expr, Function, Integral, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
@@ -82,7 +82,7 @@ class Layout:
 
     def __init__(self, theory: Theory, values: Mapping[str, Number]) -> None:
         self.values = values
-        self.theory = theory = at_integer_depth(theory, values)
+        self.theory = theory = distinct_sources(at_integer_depth(theory, values))
         given = (*theory.equations, *theory.scalars, *theory.observables)
         named = [(e.lhs, e.rhs) for e in given] + [(q.symbol, q.definition) for q in theory.order_parameters]
         for symbol, body in named:
@@ -268,6 +268,29 @@ def at_integer_depth(theory: Theory, values: Mapping[str, Number]) -> Theory:
     if not depth.is_Integer:
         raise ValueError(f"the depth is {depth}: take theory.at_depth(n) with an integer n")
     return theory.at_depth(int(depth))
+
+
+def distinct_sources(theory: Theory) -> Theory:
+    """The theory with a name of its own for each source: ``r(2, t)`` beside ``r(1, mu, t)`` is another one.
+
+    A vector of weights on the last layer may share the name of the sources of a family of matrices below it.
+    """
+    places: dict[str, int] = {}
+    renamed: set[tuple[str, int]] = set()
+    for x in (x for u in theory.sources for x in (u.symbol, u.partner)):
+        name, count = str(x.func), len(x.args)
+        if places.setdefault(name, count) != count:
+            renamed.add((name, count))
+    if not renamed:
+        return theory
+
+    def apart(e: Any) -> Any:
+        return e.replace(
+            lambda x: isinstance(x, AppliedUndef) and (str(x.func), len(x.args)) in renamed,
+            lambda x: Function(f"{x.func}[{len(x.args)}]")(*x.args),
+        )
+
+    return theory.map(lambda e: apart(e) if isinstance(e, Expr) else e)
 
 
 def _expressions(theory: Theory) -> Iterator[Expr]:

@@ -17,15 +17,21 @@ from derive.program import (
     Field,
     GaussianMatrix,
     GaussianVector,
+    GivenVector,
     GradientDescent,
+    IndexRange,
+    Mean,
+    Network,
     Outer,
     P,
     Population,
     Program,
     TrainedMatrix,
     TrainedVector,
+    ell,
     eta,
     gamma0,
+    mu,
     s,
     t,
 )
@@ -315,6 +321,26 @@ def convolutional_network(width: int, seed: int) -> Moments:
         "Phi2": np.einsum("apn,bqn->apbq", p2, p2) / width,
         "G1": np.einsum("apn,bqn->apbq", g1, g1) / width,
     }
+
+
+@pytest.mark.parametrize("source", ["r", "a_source_of_its_own"])
+def test_the_name_of_a_source_changes_nothing(source: str) -> None:
+    """A readout, which has no sample, and the matrices below it may share the name ``r`` of their sources."""
+    layer, pixels = Population("layer"), Population("input", given=True)
+    h, f, y = Field("h", layer, layered=True), Function("f")(mu, t), Function("y")(mu)
+    x, w = GivenVector("x", pixels, "K_x"), GaussianVector("w", layer.at(2), source=source)
+    W0 = GaussianMatrix("W0", layer.at(1), pixels)
+    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=IndexRange(ell, S.One, S.One))
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        h(ell + 1, mu, t): W(ell) @ h(ell, mu, t),
+        f: Mean(w.symbol * (h(2, mu, t) + tanh(h(2, mu, t)))) / gamma0,
+    }
+    network = Network("shared name", (h,), forward, (W0, W, w), given=(x,), depth=S(2))
+    theory = mean_field(network.train((y - f) ** 2 / 2, GradientDescent(eta)))
+    numbers, data = {eta: 0.3, gamma0: 1.0, P: 1}, {"K_x": [[1.0]], "y": [1.0]}
+    solved = evaluate(theory, steps=2, values=numbers, data=data, samples=2**7, replicas=4)
+    assert solved.value("f")[1, 0] > 0.5
 
 
 RING_RATE = 0.3
