@@ -41,7 +41,6 @@ from derive.theory.compare import compare
 from derive.theory.names import symmetric
 from derive.theory.routes import RoutesDisagree, check_routes
 from tests.derive.once import mean_field, mlp
-from tests.derive.program.test_random_programs import program as random_program
 from tests.derive.programs import (
     excitatory_inhibitory,
     phi,
@@ -63,7 +62,7 @@ def test_both_routes_agree_on_perceptrons(depth: int, activation: object, tied: 
 def test_responses_to_a_sum_meet_noise_of_the_past_alone() -> None:
     """The covariance of a noisy matrix at s < t, in every addend: one route left min(s, t) in some."""
     lam, D = symbols("lam D", positive=True)
-    network = random_program([("matrix", 0, 0, "sum")])
+    network = mlp(2, lambda z: z + tanh(z) / 2)
     assert check_routes(network.with_rule(GradientDescent(eta, decay=lam, diffusion=D))) == []
 
 

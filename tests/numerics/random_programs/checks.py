@@ -1,0 +1,530 @@
+"""What must hold of every random program, or one refusal in one sentence.
+
+1. ``gradient``: outputs of one tiny network after training steps, against :mod:`.plain`, which differentiates
+   the loss by complex steps.
+2. ``routes``: the conditioning rule and the path integral give one theory.
+3. ``networks``: ``evaluate`` against networks of two widths, extrapolated in 1/N.
+4. ``solve``: ``numerics.solve`` against ``evaluate``, and ``numerics.simulate`` against ``simulate_program``.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sympy import S, Sum
+from sympy.core.function import AppliedUndef
+
+import numerics
+from derive.calculus.averages import Average
+from derive.errors import NotApplicable, ProgramError
+from derive.program import GradientDescent, Program, s, t
+from derive.theory import Theory, mean_field
+from derive.theory.routes import check_routes
+from numerics.errors import NumericsError, SpecError, Unserved
+from numerics.experiment.schema import Solver
+from numerics.simulation import simulate_program
+from numerics.solver.direct import Evaluated, evaluate
+from numerics.stats import bound
+from tests.numerics.random_programs.language import INPUTS, STEPS, UNITS, Drawn, numbers_of
+from tests.numerics.random_programs.plain import Plain, Shape
+
+REFUSALS = (ProgramError, NotApplicable, SpecError, Unserved)
+LEVEL = 1e-3
+"""The chance that chance makes a comparison of one program fail, each of two times: 1e-6 for both."""
+
+WIDTHS = (40, 80)
+"""Units of a population with ratio 1 in the networks of the smaller and the larger width."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Paths and replicas of ``evaluate``, and networks of the smaller width, twice those of the larger."""
+
+    samples: int = 2**9
+    replicas: int = 6
+    networks: int = 960
+
+
+FAST = Effort(2**7, 4, 240)
+"""For tests that may take a second."""
+
+
+class Wrong(AssertionError):
+    """Two numbers that must agree do not."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Estimates by name, with standard errors and their degrees of freedom."""
+
+    mean: Mapping[str, Any]
+    error: Mapping[str, Any]
+    dof: float
+
+
+@dataclass
+class Case:
+    """A drawn program and what its checks share."""
+
+    drawn: Drawn
+    effort: Effort = field(default_factory=Effort)
+
+    @cached_property
+    def written(self) -> Program:
+        """The program as it was written; a refusal that says to give ``together=True`` is followed."""
+        try:
+            return self.drawn.program()
+        except ProgramError as refusal:
+            if "together=True" not in str(refusal) or self.drawn.options.get("together"):
+                raise
+            return replace(self.drawn, options={**self.drawn.options, "together": True}).program()
+
+    @cached_property
+    def stepped(self) -> Program:
+        """The program at an integer depth, in steps: a flow is replaced by descent with its rate."""
+        rule = self.drawn.rule
+        program = self.written
+        if not rule.discrete:
+            decay = getattr(rule, "decay", S.Zero)
+            program = program.with_rule(GradientDescent(S(rule.rate) / 5, decay=S(decay) / 5))
+        return program if self.drawn.depth is None else program.at_depth(self.drawn.depth)
+
+    @cached_property
+    def theory(self) -> Theory:
+        """The mean-field theory of the stepped program."""
+        return mean_field(self.stepped)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Numbers and functions, as ``evaluate`` and ``simulate_program`` take them."""
+        depth = {} if self.drawn.depth is None else {"L": self.drawn.depth}
+        return {**self.drawn.numbers, **self.drawn.functions, **depth}
+
+    @cached_property
+    def realised(self) -> Program:
+        """The stepped program with functions in the places of undefined activations."""
+        known = self.drawn.functions
+
+        def put(e: Any) -> Any:
+            return e.replace(
+                lambda x: isinstance(x, AppliedUndef) and str(x.func) in known,
+                lambda x: known[str(x.func)](*x.args),
+            ).doit(deep=True)
+
+        return self.stepped.map(put) if known else self.stepped
+
+    def evaluated(self, seed: int, samples: int) -> Evaluated:
+        """The theory at every step."""
+        values = {k: v for k, v in self.values.items() if k not in self.drawn.functions}
+        return evaluate(
+            mean_field(self.realised),
+            steps=STEPS + 1,
+            values=values,
+            data=dict(self.drawn.arrays),
+            samples=samples,
+            replicas=self.effort.replicas,
+            seed=seed,
+        )
+
+
+# -- 1 -------------------------------------------------------------------------------------------------------
+
+
+def in_networks(drawn: Drawn) -> dict[str, Any]:
+    """Constants of networks: attributes are repeated over their units."""
+    own = {x.name for x in drawn.network.attributes}
+
+    def repeated(values: Any) -> Callable[[int], Any]:
+        return lambda units: np.tile(values, units // len(values))
+
+    return {k: repeated(x) if k in own else x for k, x in drawn.arrays.items()}
+
+
+def gradient(case: Case) -> None:
+    """Compare what a tiny network says at every step with plain descent of the loss."""
+    d, rule = case.drawn, case.drawn.rule
+    depth = {} if d.depth is None else {"L": d.depth}
+    plain = Plain(
+        d.network,
+        d.loss,
+        Shape(UNITS, INPUTS),
+        {**d.numbers, **depth},
+        d.functions,
+        {**d.arrays, **d.vectors},
+    )
+    program = case.stepped
+    if getattr(rule, "diffusion", 0) != 0:
+        rule = replace(rule, diffusion=S.Zero)
+        program = program.with_rule(rule)
+    if not rule.discrete:
+        rule = program.rule
+    start = plain.start(np.random.default_rng(d.seed), STEPS)
+    expected = plain.trained(start, rule, d.parametrization, STEPS)
+    initial: dict[str, Any] = {}
+    start |= {
+        (v.name, k[1]): x
+        for n, v in d.options.get("feedback", {}).items()
+        for k, x in start.items()
+        if k[0] == n
+    }
+    for (name, member), value in start.items():
+        if member:
+            initial.setdefault(name, {})[member if len(member) > 1 else member[0]] = value
+        else:
+            initial[name] = value
+    data = {k: v for k, v in in_networks(d).items() if k not in d.kernels.values()} | dict(d.vectors)
+    run = simulate_program(
+        program, width=UNITS, steps=STEPS, seeds=1, values=case.values, data=data, initial=initial, wanted={}
+    )
+    steps = STEPS + 1
+    if d.options.get("feedback"):  # while weights and those that stand for them are equal
+        steps = STEPS + 1 if d.options["learning_feedback"] else 2
+    for name in expected[0]:
+        found = run[name].mean
+        for step in range(steps):
+            x, y = expected[step][name], found[step]
+            x = x.reshape(y.shape) if x.size == y.size else x
+            error = (
+                float(np.nanmax(np.abs(x - y) / (1 + np.abs(x)), initial=0.0))
+                if x.shape == y.shape
+                else np.inf
+            )
+            if not error < 1e-9:
+                raise Wrong(
+                    f"{name} at step {step}: descent of the loss gives {x.tolist()}, the program {y.tolist()}"
+                )
+
+
+# -- 2 -------------------------------------------------------------------------------------------------------
+
+
+def routes(case: Case) -> None:
+    """Derive the theory twice."""
+    differences = check_routes(case.written)
+    if differences:
+        raise Wrong(f"check_routes found {differences}")
+
+
+# -- 3 -------------------------------------------------------------------------------------------------------
+
+
+def watched(theory: Theory) -> dict[str, Any]:
+    """Correlations ``<a(t) b(s)>`` of the theory by name, as the pair of vectors that a network measures."""
+    found: dict[str, Any] = {}
+    for q in theory.order_parameters:
+        number, average = q.definition.as_independent(Average, as_Add=False)
+        if q.kind != "correlation" or not isinstance(average, Average) or average.body.has(Sum):
+            continue
+        early, late = average.body.as_independent(t, as_Add=False)
+        if not number.is_number or not early.has(s) or early.has(t) or late.has(s):
+            continue
+        found[q.name] = (number * late, early)
+    return found
+
+
+def of_networks(case: Case, width: int, seeds: int, seed: int, wanted: dict[str, Any]) -> Numbers:
+    """Means over networks of one width."""
+    run = simulate_program(
+        case.stepped, width=width, steps=STEPS, seeds=seeds, values=case.values, data=in_networks(case.drawn),
+        seed=seed, wanted=wanted,
+    )  # fmt: skip
+    mean, error = {}, {}
+    for name, x in run.items():
+        m, e = x.mean, x.stderr
+        if len(x.axes) > 1 and [a for a, _ in x.axes[:2]] == ["t", "s"]:
+            m, e = (np.moveaxis(y, (0, 1), (-2, -1)) for y in (m, e))
+        if x.axes and x.axes[0][0].startswith("ell") and x.axes[1][0] == "t":
+            for layer in map(int, x.axes[0][1]):
+                m, e = (np.moveaxis(y, (0, 1), (-2, -1)) for y in (x[layer].mean, x[layer].stderr))
+                mean[f"{name} {layer}"], error[f"{name} {layer}"] = m, e
+            continue
+        mean[name], error[name] = m, e
+    return Numbers(mean, error, seeds - 1)
+
+
+def in_the_limit(small: Numbers, large: Numbers) -> Numbers:
+    """Networks of widths N and 2 N extrapolated linearly in 1/N."""
+    mean = {k: 2 * large.mean[k] - small.mean[k] for k in small.mean}
+    error = {k: np.hypot(2 * large.error[k], small.error[k]) for k in small.mean}
+    return Numbers(mean, error, min(small.dof, large.dof))
+
+
+def of_theory(case: Case, found: Evaluated) -> Numbers:
+    """What ``evaluate`` gave, layer by layer."""
+    mean = {" ".join(map(str, (name, *layers))): x for (name, layers), x in found.values.items()}
+    error = {" ".join(map(str, (name, *layers))): x for (name, layers), x in found.errors.items()}
+    return Numbers(mean, error, np.inf if found.method == "linear" else case.effort.replicas - 1)
+
+
+def reliable(case: Case, found: Numbers, networks: Numbers) -> int:
+    """How many steps come before the first whose margins are near the kink of a hinge in some networks."""
+    first = STEPS + 1
+    for name, target in case.drawn.margins:
+        f, y = found.mean[name], np.asarray(case.drawn.arrays[target])
+        y = np.moveaxis(y, -1, 0) if y.ndim == f.ndim else y[None]
+        scatter = networks.error[name] * np.sqrt(networks.dof + 1)
+        near = np.abs(1 - y * f) < 6 * np.abs(y) * scatter
+        steps = np.flatnonzero(near.reshape(len(f), -1).any(axis=1))
+        first = min([first, *steps.tolist()])
+    return first
+
+
+def until(found: Numbers, steps: int, scalars: set[str]) -> Numbers:
+    """The first steps alone: of scalars on the first axis, of correlations on the last two."""
+
+    def cut(name: str, x: Any) -> Any:
+        return x[:steps] if name in scalars else x[..., :steps, :steps]
+
+    return Numbers(
+        {k: cut(k, x) for k, x in found.mean.items()},
+        {k: cut(k, x) for k, x in found.error.items()},
+        found.dof,
+    )
+
+
+def _cut(x: Any, shape: tuple[int, ...]) -> Any:
+    """The first entries along axes on which an array is longer than ``shape``."""
+    if np.ndim(x) != len(shape):
+        return x
+    return x[tuple(slice(n) for n in shape)]
+
+
+def distance(one: Numbers, two: Numbers, bias: float) -> tuple[int, float, str]:
+    """How many numbers both have, and the largest distance over its bound, with its name.
+
+    Of each number the standard errors of both sides are added; ``bias``, relative to the number's size, is
+    what neither has in its standard error.  Numbers that both know to rounding must be equal.
+    """
+    two = Numbers(
+        *({k: _cut(x[k], np.shape(one.mean.get(k))) for k in x} for x in (two.mean, two.error)), two.dof
+    )
+    compared = [k for k in one.mean if k in two.mean and np.shape(one.mean[k]) == np.shape(two.mean[k])]
+    count = sum(int(np.isfinite(one.mean[k]).sum()) for k in compared)
+    worst, place = 0.0, ""
+    for name in compared:
+        a, b = np.asarray(one.mean[name]), np.asarray(two.mean[name])
+        squares = [np.nan_to_num(x.error[name]) ** 2 for x in (one, two)]
+        error = np.sqrt(sum(squares))
+        # degrees of freedom of a sum of two variances (Welch and Satterthwaite)
+        share = sum(
+            (x / np.maximum(error**2, 1e-300)) ** 2 / y.dof for x, y in zip(squares, (one, two), strict=True)
+        )
+        dof = 1 / np.maximum(share, 1e-9)
+        size = 1e-9 + np.maximum(np.abs(a), np.abs(b)).max(initial=0.0)
+        allowed = bound(count, LEVEL, dof) * error + bias * size + 1e-8 * size
+        far = np.abs(a - b) / allowed
+        if np.isnan(far[np.isfinite(a)]).any():
+            return count, np.inf, f"{name}: not a number"
+        if far.size and np.nanmax(far) > worst:
+            at = np.unravel_index(int(np.nanargmax(far)), far.shape)
+            worst = float(far[at])
+            z = float(np.abs(a - b)[at] / max(error[at], 1e-300))
+            place = f"{name}{[int(i) for i in at]}: {a[at]:.5g} and {b[at]:.5g}, {z:.3g} standard errors"
+    return count, worst, place
+
+
+def twice(compare: Callable[[int], tuple[int, float, str]], what: str) -> int:
+    """Compare; where chance may have failed, once more with other and more samples."""
+    count, worst, place = compare(0)
+    if worst > 1:
+        count, worst, again = compare(1)
+        if worst > 1:
+            raise Wrong(f"{what}: {place}; with more samples {again}")
+    return count
+
+
+def networks(case: Case) -> int:
+    """Compare the theory with networks of two widths; returns how many numbers were compared."""
+    wanted = watched(case.theory)
+
+    def compare(attempt: int) -> tuple[int, float, str]:
+        more, seed = 1 + 3 * attempt, 1000 * attempt + case.drawn.seed
+        wide = 1 + attempt
+        samples = case.effort.samples * more
+        found = of_theory(case, case.evaluated(seed + 1, samples))
+        small, large = (
+            of_networks(case, wide * w, more * case.effort.networks * WIDTHS[0] // w, seed + w, wanted)
+            for w in WIDTHS
+        )
+        found = until(found, reliable(case, found, small), set(case.stepped.scalars))
+        # of extrapolation and of the paths, whose own errors are of order 1/N^2 and 1/samples
+        return distance(found, in_the_limit(small, large), 30 / WIDTHS[0] ** 2 / wide**2 + 4 / samples)
+
+    count = twice(compare, "evaluate and networks")
+    if count == 0 and not case.drawn.margins:
+        raise Wrong("the theory and the networks have no number in common")
+    return count
+
+
+# -- 4 -------------------------------------------------------------------------------------------------------
+
+
+def given(case: Case) -> dict[str, Any]:
+    """The arguments of ``solve`` and ``simulate``."""
+    used: set[str] = set()
+    case.stepped.map(lambda e: (used.update(x.name for x in S(e).free_symbols), e)[1])
+    for rule in {w.rule for w in case.stepped.trained()}:
+        used |= {x.name for e in numbers_of(rule) for x in e.free_symbols}
+    numbers = {k: v for k, v in case.drawn.numbers.items() if k in used and k != "P"}
+    return {"numbers": numbers, "arrays": dict(case.drawn.arrays), "times": range(STEPS + 1)}
+
+
+def of_results(case: Case, found: Any, dof: float) -> Numbers:
+    """Variables of a result by the names that the program has for them; ``error`` is its ``Delta``."""
+    mean: dict[str, Any] = {}
+    error: dict[str, Any] = {}
+    written = case.drawn.options.get("error", "Delta")
+    for name in case.stepped.scalars:
+        for variable in (name, "error") if name == written else (name,):
+            if variable in found:
+                spread = f"{variable}_stderr"
+                mean[name] = found[variable].to_numpy()
+                error[name] = found[spread].to_numpy() if spread in found else np.zeros_like(mean[name])
+    return Numbers(mean, error, dof)
+
+
+def solve(case: Case) -> int:
+    """Compare ``numerics.solve`` with ``evaluate``."""
+
+    def compare(attempt: int) -> tuple[int, float, str]:
+        more, seed = 1 + 3 * attempt, 1000 * attempt + case.drawn.seed
+        solver = Solver(samples=2 * case.effort.samples * more, seed=seed, accuracy=0.03 / more)
+        solved = numerics.solve(case.realised, solver=solver, **given(case))
+        samples = case.effort.samples * more
+        found = of_theory(case, case.evaluated(seed + 1, samples))
+        return distance(of_results(case, solved, case.effort.replicas - 1), found, 8 / samples)
+
+    return twice(compare, "solve and evaluate")
+
+
+def simulate(case: Case) -> int:
+    """Compare ``numerics.simulate`` with ``simulate_program`` at one width."""
+
+    def compare(attempt: int) -> tuple[int, float, str]:
+        more, seed = 1 + 3 * attempt, 1000 * attempt + case.drawn.seed
+        count = 60 * more
+        found = numerics.simulate(case.realised, width=24, seeds=count, rng=seed, **given(case))
+        direct = of_networks(case, 24, count, seed + 7, {})
+        return distance(of_results(case, found, count - 1), direct, 0.0)
+
+    return twice(compare, "simulate and simulate_program")
+
+
+def made(case: Case) -> None:
+    """Make the program."""
+    case.stepped  # noqa: B018
+
+
+CHECKS: dict[str, Callable[[Case], Any]] = {
+    "gradient": gradient,
+    "routes": routes,
+    "networks": networks,
+    "solve": solve,
+    "simulate": simulate,
+}
+
+# -- verdicts ------------------------------------------------------------------------------------------------
+
+
+OPEN: tuple[tuple[str, str], ...] = (
+    (r"\bmask\b.*(gradient|networks|solve|simulate): failed", "limits that hold an index"),
+    (r"solve: failed: KeyError", "solve asks for outputs and errors by names of its own"),
+    (
+        r"solve: failed: ValueError: .*(no field, order parameter|not enough values)",
+        "solve without an output f",
+    ),
+    (r"solve: failed: a refusal that has", "solve lists what each method says"),
+    (r"source <r\w*\(.* 0 in the one, nothing in the other", "a vector of variance zero"),
+    (r"(average in a function|inline).*(RoutesDisagree|Unsupported by)", "an average inside a function"),
+    (r"the derivative of a function that has none", "an undefined function of an average"),
+)
+"""Defects that are known and not yet mended: words of the program, the check and what it says, as a regular
+expression, and the kind of program."""
+
+
+@dataclass
+class Verdict:
+    """What the checks of one program said."""
+
+    seed: int
+    words: tuple[str, ...]
+    checks: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """``failed``, ``open``, ``refused``, ``diverged`` or ``ok``."""
+        kinds = [x.split(":")[0] for x in self.checks.values()]
+        return next((k for k in ("failed", "open", "refused", "diverged") if k in kinds), "ok")
+
+    def as_json(self) -> dict[str, Any]:
+        """For one line of a file."""
+        return {
+            "seed": self.seed,
+            "outcome": self.outcome,
+            "time": round(sum(self.seconds.values()), 2),
+            "checks": self.checks,
+            "seconds": {k: round(v, 2) for k, v in self.seconds.items()},
+            "words": self.words,
+        }
+
+
+def one_sentence(message: str) -> str:
+    """What is wrong with a message of a refusal, or nothing."""
+    if "\n" in message:
+        return "has several lines"
+    if len(message) > 300:
+        return f"has {len(message)} characters"
+    if re.search(r"\([^()]*\([^()]*: [^()]*\)", message) and message.count("(accepted") > 1:
+        return "nests lists"
+    return ""
+
+
+def checked(case: Case, name: str) -> str:
+    """The outcome of a check: ``ok``, ``refused: ...``, ``diverged: ...``, ``open: ...``, ``failed: ...``."""
+    said = _checked(case, name)
+    if not said.startswith("failed"):
+        return said
+    whole = f"{', '.join(case.drawn.words)}; {name}: {said}"
+    known = next((why for pattern, why in OPEN if re.search(pattern, whole, re.DOTALL)), None)
+    return said if known is None else f"open: {known}: {said}"
+
+
+def _checked(case: Case, name: str) -> str:
+    try:
+        found = made(case) if name == "program" else CHECKS[name](case)
+        return f"ok: {found}" if isinstance(found, int) else "ok"
+    except REFUSALS as refusal:
+        message = f"{type(refusal).__name__}: {refusal}"
+        wrong = one_sentence(str(refusal))
+        return f"failed: a refusal that {wrong}: {message}" if wrong else f"refused: {message}"
+    except NumericsError as stopped:
+        return f"diverged: {type(stopped).__name__}: {stopped}"
+    except Wrong as wrong:
+        return f"failed: {wrong}"
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{'/'.join(Path(last.filename).parts[-3:])}:{last.lineno}"
+        return f"failed: {type(error).__name__}: {str(error)[:400]} [{place}]"
+
+
+def judge(drawn: Drawn, names: Sequence[str] = tuple(CHECKS)) -> Verdict:
+    """Run the checks of one program; of one that is refused when it is made that is the only outcome."""
+    verdict, case = Verdict(drawn.seed, drawn.words), Case(drawn)
+    for name in ("program", *names):
+        began = time.process_time()
+        said = checked(case, name)
+        verdict.seconds[name] = time.process_time() - began
+        if name != "program" or said != "ok":
+            verdict.checks[name] = said
+        if name == "program" and said != "ok":
+            break
+    return verdict

@@ -1,0 +1,77 @@
+"""Random programs over the whole language: gradients, both routes, networks, solutions and simulations.
+
+A program is named by its seed, as in ``pytest "...::test_a_program[7-gradient]"``; its text is printed by
+``python -m tests.numerics.random_programs --show 7``.  Five programs are run here, with few samples;
+`.ci/run` runs ``python -m tests.numerics.random_programs`` on forty, and a thousand take half an hour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.program import GradientDescent, Outer, Program, TrainedMatrix
+from tests.numerics.random_programs.checks import (
+    CHECKS,
+    FAST,
+    Case,
+    Wrong,
+    checked,
+    gradient,
+    judge,
+    networks,
+)
+from tests.numerics.random_programs.language import draw
+
+SEEDS = (3, 4, 5, 6, 8)
+"""Programs that are quickly checked."""
+
+
+@cache
+def case(seed: int) -> Case:
+    """A program whose theory its checks share."""
+    return Case(draw(seed), FAST)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_program(seed: int, name: str) -> None:
+    said = checked(case(seed), name)
+    assert not said.startswith("failed"), f"{draw(seed)}\n{name}: {said}"
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**31))
+def test_any_program_goes_down_its_gradient(seed: int) -> None:
+    verdict = judge(draw(seed), ("gradient",))
+    assert verdict.outcome != "failed", f"{draw(seed)}\n{verdict.checks}"
+
+
+def faster(program: Program) -> Program:
+    """The program with the update of its first trained matrix a tenth too large."""
+    first = next(w for w in program.matrices if isinstance(w, TrainedMatrix))
+
+    def larger(u: Outer) -> Outer:
+        return replace(u, coefficient=u.coefficient * 11 / 10, more=tuple(map(larger, u.more)))
+
+    moved = replace(first, update=larger(first.update))
+    return replace(program, matrices=tuple(moved if w is first else w for w in program.matrices))
+
+
+def test_an_update_that_is_a_tenth_too_large_is_seen() -> None:
+    wrong = Case(draw(SEEDS[2]), FAST)
+    wrong.__dict__["stepped"] = faster(wrong.stepped)
+    with pytest.raises(Wrong, match="descent of the loss gives"):
+        gradient(wrong)
+
+
+def test_a_theory_of_another_learning_rate_is_seen() -> None:
+    wrong = Case(draw(SEEDS[4]), FAST)
+    wrong.__dict__["realised"] = wrong.realised.with_rule(GradientDescent(1))
+    with pytest.raises(Wrong, match="evaluate and networks"):
+        networks(wrong)
