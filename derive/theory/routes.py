@@ -1,12 +1,16 @@
 """Two routes, one answer: the conditioning rule and the path integral must give the same theory.
 
-They share the reading of a program (which vector meets which matrix), the names of order parameters, and the
-tangent kernel, an observable that no equation uses.  Memory, causality, the covariance of entries in time and
-the updates are found twice; what a rule states of its memory is held against its own equation of motion.
+Both read the program's updates, so that a wrong gradient is the same in both: updates are compared with
+derivatives of the loss instead (:mod:`derive.program.gradient_check`).  The routes share the reading of a
+program (which vector meets which matrix), the names of order parameters, and the tangent kernel, an
+observable that no equation uses.  Memory, causality and the covariance of entries in time are found twice;
+what a rule states of its memory is held against its own equation of motion.
 """
 
 from __future__ import annotations
 
+from derive.errors import NotApplicable
+from derive.program.gradient_check import check_gradients
 from derive.program.program import Program
 from derive.theory.compare import Difference, compare
 from derive.theory.conditioning import mean_field
@@ -15,23 +19,72 @@ from derive.theory.path_integral.weights import broken_promises
 
 
 class RoutesDisagree(AssertionError):
-    """The two routes to a mean-field theory gave different equations; the message names them."""
+    """Two derivations of the same thing gave different results; the message names them."""
 
 
-def check_routes(program: Program) -> list[Difference]:
-    """Derive ``program``'s theory by the conditioning rule and by the path integral, and compare.
+class Checked(list[Difference]):
+    """What :func:`check_routes` returns: no differences, and whether gradients were compared.
 
-    Returns an empty list.  Raises :class:`RoutesDisagree`, listing the differences, if the two do not agree.
+    ``gradients`` is "compared", or says why the updates were not compared with the gradient of a loss; the
+    result is then shown with this reason, and not as an empty list.
+    """
 
-    >>> from derive.program import mlp
+    def __init__(self, gradients: str) -> None:
+        super().__init__()
+        self.gradients = gradients
+
+    def __repr__(self) -> str:
+        if self.gradients == COMPARED:
+            return super().__repr__()
+        return f"{super().__repr__()}, but gradients were not compared: {self.gradients}"
+
+
+COMPARED = "compared"
+
+
+def check_routes(program: Program) -> Checked:
+    """Derive ``program``'s theory by two routes, and its gradients by a third way, and compare.
+
+    The theory of the conditioning rule is compared with that of the path integral, equation by equation.  The
+    updates of a program that states its loss are compared with derivatives of the loss, in a network of two
+    units (:func:`.check_gradients`).
+
+    Parameters
+    ----------
+    program
+        Any program.
+
+    Returns
+    -------
+    Checked
+        An empty list.  Its attribute ``gradients`` is "compared", or the reason why updates were not compared
+        with a gradient: the program states no loss, or its updates are no gradient on purpose.
+
+    Raises
+    ------
+    RoutesDisagree
+        If anything differs; the message lists all differences.
+
+    Examples
+    --------
+    >>> from derive.program import feedback_alignment, mlp
     >>> check_routes(mlp(2))
     []
+    >>> check_routes(feedback_alignment(2)).gradients
+    "the updates are not the gradient of the program's loss (its descent is None)"
     """
     differences = compare(mean_field(program), path_integral(program).theory())
     for rule in dict.fromkeys([program.rule, *(w.rule for w in program.trained())]):
         # the memory that it states, against the equation of motion that it states, followed in time
         for what, stated, followed in broken_promises(rule):
             differences.append(Difference("memory", f"of {type(rule).__name__}: {what}", stated, followed))
+    gradients = COMPARED
+    try:
+        for x in check_gradients(program):
+            where = f"along {x.weight} in a network of two units, by its update and by the loss"
+            differences.append(Difference("gradient", where, x.by_update, x.by_loss))
+    except NotApplicable as reason:
+        gradients = str(reason)
     if differences:
         raise RoutesDisagree(f"{program.name}:\n" + "\n".join(f"  {x}" for x in differences))
-    return differences
+    return Checked(gradients)

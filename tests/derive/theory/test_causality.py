@@ -59,7 +59,7 @@ def without_pregradient(program: Program) -> Program:
         Definition(g(L, mu, t), w.symbol, (samples,)),
         Definition(g(ell, mu, t), slope(h(ell, mu, t)) * (W(ell).T @ g(ell + 1, mu, t)), (samples, interior)),
     ]
-    return replace(program, fields=(h, g), definitions=tuple(kept + new))
+    return replace(program, fields=(h, g), definitions=tuple(kept + new), descent=None)
 
 
 def test_a_factor_beside_a_product_counts() -> None:

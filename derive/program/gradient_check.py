@@ -1,0 +1,601 @@
+"""Gradient check: the updates of a program against the derivative of its loss, in a network of two units.
+
+Every weight, input and constant is drawn as a rational number, and the forward pass, the backward pass and
+the updates are evaluated entry by entry, as the definitions say, with 50 digits.  The loss is differentiated
+forwards, through its own definitions, along a random direction in all trained weights; functions are
+differentiated by SymPy.  Nothing here reads how :mod:`derive.program.gradients` transposes the forward pass.
+
+Let M be a matrix that is applied to n units, ``M = theta/sqrt(n)``, with raw weights that follow ``theta <-
+theta - rate scale^2 N d loss/d theta``.  Its update must be ``U = -speed d loss/dM`` with ``speed = rate
+scale^2 N/n``, and that of a vector ``U = -speed d loss/dv`` with ``speed = rate scale^2 N``.  For a direction
+``V = speed X`` of random entries X, the derivative of the loss along V is then minus the sum of ``U X`` over
+all entries, and any wrong entry of U breaks this.
+
+A population of size ``ratio N`` has two units here, each of which stands for ``ratio N/2`` equal ones.  Sums
+over units count them as often, so that the check holds at any ratio, integer or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from random import Random
+from typing import Any
+
+import mpmath
+from sympy import Add, Dummy, Expr, Integer, Mul, Piecewise, Rational, S, Sum, Symbol, lambdify
+from sympy.core.function import AppliedUndef, Derivative
+
+from derive.calculus.symbols import IndexRange, L, expression, t
+from derive.errors import NotApplicable
+from derive.program.program import Definition, Program, gaussian, parameter
+from derive.program.training import Along, Outer, Parametrization, TrainedMatrix, TrainedVector
+from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product
+
+UNITS = 2
+"""Units of every population, and the size N that the widths are relative to."""
+DEPTH = 3
+"""Hidden layers of a program at symbolic depth: two ends of a family and one layer between them."""
+EXTENT = 3
+"""Values of an index whose range ends at a symbol; two of those that count samples."""
+DIGITS = 50
+TOLERANCE = mpmath.mpf(10) ** -30
+"""Relative rounding error that is allowed: far above 50 digits, far below any wrong term."""
+LARGEST = 20_000
+"""Expressions that are evaluated at most, about a second; a larger network is not compared."""
+
+Env = Mapping[Symbol, int]
+Key = tuple[int, ...]
+Dual = tuple[Any, Any]
+"""A value and its derivative along the direction; None for a derivative of zero."""
+Vector = list[Dual]
+"""One entry for each unit; a single one for a number."""
+
+
+class Undefined(ValueError):
+    """A definition or an update reads an entry that no definition gives."""
+
+
+@dataclass(frozen=True)
+class WrongUpdate:
+    """The derivative of the loss along a random direction of one weight: by its update, and by the loss."""
+
+    weight: str
+    by_update: Expr | None
+    by_loss: Expr
+
+
+def check_gradients(program: Program) -> list[WrongUpdate]:
+    """Return the weights whose updates are not minus the gradient of the program's loss.
+
+    Parameters
+    ----------
+    program
+        A program with a ``loss`` and a ``descent``, such as :meth:`.Network.train` makes.  A symbolic depth
+        is compared at three layers, a symbolic number of samples at two.
+
+    Returns
+    -------
+    list of WrongUpdate
+        Empty if every update is minus the gradient.
+
+    Raises
+    ------
+    NotApplicable
+        If there is nothing to compare: no loss, updates that are no gradient on purpose, fields that evolve
+        in continuous time, or a network too large to write out.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from derive.program import mlp
+    >>> check_gradients(mlp(2, "tanh"))
+    []
+    >>> W0, W = mlp(2, "tanh").matrices
+    >>> twice = replace(W, update=replace(W.update, coefficient=2 * W.update.coefficient))
+    >>> [x.weight for x in check_gradients(replace(mlp(2, "tanh"), matrices=(W0, twice)))]
+    ['W(1)']
+    """
+    if program.loss is None:
+        raise NotApplicable("the program states no loss, so there is no gradient to compare its updates with")
+    if program.descent is None:
+        raise NotApplicable("the updates are not the gradient of the program's loss (its descent is None)")
+    if any(d.evolves for d in program.definitions):
+        raise NotApplicable("fields that evolve in continuous time have no gradient at one time")
+    if program.depth.has(L):
+        program = program.at_depth(DEPTH)
+    with mpmath.workdps(DIGITS):
+        return _compare(program, program.descent or Parametrization())
+
+
+def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
+    numbers = _Numbers(program)
+    weights = list(_weights(program, descent, numbers))
+    directions = {(w.name, w.key): w.direction(numbers) for w in weights}
+    try:
+        whole, computed = _slope_of_loss(program, numbers, directions)
+    except Undefined as missing:
+        raise NotApplicable(f"the forward pass cannot be written out: {missing}") from None
+    stated: list[tuple[Any, Any] | None] = []
+    network = _TinyNetwork(program, numbers, {}, computed)
+    for w in weights:
+        try:
+            stated.append(w.along(network, numbers))
+        except Undefined:
+            stated.append(None)
+    total = sum(x[0] for x in stated if x is not None)
+    if mpmath.isnan(whole + total):
+        raise NotApplicable("a function of the program has no value that mpmath can compute")
+    size = abs(whole) + sum(x[1] for x in stated if x is not None)
+    if None not in stated and abs(whole - total) <= TOLERANCE * size:
+        return []
+    found = []
+    for w, update in zip(weights, stated, strict=True):  # which of them?
+        own, _ = _slope_of_loss(program, numbers, {(w.name, w.key): directions[w.name, w.key]})
+        if update is None or abs(own - update[0]) > TOLERANCE * (abs(own) + update[1]):
+            by_update = None if update is None else _shown(update[0])
+            found.append(WrongUpdate(w.label, by_update, _shown(own)))
+    return found
+
+
+def _shown(x: Any) -> Expr:
+    return S(mpmath.nstr(x, 8))
+
+
+def _slope_of_loss(
+    program: Program, numbers: _Numbers, directions: Mapping[tuple[str, Key], Any]
+) -> tuple[Any, dict[tuple[str, Key], Vector]]:
+    """The derivative of the loss, summed over its free indices, along directions of the weights; and the
+    values of all fields on the way.
+    """
+    assert program.loss is not None
+    network = _TinyNetwork(program, numbers, directions)
+    ranges = {r.index: r for d in program.definitions for r in d.ranges}
+    free = tuple(r for x, r in ranges.items() if x in program.loss.free_symbols)
+    total = mpmath.mpf(0)
+    for env in numbers.assignments(free):
+        (value,) = network.value(program.loss, env)
+        total += 0 if value[1] is None else value[1]
+    return total, {key: [(x, None) for x, _ in entries] for key, entries in network.computed.items()}
+
+
+# -- numbers for symbols, sizes and indices ------------------------------------------------------------------
+
+
+class _Numbers:
+    """Numbers for the symbols of a program, and which values its indices take."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        ends: set[Symbol] = set()
+        for r in _all_ranges(program):
+            ends |= {x for b in (r.lower, r.upper) for x in expression(b).free_symbols}
+        self.sizes = ends
+        self.table: dict[Symbol, Any] = {}
+        self.lines: dict[str, dict[Key, tuple[Definition, Env]]] = {}
+        """Every entry of a field or a number: its definition, and the indices at which that gives it."""
+        self.rings: dict[tuple[str, int], tuple[int, int]] = {}
+        """The first and the last value of an index, by name and place."""
+        for d in program.definitions:
+            keys = self.lines.setdefault(d.name, {})
+            for env in self.assignments(d.ranges):
+                keys[tuple(self.integer(a, env) for a in d.lhs.args[:-1])] = d, env
+        for name, keys in self.lines.items():
+            for i, column in enumerate(zip(*keys, strict=True)):
+                self.rings[name, i] = min(column), max(column)
+        self.matrices = {m.name: m for m in map(gaussian, program.matrices)}
+        self.vectors = {v.name: v for v in map(parameter, program.vectors)}
+        self.layered = {x.name for x in program.fields if x.layered or x.ordered}
+
+    def symbol(self, x: Symbol) -> Any:
+        """The number that a symbol stands for."""
+        if x not in self.table:
+            if x == t:
+                self.table[x] = mpmath.mpf(2)
+            elif x in self.sizes or x.is_integer:
+                self.table[x] = mpmath.mpf(2 if x.name.startswith("P") else EXTENT)
+            else:
+                self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5  # 0.35 .. 0.85
+        return self.table[x]
+
+    def integer(self, e: Any, env: Env) -> int:
+        """The integer that an index or the end of a range is."""
+        if e in env:
+            return env[e]
+        e = e if isinstance(e, Expr) else expression(e)
+        if isinstance(e, Integer):
+            return int(e)
+        table = {x: Integer(env[x] if x in env else int(self.symbol(x))) for x in e.free_symbols}
+        value = e.xreplace(table)
+        if not value.is_integer:
+            raise NotApplicable(f"{e} is no integer in a small network")
+        return int(value)
+
+    def assignments(self, ranges: tuple[IndexRange, ...], env: Env | None = None) -> Iterator[Env]:
+        """Every assignment of indices; a range may end at an index of another one."""
+        known = dict(env or {})
+        if not ranges:
+            yield known
+            return
+        left = {r.index for r in ranges}
+        ready = (i for i, r in enumerate(ranges) if not left & _ends(r))
+        i = next(ready, 0)
+        r, others = ranges[i], (*ranges[:i], *ranges[i + 1 :])
+        for at in range(self.integer(r.lower, known), self.integer(r.upper, known) + 1):
+            yield from self.assignments(others, {**known, r.index: at})
+
+
+def _ends(r: IndexRange) -> set[Any]:
+    return {x for b in (r.lower, r.upper) for x in expression(b).free_symbols}
+
+
+def _all_ranges(program: Program) -> Iterator[IndexRange]:
+    """Every range that the program states, and those of its sums."""
+    bodies = [d.rhs for d in program.definitions]
+    for d in program.definitions:
+        yield from d.ranges
+    for m in map(gaussian, program.matrices):
+        yield from _indices(m)
+    for v in map(parameter, program.vectors):
+        yield from v.indices
+    for w in program.trained():
+        for u in _terms(w):
+            yield from u.over
+            bodies += [u.coefficient, *_sides(u)]
+    for e in (*bodies, expression(program.loss or 0)):
+        for x in expression(e).atoms(Sum):
+            yield from (IndexRange(*limits) for limits in x.limits)
+
+
+def _indices(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
+    if isinstance(w, GaussianVector):
+        return w.indices
+    return ((w.index,) if w.index else ()) + w.others
+
+
+def _terms(w: TrainedMatrix | TrainedVector) -> tuple[Outer | Along, ...]:
+    return w.update.terms if isinstance(w.update, Outer) else (w.update,)
+
+
+def _sides(u: Outer | Along) -> tuple[Expr, ...]:
+    return (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
+
+
+@lru_cache(maxsize=10_000)
+def entry(*name: Any) -> Any:
+    """A rational number between -0.5 and 0.5 that is the same for the same name, and not zero."""
+    draw = Random(repr(name)).randrange(1, 10**6)
+    return mpmath.mpf(draw if draw % 2 else -draw) / (2 * 10**6)
+
+
+# -- the network ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _TinyNetwork:
+    """Everything that a program computes at one time, entry by entry, along ``directions`` of its weights."""
+
+    program: Program
+    numbers: _Numbers
+    directions: Mapping[tuple[str, Key], Any]
+    computed: dict[tuple[str, Key], Vector] = field(default_factory=dict)
+    evaluations: int = 0
+
+    # -- expressions -----------------------------------------------------------------------------------------
+
+    def value(self, e: Expr, env: Env) -> Vector:
+        """An expression for every unit of the population that it lives on, or a number."""
+        self.evaluations += 1
+        if self.evaluations > LARGEST:
+            raise NotApplicable("even with two units a population the network is too large to write out")
+        if e.is_Rational:
+            return [(mpmath.mpf(int(e.p)) / int(e.q), None)]
+        if isinstance(e, Symbol):
+            return self._symbol(e, env)
+        if isinstance(e, Add):
+            return _added([self.value(x, env) for x in e.args])
+        if isinstance(e, Mul):
+            first = [self.value(x, env) for x in e.args if isinstance(x, Piecewise)]
+            if any(x == [(0, None)] for x in first):  # nothing need be defined at indices that do not count
+                return [(mpmath.mpf(0), None)]
+            return _multiplied(first + [self.value(x, env) for x in e.args if not isinstance(x, Piecewise)])
+        if isinstance(e, Sum):
+            ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
+            return _added([self.value(e.function, x) for x in self.numbers.assignments(ranges, env)])
+        if isinstance(e, Mean):
+            entries = self.value(e.args[0], env)
+            return _multiplied([_added([[x] for x in entries]), [(mpmath.mpf(1) / len(entries), None)]])
+        if isinstance(e, Product):
+            return self._product(e, env)
+        if isinstance(e, AppliedUndef):
+            return self._applied(e, env)
+        return self._function(e, env)
+
+    def _symbol(self, x: Symbol, env: Env) -> Vector:
+        if x in env:
+            return [(mpmath.mpf(env[x]), None)]
+        if x.name in self.numbers.vectors:
+            return self.weight(x.name, ())
+        return [(self.numbers.symbol(x), None)]
+
+    def weight(self, name: str, key: Key) -> Vector:
+        """A vector of weights."""
+        along = self.directions.get((name, key))
+        return [(2 * entry(name, key, i), None if along is None else along[i]) for i in range(UNITS)]
+
+    def _product(self, e: Product, env: Env) -> Vector:
+        """A matrix applied to a vector; each unit of the vector counts as often as it stands for."""
+        name = str(e.matrix.func) if e.matrix.args else str(e.matrix)
+        if name not in self.numbers.matrices:
+            raise NotApplicable(f"{e} applies a matrix that the program does not have")
+        key = tuple(self.numbers.integer(x, env) for x in e.matrix.args)
+        rows, cols = sizes(self.numbers.matrices[name], key, self)
+        entries = self.value(e.vector, env)
+        entries = entries if len(entries) == UNITS else entries * UNITS
+        along, count = self.directions.get((name, key)), rows if e.transposed else cols
+        found = []
+        for i in range(UNITS):
+            terms = []
+            for j in range(UNITS):
+                at = (j, i) if e.transposed else (i, j)
+                slope = None if along is None else along[at[0]][at[1]]
+                terms.append(_multiplied([[(2 * entry(name, key, *at), slope)], [entries[j]]]))
+            found += _multiplied([_added(terms), [(count, None)]])
+        return found
+
+    def _applied(self, e: AppliedUndef, env: Env) -> Vector:
+        """A field, a number, a weight, an input, a constant, or an activation that is left undefined."""
+        name, args = str(e.func), e.args
+        if name in self.numbers.lines:
+            return self._line(e, env)
+        if name in self.numbers.vectors:
+            return self.weight(name, tuple(self.numbers.integer(x, env) for x in args))
+        if self.program.attribute_of(name) is not None:
+            return [(mpmath.mpf(1) / 2 + entry(name, i) / 2, None) for i in range(UNITS)]
+        if any(a.has(AppliedUndef) for a in args):
+            return self._function(e, env)
+        key = tuple(self._place(name, i, a, env) for i, a in enumerate(args))
+        if self.program.given_of(name) is not None:
+            return [(2 * entry(name, key, i), None) for i in range(UNITS)]
+        return [(mpmath.mpf(1) / 2 + entry(name, key) / 2, None)]
+
+    def _line(self, e: AppliedUndef, env: Env) -> Vector:
+        """What a definition gives; at the first step, which is a constant later, a number of its own."""
+        name = str(e.func)
+        key = tuple(self._place(name, i, a, env) for i, a in enumerate(e.args[:-1]))
+        if key not in self.numbers.lines[name]:
+            raise Undefined(f"{e} at {key} is used, but no definition gives it")
+        if not e.args or e.args[-1] != t:
+            many = self.program.field_of(name) is not None
+            return [(entry(name, key, str(e.args[-1:]), i), None) for i in range(UNITS if many else 1)]
+        if (name, key) not in self.computed:
+            line, at = self.numbers.lines[name][key]
+            self.computed[name, key] = self.value(line.rhs, at)
+        return self.computed[name, key]
+
+    def _place(self, name: str, i: int, a: Expr, env: Env) -> int:
+        """The value of an index; one that is shifted beyond its range goes round a ring."""
+        if a == t:
+            return int(self.numbers.symbol(t))
+        at = self.numbers.integer(a, env)
+        layer = i == 0 and name in self.numbers.layered
+        if isinstance(a, Add) and not layer and (name, i) in self.numbers.rings:
+            low, high = self.numbers.rings[name, i]
+            return low + (at - low) % (high - low + 1)
+        return at
+
+    def _function(self, e: Expr, env: Env) -> Vector:
+        """A function of numbers, entry by entry, with the derivatives that SymPy finds."""
+        at_indices = {x: Integer(env[x]) for x in _leaves(e) if x in env}
+        e = _at(e, at_indices) if at_indices else e
+        leaves = _leaves(e)
+        names = {x: _argument(i) for i, x in enumerate(leaves)}
+        shape = _shape(e, tuple(names.items()))
+        inner = [self.value(x, env) for x in leaves]
+        units = max((len(x) for x in inner), default=1)
+        found = []
+        for i in range(units):
+            at = [x[i] if len(x) > 1 else x[0] for x in inner]
+            values = [x for x, _ in at]
+            slope = None
+            for argument, (_, moved) in zip(names.values(), at, strict=True):
+                if moved is not None:
+                    slope = (slope or 0) + _compiled(_slope(shape, argument), len(at))(*values) * moved
+            found.append((_compiled(shape, len(at))(*values), slope))
+        return found
+
+
+def sizes(m: GaussianMatrix, key: Key, network: _TinyNetwork) -> tuple[Any, Any]:
+    """How many equal units each row and each column of a matrix stands for, in units of N/2."""
+    env = dict(zip((r.index for r in _indices(m)), key, strict=True))
+    return tuple(_ratio(p, env, network) for p in (m.rows, m.cols))
+
+
+def _ratio(p: Population, env: Env, network: _TinyNetwork) -> Any:
+    if p.given:
+        return mpmath.mpf(1)
+    ((ratio, _),) = network.value(expression(p.ratio), env)
+    return ratio
+
+
+# -- arithmetic of duals -------------------------------------------------------------------------------------
+
+
+def _added(parts: list[Vector]) -> Vector:
+    found = []
+    for i in range(max((len(x) for x in parts), default=1)):
+        entries = [x[i] if len(x) > 1 else x[0] for x in parts]
+        slopes = [x for _, x in entries if x is not None]
+        found.append((sum((x for x, _ in entries), mpmath.mpf(0)), sum(slopes) if slopes else None))
+    return found
+
+
+def _multiplied(parts: list[Vector]) -> Vector:
+    found = []
+    for i in range(max(len(x) for x in parts)):
+        value, slope = mpmath.mpf(1), None
+        for x in parts:
+            factor, moved = x[i] if len(x) > 1 else x[0]
+            if slope is not None:
+                slope = slope * factor
+            if moved is not None:
+                slope = value * moved if slope is None else slope + value * moved
+            value *= factor
+        found.append((value, slope))
+    return found
+
+
+@lru_cache(maxsize=1000)
+def _leaves(e: Expr) -> tuple[Expr, ...]:
+    """The largest parts of a function that are values of the network."""
+    if isinstance(e, Derivative):
+        return tuple(e.expr.args)
+    found: dict[Expr, None] = {}
+    for x in e.args:
+        leaf = isinstance(x, Sum | Mean | Product | Symbol | AppliedUndef | Derivative)
+        found |= dict.fromkeys((x,) if leaf else _leaves(x))
+    return tuple(found)
+
+
+def _at(e: Expr, values: Mapping[Any, Expr]) -> Expr:
+    """A function at the values of indices, but for those inside its leaves."""
+    if isinstance(e, Sum | Mean | Product | AppliedUndef | Derivative) or not e.args:
+        return values.get(e, e)
+    return e.func(*[_at(x, values) for x in e.args])
+
+
+@lru_cache(maxsize=100)
+def _argument(i: int) -> Dummy:
+    return Dummy(f"x{i}", real=True)
+
+
+@lru_cache(maxsize=1000)
+def _shape(e: Expr, names: tuple[tuple[Expr, Dummy], ...]) -> Expr:
+    """A function of its arguments alone; an undefined one is a polynomial of third degree."""
+    if isinstance(e, Derivative):
+        shape = _shape(e.expr, names)
+        for x in e.variables:
+            shape = _slope(shape, dict(names)[x])
+        return shape
+    return _known(e.xreplace(dict(names)))
+
+
+def _known(e: Expr) -> Expr:
+    """An expression with polynomials for its undefined functions."""
+
+    def polynomial(x: Expr) -> Expr:
+        arguments = {_argument(i): a for i, a in enumerate(x.args)}
+        return _polynomial(str(x.func), len(x.args)).xreplace(arguments)
+
+    return e.replace(lambda x: isinstance(x, AppliedUndef), polynomial)
+
+
+@lru_cache(maxsize=100)
+def _polynomial(name: str, count: int) -> Expr:
+    """The polynomial that stands for an undefined function."""
+    arguments = (S.One, *(_argument(i) for i in range(count)))
+    return Add(
+        *(
+            Rational(Random(f"{name} {i}").randrange(1, 100), 60) * Mul(*x)
+            for i, x in enumerate(combinations_with_replacement(arguments, 3))
+        )
+    )
+
+
+@lru_cache(maxsize=1000)
+def _slope(shape: Expr, argument: Dummy) -> Expr:
+    return _known(shape.diff(argument))
+
+
+ON_KINKS = {"Heaviside": lambda x, *_: mpmath.mpf(x > 0), "DiracDelta": lambda *_: mpmath.mpf(0)}
+"""Random numbers do not sit on kinks."""
+
+
+@lru_cache(maxsize=1000)
+def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
+    function = lambdify([_argument(i) for i in range(count)], shape, [ON_KINKS, "mpmath"])
+
+    def value(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except NameError:  # a loss may have a derivative and no value
+            return mpmath.nan
+
+    return value
+
+
+# -- weights -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """One trained weight, a member of its family."""
+
+    weight: TrainedMatrix | TrainedVector
+    key: Key
+    speed: Any
+    count: Any
+    """How many entries each of those here stands for."""
+    scale: Any
+    """The size that the update is divided by."""
+
+    @property
+    def name(self) -> str:
+        return self.weight.name
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.key))})" if self.key else self.name
+
+    def direction(self, numbers: _Numbers) -> Any:
+        """A direction in the weight: its speed times random entries."""
+        if isinstance(self.weight, TrainedVector):
+            return [self.speed * self.random(i) for i in range(UNITS)]
+        return [[self.speed * self.random(i, j) for j in range(UNITS)] for i in range(UNITS)]
+
+    def random(self, *at: int) -> Any:
+        return entry("direction", self.name, self.key, *at)
+
+    def along(self, network: _TinyNetwork, numbers: _Numbers) -> tuple[Any, Any]:
+        """Minus the sum of the update times the random entries, and the size of its terms."""
+        total, size = mpmath.mpf(0), mpmath.mpf(0)
+        own = _indices(self.weight.initial)
+        family = dict(zip((r.index for r in own), self.key, strict=True))
+        for u in _terms(self.weight):
+            for env in numbers.assignments(u.over, family):
+                ((coefficient, _),) = network.value(expression(u.coefficient), env)
+                sides = [[x for x, _ in network.value(expression(e), env)] for e in _sides(u)]
+                sides = [x if len(x) == UNITS else x * UNITS for x in sides]
+                if isinstance(u, Outer):
+                    entries = [
+                        sides[0][i] * sides[1][j] * self.random(i, j)
+                        for i in range(UNITS)
+                        for j in range(UNITS)
+                    ]
+                else:
+                    entries = [sides[0][i] * self.random(i) for i in range(UNITS)]
+                factor = self.count * coefficient / self.scale
+                total -= factor * sum(entries)
+                size += abs(factor) * sum(map(abs, entries))
+        return total, size
+
+
+def _weights(program: Program, descent: Parametrization, numbers: _Numbers) -> Iterator[_Weight]:
+    """Every trained weight with its speed (see the module)."""
+    network = _TinyNetwork(program, numbers, {})
+    for w in program.trained():
+        m = w.initial
+        for env in numbers.assignments(_indices(m)):
+            key = tuple(env[r.index] for r in _indices(m))
+            rate = expression(descent.scale) ** 2 * descent.rate_of(m.name)
+            if isinstance(w, TrainedMatrix):
+                rows, cols = sizes(w.initial, key, network)
+                fan_in = descent.fan_in_of(w.initial)
+                ((speed, _),) = network.value(expression(rate / fan_in), env)
+                yield _Weight(w, key, speed, rows * cols, mpmath.mpf(UNITS))
+            else:
+                ((speed, _),) = network.value(expression(UNITS * rate), env)
+                count = _ratio(w.initial.population, env, network)
+                yield _Weight(w, key, speed, count, mpmath.mpf(1))
