@@ -17,15 +17,16 @@ What is written down is ``b_x = n_x c_x`` with a normalisation n_x, ``gamma0 sqr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from sympy import Add, Dummy, Expr, KroneckerDelta, Mul, Pow, S, Sum, Symbol, Tuple, factor_terms, sqrt
+from sympy import Add, Dummy, Expr, KroneckerDelta, Max, Min, Mul, Pow, S, Sum, Symbol, factor_terms, sqrt
 from sympy.core.function import AppliedUndef, Derivative, Function, Subs
 
 from derive.calculus.symbols import IndexRange, ell, expression, mu, primed, t
 from derive.errors import ProgramError
+from derive.program.domains import Conditions, between, eliminated, hull, implied, indicator, needed, summed
 from derive.program.program import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
 from derive.program.words import (
@@ -72,6 +73,14 @@ class _Solved:
     shift: Expr
     family: bool = False
     chosen: Expr = S.One
+    places: Mapping[Dummy, int] = field(default_factory=dict)
+    """Which index of the target each was solved from."""
+
+
+Weight = GaussianMatrix | GaussianVector
+Runs = tuple[tuple[Dummy, IndexRange], ...]
+Spans = tuple[IndexRange | None, ...]
+"""Over what the indices of a field run; None for layers."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +123,18 @@ class Gradients:
         self.inside = {x.name for x in data} | set(self.fields)
         self.nodes: dict[str, tuple[Expr, Expr]] = {}
         self.owner: dict[str, str] = {}
+        self.domains: dict[str, Conditions] = {}
         self.slots = {d.name: _slots(definitions, d.name) for d in definitions}
         graph = [self._with_nodes(d) for d in definitions]
+        self.ranges = {name: self._ranges(name) for name in self.slots}
         for name, (place, body) in self.nodes.items():
-            free = tuple(IndexRange(x, *ANY) for x in self.slots[name] if place.has(x))
+            own = zip(self.slots[name], self.ranges[name], strict=True)
+            free = tuple(r or IndexRange(x, *ANY) for x, r in own if place.has(x))
             graph.append(Definition(place, body, free))
         self.uses: dict[str, list[_Use]] = {}
         for d in graph:
             fresh = {r.index: Dummy(r.index.name, **r.index.assumptions0) for r in d.ranges}
-            runs = tuple((fresh[r.index], r) for r in d.ranges)
+            runs = tuple((fresh[r.index], _moved(r, fresh)) for r in d.ranges)
             lhs, rhs = d.lhs.xreplace(fresh), d.rhs.xreplace(fresh)
             for use in self._partials(lhs, rhs, S.One, runs, frozenset()):
                 self.uses.setdefault(name_of(use.target), []).append(use)
@@ -229,7 +241,7 @@ class Gradients:
             slope = outside * slope.subs(whole)
             if isinstance(node, Sum):
                 fresh = {x: Dummy(x.name, **x.assumptions0) for x, *_ in node.limits}
-                more = tuple((fresh[x], IndexRange(x, low, high)) for x, low, high in node.limits)
+                more = tuple((fresh[x], _moved(IndexRange(x, *b), fresh)) for x, *b in node.limits)
                 body = node.function.xreplace(fresh)
                 yield from self._partials(by, body, slope, (*runs, *more), bound | set(fresh.values()))
             elif isinstance(node, Mean):
@@ -260,32 +272,117 @@ class Gradients:
     # -- indices ---------------------------------------------------------------------------------------------
 
     def _solve(self, use: _Use, slots: tuple[Symbol, ...], axis: bool) -> _Solved:
+        """``A(J) = I``, one index after another; indices of sums are kept for later where others will do."""
         runs = dict(use.runs)
         solved: dict[Dummy, Expr] = {}
+        places: dict[Dummy, int] = {}
         (low, high), shift, family, chosen = ANY, S.Zero, False, S.One
         for i, (a, slot) in enumerate(zip(use.target.args, slots, strict=False)):
-            free = a.free_symbols & set(runs)
-            free = free - use.bound if len(free) > 1 else free
-            if len(free) > 1 or (free and (a.diff(x := next(iter(free))) != 1 or x in solved)):
-                raise ProgramError(
-                    f"{_plain(use.by, runs)}: the indices of {_plain(use.target, runs)} are no shifts"
-                )
+            rest = a.xreplace(solved)
+            free = [x for x in runs if rest.has(x)]
+            free = [x for x in free if x not in use.bound] or free
+            layer = i == 0 and axis
             if free:
-                x = next(iter(free))
-                solved[x] = slot - (a - x)
-                if i == 0 and axis and runs[x].lower != ANY[0]:
+                x = free[0]
+                slope = rest.diff(x)
+                if slope not in ((1,) if layer else (1, -1)):
+                    raise ProgramError(
+                        f"{_plain(use.by, runs)}: the indices of {_plain(use.target, runs)} are no shifts"
+                    )
+                value = slope * (slot - (rest - slope * x))
+                solved = {y: e.xreplace({x: value}) for y, e in solved.items()} | {x: value}
+                places[x] = i
+                if layer and runs[x].lower != ANY[0]:
                     low, high, shift = a.subs(x, runs[x].lower), a.subs(x, runs[x].upper), a - x
                     family = True
-            elif i == 0 and axis:
+                    if not (low - high).free_symbols & set(runs):
+                        continue
+                    (low, high), family = ANY, False
+                    if name_of(use.target) in self.slots:
+                        raise ProgramError(
+                            f"{_plain(use.by, runs)}: the layers of {_plain(use.target, runs)} run from "
+                            f"{_plain(runs[x].lower, runs)} to {_plain(runs[x].upper, runs)}, which must not "
+                            "depend on an index"
+                        )
+            elif layer:
                 low = high = a
             elif a != slot and name_of(use.target) in self.slots:
                 if name_of(use.target) not in self.scalars:
                     raise ProgramError(
-                        f"{_plain(use.by, runs)} uses {_plain(use.target, runs)} at {a} alone: "
+                        f"{_plain(use.by, runs)} uses {_plain(use.target, runs)} at {_plain(a, runs)} alone: "
                         f"write a sum over {slot}, with weights that choose"
                     )
-                chosen *= KroneckerDelta(slot, a)
-        return _Solved(solved, low, high, shift, family, chosen)
+                chosen *= KroneckerDelta(slot, rest)
+        return _Solved(solved, low, high, shift, family, chosen, places)
+
+    def _domain(self, use: _Use, solved: _Solved, spans: Spans, axis: bool) -> Conditions:
+        """Where the use contributes: every index that was solved for, or is summed over, lies in its range.
+
+        Written in the slots of the target, whose ranges are ``spans``, and in indices that are summed over.
+        An index of a field that is shifted beyond its range goes round a ring, and is in range everywhere.
+        """
+        runs, told = dict(use.runs), str(_plain(use.by, dict(use.runs)))
+        own = [c for x, r in use.runs for c in between(x, r.lower, r.upper, told)]
+        rings = {x for x, i in solved.places.items() if self._goes_round(use, x, spans, i, own, axis)}
+        found: Conditions = []
+        for x, r in use.runs:
+            if x in rings or (axis and solved.places.get(x) == 0 and solved.low != ANY[0]):
+                continue
+            if rings & (r.lower.free_symbols | r.upper.free_symbols):
+                raise ProgramError(
+                    f"{told}: the sum over {r.index} ends at an index that {_plain(use.target, runs)} takes "
+                    "round a ring; keep its indices in their range, or let the sum end at a number"
+                )
+            found += between(x, r.lower, r.upper, told)
+        return [c.xreplace(solved.indices).expand() for c in found]
+
+    def _support(self, use: _Use, solved: _Solved) -> Conditions:
+        """Where the gradient that is passed on is not zero, in the same indices."""
+        names = dict(zip(self.slots.get(name_of(use.by), ()), use.by.args, strict=False))
+        return [c.xreplace(names).xreplace(solved.indices).expand() for c in self.domain(name_of(use.by))]
+
+    def _goes_round(self, use: _Use, x: Dummy, spans: Spans, i: int, own: Conditions, axis: bool) -> bool:
+        """Does the index at place i leave its range, and is ``x`` at every place of the ring once?"""
+        a, span, r = use.target.args[i], spans[i], dict(use.runs)[x]
+        if not isinstance(a, Add) or span is None or (axis and i == 0):
+            return False
+        runs = dict(use.runs)
+        told = str(_plain(use.by, runs))
+        if all(implied(c, own) for c in between(a, span.lower, span.upper, told)):
+            return False
+        if (r.lower, r.upper) == (span.lower, span.upper):
+            return True
+        raise ProgramError(
+            f"{told}: the index {_plain(a, runs)} of {_plain(use.target, runs)} leaves its range "
+            f"{span.lower}..{span.upper} and does not go round all of it; keep {r.index} where it is inside"
+        )
+
+    def domain(self, name: str) -> Conditions:
+        """Where a gradient is not zero, besides the ranges of its own indices: what all its uses share."""
+        if name not in self.domains:
+            self.domains[name] = []  # of a field that uses itself, at another layer
+            found: list[Conditions] = []
+            for use in self.uses.get(name, ()):
+                if name_of(use.by) in self.place:
+                    solved = self._solve(use, self.slots[name], self._on_axis(name))
+                    found.append(self._contributing(use, solved, name))
+            shared = [c for c in found[0] if all(c in other for other in found)] if found else []
+            self.domains[name] = shared
+        return self.domains[name]
+
+    def _contributing(self, use: _Use, solved: _Solved, name: str) -> Conditions:
+        """The conditions on the slots of ``name`` alone."""
+        conditions = self._domain(use, solved, self.ranges[name], self._on_axis(name))
+        conditions += self._support(use, solved)
+        told = str(_plain(use.by, dict(use.runs)))
+        for x, _ in use.runs:
+            if x not in solved.indices:
+                *_, conditions = eliminated(x, conditions, told)
+        return needed(conditions, self.known(name))
+
+    def known(self, name: str) -> Conditions:
+        """The ranges of the indices of a field, a number or a function of a field."""
+        return _inside(self.slots[name], self.ranges[name], name)
 
     def _on_axis(self, name: str) -> bool:
         """Is the first index that of a layer?"""
@@ -295,6 +392,18 @@ class Gradients:
             layers = {self.slots[n][0] for n in known}
             return name in self.scalars and bool(self.slots[name]) and self.slots[name][0] in layers
         return x.layered or x.ordered
+
+    def _ranges(self, name: str) -> Spans:
+        """Over what each index of a field, a number or a function of a field runs."""
+        owner = self.owner.get(name, name)
+        lines = [d for d in self.definitions if d.name == owner]
+        spans: list[IndexRange | None] = []
+        for i, slot in enumerate(self.slots[name]):
+            ends = [_ends(d, i) for d in lines]
+            low, high = Min(*(x for x, _ in ends)), Max(*(x for _, x in ends))
+            layer = i == 0 and self._on_axis(name)
+            spans.append(None if layer else IndexRange(slot, low, high))
+        return tuple(spans)
 
     def _places(self) -> dict[str, tuple[int | None, ...]]:
         """For each vertex that the output is computed from: where among its indices the output's are."""
@@ -312,6 +421,8 @@ class Gradients:
                     if any(x not in slots and not isinstance(x, Dummy | None) for x in values):
                         raise self._mixes(use)
                     here = tuple(slots.index(x) if x in slots else None for x in values)
+                    if any(i is None and x in slots for x, i in zip(self.labels, here, strict=True)):
+                        raise self._mixes(use)  # the gradient would have two indices of one name
                     if name not in found:
                         found[name] = here
                         todo.append(name)
@@ -389,7 +500,8 @@ class Gradients:
             )
         if name_of(use.target) in self.scalars and name_of(use.by) not in self.scalars | {LOSS}:
             if use.factor.has(Product):
-                raise ProgramError(f"{use.by}: define a field for the product that {use.target} multiplies")
+                by, target = (_plain(x, dict(use.runs)) for x in (use.by, use.target))
+                raise ProgramError(f"{by}: define a field for the product that {target} multiplies")
             return ratio * expression(self.population(use.by).ratio) * Mean(use.factor * back)
         return ratio * use.factor * back
 
@@ -411,7 +523,7 @@ class Gradients:
         labels = {use.by.args[i]: x for x, i in zip(self.labels, where, strict=True) if i is not None}
         names: dict[Any, Any] = {x: labels[x] for x, _ in use.runs if x in labels and x not in solved.indices}
         value = solved.chosen * value.xreplace(solved.indices)
-        used, limits = {*taken, *self.labels}, []
+        used, free = {*taken, *self.labels}, []
         for x, r in use.runs:
             if x in solved.indices or x in names:
                 continue
@@ -420,12 +532,34 @@ class Gradients:
                 name = primed(name)
             names[x] = name
             used.add(name)
-            if value.has(x):
-                limits.append((name, r.lower, r.upper))
-            else:
-                value *= r.upper - r.lower + 1
-        bounds = [Tuple(*(expression(b).xreplace(names) for b in x)) for x in limits]
-        return Sum(value.xreplace(names), *bounds) if bounds else value.xreplace(names)
+            free.append(name)
+        target = name_of(use.target)
+        domain = self._domain(use, solved, self.ranges[target], self._on_axis(target))
+        domain, support = ([c.xreplace(names) for c in x] for x in (domain, self._support(use, solved)))
+        labelled = [c for x in self.labels for c in self._in_range(self.range_of(x))]
+        told = str(_plain(use.by, dict(use.runs)))
+        inner, known = _inner_first(free, use.runs, names), [*self.known(target), *labelled]
+        total, left = summed(value.xreplace(names), inner, domain, support, known, told)
+        if use.kind == "product" and left:
+            self._defined_for_product(use, solved, known)
+        return indicator(left) * total
+
+    def _defined_for_product(self, use: _Use, solved: _Solved, known: Conditions) -> None:
+        """Raise if a transposed matrix would be applied to vectors that are defined for some indices only."""
+        runs = dict(use.runs)
+        for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
+            at, told = a.xreplace(solved.indices), str(_plain(use.by, runs))
+            if r is None or isinstance(at, Add):  # which goes round a ring
+                continue
+            if not all(implied(c, known) for c in between(at, r.lower, r.upper, told)):
+                raise ProgramError(
+                    f"{told}: it is defined for {at} = {r.lower}..{r.upper} only, but "
+                    f"{self.written(_plain(use.target, runs))} for other {at} too; define both for the same "
+                    "ones, with weights that choose"
+                )
+
+    def _in_range(self, r: IndexRange) -> Conditions:
+        return between(r.index, r.lower, r.upper, str(r.index))
 
     # -- the backward pass -----------------------------------------------------------------------------------
 
@@ -481,9 +615,11 @@ class Gradients:
                 args[0] = slots[0] + cell.shift
                 value = value.xreplace({slots[0]: args[0]})
                 own = (IndexRange(slots[0], cell.low - cell.shift, cell.high - cell.shift),)
-            rest = (*slots[1:], *self._extra(name)) if family else (*slots, *self._extra(name))
+            spans = list(zip(slots, self.ranges[name], strict=True))[1 if family else 0 :]
+            rest = [r or self.range_of(x) for x, r in spans]
+            rest += map(self.range_of, self._extra(name))
             lhs = Function(self.called(name))(*args, *self._extra(name), t)
-            found.append((bool(own), Definition(lhs, value, (*map(self.range_of, rest), *own))))
+            found.append((bool(own), Definition(lhs, value, (*rest, *own))))
         return [d for _, d in sorted(found, key=lambda x: x[0])]
 
     def range_of(self, index: Symbol) -> IndexRange:
@@ -509,12 +645,41 @@ class Gradients:
 
     # -- updates ---------------------------------------------------------------------------------------------
 
-    def updates(self, weight: GaussianMatrix | GaussianVector) -> list[Outer] | list[Along]:
+    def updates(self, weight: Weight) -> list[Outer] | list[Along]:
         """Minus the gradient of the loss with respect to a weight times N, one term for each use."""
         uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
-        return _joined([self._update(weight, use) for use in uses], weight)
+        joined = _joined([self._update(weight, use) for use in uses], weight)
+        return [self._on_its_members(weight, solved, u) for solved, u in joined]
 
-    def _update(self, weight: GaussianMatrix | GaussianVector, use: _Use) -> tuple[_Solved, Outer | Along]:
+    def _on_its_members(self, weight: Weight, solved: _Solved, u: Any) -> Any:
+        """An update of some members of a family is zero for the others."""
+        if not weight.symbol.args or solved.low == ANY[0]:
+            return u
+        first, *_ = _family(weight)
+        members = between(first.index, solved.low, solved.high, weight.name)
+        chosen = indicator(needed(members, self._in_range(first)))
+        if chosen != 1 and not solved.family:  # one member, written as if it were any
+
+            def anywhere(e: Any) -> Expr:
+                e = expression(e)
+                layers = (a for a in e.atoms(AppliedUndef) if self._layered(name_of(a)))
+                shift = first.index - solved.low
+                return e.xreplace({a: a.func(a.args[0] + shift, *a.args[1:]) for a in layers})
+
+            u = replace(u.map(anywhere), over=u.over)
+        return _times(u, chosen)
+
+    def _layered(self, name: str) -> bool:
+        """Is it a field of each layer, forwards or backwards, that is not computed in an order?"""
+        names = {self.called(n): x for n, x in self._vertices()} | self.fields
+        return name in names and names[name].layered
+
+    def _vertices(self) -> Iterator[tuple[str, Field]]:
+        """The fields and the functions of them, each with the field that it is a function of."""
+        yield from self.fields.items()
+        yield from ((n, self.fields[owner]) for n, owner in self.owner.items())
+
+    def _update(self, weight: Weight, use: _Use) -> tuple[_Solved, Outer | Along]:
         by, p = use.by, self.parametrization
         symbol = weight.symbol
         solved = self._solve(use, tuple(symbol.args), bool(symbol.args))
@@ -541,7 +706,12 @@ class Gradients:
         else:
             unit *= same
             bodies = (local * back,)
-        rename, over = self._summed(use, solved)
+        first, others = _family(weight)[:1], _family(weight)[1:]
+        spans: Spans = (*(first if solved.low == ANY[0] else [None] * len(first)), *others)
+        domain = self._domain(use, solved, spans, bool(symbol.args))
+        rename, over = self._summed(use, solved, domain, spans)
+        known = [c for r in (*over, *filter(None, spans)) for c in self._in_range(r)]
+        chosen = indicator(needed([c.xreplace(rename) for c in domain], known))
         at = {x: e.xreplace(rename) for x, e in solved.indices.items()} | rename
 
         def written(e: Expr) -> Expr:
@@ -551,12 +721,22 @@ class Gradients:
         gradient = written(unit)
         if isinstance(weight, GaussianVector):
             plain = p.rate_of(weight.name) == 1 or self.error is None
-            return solved, Along(coefficient, vectors[0], over, None if plain else gradient)
+            along = Along(coefficient, vectors[0], over, None if plain else gradient)
+            return solved, _times(along, chosen)
         plain = written(moved * unit / p.rate_of(weight.name)) == coefficient or self.error is None
-        return solved, Outer(coefficient, vectors[0], vectors[1], over, None if plain else gradient)
+        outer = Outer(coefficient, vectors[0], vectors[1], over, None if plain else gradient)
+        return solved, _times(outer, chosen)
 
-    def _summed(self, use: _Use, solved: _Solved) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
-        """New names for the indices that an update sums over: ``alpha`` for ``mu``, ``p_`` for ``p``."""
+    def _summed(
+        self, use: _Use, solved: _Solved, domain: Conditions, spans: Spans
+    ) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
+        """New names for the indices that an update sums over, ``alpha`` for ``mu`` and ``p_`` for ``p``.
+
+        Each runs over all values that it takes anywhere in the ``domain``: no range depends on another index.
+        """
+        told, free = str(_plain(use.by, dict(use.runs))), [x for x, _ in use.runs if x not in solved.indices]
+        slots = [r.index for r in spans if r is not None]
+        every = [*domain, *(c for r in spans if r is not None for c in self._in_range(r))]
         name = name_of(use.by)
         rename: dict[Any, Any] = {}
         first: list[tuple[int, IndexRange]] = []
@@ -567,7 +747,7 @@ class Gradients:
             layer = self._on_axis(name) and use.by.args[0].has(x)
             kept = layer or (self.output is None and r.index != mu)
             rename[x] = r.index if kept else primed(r.index)
-            run = IndexRange(rename[x], r.lower, r.upper)
+            run = IndexRange(rename[x], *hull(x, [*free, *slots], every, told))
             if layer:
                 last.append(run)
             else:
@@ -595,6 +775,52 @@ def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]
         default = ell if i == 0 else Symbol(f"i{i}", integer=True)
         found.append(next((x for x in options if x not in found), default))
     return tuple(found)
+
+
+def _moved(r: IndexRange, names: Mapping[Any, Any]) -> IndexRange:
+    """A range whose ends are written in other indices; it keeps its name."""
+    return IndexRange(r.index, *(expression(b).xreplace(names) for b in (r.lower, r.upper)))
+
+
+def _family(weight: Weight) -> tuple[IndexRange, ...]:
+    """Over what the indices of a family of weights run."""
+    if isinstance(weight, GaussianVector):
+        return weight.indices
+    return ((weight.index,) if weight.index else ()) + weight.others
+
+
+def _times(u: Any, factor: Expr) -> Any:
+    """An update times a number."""
+    if factor == 1:
+        return u
+    if u.gradient is not None:
+        u = replace(u, gradient=factor * u.gradient)
+    return replace(u, coefficient=factor * u.coefficient)
+
+
+def _ends(d: Definition, place: int) -> tuple[Expr, Expr]:
+    """The first and the last value of an index of what is defined."""
+    a = d.lhs.args[place]
+    r = next((r for r in d.ranges if a.has(r.index)), None)
+    return (a, a) if r is None else (a.subs(r.index, r.lower), a.subs(r.index, r.upper))
+
+
+def _inside(slots: tuple[Symbol, ...], spans: Spans, told: str) -> Conditions:
+    pairs = ((x, r) for x, r in zip(slots, spans, strict=True) if r is not None)
+    return [c for x, r in pairs for c in between(x, r.lower, r.upper, told)]
+
+
+def _inner_first(free: list[Symbol], runs: Runs, names: Mapping[Any, Any]) -> list[Symbol]:
+    """Indices to sum over: those first whose ranges end at others."""
+    ends = {names[x]: {names.get(y) for y in _symbols(r)} for x, r in runs if names.get(x) in free}
+    found: list[Symbol] = []
+    while left := [x for x in free if x not in found]:
+        found.append(next((x for x in left if not any(x in ends[y] for y in left if y != x)), left[0]))
+    return found
+
+
+def _symbols(r: IndexRange) -> set[Any]:
+    return {*expression(r.lower).free_symbols, *expression(r.upper).free_symbols}
 
 
 def _slope(e: Expr, x: Dummy) -> Expr:
@@ -679,7 +905,7 @@ def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
     return False
 
 
-def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianMatrix | GaussianVector) -> list[Any]:
+def _joined(lines: list[tuple[_Solved, Any]], weight: Weight) -> list[tuple[_Solved, Any]]:
     """Updates of the same form at neighbouring layers as one."""
     found: list[tuple[_Solved, Any]] = []
     for line in lines:
@@ -689,7 +915,7 @@ def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianMatrix | GaussianV
                 break
         else:
             found.append(line)
-    return [u for _, u in found]
+    return found
 
 
 def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> tuple[_Solved, Any] | None:
@@ -698,7 +924,10 @@ def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> 
     for (one, u), (many, v) in ((a, b), (b, a)):
         beside = one.low in (many.low - 1, many.high + 1)
         if axis is not None and many.family and not one.family and beside:
-            return (many, v) if _at(v, {axis: one.low}) == _at(u, {axis: one.low}) else None
+            if _at(v, {axis: one.low}) != _at(u, {axis: one.low}):
+                return None
+            below = one.low == many.low - 1
+            return replace(many, **{"low" if below else "high": one.low}), v
         if axis is None and len(v.over) == len(u.over) + 1:
             r = v.over[-1]
             for shift in (-1, 0, 1):

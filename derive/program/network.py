@@ -247,7 +247,7 @@ class _Assembly:
                 ours | {d.name for d in definitions},
                 {v.name for v in feedback.values()},
             ),
-            notation=self._notation() if notation is None else notation,
+            notation=self._notation(names) if notation is None else notation,
             scale=S.One if graph.error is None else expression(graph.parametrization.scale),
             depth=expression(net.depth),
             loss=self.loss,
@@ -395,15 +395,16 @@ class _Assembly:
 
     # -- names -----------------------------------------------------------------------------------------------
 
-    def _notation(self) -> dict[Expr, str]:
-        """``Phi`` (or ``H``) for what layers hand on and ``G`` for the gradient of ``h``."""
+    def _notation(self, names: set[str]) -> dict[Expr, str]:
+        """``Phi`` (or ``H``) for what layers hand on, and ``G`` for the gradient of ``h``."""
         graph = self.graph
         if "h" not in graph.slots:
             return {}
         h = Function("h")(*graph.slots["h"], t)
         node = next((n for n in graph.nodes if graph.owner[n] == "h"), None)
         found = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
-        return found | ({graph.backward(h): "G"} if "h" in graph.place else {})
+        there = "h" in graph.place and graph.called("h") in names  # it may be a multiple of a weight
+        return found | ({graph.backward(h): "G"} if there else {})
 
     def _constants(self, lines: list[Expr], computed: set[str], others: set[str]) -> tuple[str, ...]:
         """Functions that nothing defines: targets, weights of samples, numbers that differ between layers."""

@@ -115,12 +115,24 @@ class Binder:
             self.free[e] = tuple(sorted(e.free_symbols, key=str))
         key = (e, tuple((x.name, env[x]) for x in self.free[e] if x in env))
         if key not in self.bound:
-            if e not in self.compiled:
+            body = self.decided(e, env) if e.has(Piecewise) else e
+            if body not in self.compiled:
                 known = frozenset().union(self.domains, self.vectors, self.attributes, self.tables.data)
-                self.compiled[e] = compiled(e, known, self.functions)
-            slots, function = self.compiled[e]
+                self.compiled[body] = compiled(body, known, self.functions)
+            slots, function = self.compiled[body]
             self.bound[key] = Bound(function, tuple(self.leaf(x, env) for x in slots), e)
         return self.bound[key]
+
+    def decided(self, e: Expr, env: Env) -> Expr:
+        """``e`` with the cases that indices choose; what is multiplied by zero need not be defined there."""
+        known = {x: Integer(i) for x, i in env.items()}
+        for x in e.free_symbols - env.keys():
+            number = self.values.numbers.get(x.name)
+            if number is not None and float(number).is_integer():
+                known[x] = Integer(int(number))
+        cases = [x for x in e.atoms(Piecewise) if all(c.free_symbols <= known.keys() for _, c in x.args)]
+        chosen = {x: next(v for v, c in x.args if c.xreplace(known) == True) for x in cases}  # noqa: E712
+        return e.xreplace(chosen)
 
     # -- leaves ----------------------------------------------------------------------------------------------
 

@@ -221,11 +221,13 @@ class Layout:
     def lower_bounds(self) -> dict[Symbol, Any]:
         """The first value of each index: where mu runs from 1, entry 0 of an array ``y`` is ``y(1)``.
 
-        Indices of fields come before those that are only summed over.
+        Indices of fields come before those that are only summed over.  Of several ranges of one index the
+        lowest counts, because a range may be a part of another.
         """
         found: dict[Symbol, Any] = {t: 0, s: 0}
         for index, lower, _ in limits(self.theory):
-            found.setdefault(index, lower)
+            if index not in found or (sympify(found[index]) - lower).is_positive:
+                found[index] = lower
         return found
 
     def is_ordered(self, e: Expr) -> bool:

@@ -1,0 +1,203 @@
+"""Domains of summation: integer points that satisfy affine conditions, and sums over them.
+
+A condition is an expression that must be at least zero, such as ``p - r`` for ``r <= p``.  The gradient of a
+sum over r from ``low(p)`` to ``high(p)`` is a sum over the p with ``low(p) <= r <= high(p)``: the same
+conditions, solved for p instead of r (:func:`summed`).  Variables are eliminated one after another
+(Fourier and Motzkin); this is exact for integers because every variable has the coefficient 1 or -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations_with_replacement
+from typing import Any
+
+from sympy import Basic, Dummy, Expr, Ge, Max, Min, Piecewise, S, Sum, Symbol, true
+from sympy.logic.boolalg import And, Boolean
+
+from derive.calculus.symbols import expression
+from derive.errors import ProgramError
+
+Conditions = list[Expr]
+
+
+def between(value: Expr, lower: Expr, upper: Expr, told: str) -> Conditions:
+    """Return the conditions for ``lower <= value <= upper``; infinite bounds give none.
+
+    A lower bound may be a maximum and an upper one a minimum.  Raises :class:`ProgramError`, which begins
+    with ``told``, for the other two, because the points between are then no single interval.
+
+    >>> from sympy.abc import n, p
+    >>> between(n, S.One, Min(p, 4), "f")
+    [n - 1, 4 - n, -n + p]
+    """
+    lower, upper = expression(lower), expression(upper)
+    if lower.has(Min) or upper.has(Max):
+        raise ProgramError(
+            f"{told}: a sum from {_plain(lower)} to {_plain(upper)} has a minimum as its lower or a maximum "
+            "as its upper limit; write it as several sums"
+        )
+    found = [] if lower == S.NegativeInfinity else [value - x for x in _parts(lower, Max)]
+    return found + ([] if upper == S.Infinity else [x - value for x in _parts(upper, Min)])
+
+
+def _plain(e: Basic) -> Basic:
+    return e.xreplace({x: Symbol(x.name) for x in e.atoms(Dummy)})
+
+
+def _parts(e: Expr, kind: Any) -> list[Expr]:
+    return sorted(e.args, key=str) if isinstance(e, kind) else [e]
+
+
+def implied(condition: Expr, known: Iterable[Expr]) -> bool:
+    """Return whether a condition follows from at most two of those that are known.
+
+    >>> from sympy.abc import n, p
+    >>> implied(p - 1, [n - 1, p - n]), implied(p - 2, [n - 1, p - n])
+    (True, False)
+    """
+    if condition.expand().is_nonnegative:
+        return True
+    every = list(known)
+    if any((condition - x).expand().is_nonnegative for x in every):
+        return True
+    pairs = combinations_with_replacement(every, 2)
+    return any((condition - x - y).expand().is_nonnegative for x, y in pairs)
+
+
+def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
+    """Return the conditions that do not follow from those that are known, or from each other."""
+    left = [x for x in dict.fromkeys(y.expand() for y in conditions) if not implied(x, known)]
+    for x in tuple(left):
+        others = [y for y in left if y != x]
+        if implied(x, [*known, *others]):
+            left = others
+    return left
+
+
+def eliminated(
+    index: Symbol, conditions: Iterable[Expr], told: str
+) -> tuple[Conditions, Conditions, Conditions]:
+    """Return the lower bounds of an index, its upper bounds, and the conditions under which there is room.
+
+    Raises :class:`ProgramError`, which begins with ``told``, unless the index has the coefficient 1 or -1.
+
+    >>> from sympy.abc import n, p
+    >>> eliminated(p, [n - 1, p - n, 5 - p], "f")
+    ([n], [5], [n - 1, 5 - n])
+    """
+    lower: Conditions = []
+    upper: Conditions = []
+    others: Conditions = []
+    for x in conditions:
+        if not x.has(index):
+            others.append(x)
+            continue
+        slope = x.diff(index)
+        if slope not in (1, -1):
+            raise ProgramError(
+                f"{told}: its gradient sums over the {index} with {_plain(Ge(x, 0))}, which is no range of "
+                f"{index}; let limits be indices plus or minus numbers, and choose by weights"
+            )
+        (lower if slope == 1 else upper).append((-slope * (x - slope * index)).expand())
+    return lower, upper, others + [(b - a).expand() for a in lower for b in upper]
+
+
+def summed(
+    value: Expr,
+    indices: Sequence[Symbol],
+    domain: Conditions,
+    support: Conditions,
+    known: Conditions,
+    told: str,
+) -> tuple[Expr, Conditions]:
+    """Return the sum of ``value`` over the points of a domain, and the conditions under which it counts.
+
+    Parameters
+    ----------
+    value
+        The summand.
+    indices
+        The indices to sum over, the innermost first.
+    domain
+        Conditions on ``indices`` and on other indices.
+    support
+        Conditions of the same kind, outside of which ``value`` is zero.  They shorten sums.
+    known
+        Conditions on other indices that hold where the sum is used.
+    told
+        What the sum is part of, for messages.
+
+    Returns
+    -------
+    tuple
+        The sum, and conditions on other indices, which are not known, outside of which it must be zero.  A
+        sum whose upper limit is one below the lower is zero without a condition.
+
+    >>> from sympy import Function
+    >>> from sympy.abc import n, p
+    >>> f = Function("f")
+    >>> summed(f(p), [p], [n - 1, p - n, p - 1, 5 - p], [], [n - 1, 5 - n], "f")
+    (Sum(f(p), (p, n, 5)), [])
+    """
+    limits: list[tuple[Symbol, Expr, Expr]] = []
+    conditions = [*domain, *(c for c in support if c.free_symbols & set(indices))]
+    for y in indices:
+        lower, upper, outer = eliminated(y, conditions, told)
+        low, high = _tightest(lower, [*known, *outer], Max), _tightest(upper, [*known, *outer], Min)
+        if value.has(y) or any(b.has(y) for _, *bounds in limits for b in bounds):
+            limits.append((y, low, high))
+        else:
+            value *= high - low + 1
+        conditions = [c for c in conditions if not c.has(y)]
+        rooms = [(b - a).expand() for a in lower for b in upper]
+        conditions += [c if c.free_symbols & set(indices) else c + 1 for c in rooms]  # none: the sum is zero
+    return Sum(value, *limits) if limits else value, needed(conditions, known)
+
+
+def _tightest(bounds: Conditions, known: Conditions, kind: Any) -> Expr:
+    """The maximum of lower bounds or the minimum of upper ones, without those that others are beyond."""
+    left = list(dict.fromkeys(bounds))
+    sign = 1 if kind is Max else -1
+    for x in tuple(left):
+        if any(implied(sign * (y - x), known) for y in left if y != x):
+            left.remove(x)
+    return kind(*left)
+
+
+def indicator(conditions: Conditions) -> Expr:
+    """Return 1 where all conditions hold and 0 elsewhere.
+
+    >>> from sympy.abc import n, p
+    >>> indicator([p - n]), indicator([])
+    (Piecewise((1, n <= p), (0, True)), 1)
+    """
+    if not conditions:
+        return S.One
+    return Piecewise((S.One, And(*map(_written, conditions))), (S.Zero, true))
+
+
+def _written(condition: Expr) -> Boolean:
+    """``p - r >= 0`` as ``r <= p``."""
+    positive: list[Expr] = []
+    negative: list[Expr] = []
+    for x in condition.as_ordered_terms():
+        (negative if x.could_extract_minus_sign() else positive).append(x)
+    return Ge(sum(positive, S.Zero), -sum(negative, S.Zero))
+
+
+def hull(index: Symbol, others: Iterable[Symbol], domain: Conditions, told: str) -> tuple[Expr, Expr]:
+    """Return the first and the last value that an index takes anywhere in a domain of it and others.
+
+    >>> from sympy.abc import n, p
+    >>> hull(n, [p], [n - 1, p - n, p - 1, 5 - p], "f")
+    (1, 5)
+    """
+    for y in others:
+        if y != index:
+            *_, domain = eliminated(y, domain, told)
+    lower, upper, outer = eliminated(index, domain, told)
+    return _tightest(lower, outer, Max), _tightest(upper, outer, Min)
+
+
+__all__ = ["between", "eliminated", "hull", "implied", "indicator", "needed", "summed"]
