@@ -59,6 +59,8 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
     falls as a power of time, on power-law data, and times on a logarithmic grid are drawn doubly
     logarithmically.
     """
+    if "train_loss" not in result:
+        raise ValueError("the result holds no loss: the program states none")
     ax = _axes(ax)
     artists, both = [], "test_loss" in result and bool((result.test_loss != result.train_loss).any())
     for name, label, colour, dashes in LOSSES[: 1 + both]:
@@ -67,7 +69,8 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
         own |= {} if name == "train_loss" or "linestyle" in style else {"linestyle": dashes}
         own |= {} if {"color", "c"} & set(style) or not both else {"color": colour}
         artists += _curve(ax, result, name, **{**own, **style, **({"label": word} if both else {})})
-    ax.set(ylabel="loss" if both else "training loss", yscale="log")
+    negative = any(bool((result[name] < 0).any()) for name, *_ in LOSSES[: 1 + both])
+    ax.set(ylabel="loss" if both else "training loss", yscale="linear" if negative else "log")
     _time_axis(ax, result, _said(result, "data").get("kind") == "power-law")
     if both:
         ax.legend()
@@ -212,7 +215,10 @@ def plot_result(result: xr.Dataset) -> Figure:
     with rc_context(STYLE):
         figure = Figure(figsize=(9.0, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2)
-        plot_loss(result, ax=left)
+        if "train_loss" in result:
+            plot_loss(result, ax=left)
+        else:
+            left.remove()
         if not plot_kernels(result, ax=right):
             right.remove()
     return figure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,60 +10,54 @@ from sympy import Add, Expr, S, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.program import t
+from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import sigma
 from derive.theory import Theory
-from numerics.experiment.experiment import Array, Experiment
+from numerics.experiment.experiment import Array
 from numerics.experiment.problem import Problem
+from numerics.losses import OUTPUT as OUTPUT
+from numerics.losses import SampleLoss, loss_of
 from numerics.results import dimensions
 
-OUTPUT = "f"
-"""What theories and programs call the outputs on all samples."""
 
-
-Asking = Experiment | Problem
-"""What knows its targets, its loss and its test points."""
-
-
-def split(experiment: Asking, values: Mapping[str, Array], *, nonlinear: bool = False) -> dict[str, Array]:
+def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = False) -> dict[str, Array]:
     """What a result holds, from variables over all P + P* samples of one network, replica or exact solution.
 
     ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the
     outputs as ``f`` (time, sample[, channel]).  Variables of samples are cut to the training samples, which
-    come first, and ``train_loss`` is the mean over these of the square of the error, summed over outputs, or
-    of another loss that the experiment names.  Of test points there are the predictions ``test_f`` and, where
-    their targets are known, ``test_error`` (of the square) and ``test_loss``.  Losses are those of what is
-    given: split first, then average over networks or replicas.
+    come first.  ``train_loss`` is the mean over these of the program's own loss
+    (:func:`numerics.losses.loss_of`), ``mean_square_error`` stands beside it where errors are differences and
+    the loss is not their square.  Of test points there are the predictions ``test_f`` and, where their
+    targets are known, ``test_loss``, the same loss, and ``test_error`` where errors are differences.  Losses
+    are those of what is given: split first, then average over networks or replicas.
 
     >>> from numerics.experiment import Experiment
-    >>> e = Experiment.from_dict({"network": {"depth": 2}}, inputs=[[1.0]], targets=[3.0],
-    ...     test_inputs=[[2.0]], test_targets=[5.0])
-    >>> found = split(e, {"f": np.array([[1.0, 2.0]]), "error": np.array([[2.0, 0.0]])})
+    >>> e = Experiment.from_dict({"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}},
+    ...     inputs=[[1.0]], targets=[3.0], test_inputs=[[2.0]], test_targets=[5.0])
+    >>> found = split(Problem.of(e), {"f": np.array([[1.0, 2.0]]), "error": np.array([[2.0, 0.0]])})
     >>> {name: array.tolist() for name, array in found.items()}
     {'error': [[2.0]], 'train_loss': [4.0], 'test_f': [[2.0]], 'test_error': [[3.0]], 'test_loss': [9.0]}
     """
     values = {n: one_sample(x) if n in (OUTPUT, "error") else x for n, x in values.items()}
-    held, square = experiment.held_out, experiment.objective in (None, "square")
+    held, loss = problem.held_out, loss_of(problem.program)
     found = {name: array for name, array in values.items() if name != OUTPUT}
     if held is not None:
         found = {n: of_training(n, array, held.training, nonlinear) for n, array in found.items()}
-    if square and "error" in found:
+    if squares_errors(problem, loss) and "error" in found:
         found["train_loss"] = mean_square(found["error"])
-    elif OUTPUT in values:
-        count = len(experiment.targets)
-        found["train_loss"] = mean_loss(
-            str(experiment.objective), experiment.targets, values[OUTPUT][:, :count]
-        )
-    if held is None:
+    elif loss is not None and OUTPUT in values:
+        found |= _losses(loss, problem, values[OUTPUT][:, : problem.seen], slice(problem.seen))
+    if held is None or OUTPUT not in values:
         return found
-    if OUTPUT in values:
-        found["test_f"] = values[OUTPUT][:, held.training :]
-        if held.targets is not None:
-            if not square:
-                loss = mean_loss(str(experiment.objective), held.targets, found["test_f"])
-                return found | {"test_loss": loss}
-            error = found["test_error"] = held.targets - found["test_f"]
-            found["test_loss"] = mean_square(error)
-    return found
+    outputs, samples = values[OUTPUT][:, held.training :], slice(held.training, None)
+    found["test_f"] = outputs
+    if held.targets is None or loss is None:
+        return found
+    if loss.difference is not None:
+        found["test_error"] = held.targets - outputs
+    if loss.is_square:
+        return found | {"test_loss": mean_square(found["test_error"])}
+    return found | {"test_loss": loss.mean(problem, outputs, samples)}
 
 
 def one_sample(scalar: Array) -> Array:
@@ -72,65 +65,38 @@ def one_sample(scalar: Array) -> Array:
     return scalar[:, None] if scalar.ndim == 1 else scalar
 
 
-def mean_loss(objective: str, targets: Array, outputs: Array) -> Array:
-    """The loss of outputs (time, sample[, channel]) by its name, summed over channels and averaged over
-    samples.
-
-    >>> mean_loss("logistic", np.array([1.0]), np.array([[0.0]])).round(4)
-    array([0.6931])
-    >>> mean_loss("cross-entropy", np.array([[1.0, 0.0]]), np.array([[[0.0, 0.0]]])).round(4)
-    array([0.6931])
-    """
-    channels = outputs.shape[2] if outputs.ndim == 3 else 1
-    function, together = _loss(objective, channels)
-    y, f = (
-        np.broadcast_to(x, outputs.shape).reshape(*outputs.shape[:2], channels) for x in (targets, outputs)
-    )
-    with np.errstate(over="ignore"):
-        if together:
-            loss = function(*np.moveaxis(y, 2, 0), *np.moveaxis(f, 2, 0))
-        else:
-            loss = function(y, f).sum(axis=2)
-    mean: Array = np.asarray(loss, dtype=float).mean(axis=1)
-    return mean
+def _losses(loss: SampleLoss, problem: Problem, outputs: Array, samples: slice) -> dict[str, Array]:
+    """The loss of training samples, and their mean square error where errors are differences."""
+    found = {"train_loss": loss.mean(problem, outputs, samples)}
+    square = None if loss.is_square else loss.mean_square(problem, outputs, samples)
+    return found if square is None else found | {"mean_square_error": square}
 
 
-@lru_cache(maxsize=16)
-def _loss(objective: str, channels: int) -> tuple[Callable[..., Array], bool]:
-    """The derived loss as a function of targets and outputs, of all channels together if it mixes them."""
-    from sympy import Function, Symbol, lambdify
-
-    from derive.calculus.symbols import IndexRange
-    from derive.program.networks.options import objective_of
-
-    if objective != "cross-entropy":
-        y, f = Symbol("y"), Symbol("f")
-        return lambdify((y, f), objective_of(objective, y, f), "numpy"), False
-    c, Y, F = Symbol("c", integer=True), Function("y"), Function("f")
-    whole = objective_of(objective, Y(c), F(c), (IndexRange(c, 1, channels),)).doit()
-    names = [Symbol(f"{n}{k}") for n in "yf" for k in range(1, channels + 1)]
-    table = {G(k): Symbol(f"{n}{k}") for n, G in (("y", Y), ("f", F)) for k in range(1, channels + 1)}
-    return lambdify(names, whole.xreplace(table), "numpy"), True
+def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
+    """Is the loss of training samples the square of their error?  Weights other than one are in the error."""
+    weights = problem.arrays.get(SAMPLE_WEIGHT)
+    weighted = weights is not None and bool(np.any(weights[: problem.seen] != 1))
+    return loss is not None and loss.is_square and not weighted
 
 
-def watched(experiment: Asking, scalars: Mapping[str, Array]) -> Array:
+def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
     """What the steps of a flow are judged by: errors of training samples, predictions on test points."""
-    error, held = scalars["Delta"], experiment.held_out
+    error, held = scalars["Delta"], problem.held_out
     if held is None:
         return error
     return np.concatenate([error[:, : held.training], scalars[OUTPUT][:, held.training :]], axis=1)
 
 
-def size_of(experiment: Asking) -> Callable[[Array], float]:
+def size_of(problem: Problem) -> Callable[[Array], float]:
     """The size that changes of these are relative to, as without test points: the largest error.
 
     >>> from numerics.experiment import Experiment
-    >>> network = {"network": {"depth": 2}}
-    >>> e = Experiment.from_dict(network, inputs=[[1.0]], targets=[3.0], test_inputs=[[2.0]])
-    >>> size_of(e)(np.array([[3.0, 6.0]]))
+    >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}}
+    >>> e = Experiment.from_dict(tables, inputs=[[1.0]], targets=[3.0], test_inputs=[[2.0]])
+    >>> size_of(Problem.of(e))(np.array([[3.0, 6.0]]))
     3.0
     """
-    count = None if experiment.held_out is None else experiment.held_out.training
+    count = None if problem.held_out is None else problem.held_out.training
 
     def size(value: Array) -> float:
         return float(np.max(np.abs(value[:, :count] if count else value)))

@@ -127,15 +127,11 @@ TWO_TIMES = ("time", "time_")
 PAIRS = (*LAYERED, "sample", "sample_")
 
 VARIABLES: Mapping[str, Variable] = {
-    "train_loss": Variable(
-        ("time",),
-        "training loss: mean over samples of Delta(t)^2, summed over outputs (of a fresh batch, online)",
+    "train_loss": Variable(("time",), "training loss: mean over samples of {loss}"),
+    "mean_square_error": Variable(
+        ("time",), "mean over training samples of the square of target less output"
     ),
-    "test_loss": Variable(
-        ("time",),
-        "test loss: of random data <v(t)^2> + noise^2; else mean over test points of (y - f)^2, summed over "
-        "outputs",
-    ),
+    "test_loss": Variable(("time",), "test loss: mean over test points of {loss}"),
     **{
         f"test_loss_{name}": Variable(("time",), f"part of the test loss that comes from {words}")
         for name, words in (
@@ -268,6 +264,7 @@ class Result:
         positions: bool = False,
         held: NDArray[np.intp] | None = None,
         time_name: str | None = None,
+        loss: str | None = None,
         **attributes: object,
     ) -> Self:
         """A result with the contract's names, dimensions, coordinates and attributes.
@@ -280,7 +277,7 @@ class Result:
 
         `held` are the positions in `times` of the times that the result holds, all by default: values are
         those of every time, are checked at every time, and are cut here.  `time_name` is "step"
-        or "time", the name of the coordinates of time.
+        or "time", the name of the coordinates of time.  `loss` says which loss is averaged.
 
         Raises KeyError for an unknown name, ValueError for a wrong number of dimensions, and
         :class:`~numerics.errors.Diverged` with the time for a number that is not finite (attributes too) and
@@ -299,7 +296,11 @@ class Result:
             for end, what in ((STDERR, "standard error"), (SYSTEMATIC, "systematic error, at most,")):
                 if name.endswith(end):
                     long_name = f"{what} of the {long_name}"
-            arrays[name] = Labelled(dims, array, {"long_name": long_name})
+            attrs = {"long_name": long_name}
+            if named(name) in LOSSES:
+                words = "the program's loss" if loss is None else loss
+                attrs = {"long_name": long_name.format(loss=words), "loss": words}
+            arrays[name] = Labelled(dims, array, attrs)
             sizes.update(zip(dims, array.shape, strict=True))
         every_time = np.asarray(times, dtype=np.float64)
         for name in sorted(arrays, key=lambda name: name not in LOSSES):  # a loss says most
@@ -307,7 +308,11 @@ class Result:
         for key, note in attributes.items():
             if isinstance(note, float) and not math.isfinite(note):
                 raise Diverged(f"{key} is not finite: numbers on the way have overflown; {SMALLER}")
-        notes = {key: _plain(x) for key, x in {"status": status, **attributes}.items() if x is not None}
+        notes = {
+            key: _plain(x)
+            for key, x in {"status": status, "loss": loss, **attributes}.items()
+            if x is not None
+        }
         held_times = every_time
         if held is not None:
             arrays = {name: _at_times(x, held, "bias" in notes) for name, x in arrays.items()}
@@ -393,8 +398,8 @@ def dataset(values: Mapping[str, ArrayLike], **said: Any) -> xr.Dataset:
 
 
 def ran_away(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """At which times a loss exceeds what it was at the start, or one, by RUNAWAY."""
-    return ~np.asarray(loss <= RUNAWAY * max(1.0, loss[0]))
+    """At which times the size of a loss exceeds that at the start, or one, by RUNAWAY."""
+    return ~np.asarray(np.abs(loss) <= RUNAWAY * max(1.0, abs(loss[0])))
 
 
 def _bounded(

@@ -285,8 +285,8 @@ def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
     from numerics.results import STDERR, Result, interval
 
     columns: dict[str, NDArray[np.float64]] = {}
-    series = "order" in result["train_loss"].dims
-    if series:  # powers come first
+    series = "order" in result.coords
+    if series and "train_loss" in result:  # powers come first
         for k, n in enumerate(result["order"].values):
             columns[f"order {int(n)}"] = result["train_loss"].values[k]
             if "train_loss_stderr" in result:
@@ -299,6 +299,9 @@ def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
             columns[name] = result[name].values
             if name + STDERR in result:
                 columns[called] = interval(result, name)
+    if "train_loss" not in result and "error" in result and not series:  # no loss is known
+        errors = abs(result["error"].values)
+        columns["largest error"] = errors.reshape(len(errors), -1).max(axis=1)
     time = result["time"].values
     count = len(time)
     chosen = sorted({round(i * (count - 1) / max(rows - 1, 1)) for i in range(rows)})

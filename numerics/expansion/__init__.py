@@ -35,7 +35,8 @@ from numerics.experiment.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.experiment.theory import error_jumps, integrated, program_of, slope_jumps, theory_of
-from numerics.predictions import mean_square
+from numerics.losses import loss_in_words, loss_of
+from numerics.predictions import mean_square, squares_errors
 from numerics.results import at_times, provenance
 from numerics.solver.grid import Grid
 from numerics.solver.method import Yes
@@ -244,6 +245,7 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
     }
     named = ("time", problem.times, {"long_name": problem.time_name})
     whole = xr.Dataset(values, {"time": named, "sample": np.arange(problem.seen)}, attributes)
+    whole["train_loss"].attrs["loss"] = whole.attrs["loss"] = str(loss_in_words(problem))
     return at_times(whole, problem.held)
 
 
@@ -323,7 +325,7 @@ def _resummable(problem: Problem, order: int) -> LinearClosure:
     if closure is None:
         reason = "is for linear networks whose closure has a series of words"
         raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
-    if problem.objective not in (None, "square"):
+    if not squares_errors(problem, loss_of(problem.program)):
         reason = "is for the square loss, which is read off the error"
         raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
     return closure

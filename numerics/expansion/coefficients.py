@@ -23,17 +23,17 @@ from typing import Any, Protocol
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Function, Symbol, lambdify
+from sympy import Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import mu, t
 from derive.expansion.errors import OUTPUT, ErrorLaw
 from derive.program import L, Program
-from derive.program.networks.options import objective_of
+from derive.program.networks.options import SAMPLE_WEIGHT
 from numerics.errors import SpecError, diverged_at, require_whole
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
-from numerics.predictions import of_training
+from numerics.losses import SampleLoss, loss_in_words, loss_of
+from numerics.predictions import of_training, squares_errors
 from numerics.results import RUNAWAY, STDERR, dataset
 from numerics.solver.grid import Grid, tables_of
 from numerics.solver.refine import Attempt, Multistep, refine
@@ -114,6 +114,7 @@ def evaluated(
         data_sha256=problem.data_sha256,
         held=problem.held,
         time_name=problem.time_name,
+        loss=loss_in_words(problem),
         orders=[found.orders[i] for i in kept],
         truncation_order=order,
         wall_time_s=clock.perf_counter() - started,
@@ -277,32 +278,48 @@ def parted(
     Errors and outputs (order, time, sample[, channel]) are those of all orders 0, 1, ...; ``kernels`` those
     of ``orders``.
     """
-    held, at = problem.held_out, list(orders)
+    held, at, loss = problem.held_out, list(orders), loss_of(problem.program)
     count = None if held is None else held.training
     error = error[:, :, :count]
-    if square := problem.objective in (None, "square"):
-        loss = squared(error)
-    else:
-        loss = _losses(problem, problem.targets, f[:, :, :count])
-    found = {"error": error[at], "train_loss": loss[at]}
+    found = {"error": error[at]}
+    trained, tested = slice(problem.seen), slice(problem.seen, None)
+    if squares_errors(problem, loss):
+        found["train_loss"] = squared(error)[at]
+    elif loss is not None:
+        found |= {name: x[at] for name, x in _losses(problem, loss, trained, f[:, :, :count]).items()}
     for name, x in kernels.items():
         found[name] = x if count is None else of_training(name, x, count, nonlinear, leading=1)
     if held is not None:
         found["test_f"] = f[at][:, :, count:]
-        if held.targets is not None and not square:
-            found["test_loss"] = _losses(problem, held.targets, f[:, :, count:])[at]
-        elif held.targets is not None:
+        if held.targets is None or loss is None:
+            return found
+        if loss.is_square:
             missed = -f[:, :, count:]
             missed[0] += held.targets
-            found |= {"test_error": missed[at], "test_loss": squared(missed)[at]}
+            return found | {"test_error": missed[at], "test_loss": squared(missed)[at]}
+        found["test_loss"] = _losses(problem, loss, tested, f[:, :, count:])["train_loss"][at]
     return found
 
 
-def _losses(problem: Problem, targets: Array, f: Array) -> Array:
-    """The orders of the loss that the file names, from those of the output (order, time, sample)."""
-    y, output = Function("y")(mu), Function(OUTPUT)(mu, t)
-    loss = Composed(ErrorLaw(objective_of(str(problem.objective), y, output), output), {"y": targets})
-    return np.stack([loss.order(list(f[: n + 1])).mean(axis=1) for n in range(len(f))])
+def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dict[str, Array]:
+    """The orders of the loss, and of the mean square error where errors are differences, from those of the
+    output (order, time, sample).
+    """
+    bodies = {"train_loss": loss.expression}
+    if loss.difference is not None and not loss.is_square:
+        bodies["mean_square_error"] = loss.difference**2
+    found = {}
+    for name, body in bodies.items():
+        body = body.subs({x: v for x, v in problem.values.items() if isinstance(x, Symbol)})
+        data = {
+            str(x.func): problem.arrays[str(x.func)][samples]
+            for x in body.atoms(AppliedUndef) - {loss.output}
+        }
+        if SAMPLE_WEIGHT in data and (samples.start or 0) >= problem.seen:
+            data[SAMPLE_WEIGHT] = np.ones_like(data[SAMPLE_WEIGHT])
+        law = Composed(ErrorLaw(body, loss.output), data)
+        found[name] = np.stack([law.order(list(f[: n + 1])).mean(axis=1) for n in range(len(f))])
+    return found
 
 
 def squared(error: Array) -> Array:

@@ -45,6 +45,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, error_jumps, slope_jumps
+from numerics.losses import loss_in_words
 from numerics.predictions import OUTPUT, equal_times, one_sample, split
 from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
@@ -152,6 +153,7 @@ def simulate(
             positions=problem.positions,
             held=problem.held,
             time_name=problem.time_name,
+            loss=loss_in_words(problem),
             method="finite networks",
             names=problem.names,
             width=width,

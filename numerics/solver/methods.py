@@ -143,7 +143,7 @@ class Layers:
         notes = {
             "method": "infinite depth, layer grid",
             "layers": LAYERS,
-            "layer_grid_error": found.errors["train_loss"],
+            "layer_grid_error": found.errors.get("train_loss"),
             "layers_at": found.nodes,
         }
         return Solved({k: x for k, x in found.values.items() if k in VARIABLES}, notes)

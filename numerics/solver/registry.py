@@ -29,6 +29,7 @@ from numerics.errors import (
 )
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.losses import loss_in_words
 from numerics.results import Result
 from numerics.solver.advice import explained, input_scale
 from numerics.solver.method import Array, Kernels, Method, No, Progress, Yes
@@ -256,6 +257,7 @@ def _solved(
         positions=problem.positions,
         held=problem.held,
         time_name=problem.time_name,
+        loss=loss_in_words(problem),
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )

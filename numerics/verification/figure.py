@@ -75,8 +75,9 @@ def _drawn(
         if order in sums:
             loss = (sums[order].error ** 2).mean("sample")
             left.plot(loss.time, loss, dashes, color=colour, lw=1.8, label=label)
-    both = bool((theory.train_loss != theory.get("test_loss", theory.train_loss)).any())
-    _losses(left, theory, networks, both)
+    if "train_loss" in theory:
+        both = bool((theory.train_loss != theory.get("test_loss", theory.train_loss)).any())
+        _losses(left, theory, networks, both)
     first = "11" if problem.outputs > 1 else ""
     if fixed:
         samples = problem.seen

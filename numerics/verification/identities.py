@@ -27,7 +27,8 @@ from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares
-from numerics.predictions import mean_loss, mean_square
+from numerics.losses import OUTPUT
+from numerics.predictions import split
 from numerics.results import systematic
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import methods, solve
@@ -352,10 +353,7 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     first = float(theory.train_loss[0])
     if problem.seen:
         y, stderr = problem.targets, None
-        if problem.objective in (None, "square"):
-            expected = float(mean_square(y[None])[0])
-        else:
-            expected = float(mean_loss(str(problem.objective), y, np.zeros((1, *y.shape)))[0])
+        expected = float(split(problem, {OUTPUT: np.zeros((1, *y.shape)), "error": y[None]})["train_loss"][0])
         allowed, basis = EPS * y.size * expected, "rounding"
         if "train_loss_stderr" in theory:
             stderr, basis = float(theory.train_loss_stderr[0]), "standard error"

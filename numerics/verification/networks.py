@@ -401,7 +401,8 @@ def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
     """A quarter, half and all of the way to where the theory's loss, up to ``last``, is last above FLOOR of
     its start.
     """
-    loss = theory["train_loss"].to_numpy()[: None if last is None else last + 1]
+    shown = theory.get("train_loss", (theory["error"] ** 2).mean([*theory["error"].dims[1:]]))
+    loss = shown.to_numpy()[: None if last is None else last + 1]
     low = np.flatnonzero(loss < FLOOR * loss[0])
     end = max(1, int(low[0]) - 1 if len(low) else len(loss) - 1)
     return sorted({max(1, round(share * end)) for share in (0.25, 0.5, 1.0)})

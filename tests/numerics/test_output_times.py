@@ -73,7 +73,7 @@ def test_the_limit_of_infinite_depth_too() -> None:
     assert_part(part, numerics.solve(e), [2.0])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.sets(st.integers(0, LAST), min_size=1))
 def test_any_subset_of_steps_is_that_of_the_full_result(steps: set[int]) -> None:
     times = sorted(map(float, steps))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from numerics.analysis.limits import largest_rate
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.predictions import split
 from numerics.simulation import simulate
 from numerics.solver import solve
@@ -242,17 +243,17 @@ def test_finite_networks_predict_as_the_theory() -> None:
 
 def test_split_parts_what_has_samples() -> None:
     data = arrays(outputs=2)
-    spec = {"network": {"depth": 2, "outputs": 2}}
-    experiment = Experiment.from_dict(spec, **data)
+    spec = {"network": {"depth": 2, "outputs": 2}, "training": STEPS}
+    problem = Problem.of(Experiment.from_dict(spec, **data))
     rng = np.random.default_rng(5)
     shapes = {"f": (4, 5, 2), "error": (4, 5, 2), "Phi": (2, 4, 4, 5, 5), "G": (2, 4, 4, 2, 2)}
     values = {name: rng.random(shape) for name, shape in shapes.items()}
-    found = split(experiment, values)
+    found = split(problem, values)
     assert found["error"].shape == (4, 3, 2)
     assert found["Phi"].shape == (2, 4, 4, 3, 3)
     assert np.array_equal(found["G"], values["G"])
     assert np.array_equal(found["test_f"], values["f"][:, 3:])
     expected = ((data["test_targets"] - values["f"][:, 3:]) ** 2).sum(axis=2).mean(axis=1)
     np.testing.assert_allclose(found["test_loss"], expected)
-    own = Experiment.from_dict(spec, inputs=data["inputs"], targets=data["targets"])
+    own = Problem.of(Experiment.from_dict(spec, inputs=data["inputs"], targets=data["targets"]))
     assert set(split(own, values)) == {"error", "Phi", "G", "train_loss"}

@@ -458,7 +458,9 @@ class _Attempt:
                 scalars = np.stack([x if self.grid is None else self.grid.once(x) for x in both])
                 into.scalars.append(scalars)
                 values = _of_scalars(self.problem, scalars)
-                if not ran_away(values["train_loss"]).any():  # that is no result either, and says more
+                if (
+                    "train_loss" in values and not ran_away(values["train_loss"]).any()
+                ):  # that is no result either, and says more
                     self.refuse_rounding(left / scale_of(values["error"]))
                 yield {name: values[name] for name in WATCHED if name in values}
 

@@ -1,0 +1,216 @@
+"""The loss that a program states, as a number at each time: what ``train_loss`` and ``test_loss`` hold.
+
+A loss is an expression of one output and of arrays, as :meth:`derive.program.Network.train` takes it.  The
+number is its mean over samples, summed over its other indices.  The square loss ``(y - f)^2/2`` is a written
+exception: results hold the mean of ``(y - f)^2``, twice as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Dummy, Expr, Function, Integer, S, Sum, Symbol, simplify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import mu, t
+from derive.program import Program
+from derive.program.networks.options import SAMPLE_WEIGHT
+from numerics.arrays import CPU
+from numerics.experiment.problem import Problem
+
+Array = NDArray[np.float64]
+
+OUTPUT, ERROR = "f", "Delta"
+"""What theories and programs call the output and its error on all samples."""
+
+
+@dataclass(frozen=True)
+class SampleLoss:
+    """The loss of one sample.
+
+    Attributes:
+    - ``expression``: what results hold, of the output ``f`` and of arrays, at the indices of ``output``;
+      twice the loss where that is the square one.
+    - ``output``: the output in it, such as ``f(mu, t)``, ``f(mu, c, t)``, or ``f(t)`` of a stream.
+    - ``difference``: target less output, ``y(mu) - f(mu, t)``, where errors are differences; else None.
+    - ``is_square``: whether the loss is half the square of the difference, times the weight of the sample.
+    """
+
+    expression: Expr
+    output: AppliedUndef
+    difference: Expr | None = None
+    is_square: bool = False
+
+    def mean(self, problem: Problem, outputs: Array, samples: slice) -> Array:
+        """Return the mean over ``samples`` at each time, of outputs (time, sample[, channel]) on them.
+
+        Samples that are not trained on count as much as those that are.
+        """
+        return _mean(self.expression, self.output, problem, outputs, samples)
+
+    def mean_square(self, problem: Problem, outputs: Array, samples: slice) -> Array | None:
+        """Return the mean square of the difference in the same way; None where there is no difference."""
+        if self.difference is None:
+            return None
+        return _mean(self.difference**2, self.output, problem, outputs, samples)
+
+
+@lru_cache(maxsize=256)
+def loss_of(program: Program) -> SampleLoss | None:
+    """Return the loss of one sample that a program states, as results hold it.
+
+    A program without a loss whose error is the target less the output has the square loss.  None where
+    results cannot hold the loss: it is one of several outputs or of fields, or none is known.
+
+    >>> from derive.program import mlp
+    >>> print(loss_of(mlp(2)).expression, "and", loss_of(mlp(2, objective="logistic")).expression)
+    (-f(mu, t) + y(mu))**2 and log(1 + exp(-f(mu, t)*y(mu)))
+    """
+    output = next((d.lhs for d in program.definitions if d.name == OUTPUT), None)
+    if output is None:
+        return None
+    stated = program.loss
+    if stated is None:  # an error that is a difference says as much as the loss that it is the slope of
+        error = next((d.rhs for d in program.definitions if d.name == ERROR), S.Zero)
+        difference = _difference(error, output)
+        if difference is None:
+            return None
+        stated = simplify(error / difference) * difference**2 / 2
+    loss = _of_each_channel(stated, program)
+    if not _readable(loss, output, program):
+        return None
+    difference = None if loss.has(Sum) else _difference(_error(loss, output), output)
+    if difference is not None:
+        weight = simplify(_error(loss, output) / difference)
+        counts = weight == 1 or (isinstance(weight, AppliedUndef) and str(weight.func) in program.constants)
+        if counts and simplify(2 * loss - weight * difference**2) == 0:
+            return SampleLoss(weight * difference**2, output, difference, is_square=True)
+    return None if program.loss is None else SampleLoss(loss, output, difference)
+
+
+def loss_in_words(problem: Problem) -> str | None:
+    """Return what results say that ``train_loss`` is the mean of; None where they hold no loss.
+
+    >>> from derive.program import mlp
+    >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+    >>> loss_in_words(Problem.of(mlp(1, outputs=1), times=range(2), **given))
+    '(-f(mu, t) + y(mu))**2'
+    """
+    if not problem.seen:
+        return "Delta(t)^2"
+    found = loss_of(problem.program)
+    if found is None:
+        return None
+    free = [str(x) for x in found.output.args if x not in (mu, t) and x in found.expression.free_symbols]
+    sizes = {x: v for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
+    words = str(found.expression.subs(sizes))
+    return f"{words}, summed over {', '.join(free)}" if free else words
+
+
+def _of_each_channel(loss: Expr, program: Program) -> Expr:
+    """The loss of one channel, where it is written as a sum over all channels of the output."""
+    ranges = [r.limits for d in program.definitions if d.name == OUTPUT for r in d.ranges]
+    if isinstance(loss, Sum) and all(tuple(limits) in map(tuple, ranges) for limits in loss.limits):
+        return loss.function
+    return loss
+
+
+def _error(loss: Expr, output: AppliedUndef) -> Expr:
+    """Minus the slope of the loss by the output."""
+    x = Dummy("x", real=True)
+    slope: Expr = -loss.xreplace({output: x}).diff(x).xreplace({x: output})
+    return slope
+
+
+def _difference(error: Expr, output: AppliedUndef) -> Expr | None:
+    """Target less output, of an error that is affine in the output; None for another error."""
+    x = Dummy("x", real=True)
+    body = error.xreplace({output: x})
+    slope = body.diff(x)
+    if slope == 0 or slope.has(x) or body.has(Function(OUTPUT)):
+        return None
+    difference: Expr = simplify(body.xreplace({x: S.Zero}) / -slope) - output
+    return difference
+
+
+def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
+    """Is the loss made of the output, of arrays and of numbers, at indices that results have?"""
+    indices = {mu, t, *output.args, *(limit[0] for total in loss.atoms(Sum) for limit in total.limits)}
+    for x in loss.atoms(AppliedUndef):
+        known = str(x.func) in program.constants or str(x.func) == OUTPUT
+        if not known or not all(a in indices or isinstance(a, Integer) for a in x.args):
+            return False
+    return bool(loss.has(output.func))
+
+
+def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, samples: slice) -> Array:
+    """The mean over samples of an expression, summed over its free indices but the sample."""
+    channels = [x for x in output.args if x not in (mu, t)]
+    numbers = {x: v for x, v in problem.values.items() if isinstance(x, Symbol)}
+    function, leaves = _compiled(e, tuple(numbers.items()))
+    axes = (t, mu, *channels)
+    times = len(outputs)
+    read = []
+    for leaf in leaves:
+        if isinstance(leaf, Symbol):  # an index as a number
+            first = samples.start or 0 if leaf == mu else 0
+            count = outputs.shape[axes.index(leaf)]
+            at = problem.times[:times] if leaf == t else np.arange(first + 1.0, first + count + 1)
+            read.append(_placed(at, (leaf,), axes))
+        elif str(leaf.func) == OUTPUT:
+            read.append(_placed(outputs, (t, mu, *[x for x in leaf.args if x not in (t, mu)]), axes))
+        else:
+            x = np.ones_like(problem.arrays[str(leaf.func)]) if _weighs(leaf, samples, problem) else None
+            array = _cut(problem.arrays[str(leaf.func)] if x is None else x, leaf.args, times, samples)
+            read.append(_placed(array, leaf.args, axes))
+    with np.errstate(over="ignore"):
+        value = np.asarray(function(*read), dtype=float)
+    free = e.free_symbols
+    shape = (times, outputs.shape[1], *[outputs.shape[2] if c in free else 1 for c in channels])
+    mean: Array = np.broadcast_to(value, shape).reshape(*shape[:2], -1).sum(axis=2).mean(axis=1)
+    return mean
+
+
+def _weighs(leaf: AppliedUndef, samples: slice, problem: Problem) -> bool:
+    """Is it the weight of samples that are not trained on?  Their loss is that of a sample of weight one."""
+    return str(leaf.func) == SAMPLE_WEIGHT and (samples.start or 0) >= problem.seen
+
+
+@lru_cache(maxsize=64)
+def _compiled(
+    e: Expr, numbers: tuple[tuple[Symbol, float], ...]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The expression as a function of arrays, and what these stand for; sums are written out."""
+    whole = e.subs(dict(numbers)).doit()
+    leaves = sorted({*whole.atoms(AppliedUndef), *_bare(whole)}, key=str)
+    slots = tuple(Dummy(f"x{k}", real=True) for k in range(len(leaves)))
+    return CPU.function(slots, whole.xreplace(dict(zip(leaves, slots, strict=True)))), tuple(leaves)
+
+
+def _bare(e: Expr) -> set[Any]:
+    """The indices of an expression outside of the arguments of functions."""
+    slots = {x: Dummy() for x in e.atoms(AppliedUndef)}
+    return {*e.xreplace(slots).free_symbols} - {*slots.values()}
+
+
+def _cut(array: Array, indices: tuple[Expr, ...], times: int, samples: slice) -> Array:
+    """Some samples of an array, and its first times."""
+    kept = {t: slice(times), mu: samples}
+    return array[tuple(kept.get(x, slice(None)) for x in indices)]
+
+
+def _placed(array: Array, indices: tuple[Expr, ...], axes: tuple[Expr, ...]) -> Array:
+    """The array with its axes in the order of ``axes``, of length one where it has none."""
+    for k in reversed(range(len(indices))):
+        if isinstance(indices[k], Integer):
+            array = np.take(array, int(indices[k]) - 1, axis=k)
+    own = [x for x in indices if not isinstance(x, Integer)]
+    array = array.transpose([own.index(x) for x in axes if x in own])
+    return array.reshape(
+        [array.shape[[y for y in axes if y in own].index(x)] if x in own else 1 for x in axes]
+    )
