@@ -274,6 +274,8 @@ def evaluated_at(
     if chosen is Method.SELF_CONSISTENT:
         _resummable(problem, order)
     result = expand(problem, order, progress=progress)
+    if note := below_zero(result, gamma0):
+        result.attrs["note"] = note
     names = [n for n in ("train_loss", "error") if n in result]
     notes = {"gamma0": gamma0, "resummation": str(chosen)}
     try:
@@ -294,6 +296,36 @@ def evaluated_at(
     if "failed" in found.attrs:
         notes["resummation_failed"] = found.attrs["failed"]
     return at_times(result.assign(values).assign_attrs(notes), asked.held)
+
+
+def below_zero(series: xr.Dataset, gamma0: float) -> str:
+    """Return a sentence on a sum of the series of the loss that is below zero, or an empty string.
+
+    The loss of order zero is that of a network whose features do not move; sums are compared where it is
+    positive by more than rounding.
+
+    >>> orders, times = [0, 2], [0.0, 1.0]
+    >>> found = xr.Dataset({"train_loss": (("order", "time"), [[1.0, 0.5], [0.0, -1.0]])},
+    ...     {"order": orders, "time": times})
+    >>> below_zero(found, 0.1), below_zero(found, 1.0)[:64]
+    ('', 'the series of train_loss to order 2 is below zero at gamma0 = 1 ')
+    """
+    if "train_loss" not in series or "order" not in series.train_loss.dims:
+        return ""
+    loss = series.train_loss.transpose("order", "time").values
+    total, start = np.zeros(loss.shape[1]), loss[0]
+    for order, coefficients in zip(series.order.values, loss, strict=True):
+        total = total + gamma0 ** float(order) * coefficients
+        wrong = (total < -ROUNDED * np.abs(start).max()) & (start > 0)
+        if wrong.any():
+            when = f"t = {float(series.time.values[int(np.argmax(wrong))]):g}"
+            said = f"the series of train_loss to order {int(order)} is below zero at gamma0 = {gamma0:g} from"
+            return f"{said} {when} on: a smaller gamma0, fewer steps or `dmft solve` would do"
+    return ""
+
+
+ROUNDED = 1e-9
+"""Share of the first loss below which a sum of the series is zero."""
 
 
 def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:

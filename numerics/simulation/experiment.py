@@ -142,9 +142,10 @@ def simulate(
     spread, done = Spread(), 0
 
     def averages(status: str = "ok") -> xr.Dataset:
+        means, errors = spread.mean(), spread.stderr()
         random = problem.experiment is not None and problem.experiment.spec.kind == "isotropic"
         return dataset(
-            spread.mean() | {f"{name}_stderr": x for name, x in spread.stderr().items()},
+            means | {f"{name}_stderr": x for name, x in errors.items()},
             times=problem.times,
             spec=problem.text,
             data_sha256=problem.data_sha256,
@@ -161,6 +162,7 @@ def simulate(
             seeds=done,
             seed=entropy,
             integration_error=error,
+            note=initial_outputs(means, errors, done),
             wall_time_s=time.perf_counter() - started,
         )
 
@@ -177,6 +179,36 @@ def simulate(
             raise
         raise Interrupted(averages("partial")) from None
     return averages()
+
+
+RANDOM_START = 0.2
+"""Share of the errors at the start from which the random outputs of networks at the start are noted."""
+
+
+def initial_outputs(
+    means: Mapping[str, np.ndarray], errors: Mapping[str, np.ndarray], networks: int
+) -> str | None:
+    """Return a sentence on random outputs at the start that are not small beside the errors, or None.
+
+    The theory of infinite width has no such outputs, which are measured here: their standard deviation over
+    networks is the standard error times the root of their number.
+
+    >>> means = {"error": np.ones((1, 2))}
+    >>> initial_outputs(means, {"error": np.full((1, 2), 0.5)}, 4)[:76]
+    'errors at the start have a standard deviation of 1 over networks, beside a m'
+    >>> initial_outputs(means, {"error": np.full((1, 2), 0.01)}, 4)
+    """
+    if "error" not in means or not len(means["error"]):
+        return None
+    deviation = float(np.sqrt(np.mean(np.square(errors["error"][0])) * networks))
+    size = float(np.sqrt(np.mean(np.square(means["error"][0]))))
+    if not deviation > RANDOM_START * size:
+        return None
+    return (
+        f"errors at the start have a standard deviation of {deviation:.2g} over networks, beside a mean of "
+        f"{size:.2g}, because outputs at the start are random, and not at infinite width: a larger "
+        "width, a larger gamma0 or training.center = true would do"
+    )
 
 
 PRODUCTS, CALL = 4e9, 2e-4

@@ -235,7 +235,10 @@ def _networks(
     trained = networks.less_their_theory(problem, solution, trained)
     theory, parting = networks.traced(solution), networks.parting_of(problem, trained)
     compared = networks.against_networks(theory, trained, networks.quantities(theory, trained, parting))
-    return trained, compared, networks.describe(problem, plan, compared, theory, trained, effort)
+    words = networks.describe(problem, plan, compared, theory, trained, effort)
+    if "note" in trained[0].attrs:
+        words += f"\nwidth {trained[0].attrs['width']}: {trained[0].attrs['note']}"
+    return trained, compared, words
 
 
 def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:

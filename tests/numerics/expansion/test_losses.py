@@ -12,6 +12,7 @@ from derive.errors import NotApplicable
 from derive.expansion.errors import ErrorLaw
 from numerics import expand, solve
 from numerics.errors import SpecError
+from numerics.expansion import evaluated_at
 from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 
@@ -77,3 +78,16 @@ def test_an_error_that_jumps_has_no_series_beyond_order_zero() -> None:
     assert refused.value.key == "training.objective"
     with pytest.raises(NotApplicable, match="jumps"):
         ErrorLaw.of(mean_field(mlp(2, objective="hinge"))).slope(1)
+
+
+def test_a_truncated_series_below_zero_is_noted():
+    """A loss of -0.4 was printed without a word where the series is cut far from where it holds."""
+    tables = {"network": {"depth": 1}, "training": {"learning_rate": 0.2, "steps": 10}}
+    e = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])
+    for strength, noted in ((0.1, False), (3.0, True)):
+        found = evaluated_at(e.replace({"network.gamma0": strength}), 2)
+        total = found.train_loss[0] + strength**2 * found.train_loss[1]
+        assert bool((total < 0).any()) == noted
+        assert ("note" in found.attrs) == noted
+    first = float(found.time[int(np.argmax(total.values < 0))])
+    assert f"order 2 is below zero at gamma0 = 3 from t = {first:g} on" in found.attrs["note"]

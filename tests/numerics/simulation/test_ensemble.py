@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -219,3 +221,15 @@ def test_a_program_with_its_numbers_is_the_experiment_that_it_came_from() -> Non
         xr.testing.assert_equal(one, other)
     with pytest.raises(SpecError, match=r"numbers: goes with a program"):
         simulate(e, width=8, seeds=2, numbers={"eta": 0.1})
+
+
+def test_random_outputs_at_the_start_are_noted():
+    """<f(0)^2> = Phi/(N gamma0^2) = 1/4 of N = 4, gamma0 = 1, which the theory of infinite width lacks."""
+    tables = {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 1, "center": False}}
+    e = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])
+    found = simulate(e, width=4, seeds=400, rng=0)
+    said = float(re.findall(r"standard deviation of (\S+) over", found.attrs["note"])[0])
+    scatter = (3.5 / 400) ** 0.5  # of a variance, with the excess kurtosis 6/N of a mean of products
+    assert abs(said**2 / 0.25 - 1) < 5 * scatter + 0.02  # two digits are printed
+    for changes in ({"network.gamma0": 10.0}, {"training.center": True}):
+        assert "note" not in simulate(e.replace(changes), width=4, seeds=40, rng=0).attrs
