@@ -7,3 +7,14 @@ class ProgramError(ValueError):
 
 class NotApplicable(ValueError):
     """A theory has not the form that was asked for; the message says what it lacks."""
+
+
+def require_type(value: object, kind: type, what: str, accepted: str) -> None:
+    """Raise :class:`NotApplicable` for an argument of another type, with what would do.
+
+    >>> require_type(3, str, "mean_field", "a program")
+    Traceback (most recent call last):
+    derive.errors.NotApplicable: mean_field takes a program, not an object of the type int
+    """
+    if not isinstance(value, kind):
+        raise NotApplicable(f"{what} takes {accepted}, not an object of the type {type(value).__name__}")

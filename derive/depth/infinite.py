@@ -36,7 +36,7 @@ from derive.depth.layers import (
     tau_,
 )
 from derive.depth.rescale import relabelled
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_type
 from derive.linear.propagators import CrossLayer, find, k
 from derive.show.latex import aligned_latex
 from derive.theory import Equation
@@ -165,6 +165,10 @@ class InfiniteDepth:
         return aligned_latex(self.equations.values())
 
 
+RESCALED = "a rescaled system, rescale(cross_layer(theory), branch) of derive.depth"
+"""What limits of infinite depth are taken of."""
+
+
 def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
     """Take L to infinity in a rescaled system (see :mod:`.rescale`), its symbols as ``scaling`` says.
 
@@ -181,6 +185,7 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
     Sum(beta0**2*R_gu(tau, tau_, s_, s)*R_hr(tau, tau, t, s_), (s_, s + 1, t))
     Sum(beta0**2*eta*gamma0*C_h(tau, t, s_)*R_gu(tau, tau_, s_, s), (s_, s + 1, t - 1))
     """
+    require_type(cross, CrossLayer, "layer_time", RESCALED)
     return _Limit(cross, scaling or Scaling()).result()
 
 
@@ -200,6 +205,7 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
     >>> found.coefficient("f", 1)
     Eq(first_f(t), first_R_xV(1, t))
     """
+    require_type(cross, CrossLayer, "infinite_depth", RESCALED)
     return _Expansion(aligned(cross), scaling or Scaling(), order).result()
 
 

@@ -24,17 +24,21 @@ from derive.expansion.orders import (
 )
 from derive.expansion.words import Memory
 from derive.linear.form import linear_form
-from derive.theory import Theory
+from derive.program import Program
+from derive.program.symbolic_depth import at_symbolic_depth
+from derive.theory import Theory, mean_field
+from derive.theory.conditioning import theory_of
 
 
 def expand(
-    theory: Theory | Mapping[Expr, Expr], small: Expr = gamma0, order: int = 2, **options: Any
+    theory: Theory | Program | Mapping[Expr, Expr], small: Expr = gamma0, order: int = 2, **options: Any
 ) -> Expansion:
     """Expand a theory in a small parameter up to ``order``.
 
     ``small`` is ``gamma0`` (operator words for a linear theory, trees layer by layer for a nonlinear one, the
     first powers of ``|gamma0|`` where phi has a kink), one over a size, such as ``1/nu``, ``1/alpha`` or
     ``1/alpha_B`` (``together={alpha: 3 * nu}`` lets other sizes grow with it), or the learning rate ``eta``.
+    A theory at an integer depth is expanded at symbolic depth, of which it is a member.
     In place of a theory a map ``{x: x after one step}`` gives the differential equation behind it.
     Raises :class:`~derive.errors.NotApplicable` for a theory that has no such expansion, and ValueError for a
     negative order and for another parameter.
@@ -55,6 +59,7 @@ def expand(
     """
     if isinstance(theory, Mapping):
         return modified_equation(theory, order, small)
+    theory = theory_of(theory, "expand")
     if small == gamma0:
         return _in_gamma0(theory, order)
     if small == eta:
@@ -66,6 +71,28 @@ def expand(
 
 
 def _in_gamma0(theory: Theory, order: int) -> Expansion:
+    """The expansion of a theory; of one at an integer depth that of its program at symbolic depth."""
+    try:
+        return _expanded(theory, order)
+    except NotApplicable:
+        if (general := _at_symbolic_depth(theory)) is None:
+            raise
+        return _expanded(general, order)
+
+
+def _at_symbolic_depth(theory: Theory) -> Theory | None:
+    """The theory for any number of layers; None if it is no member of such a family."""
+    depth = theory.program.depth
+    try:
+        general = mean_field(at_symbolic_depth(theory.program)) if depth.is_Integer else None
+    except NotApplicable:
+        return None
+    if general is None or theory not in (mean_field(theory.program), general.at_depth(int(depth))):
+        return None
+    return general
+
+
+def _expanded(theory: Theory, order: int) -> Expansion:
     try:
         linear_form(theory)
     except NotApplicable:

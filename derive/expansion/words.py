@@ -383,6 +383,10 @@ class LinearSeries:
     order: int
     sums: dict[str, tuple[dict[Any, PolyElement], ...]]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The closure and the order, from which copies are made: SymPy's rings cannot be pickled."""
+        return _made_again, (type(self), self.closure, self.order)
+
     def expr(self, name: str, n: int) -> Expr:
         """Order n of an operator, or of the output, as a SymPy expression."""
         self.check_written(n)
@@ -428,6 +432,11 @@ class LinearSeries:
 def _exprs(found: dict[Word, PolyElement]) -> Expr:
     shown = {c: c.as_expr() for c in found.values()}
     return sympify(Add(*[shown[c] * Mul(*w) for w, c in found.items()]))
+
+
+def _made_again(kind: type[LinearSeries], closure: LinearClosure, order: int) -> LinearSeries:
+    """A series of this class from what it is made of."""
+    return kind(**vars(linear_series(closure, order)))
 
 
 def linear_series(closure: LinearClosure, order: int) -> LinearSeries:

@@ -21,7 +21,9 @@ from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Row, linear_form
 from derive.linear.operators import J, Kernel, coefficient, matrix, operator, operator_latex, size, solve_for
+from derive.program import Program
 from derive.theory import Equation, OrderParameter, Source, Theory
+from derive.theory.conditioning import theory_of
 from derive.theory.families import families
 
 NAMES = {"h": "C", "h_y": "C", "p": "C_p", "g": "D"}
@@ -138,7 +140,7 @@ def _named(equations: tuple[Eq, ...], name: str) -> Expr:
     raise KeyError(f"no operator {name} here; there are {', '.join(str(e.lhs) for e in equations)}")
 
 
-def linear_closure(theory: Theory) -> LinearClosure:
+def linear_closure(theory: Theory | Program) -> LinearClosure:
     """Eliminate the random fields of a linear theory.
 
     Works for symbolic depth, integer depth and any training rule.  Raises :class:`NotApplicable` when an
@@ -151,7 +153,7 @@ def linear_closure(theory: Theory) -> LinearClosure:
     >>> print(*closure.base)
     Eq(H[0], K_x) Eq(G[L + 1], J) Eq(A[0], 0) Eq(B[L], 0)
     """
-    return _Closure(theory).closure()
+    return _Closure(theory_of(theory, "linear_closure")).closure()
 
 
 class _Closure:

@@ -19,6 +19,7 @@ from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure, linear_closure
 from derive.linear.operators import Kernel, resolvents
 from derive.linear.projection import tidy_sums
+from derive.program import Program
 from derive.program.training import accumulate
 from derive.show.latex import aligned_latex
 from derive.theory import Theory
@@ -43,7 +44,7 @@ class Lazy:
         return aligned_latex((*self.kernels, self.output, self.error), self.closure.theory)
 
 
-def lazy(theory: Theory) -> Lazy:
+def lazy(theory: Theory | Program) -> Lazy:
     """The limit ``gamma0 -> 0`` of a linear theory, of one layer or of a family of layers.
 
     Raises :class:`NotApplicable` if the recursions in the layer are not first-order and uniform, and for

@@ -18,7 +18,9 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, alpha, ell, mu, primed, s, t
 from derive.errors import NotApplicable
+from derive.program import Program
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory.conditioning import theory_of
 from derive.theory.names import primed_apart
 
 
@@ -40,7 +42,7 @@ def tidy_sums(e: Expr) -> Expr:
     return e.replace(lambda x: isinstance(x, Sum) and len(x.limits) == 1, tidy)
 
 
-def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> Theory:
+def error_projected(theory: Theory | Program, field: str = "h", error: str = "Delta") -> Theory:
     """Rewrite a linear theory in terms of the projection of ``field`` on ``error``.
 
     New names: ``p(ell, t)``, its source ``u_p(ell, t)``, ``q(ell, mu, t, s) = <h_mu(t) p(s)>``, ``Q(ell, t,
@@ -53,7 +55,7 @@ def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> T
     >>> print(error_projected(mean_field(mlp())).equation("g").rhs)
     r(L, t) + Sum(eta*gamma0*p(L, s), (s, 0, t - 1))
     """
-    return _Projection(theory, field, error).reduce()
+    return _Projection(theory_of(theory, "error_projected"), field, error).reduce()
 
 
 class _Projection:

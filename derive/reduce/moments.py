@@ -18,11 +18,13 @@ from derive.calculus.sums import binding, factors
 from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
+from derive.program import Program
 from derive.program.networks.options import has_sample_weights
 from derive.reduce.memoryless import Motion
 from derive.reduce.single_site import SingleSite, every_index, flowing
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Theory
+from derive.theory.conditioning import theory_of
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class TwoLayer:
         return aligned_latex((*self.fields, *(self.closed or (*self.rates, self.error))), self.theory)
 
 
-def two_layer(theory: Theory) -> TwoLayer:
+def two_layer(theory: Theory | Program) -> TwoLayer:
     """Differential equations of a theory of one hidden layer; weights may decay and diffuse.
 
     Raises :class:`NotApplicable` for counted steps, for momentum, and when a source moves with the fields:
@@ -74,6 +76,7 @@ def two_layer(theory: Theory) -> TwoLayer:
     >>> print(two_layer(mean_field(mlp(1, rule="flow"))).rate("Delta"))
     -G(t)*Sum(Delta(alpha, t)*K_x(mu, alpha), (alpha, 1, P)) - Sum(Delta(alpha, t)*H(mu, alpha, t), ...)
     """
+    theory = theory_of(theory, "two_layer")
     site = every_index(flowing(theory))
     found = _Moments(theory, site)
     rates = tuple(Eq(Derivative(m.lhs, t), site.moment_rate(m.rhs.body)) for m in found.moments)

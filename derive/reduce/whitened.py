@@ -46,8 +46,9 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.sums import factors, rewritten
 from derive.calculus.symbols import IndexRange, P, alpha, gamma0, mu, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_type
 from derive.linear.form import linear_form
+from derive.program import Program
 from derive.program.networks.options import has_sample_weights
 from derive.reduce.closed_forms import Separable, conserved, separable
 from derive.reduce.moments import MomentSteps, TwoLayer, moment_steps, two_layer
@@ -256,7 +257,7 @@ class Whitened:
         return aligned_latex((*self.scalar, self.output, self.solution), self.theory.theory)
 
 
-def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
+def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     """Reduce the two-layer equations on whitened data to one equation, and solve it.
 
     Raises :class:`NotApplicable` for a theory whose equations do not close, or when the conserved
@@ -266,6 +267,9 @@ def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
     >>> print(whitened(two_layer(mean_field(mlp(1, rule="flow")))).output.rhs)
     2*(-f + y)*sqrt(f**2*gamma0**2 + 1)
     """
+    if isinstance(theory, Theory | Program):
+        theory = two_layer(theory)
+    require_type(theory, TwoLayer, "whitened", "a theory of one hidden layer, or what two_layer makes of it")
     if not theory.closed:
         raise NotApplicable("whitened data: the moment equations do not close; the network must be linear")
     one = _Whitened(theory.theory)
@@ -279,9 +283,10 @@ def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
     error = next(Eq(e.lhs, e.rhs.subs(eliminated), evaluate=False) for e in scalar if e.lhs.args[0] == delta)
     rate = simplify(factor(-error.rhs.subs(delta, norm - output)))  # of the output, with Delta = y - f
     moved = Eq(Derivative(Function("f")(t), t), rate, evaluate=False)
+    tensors = (_tensor(one, e.lhs.args[0], start.rhs) for e, start in begun)
     return Whitened(
         theory,
-        tuple(_tensor(one, e.lhs.args[0], start.rhs) for e, start in begun),
+        tuple(e for e in tensors if e.lhs != e.rhs),  # a number of no samples stays what it is
         scalar,
         tuple(Eq(k.subs(t, 0), v, evaluate=False) for k, v in initial.items()),
         found,

@@ -57,8 +57,10 @@ from derive.calculus.sums import Binding, factors, gathered, match
 from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
+from derive.program import Program
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
+from derive.theory.conditioning import theory_of
 from derive.theory.families import families
 from derive.theory.unfold import covariance, ends
 
@@ -676,7 +678,7 @@ class FirstStep:
         return aligned_latex([Eq(lhs, self.growth_factor, evaluate=False), *own], self.theory)
 
 
-def first_step(theory: Theory, name: str = "C_v") -> FirstStep:
+def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
     """Evaluate a linear theory in exact steps at times 0 and 1; its depth is ``L`` or a number.
 
     ``name`` is the correlation function whose growth is asked for.  Raises :class:`NotApplicable` for a flow,
@@ -689,6 +691,9 @@ def first_step(theory: Theory, name: str = "C_v") -> FirstStep:
     >>> step.critical_learning_rate
     12*alpha_B*nu/((alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu))
     """
+    theory = theory_of(theory, "first_step")
+    if name not in {q.name for q in theory.correlations()}:
+        raise NotApplicable(f"the theory has no correlation function {name}, whose growth is asked for")
     if theory.program.depth.is_Integer:
         exact, head = exact_steps(theory), _of_one_output(theory, name)
         before, after = (exact.expr(exact.value(head.func(Integer(k), Integer(k)))) for k in (0, 1))

@@ -39,7 +39,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, exact
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_type
 from derive.program.networks.options import Listed
 from derive.program.program import Definition, Program, gaussian, parameter, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
@@ -462,6 +462,7 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     >>> found.regime, found.changes["h", 2], found.broken
     ('lazy', -1/2, ('features move only as N^(-1/2)',))
     """
+    require_type(program, Program, "width_class", "a program")
     values = _read(program, exponents)
     whole = parametrized(program, values)
     linear = count_powers(whole, 1, first=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from sympy import Expr, Pow, Sum, Symbol, sympify
+from sympy import Expr, Pow, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
 from derive.show.arranged import Arranged, Loop, Piece, join, past_time, present_first, shifted, solved, tight
-from derive.show.notation import Declares, Name, Notation, notation
+from derive.show.notation import Declares, Name, Notation, as_expression, notation
 
 DOTS = {1: r"\dot", 2: r"\ddot"}
 
@@ -135,7 +135,7 @@ def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, s
     >>> print(latex(Function("H")(ell - 1, mu, alpha, t, s), names={"H": "K"}))
     K^{\ell-1}_{\mu\alpha}(t,s)
     """
-    return PaperLatex(notation(theory, names)).doprint(sympify(expr))  # type: ignore[no-any-return]
+    return PaperLatex(notation(theory, names)).doprint(as_expression(expr, "latex"))  # type: ignore[no-any-return]
 
 
 def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> str:

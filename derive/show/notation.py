@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from sympy import Expr, Symbol
+from sympy import Expr, Symbol, SympifyError, sympify
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import translate
 
 from derive.calculus.symbols import L, alpha, ell, mu, s, t
+from derive.errors import NotApplicable
 
 PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
 """The notation of selfconsistent2023, where it is not the name itself: name -> LaTeX."""
@@ -187,6 +188,17 @@ def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
     n = len(atom.args)
     first = (LAYER,) if layered else ()
     return (*first, *([SAMPLE] * (n - len(first) - times)), *([TIME] * times))
+
+
+def as_expression(expr: Any, what: str) -> Any:
+    """Return an expression as SymPy has it; raises NotApplicable, which says ``what`` was called."""
+    if hasattr(expr, "render"):
+        kind = type(expr).__name__
+        raise NotApplicable(f"{what} takes a single expression; an object of the type {kind} has render()")
+    try:
+        return sympify(expr)
+    except SympifyError:
+        raise NotApplicable(f"{what} takes an expression, not {type(expr).__name__}") from None
 
 
 def latex_name(name: str) -> str:

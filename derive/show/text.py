@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sympy import Expr, Pow, Sum, Symbol, default_sort_key, sympify
+from sympy import Expr, Pow, Sum, Symbol, default_sort_key
 from sympy.core.function import AppliedUndef
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
 from derive.show.arranged import Arranged, Loop, Piece, past_time, present_first, shifted, solved, tight
-from derive.show.notation import Declares, Name, Notation, notation, raised, unicode_name
+from derive.show.notation import Declares, Name, Notation, as_expression, notation, raised, unicode_name
 
 DOTS = {1: "\u0307", 2: "\u0308"}
 OPEN, CLOSE = "([{⟨", ")]}⟩"
@@ -240,4 +240,4 @@ def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, st
     >>> print(text(Function("Phi")(ell - 1, mu, alpha, t, s)))
     Φ^{ℓ-1}_μα(t,s)
     """
-    return PaperText(notation(theory, names)).doprint(sympify(expr))  # type: ignore[no-any-return]
+    return PaperText(notation(theory, names)).doprint(as_expression(expr, "text"))  # type: ignore[no-any-return]

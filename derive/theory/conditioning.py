@@ -25,6 +25,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, s, t
+from derive.errors import require_type
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainingRule
 from derive.theory.applications import Application, Parameter, earlier, overlap, read, tangent_kernel
@@ -40,7 +41,19 @@ def mean_field(program: Program) -> Theory:
     >>> print(mean_field(mlp()).equation("g").rhs)
     r(L, t) + Sum(eta*gamma0*Delta(alpha, s)*h(L, alpha, s), (alpha, 1, P), (s, 0, t - 1))
     """
+    require_type(program, Program, "mean_field", "a program")
     return _Derivation(program).theory()
+
+
+def theory_of(source: Theory | Program, what: str) -> Theory:
+    """Return a theory as it is, and the theory of a program.
+
+    Raises :class:`~derive.errors.NotApplicable`, which says ``what`` was called, for anything else.
+    """
+    if isinstance(source, Program):
+        return mean_field(source)
+    require_type(source, Theory, what, "a theory, or a program")
+    return source
 
 
 class _Derivation:

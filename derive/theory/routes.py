@@ -9,7 +9,7 @@ what a rule states of its memory is held against its own equation of motion.
 
 from __future__ import annotations
 
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_type
 from derive.program.gradient_check import check_gradients
 from derive.program.program import Program
 from derive.theory.compare import Difference, compare
@@ -73,6 +73,7 @@ def check_routes(program: Program) -> Checked:
     >>> check_routes(feedback_alignment(2)).gradients
     "the updates are not the gradient of the program's loss (its descent is None)"
     """
+    require_type(program, Program, "check_routes", "a program")
     differences = compare(mean_field(program), path_integral(program).theory())
     for rule in dict.fromkeys([program.rule, *(w.rule for w in program.trained())]):
         # the memory that it states, against the equation of motion that it states, followed in time

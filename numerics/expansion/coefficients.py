@@ -26,9 +26,11 @@ from numpy.typing import NDArray
 from sympy import Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.expansion.errors import OUTPUT, ErrorLaw
 from derive.program import L, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
+from derive.program.symbolic_depth import at_symbolic_depth
 from numerics.errors import SpecError, diverged_at, require_whole
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
@@ -260,8 +262,13 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
 
 
 def symbolic(problem: Problem) -> Program:
-    """The program with layer and depth as symbols where a file says what it is, else as it was given."""
-    return problem.program if problem.experiment is None else program_of(problem.experiment, L)
+    """The program with layer and depth as symbols, if its layers are a family; else as it was given."""
+    if problem.experiment is not None:
+        return program_of(problem.experiment, L)
+    try:
+        return at_symbolic_depth(problem.program)
+    except NotApplicable:
+        return problem.program
 
 
 def parted(

@@ -267,6 +267,8 @@ def quantities(
         ("C_g", "C_g^{}", 1.0),
         ("tangent_kernel_trace", "mean K_mumu", samples),
     ):
+        if name not in theory:
+            continue
         layers = theory.sizes["layer"] if "{}" in shown else 0
         for which in [{"layer": k} for k in range(layers)] or [{}]:
             letter = shown.format(*(k + 1 for k in which.values()))

@@ -203,11 +203,12 @@ def equations(source: Problem | Experiment, powers: bool) -> list[Callable[[str]
         theory: Any = theory_of(problem.experiment)
     else:
         theory = problem.theory if problem.reductions else mean_field(problem.written or problem.program)
+    by_role = theory if problem.written is None else mean_field(problem.program)
     found = None
     if powers:
-        with suppress(SpecError):
+        with suppress(SpecError, NotApplicable):
             own = problem.experiment
-            found = _series(theory) if own is None else series(own, ORDER)
+            found = _series(by_role) if own is None else series(own, ORDER)
     return [partial(theory.render, "all"), *([] if found is None else [found.render])]
 
 

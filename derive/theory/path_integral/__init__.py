@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from sympy import Add, Eq, Expr
 
 from derive.calculus.functional import functional_derivative
+from derive.errors import require_type
 from derive.program.program import Program
 from derive.theory.applications import read
 from derive.theory.data import Source, TheoryData
@@ -89,7 +90,6 @@ class PathIntegral:
         return self._theory
 
 
-@lru_cache(maxsize=32)
 def path_integral(program: Program) -> PathIntegral:
     """Carry out the path integral of ``program``; a step that was taken once is known.
 
@@ -100,6 +100,12 @@ def path_integral(program: Program) -> PathIntegral:
     xi(ell, t) = r(ell, t) + Sum(gamma0*B(ell, alpha, t, s)*h(ell, alpha, s), (alpha, 1, P), (s, 0, oo))
     xi(2, t) = r(2, t)
     """
+    require_type(program, Program, "path_integral", "a program")
+    return _carried_out(program)
+
+
+@lru_cache(maxsize=32)
+def _carried_out(program: Program) -> PathIntegral:
     return PathIntegral(program)
 
 

@@ -1,0 +1,119 @@
+"""Programs with a number of layers, written for any number of them.
+
+Layers are counted from both ends: a field, a population or a matrix at the last layer is that at ``L``, and a
+range of layers that ends ``k`` before the last one ends at ``L - k``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from sympy import Expr, Sum
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import IndexRange, L, ell, expression
+from derive.errors import NotApplicable
+from derive.program.program import Program, gaussian, parameter
+from derive.program.words import Population
+
+
+def at_symbolic_depth(program: Program) -> Program:
+    """Return the program with ``L`` hidden layers that is this one at its own depth.
+
+    Parameters
+    ----------
+    program : Program
+        A program with at least two hidden layers, some of them a family.
+
+    Returns
+    -------
+    Program
+        The same program if its depth is a symbol.
+
+    Raises
+    ------
+    NotApplicable
+        If the layers of the program are no family.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> at_symbolic_depth(mlp(3, "tanh", bias=True)) == mlp(L, "tanh", bias=True)
+    True
+    """
+    if not program.depth.is_Integer:
+        return program
+    last = int(program.depth)
+    layered = {x.name for x in program.fields if x.layered}
+    families = [m for m in map(gaussian, program.matrices) if m.index is not None and m.index.index == ell]
+    layered |= {m.name for m in families}
+    layered |= {v.name for v in map(parameter, program.vectors) if any(r.index == ell for r in v.indices)}
+    layered |= {
+        str(a.func)
+        for name in program.constants
+        for a in _atoms(program)
+        if str(a.func) == name and a.args and a.args[0].has(ell)
+    }
+    if last < 2 or not families:
+        raise NotApplicable("the layers of the program are no family: there is no program at symbolic depth")
+
+    def end(layer: Expr) -> Expr:
+        return L if layer == last else layer
+
+    def upper(layer: Expr) -> Expr:
+        return layer - last + L if layer.is_Integer else layer
+
+    def written(e: Expr) -> Expr:
+        e = e.replace(
+            lambda x: isinstance(x, AppliedUndef) and str(x.func) in layered and x.args[0].is_Integer,
+            lambda x: x.func(end(x.args[0]), *x.args[1:]),
+        )
+        return e.replace(
+            lambda x: isinstance(x, Sum) and any(i == ell for i, *_ in x.limits),
+            lambda x: x.func(
+                x.function, *[(i, low, upper(high) if i == ell else high) for i, low, high in x.limits]
+            ),
+        )
+
+    found = _rewritten(program, written, end, upper)
+    lifted: Program = replace(found, depth=L)
+    if lifted.at_depth(last) != program:
+        raise NotApplicable("the layers of the program are no family: there is no program at symbolic depth")
+    return lifted
+
+
+def _atoms(program: Program) -> set[AppliedUndef]:
+    """The functions in all expressions of a program."""
+    found: set[AppliedUndef] = set()
+
+    def seen(e: Any) -> Any:
+        found.update(expression(e).atoms(AppliedUndef))
+        return e
+
+    program.map(seen)
+    return found
+
+
+def _rewritten(
+    x: Any, written: Callable[[Expr], Expr], end: Callable[[Expr], Expr], upper: Callable[[Expr], Expr]
+) -> Any:
+    """A part of a program with its expressions, layers and ranges of layers rewritten."""
+    if isinstance(x, Expr):
+        return written(x)
+    if isinstance(x, IndexRange):
+        return IndexRange(x.index, x.lower, upper(x.upper)) if x.index == ell else x
+    if isinstance(x, Population):
+        site = x.site
+        return x.map(written) if site is None else replace(x.map(written), site=end(expression(site)))
+    if isinstance(x, tuple):
+        return tuple(_rewritten(y, written, end, upper) for y in x)
+    if isinstance(x, Program):
+        new = {f.name: _rewritten(getattr(x, f.name), written, end, upper) for f in fields(x)}
+        new["notation"] = {written(k): v for k, v in x.notation.items()}
+        return Program(**{**new, "depth": L})
+    if is_dataclass(x) and not isinstance(x, type):
+        new = {f.name: _rewritten(getattr(x, f.name), written, end, upper) for f in fields(x) if f.init}
+        return replace(x, **new)
+    return x
