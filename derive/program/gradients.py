@@ -21,7 +21,22 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from sympy import Add, Dummy, Expr, KroneckerDelta, Max, Min, Mul, Pow, S, Sum, Symbol, factor_terms, sqrt
+from sympy import (
+    Add,
+    DiracDelta,
+    Dummy,
+    Expr,
+    KroneckerDelta,
+    Max,
+    Min,
+    Mul,
+    Pow,
+    S,
+    Sum,
+    Symbol,
+    factor_terms,
+    sqrt,
+)
 from sympy.core.function import AppliedUndef, Derivative, Function, Subs
 
 from derive.calculus.symbols import IndexRange, ell, expression, mu, primed, t
@@ -173,9 +188,10 @@ class Gradients:
     def _node(self, d: Definition, vector: Expr, indices: set[Symbol]) -> Expr:
         """The vertex for a vector that is no multiple of one field."""
         atoms = self._atoms(vector)
-        if not atoms or (len(atoms) == 1 and _linear(vector, atoms[0])):
+        plain = not {name_of(a) for a in vector.atoms(AppliedUndef)} & self.scalars
+        if not atoms or (len(atoms) == 1 and plain and _linear(vector, atoms[0])):
             return vector
-        single = len(atoms) == 1 and not {name_of(a) for a in vector.atoms(AppliedUndef)} & self.scalars
+        single = len(atoms) == 1 and plain
         if single and (known := self._factor(vector)) is not None:
             return known
         covers = [a for a in atoms if all(b.free_symbols & indices <= a.free_symbols for b in atoms)]
@@ -214,7 +230,8 @@ class Gradients:
             if name_of(a) in self.nodes:
                 place, body = self.nodes[name_of(a)]
                 inside = self._atoms(body)
-                if len(inside) == 1:
+                numbers = {name_of(x) for x in body.atoms(AppliedUndef)} & self.scalars
+                if len(inside) == 1 and not numbers:
                     table[a] = body.subs(inside[0], inside[0].func(*a.args))
                 else:
                     table[a] = body.xreplace(dict(zip(place.args, a.args, strict=True)))
@@ -834,7 +851,8 @@ def _slope(e: Expr, x: Dummy) -> Expr:
         return Mul(*[y for y in e.args if y is not inside[0]], _slope(inside[0], x))
     if isinstance(e, Pow) and e.exp.is_number:
         return e.exp * e.base ** (e.exp - 1) * _slope(e.base, x)
-    return e.diff(x)
+    # a step has the derivative zero wherever a unit of a network can be: it sits on no edge
+    return e.diff(x).replace(DiracDelta, lambda *_: S.Zero)
 
 
 def _linear(e: Expr, atom: Expr) -> bool:

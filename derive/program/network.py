@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, Mul, Pow, S, Sum, Symbol, factor_terms, log
+from sympy import Add, Dummy, Expr, Function, Heaviside, Mul, Pow, S, Sum, Symbol, factor_terms, log, sign
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import defined, drawn_out, over
@@ -82,9 +83,45 @@ class Network:
     def definitions(self) -> tuple[Definition, ...]:
         """The forward pass with its ranges.  Raises :class:`ProgramError` for an index that has none."""
         if not isinstance(self.forward, Mapping):
-            return tuple(self.forward)
+            return self._named_averages(tuple(self.forward))
         lines = ((lhs, expression(rhs)) for lhs, rhs in self.forward.items())
-        return tuple(Definition(lhs, rhs, self._ranges(lhs, rhs)) for lhs, rhs in lines)
+        return self._named_averages(tuple(Definition(lhs, rhs, self._ranges(lhs, rhs)) for lhs, rhs in lines))
+
+    def _named_averages(self, lines: tuple[Definition, ...]) -> tuple[Definition, ...]:
+        """Averages inside another average, or a vector that meets a matrix, become numbers of their own."""
+        used = {name_of(a) for d in lines for e in (d.lhs, d.rhs) for a in e.atoms(AppliedUndef, Symbol)}
+        used |= {w.name for w in (*self.weights, *self.frozen)} | {x.name for x in self.fields}
+        names = (x for x in map("average_{}".format, count(1)) if x not in used)
+        made: dict[Mean, Definition] = {}
+
+        def number(mean: Mean, d: Definition) -> Expr:
+            if mean not in made:
+                ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges, *d.ranges)}
+                ranges |= {x: IndexRange(x, *b) for e in d.rhs.atoms(Sum) for x, *b in e.limits}
+                atoms = sorted(mean.atoms(AppliedUndef), key=lambda a: (-len(a.args), str(a)))
+                places = (x for a in atoms for arg in a.args for x in sorted(arg.free_symbols, key=str))
+                own = [x for x in dict.fromkeys(places) if x in ranges]
+                lhs = Function(next(names))(*own, t)
+                made[mean] = Definition(lhs, mean, tuple(ranges[x] for x in own))
+            return made[mean].lhs
+
+        def inside(e: Expr, d: Definition) -> Expr:
+            """An expression with numbers for the averages in it, the innermost first."""
+            if not e.has(Mean):
+                return e
+            e = e.func(*[inside(x, d) if isinstance(x, Expr) else x for x in e.args])
+            return number(e, d) if isinstance(e, Mean) else e
+
+        def outside(e: Expr, d: Definition) -> Expr:
+            if not e.has(Mean):
+                return e
+            deep = isinstance(e, Mean | Product)
+            return e.func(
+                *[(inside if deep else outside)(x, d) if isinstance(x, Expr) else x for x in e.args]
+            )
+
+        found = [replace(d, rhs=outside(d.rhs, d)) for d in lines]
+        return (*made.values(), *found) if made else lines
 
     def _ranges(self, lhs: AppliedUndef, rhs: Expr) -> tuple[IndexRange, ...]:
         """Over what the indices of ``lhs`` run: layers, which come last, as far as its matrices."""
@@ -189,11 +226,16 @@ class _Assembly:
         self, feedback: Mapping[str, Weight], learning: bool, notation: Mapping[Expr, str] | None
     ) -> Program:
         net, graph = self.network, self.graph
+        self._read_by_fields()
         updates = {w.name: graph.updates(w) for w in net.weights}
         lost = [name for name, found in updates.items() if not found]
         if lost:
+            steps = any(d.rhs.has(sign, Heaviside) for d in self.forward)
             raise ProgramError(
-                f"the loss does not depend on {lost[0]}: leave it out, or list it among the frozen"
+                f"the gradient of the loss by {lost[0]} is zero, because the loss depends on it through "
+                "steps (sign, Heaviside) at most, whose derivative is zero: list it among the frozen"
+                if steps
+                else f"the loss does not depend on {lost[0]}: leave it out, or list it among the frozen"
             )
         derived, aliases = self._backward()
         updates = {name: [self._put(u, aliases) for u in found] for name, found in updates.items()}
@@ -254,6 +296,17 @@ class _Assembly:
             descent=None if feedback else graph.parametrization,
         )
         return Program(**vars(parts.drop_idle_indices()))
+
+    def _read_by_fields(self) -> None:
+        """Raise if a matrix is applied to a vector of weights itself, whose gradient then has no field."""
+        trained = [w for w in self.network.weights if isinstance(w, GaussianVector)]
+        for d in self.forward:
+            for product in d.rhs.atoms(Product):
+                for w in (w for w in trained if w.uses(product.vector)):
+                    raise ProgramError(
+                        f"{d.lhs}: a matrix is applied to the trained weights {w.symbol}; define a field "
+                        f"that is {w.symbol}, and apply the matrix to it"
+                    )
 
     # -- the backward pass -----------------------------------------------------------------------------------
 

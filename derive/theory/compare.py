@@ -85,6 +85,8 @@ def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
     sure = frozenset({*theory.program.constants, *theory.program.scalars})
     found: dict[str, _Item] = {}
     for label, stated in _stated(theory):
+        if isinstance(stated, Source) and stated.covariance == 0:
+            continue  # of weights that start at zero: a field that is zero need not be listed
         if alike[label, stated] > 0:
             alike[label, stated] -= 1
             continue

@@ -82,6 +82,7 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
     G averages |h|^-1
     """
     explicit = _explicit(theory)
+    random = {str(e.lhs.func) for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
     found: dict[str, Singularity] = {}
     bodies = [(q.name, q.definition) for q in theory.order_parameters]
     bodies += [(str(e.lhs.func), e.rhs) for e in theory.scalars]
@@ -91,8 +92,8 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
                 continue
             for e in _written_out(_fields_as_symbols(average.body), explicit):
                 for x in sorted(e.free_symbols, key=str):
-                    for at, power in _powers(e, x):
-                        label = x.name.partition("[")[0]
+                    label = x.name.partition("[")[0]
+                    for at, power in _powers(e, x) if label in random else ():  # numbers do not fluctuate
                         new = Singularity(name, label, at, power)
                         if power > CLOSE and (name not in found or power > found[name].power):
                             found[name] = new
