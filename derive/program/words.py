@@ -223,6 +223,14 @@ def _member(name: str, *ranges: IndexRange) -> Expr:
     return Function(name)(*[r.index for r in ranges]) if ranges else Symbol(name)
 
 
+def _require_ranges(key: str, indices: object) -> None:
+    """Raise ProgramError for indices that are not IndexRange objects in a tuple."""
+    wrong = [x for x in indices if not isinstance(x, IndexRange)] if isinstance(indices, tuple) else [indices]
+    if wrong:
+        example = "(IndexRange(c, S.One, S(2)),)"
+        raise ProgramError(f"{key} = {wrong[0]}: must hold index ranges, such as {example}")
+
+
 @dataclass(frozen=True)
 class GaussianMatrix(Mapped):
     """A matrix with iid N(0, variance/N) entries at initialisation, or a family of them with index ``index``.
@@ -245,6 +253,11 @@ class GaussianMatrix(Mapped):
     responses: tuple[str, str] | None = None
     others: tuple[IndexRange, ...] = ()
     fresh: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ProgramError for an index without its range."""
+        _require_ranges(f"GaussianMatrix {self.name}: index", () if self.index is None else (self.index,))
+        _require_ranges(f"GaussianMatrix {self.name}: others", self.others)
 
     @property
     def symbol(self) -> Expr:
@@ -292,6 +305,10 @@ class GaussianVector(Mapped, _Called):
     source: str = "r"
     indices: tuple[IndexRange, ...] = ()
     fresh: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ProgramError for an index without its range."""
+        _require_ranges(f"GaussianVector {self.name}: indices", self.indices)
 
     @property
     def symbol(self) -> Expr:

@@ -669,6 +669,14 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
         ).train(square, rule),
         "does not depend on W",
     ),
+    "index of a vector without its range": (
+        lambda: GaussianVector("w", layer, indices=(k,)),  # type: ignore[arg-type, return-value]
+        r"GaussianVector w: indices = k: must hold index ranges, such as \(IndexRange",
+    ),
+    "index of a matrix without its range": (
+        lambda: GaussianMatrix("W", layer, layer, index=k),  # type: ignore[arg-type, return-value]
+        "GaussianMatrix W: index = k: must hold index ranges",
+    ),
     "one position alone": (
         lambda: shallow(square, {q_1: h(1, mu, t), out: Mean(h(1, S(2), t))}),
         "write a sum over mu",
