@@ -52,11 +52,12 @@ class NumericsError(ArithmeticError):
 class Diverged(NumericsError):
     """The dynamics left every bound: a smaller learning rate is needed.
 
-    With ``start`` they did so before any step, so that no rate would do.
+    With ``start`` they did so before any step, so that no rate would do; ``step`` is the first step whose
+    numbers are out of bounds, if it is known.
     """
 
-    def __init__(self, message: str, *, start: bool = False) -> None:
-        self.start = start
+    def __init__(self, message: str, *, start: bool = False, step: int | None = None) -> None:
+        self.start, self.step = start, step
         super().__init__(message)
 
 
@@ -71,7 +72,8 @@ def diverged_at(step: int, name: str) -> Diverged:
     >>> str(diverged_at(3, "f")), diverged_at(0, "f").start
     ('f diverged at step 3', True)
     """
-    return Diverged(f"{name} diverged at step {step}" + ("" if step else f"; {AT_START}"), start=not step)
+    said = f"{name} diverged at step {step}" + ("" if step else f"; {AT_START}")
+    return Diverged(said, start=not step, step=step)
 
 
 class NotConverged(NumericsError):

@@ -430,7 +430,8 @@ def _bounded(
         steps = np.array_equal(times, np.arange(len(times)))
         when = "" if "time" not in place else f" at step {at}" if steps else f" at t = {times[at]:g}"
         start = "time" in place and at == 0
-        raise Diverged(f"{name}{order} {found}{when}; {AT_START if start else SMALLER}", start=start)
+        said = f"{name}{order} {found}{when}; {AT_START if start else SMALLER}"
+        raise Diverged(said, start=start, step=at if "time" in place else None)
 
 
 def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:

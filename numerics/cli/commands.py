@@ -75,7 +75,7 @@ def derive(
 
         typer.echo(mean_field(program).render(show, form))
         return
-    experiment = load(file)
+    experiment = load(file, arrays=False)
     from numerics.experiment.numbers import legend
     from numerics.experiment.theory import path_integral_of, theory_of
 
@@ -215,7 +215,7 @@ def _series(file: str, order: int, show: Form, settings: list[str] | None) -> st
     if program is None:
         from numerics.expansion import forecast, series
 
-        experiment = load(file, None, settings)
+        experiment = load(file, None, settings, arrays=False)
         tell(forecast(experiment, order, symbols=True), experiment.solver.hours)
         return series(experiment, order).render(show)
     from derive.errors import NotApplicable

@@ -64,8 +64,12 @@ LONG = 30.0
 """Seconds from which an estimate is said before anything runs."""
 
 
-def load(file: str, data: list[str] | None = None, settings: list[str] | None = None) -> Experiment:
+def load(
+    file: str, data: list[str] | None = None, settings: list[str] | None = None, *, arrays: bool = True
+) -> Experiment:
     """The experiment of a file, with other arrays and keys where the command line names them.
+
+    Without ``arrays`` it is enough to derive, and the files of arrays need not be there.
 
     Raises SpecError for a program where an experiment file is asked for.
     """
@@ -73,7 +77,7 @@ def load(file: str, data: list[str] | None = None, settings: list[str] | None = 
 
     if is_program(file):
         raise SpecError("file", file, "is a program, but this needs the keys of an experiment", "a TOML file")
-    return experiment_in(file, pairs("-D", data or ()), pairs("--set", settings or ()))
+    return experiment_in(file, pairs("-D", data or ()), pairs("--set", settings or ()), read=arrays)
 
 
 def settings_with(accuracy: float | None, settings: list[str] | None) -> list[str] | None:

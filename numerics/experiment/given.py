@@ -55,8 +55,17 @@ def checked_arrays(
         value = shapes.checked(name, real_numbers(f"arrays.{name}", arrays[name]))
         if name in kernels:
             value = require_kernel(f"arrays.{name}", value, precision_of(arrays[name]))
+        else:
+            _require_squares(name, value)
         found[name] = shapes.through(name, value) if name in program.tables else value
     return {name: found[name] for name in arrays}, {k: float(n) for k, (n, _) in shapes.sizes.items()}
+
+
+def _require_squares(name: str, value: Array) -> None:
+    """Raise SpecError for numbers whose squares overflow, as the square of an error would."""
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.vdot(value, value)):
+            raise SpecError(f"arrays.{name}", None, "has squares that overflow", "numbers of order one")
 
 
 def checked_numbers(numbers: Mapping[Symbol | str, float]) -> dict[str, float]:
@@ -108,9 +117,6 @@ class _Shapes:
     def checked(self, name: str, value: Array) -> Array:
         """The array in the shape of its indices; a last axis of length one may be left over."""
         key, indices = f"arrays.{name}", self.indices.get(name)
-        with np.errstate(over="ignore"):
-            if not np.isfinite(np.vdot(value, value)):
-                raise SpecError(key, None, "has squares that overflow", "numbers of order one")
         if indices is None:
             return value
         if value.ndim == len(indices) + 1 and value.shape[-1] == 1:

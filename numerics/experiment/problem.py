@@ -624,12 +624,15 @@ def _options(names: str) -> str:
     return ", ".join(options.get(x, x) for x in names.split(", "))
 
 
-def experiment_in(path: str, arrays: Mapping[str, str], settings: Mapping[str, str]) -> Experiment:
-    """The experiment of a file, with other names of arrays and values of keys.
+def experiment_in(
+    path: str, arrays: Mapping[str, str], settings: Mapping[str, str], *, read: bool = True
+) -> Experiment:
+    """The experiment of a file, with other names of arrays and values of keys; not to be computed without
+    ``read``, for which no array needs to be there.
 
     Raises :class:`~numerics.errors.SpecError` as :meth:`.Experiment.load` does.
     """
-    if not arrays and not settings:
+    if not arrays and not settings and read:
         return Experiment.load(path)
     tables = Experiment.tables_of(path)
     changes = {f"data.{k}": str(Path(name).absolute()) for k, name in arrays.items()}
@@ -638,6 +641,8 @@ def experiment_in(path: str, arrays: Mapping[str, str], settings: Mapping[str, s
         if not section:
             raise SpecError(key, value, "is no key of the file", "TABLE.KEY, such as training.steps")
         tables.setdefault(section, {})[name] = value
+    if not read:
+        return Experiment.without_arrays(tables)
     return Experiment.from_dict(tables, folder=Path(path).parent)
 
 

@@ -47,6 +47,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, error_jumps, slope_jumps
 from numerics.losses import loss_in_words
 from numerics.predictions import OUTPUT, equal_times, one_sample, split
+from numerics.prefix import DIVERGED, before_divergence
 from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
 
@@ -87,6 +88,7 @@ def simulate(
     tolerance: float = 1e-6,
     variant: Variant | None = None,
     progress: Callable[[int, int], None] | None = None,
+    throw: bool = True,
     **given: Any,
 ) -> xr.Dataset:
     """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables,
@@ -104,6 +106,9 @@ def simulate(
     other names, or with other indices, than those of results is left out: :func:`.simulate_program` has it.
     ``progress(done, seeds)`` counts networks.  Means differ from those of infinite width by O(1/N), which
     :func:`numerics.stats.extrapolate` removes.
+
+    Without ``throw`` networks of which one diverges give the output times before, with the status "diverged"
+    and the reason in the attribute ``diverged``.
 
     An interrupt keeps the networks that are trained, if they are two or more: it becomes
     :class:`~numerics.errors.Interrupted`, whose ``result`` are their means, with the status "partial".
@@ -131,54 +136,81 @@ def simulate(
         reason = "has no single output with an error that updates are multiplied by"
         accepted = "numerics.simulation.simulate_program, which measures any program"
         raise SpecError("program", problem.program.name, reason, accepted)
-    size = width if problem.experiment is None else reference_size(problem.experiment, width)
-    entropy, started = entropy_of(rng), time.perf_counter()
-    _require_resources(problem, size, width, seeds, kernels)
-    _require_digits(problem, tolerance)
-    streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
-    children = [np.random.SeedSequence(x).spawn(1)[0] for x in streams]
-    networks, error = _networks(problem, size, width, kernels, tolerance, children[0])
-    readout = Readout(problem, networks.axes, kernels)
-    spread, done = Spread(), 0
-
-    def averages(status: str = "ok") -> xr.Dataset:
-        means, errors = spread.mean(), spread.stderr()
-        random = problem.experiment is not None and problem.experiment.spec.kind == "isotropic"
-        return dataset(
-            means | {f"{name}_stderr": x for name, x in errors.items()},
-            times=problem.times,
-            spec=problem.text,
-            data_sha256=problem.data_sha256,
-            status=status,
-            nonlinear=readout.nonlinear,
-            positions=problem.positions,
-            held=problem.held,
-            time_name=problem.time_name,
-            loss=loss_in_words(problem),
-            method="finite networks",
-            names=problem.names,
-            width=width,
-            features=size if random else None,
-            seeds=done,
-            seed=entropy,
-            integration_error=error,
-            note=initial_outputs(means, errors, done),
-            wall_time_s=time.perf_counter() - started,
-        )
-
+    entropy = entropy_of(rng)
+    how = _Ensemble(width, seeds, entropy, kernels, tolerance, progress)
     try:
-        for runs, count in networks.trained(children):
-            for k in range(count):
-                sample = dict(readout.variables({name: x[k] for name, x in runs.items()}))
-                spread.add(sample)
-                done += 1
-                if progress is not None:
-                    progress(done, seeds)
-    except KeyboardInterrupt:
-        if done < 2 or set(spread.counts.values()) != {done}:  # no error, or in the midst of a network
+        return how.simulated(problem)
+    except Diverged as reason:
+        if throw:
             raise
-        raise Interrupted(averages("partial")) from None
-    return averages()
+        found = before_divergence(problem, how.simulated, reason)
+        return found.assign_attrs(status=DIVERGED, diverged=str(reason))
+
+
+@dataclass(frozen=True)
+class _Ensemble:
+    """How many networks of which width are trained, and what of them is measured."""
+
+    width: int
+    seeds: int
+    entropy: int
+    kernels: Kernels
+    tolerance: float
+    progress: Callable[[int, int], None] | None
+
+    def simulated(self, problem: Problem) -> xr.Dataset:
+        """Means over networks of a problem."""
+        width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
+        size = width if problem.experiment is None else reference_size(problem.experiment, width)
+        started = time.perf_counter()
+        _require_resources(problem, size, width, seeds, kernels)
+        _require_digits(problem, self.tolerance)
+        streams = [
+            int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)
+        ]
+        children = [np.random.SeedSequence(x).spawn(1)[0] for x in streams]
+        networks, error = _networks(problem, size, width, kernels, self.tolerance, children[0])
+        readout = Readout(problem, networks.axes, kernels)
+        spread, done = Spread(), 0
+
+        def averages(status: str = "ok") -> xr.Dataset:
+            means, errors = spread.mean(), spread.stderr()
+            random = problem.experiment is not None and problem.experiment.spec.kind == "isotropic"
+            return dataset(
+                means | {f"{name}_stderr": x for name, x in errors.items()},
+                times=problem.times,
+                spec=problem.text,
+                data_sha256=problem.data_sha256,
+                status=status,
+                nonlinear=readout.nonlinear,
+                positions=problem.positions,
+                held=problem.held,
+                time_name=problem.time_name,
+                loss=loss_in_words(problem),
+                method="finite networks",
+                names=problem.names,
+                width=width,
+                features=size if random else None,
+                seeds=done,
+                seed=entropy,
+                integration_error=error,
+                note=initial_outputs(means, errors, done),
+                wall_time_s=time.perf_counter() - started,
+            )
+
+        try:
+            for runs, count in networks.trained(children):
+                for k in range(count):
+                    sample = dict(readout.variables({name: x[k] for name, x in runs.items()}))
+                    spread.add(sample)
+                    done += 1
+                    if self.progress is not None:
+                        self.progress(done, seeds)
+        except KeyboardInterrupt:
+            if done < 2 or set(spread.counts.values()) != {done}:  # no error, or in the midst of a network
+                raise
+            raise Interrupted(averages("partial")) from None
+        return averages()
 
 
 RANDOM_START = 0.2

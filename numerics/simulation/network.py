@@ -99,7 +99,7 @@ def _diverged(state: State, task: Task, value: Array) -> None:
     worst = next(i for i, x in enumerate(sizes) if not x < LIMIT)
     name, index = task.nodes[worst].key
     said = f"{name}{index} diverged at {when}: largest entry {sizes[worst]:.3g}; {remedy}"
-    raise Diverged(said, start=start)
+    raise Diverged(said, start=start, step=None if state.flows else state.step)
 
 
 def unroll(binder: Binder, data: Mapping[str, Any]) -> Network:

@@ -70,4 +70,4 @@ def explained(
         said += f"; {scale}: normalise the inputs, or divide the learning rate by this number"
     elif "would do" not in said and SMALLER not in said:
         said += f"; {SMALLER}"
-    return Diverged(said, start=error.start)
+    return Diverged(said, start=error.start, step=error.step)

@@ -30,6 +30,7 @@ from numerics.errors import (
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.losses import loss_in_words
+from numerics.prefix import DIVERGED, before_divergence
 from numerics.results import Result
 from numerics.solver.advice import explained, input_scale
 from numerics.solver.method import Array, Kernels, Method, No, Progress, Yes
@@ -180,6 +181,7 @@ def solve(
     kernels: Kernels = "auto",
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
+    throw: bool = True,
     **given: Any,
 ) -> xr.Dataset:
     """The nonperturbative mean-field solution of an experiment, its file, any problem, or a program (or its
@@ -194,11 +196,21 @@ def solve(
     ``full`` keeps Phi, G, A, B and the tangent kernel for all pairs of samples, ``trace`` the sample traces,
     ``none`` neither; ``auto`` is the most of these that is small, and the attribute ``kernels`` says which.
     ``say`` is told before a run that takes longer than LONG seconds how long it takes.
+    Without ``throw`` dynamics that diverge give the output times before the divergence, with the status
+    "diverged" and the reason in the attribute ``diverged``.
 
     Raises :class:`~numerics.errors.SpecError` where no method fits, with the reason of the most general one,
-    :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
+    :class:`~numerics.errors.Diverged` with the step (without ``throw`` where no output time is left), and
+    :class:`~numerics.errors.NotConverged`.
     """
-    return solved(Problem.of(source, **given), kernels, progress, say).dataset()
+    problem = Problem.of(source, **given)
+    try:
+        return solved(problem, kernels, progress, say).dataset()
+    except Diverged as reason:
+        if throw:
+            raise
+        found = before_divergence(problem, lambda shorter: solved(shorter, kernels, progress, say), reason)
+        return found.dataset().assign_attrs(status=DIVERGED, diverged=str(reason))
 
 
 @one_thread

@@ -162,3 +162,20 @@ def test_shells_complete_commands_and_options() -> None:
             command, env={**os.environ, **asked}, capture_output=True, text=True, check=False
         )
         assert done.stdout.split() == [found]
+
+
+def test_derive_prints_without_the_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The equations are those of a file whose arrays are there; to compute, they must be."""
+    text = '[network]\ndepth = 2\n[data]\ninputs = "x.npy"\ntargets = "y.npy"\n'
+    (tmp_path / "spec.toml").write_text(text)
+    np.save(tmp_path / "x.npy", np.eye(2))
+    np.save(tmp_path / "y.npy", np.ones(2))
+    printed = []
+    for _ in range(2):
+        assert run(["derive", str(tmp_path / "spec.toml")]) == 0
+        printed.append(capsys.readouterr().out)
+        (tmp_path / "x.npy").unlink(missing_ok=True)
+    assert printed[0] == printed[1] != ""
+    assert run(["expand", str(tmp_path / "spec.toml"), "--order", "2", "--show", "text"]) == 0
+    assert run(["solve", str(tmp_path / "spec.toml")]) == 2
+    assert "data.inputs" in capsys.readouterr().err

@@ -484,7 +484,7 @@ class March:
             said = (
                 f"{e.node[0]} is not finite at step {step}{heavy or '; ' + (SMALLER if step else AT_START)}"
             )
-            raise Diverged(said, start=step == 0)
+            raise Diverged(said, start=step == 0, step=step)
         self.arrays[e.node][self.averaged[e.node].at(late, early)] = full
 
     def _heavy_tails(self, e: Entry, step: int) -> str:
