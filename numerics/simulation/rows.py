@@ -141,6 +141,8 @@ class State:
     step: int = 0
     time: float = 0.0
     flows: bool = False
+    started: bool = False
+    """The fields of step 0 are constants, even if this is step 0."""
 
     def copied(self) -> State:
         """A state of its own."""
@@ -268,7 +270,9 @@ class Reading:
     def _entry(self, leaves: Sequence[Entry]) -> Reader:
         ((block, pick, _),) = self.layout.places([x.key for x in leaves])
         if leaves[0].first:
-            return lambda state: (state.start if state.step > 0 else state.fields)[block][:, pick]
+            return lambda state: (state.start if state.step > 0 or state.started else state.fields)[block][
+                :, pick
+            ]
         return lambda state: state.fields[block][:, pick]
 
     def _parameter(self, leaves: Sequence[Parameter]) -> Reader:

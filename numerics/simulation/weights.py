@@ -440,7 +440,10 @@ class Numerical:
                 moved = np.repeat(own[law.key], len(entries), axis=0).reshape(len(entries), -1)
                 moved[np.arange(len(entries)), entries] += sign * step
                 trial = replace(
-                    state, weights={**own, law.key: moved.reshape(-1, *law.shape)}, start=state.start
+                    state,
+                    weights={**own, law.key: moved.reshape(-1, *law.shape)},
+                    start=state.start,
+                    started=True,
                 )
                 trial.fields = {b: np.repeat(x, len(entries), axis=0) for b, x in fields.items()}
                 trial.start = {b: x[network][None] for b, x in state.start.items()}
@@ -454,14 +457,15 @@ class Numerical:
 def numerical(
     binder: Binder, network: Network, moving: Sequence[Training], loss: Expr, parametrization: Parametrization
 ) -> list[Training]:
-    """The same weights, moved by what goes down ``loss``: an expression of the numbers of the program, summed
-    over its indices, as :meth:`derive.program.Network.train` takes it.
+    """The same weights, moved by what goes down ``loss``: an expression of numbers of the program and means
+    of its fields, summed over its indices, as :meth:`derive.program.Network.train` takes it.
 
-    Raises ``ValueError`` for a loss of which no number of the program is part.
+    Raises ``ValueError`` for a loss of which no number and no field of the program is part.
     """
     program = binder.program
-    if not {a.func.__name__ for a in loss.atoms(AppliedUndef)} & set(program.scalars):
-        raise ValueError(f"the loss {loss} contains no number of the program")
+    computed = {*program.scalars, *(x.name for x in program.fields)}
+    if not {a.func.__name__ for a in loss.atoms(AppliedUndef)} & computed:
+        raise ValueError(f"the loss {loss} contains no number or field of the program")
     bound = binder.bind(_summed(program, loss), {})
     value, needed = network.reading.read([bound]), _needed(network, bound)
     tasks = tuple(x for x in network.later if any(n.key in needed for n in x.nodes))

@@ -9,6 +9,7 @@ series in the length of the steps, of which halving removes one power at a time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 
@@ -17,7 +18,9 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import S, Symbol
 
+from derive.errors import NotApplicable
 from derive.program import gamma0, s, t
+from derive.program.gradient_check import check_gradients
 from derive.program.program import Program
 from derive.theory import Theory, mean_field
 from derive.theory.compare import compare
@@ -84,9 +87,11 @@ SAMPLED_STEPS = (16, 32)
 
 
 def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
-    """The conditioning rule and the path integral give the same theory, term by term.
+    """The conditioning rule and the path integral give the same theory, term by term, of updates that are the
+    gradient of the program's loss.
 
-    ``symbolic`` is the same program at any depth, if there is one.
+    ``symbolic`` is the same program at any depth, if there is one.  A program that states no loss, or whose
+    updates are no gradient on purpose, has no row for them.
     """
     programs = {f"L = {problem.depth}": problem.program} if problem.program.depth.is_Integer else {}
     if symbolic is not None:
@@ -96,6 +101,10 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
         one, two = mean_field(program), path_integral(program).theory()
         name, basis = f"two routes, {label}: differences", f"{_terms(one)} terms compared"
         checks.append(Check("derivation", name, len(compare(one, two)), 0, 0, basis))
+        with suppress(NotApplicable):
+            wrong = len(check_gradients(program))
+            name = f"updates that are no gradient of the loss, {label}"
+            checks.append(Check("derivation", name, wrong, 0, 0, "a network of two units, 50 digits"))
     return checks
 
 

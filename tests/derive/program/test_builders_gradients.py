@@ -12,9 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sympy import Function, tanh
 
+from derive.program import L as SymbolicDepth
+from derive.program import Program, t
 from numerics.simulation import simulate_program
 from tests.derive.once import convolution, feedback_alignment, mlp, perceptron, recurrent
+from tests.derive.program.test_gradient_check import BUILDERS
 
 Array = NDArray[np.float64]
 Weights = dict[Any, Array]
@@ -275,3 +279,44 @@ def test_a_perceptron_descends_its_loss(task: str, loss: str) -> None:
         v.append(v[-1] - ETA * gradient(cost, {"v": v[-1]})["v"])
     expected = np.array(v) @ np.array(v).T / n
     np.testing.assert_allclose(run["C_v"].mean, expected, rtol=0, atol=1e-7)
+
+
+# -- every builder, by the loss that its program states ------------------------------------------------------
+
+SLOPE = {"dloss": lambda t, f: f}  # of the loss f^2/2
+SIZES = SLOPE | {"phi": tanh, "cost": lambda h, y: (h - y) ** 2 / 2, "X": 3, "R": 1, "N": 3, "M": 3, "B": 3}
+CHOSEN = {"eta": 0.02, "gamma0": GAMMA, "lambda": 0.1, "beta": 0.5, "s2": 0.3, "nu": 1.0, "sigma": 0.3}
+RATIOS = {"alpha": 1.0, "alpha_B": 1.0, "kappa": 2.0, "rho": 1.0, "P": P}
+
+
+def constants(name: str, program: Program) -> dict[str, Any]:
+    """Inputs, targets, widths and what else a program knows beforehand."""
+    rng = np.random.default_rng(7)
+    y: Array = rng.normal(size=(P, 2)) if name in ("mlp, options", "recurrent") else np.array([1.0, -1.0])
+    known: dict[str, Any] = {
+        "y": np.eye(3)[:P] if name == "cross-entropy" else y,
+        "rho": np.array([0.5, 1.5]),
+        **dict.fromkeys(("a", "sigma", "nu", "xi"), lambda at: 1.0),
+    }
+    found = {c: known[c] for c in program.constants if c in known}
+    found |= {x.name: np.array([0.5, 1.0, 1.5]) for x in program.attributes}
+    x = rng.normal(size=(P, 3, D))
+    return found | {v.name: x if "convolution" in name else x[:, 0] for v in program.given}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_program_follows_differences_of_its_own_loss(name: str) -> None:
+    program = BUILDERS[name]()
+    program = program.at_depth(2) if program.depth.has(SymbolicDepth) else program
+    loss = Function("f")(t) ** 2 / 2 if name.startswith("depth") else program.loss
+    given: dict[str, Any] = {"width": 3, "steps": 2, "seeds": 1, "values": SIZES | CHOSEN | RATIOS}
+    given["data"] = constants(name, program)
+    run = simulate_program(program, **given)
+    by_loss = simulate_program(program, **given, loss=loss, parametrization=program.descent)
+    moved = 0.0
+    for key in run:
+        x, y = run[key].mean, by_loss[key].mean
+        # central differences are right to the third root of their step's rounding, squared
+        assert np.abs(x - y).max() < 1e-7 * max(1.0, np.abs(x).max()), key
+        moved = max(moved, np.abs(x[-1] - x[0]).max()) if x.ndim and x.shape[0] == 3 else moved
+    assert moved > 1e-4  # it learns something

@@ -91,5 +91,5 @@ def test_a_wrong_update_is_seen(weight):
 
 
 def test_a_loss_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="no number of the program"):
+    with pytest.raises(ValueError, match="no number or field of the program"):
         simulate_program(mlp(1), loss=y(mu) ** 2, **SETUP)

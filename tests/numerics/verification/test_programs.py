@@ -28,7 +28,13 @@ def test_a_program_is_verified_as_an_experiment_is(tmp_path: Path) -> None:
     report = verify(mlp(L), tmp_path / "out", effort=FEW, **given)
     assert report.passed, report.table()
     table = report.table()
-    for row in ("two routes, L = 2", "two routes, symbolic L", "march = theory as written", "H^2(t,t)"):
+    for row in (
+        "two routes, L = 2",
+        "no gradient of the loss, L = 2",
+        "two routes, symbolic L",
+        "march = theory as written",
+        "H^2(t,t)",
+    ):
         assert row in table
     assert "loss: power of gamma0 that is missed" in table
     assert {x.name for x in (tmp_path / "out").iterdir()} >= {"networks.nc", "figure.png", "checks.json"}
