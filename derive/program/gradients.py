@@ -55,7 +55,7 @@ from derive.program.words import (
     Product,
 )
 
-LOSS = "loss"
+LOSS = "the loss"
 """The name under which the loss is differentiated."""
 ANY = (S.NegativeInfinity, S.Infinity)
 

@@ -624,6 +624,15 @@ def test_a_gate_in_front_of_channels_is_trained_by_a_field() -> None:
     assert check_routes(program) == []
 
 
+@pytest.mark.parametrize("name", ["loss", "the_loss", "output"])
+def test_an_output_may_have_any_name(name: str) -> None:
+    """The gradient of a loss of two outputs holds the errors of both, whatever they are called."""
+    e = Function(name)(mu, t)
+    program = shallow(square + e**2, {e: Mean(h(1, mu, t) ** 2)})
+    errors = {a.func.__name__ for a in line(program, "g").atoms(AppliedUndef)}
+    assert {"Delta_f", f"Delta_{name}"} <= errors
+
+
 def test_what_mixes_samples_has_the_gradient_of_the_loss() -> None:
     """Centred by the mean over the batch."""
     other = Symbol("nu", integer=True, positive=True)
