@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Abs, Function, Rational
+from sympy import Abs, Function, Rational, Symbol
 
 import numerics
 from derive.program import (
@@ -84,3 +84,21 @@ def test_replicas_do_not_tell_an_error_that_is_infinite() -> None:
 @pytest.mark.parametrize("activation", ["relu", "abs", "tanh", "erf", "gelu", "h**2", "h**3", "abs(h)**1.5"])
 def test_no_false_alarm(activation: str) -> None:
     assert not singularities(mean_field(mlp(2, parse_activation(activation))))
+
+
+def test_numbers_in_denominators_are_no_singularities() -> None:
+    """A ratio of widths, gamma0 and an average are numbers: nothing is averaged over them."""
+    unit, pixels = Population("unit", Symbol("r", positive=True)), Population("input", given=True)
+    x, w = GivenVector("x", pixels, "K_x"), GaussianVector("w", unit)
+    h, q, U = Field("h", unit), Field("q", unit), GaussianMatrix("U", unit, pixels)
+    f, m, y = Function("f")(mu, t), Function("m")(mu, t), Function("y")(mu)
+    forward = {
+        h(mu, t): U @ x(mu),
+        m: Mean(h(mu, t) ** 2),
+        q(mu, t): h(mu, t) / m,
+        f: Mean(w.symbol * q(mu, t)) / gamma0,
+    }
+    network = Network("numbers", (h, q), forward, weights=(U, w), given=(x,))
+    theory = mean_field(network.train((y - f - f**3 / 3) ** 2 / 2, GradientDescent(eta)))
+    assert theory.order_parameters
+    assert not singularities(theory)
