@@ -35,7 +35,7 @@ from sympy.utilities.iterables import connected_components
 from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import ell, s, t
 from derive.reduce.memoryless import Markov, State
-from derive.theory import Equation
+from derive.theory import Equation, Theory
 from numerics.arrays import CPU, Device, namespace_of, permuted
 from numerics.errors import Unserved
 
@@ -84,6 +84,18 @@ def together(nodes: Iterable[N], links: Iterable[Iterable[N]]) -> list[tuple[N, 
 def node_of(symbol: AppliedUndef) -> Node:
     """The node that ``symbol`` belongs to."""
     return str(symbol.func), tuple(int(x) for x in symbol.args if x.is_Integer)
+
+
+def require_open_numbers(theory: Theory) -> None:
+    """Raise Unserved for a number of the program that is read at one value of an index or of the time."""
+    known = {node_of(e.lhs) for e in theory.scalars}
+    for item in (*theory.scalars, *theory.equations):
+        for x in sorted(item.rhs.atoms(AppliedUndef), key=str):
+            if (str(x.func), ()) in known and node_of(x) not in known:
+                raise Unserved(
+                    f"{x} is read at one value of an index: write a sum over the index, or use "
+                    "numerics.solver.direct.evaluate"
+                )
 
 
 def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
@@ -398,6 +410,7 @@ class System:
         self.sizes: dict[Symbol, int] = {}
         self.random: dict[Expr, bool] = {}
         theory = markov.theory
+        require_open_numbers(theory)
         items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
         for x in (*items, *theory.order_parameters, *markov.start):
             self.remember((r.index, r.lower, r.upper) for r in x.ranges)

@@ -417,6 +417,8 @@ class Replicas:
             found = _of_scalars(problem, first + (replicas - first).mean(axis=0))  # exact where all agree
             return np.stack([found[name] for name in names])
 
+        if not names:
+            return values
         scalars = np.stack(self.scalars)
         value, error, _ = jackknife(losses, scalars)
         value = np.maximum(value, np.minimum(losses(scalars), 0.0))

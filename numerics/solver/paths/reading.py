@@ -47,6 +47,7 @@ from numerics.tensors import (
     leaves_of,
     node_of,
     open_args,
+    require_open_numbers,
     together,
 )
 
@@ -174,6 +175,7 @@ class Model:
             self.scalars[node_of(x.lhs)] = self._read(x.lhs, x.rhs, x.ranges)
         for x in theory.observables:
             self._remember(r.limits for r in x.ranges)
+        require_open_numbers(theory)
         self.groups = together(self.sources, self.covariances)
         self.populations = self._populations()
         self.blocks = list(self.groups)

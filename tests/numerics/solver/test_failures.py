@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sympy import Function, S, exp
+from sympy import Function, S, Symbol, exp, log, tanh
 
 from derive.program import (
     Field,
@@ -16,8 +16,10 @@ from derive.program import (
     GaussianVector,
     GivenVector,
     GradientDescent,
+    IndexRange,
     Mean,
     Network,
+    Parametrization,
     Population,
     eta,
     gamma0,
@@ -189,3 +191,29 @@ def test_an_unknown_field_has_no_row():
     with pytest.raises(KeyError):
         table(cyclic=False).row(("z", None))
     assert mu not in table(cyclic=False).source_indices
+
+
+def test_a_number_that_is_read_at_one_value_of_an_index_is_refused():
+    """A cross-entropy whose channels are written out."""
+    units, pixels, c = Population("units"), Population("input", given=True), Symbol("c", integer=True)
+    x, h, f = GivenVector("x", pixels, "K_x"), Field("h", units), Function("f")
+    channels = IndexRange(c, S.One, S(2))
+    W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units, indices=(channels,))
+    forward = {h(mu, now): W @ x(mu), f(mu, c, now): Mean(w(c) * tanh(h(mu, now)))}
+    network = Network("written out", (h,), forward, (W, w), given=(x,), ranges=(channels,))
+    loss = log(exp(f(mu, 1, now)) + exp(f(mu, 2, now))) - f(mu, 1, now)
+    given = {"numbers": {"eta": 0.1}, "arrays": {"K_x": [[1.0]]}, "times": range(3)}
+    with pytest.raises(SpecError, match="is read at one value of an index"):
+        solve(network.train(loss, GradientDescent(eta), Parametrization(S.One)), **given)
+
+
+def test_a_program_without_samples_is_solved():
+    units = Population("units")
+    h, f, x, w = Field("h", units), Function("f")(now), GaussianVector("x", units), GaussianVector("w", units)
+    W = GaussianMatrix("W", units, units)
+    forward = {h(now): W @ Field("start", units)(now), Field("start", units)(now): x.symbol}
+    forward[f] = Mean(w.symbol * tanh(h(now)))
+    network = Network("no sample", (h, Field("start", units)), forward, (W, w), (x,))
+    program = network.train((1 - f) ** 2 / 2, GradientDescent(eta), Parametrization(S.One))
+    found = solve(program, numbers={"eta": 0.5}, times=range(3), solver=Solver(samples=256))
+    assert abs(found.error.values[-1, 0]) < abs(found.error.values[0, 0])
