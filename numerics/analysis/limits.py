@@ -108,6 +108,8 @@ def largest_rate(
         raise NotConverged(f"no rate between {low:.3g} and {high:.3g} separates learning from divergence")
     while high / low > 1 + rtol:
         middle = float(np.sqrt(low * high))
+        if not low < middle < high:  # neighbouring numbers: no rate is between them
+            break
         low, high = (middle, high) if learns(middle) else (low, middle)
     return Rate(low, high, training.steps)
 

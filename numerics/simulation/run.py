@@ -20,7 +20,7 @@ from sympy import Expr, Symbol
 from derive.program import MomentumFlow, Parametrization, Program
 from derive.program.program import gaussian
 from numerics.arrays import one_thread
-from numerics.errors import Diverged, require_memory
+from numerics.errors import Diverged, NotConverged, require_memory
 from numerics.paths import Block, Paths, gathered
 from numerics.stats import Spread
 
@@ -416,7 +416,10 @@ class Trainer:
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:
-        """With so many steps between recorded times that one network misses less than half the tolerance."""
+        """With so many steps between recorded times that one network misses less than half the tolerance.
+
+        Raises :class:`~numerics.errors.NotConverged` where MOST steps between two of them miss more.
+        """
         rngs = [np.random.default_rng(seed)]
         state, _ = self.begin(rngs)
         self.network.compute(state)
@@ -437,8 +440,14 @@ class Trainer:
                         raise
                 else:
                     last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
-                    if error <= tolerance / 2 or count >= MOST or last / 2 < error < UNSTABLE:  # rounding
+                    if error <= tolerance / 2 or last / 2 < error < UNSTABLE:  # rounding
                         break
+                    if count >= MOST:
+                        where = f"{count} steps between t = {time:g} and {end:g}"
+                        raise NotConverged(
+                            f"flow of a finite network: integration error {error:.2g} with {where}, wanted "
+                            f"{tolerance / 2:.2g}"
+                        )
                     coarse = fine
                 count *= 2
             state = fine

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import f
 
 import numerics
 from derive.program import P, eta, gamma0
 from numerics.solver.paths import Solved, solve_particles
-from tests.chance import excess, in_errors
+from tests.chance import LEVEL, excess, in_errors
 from tests.derive.once import mean_field, mlp
 
 REPLICAS = 8
@@ -46,6 +47,10 @@ def test_responses_on_both_sides_of_the_threshold(activation: str, steps: int, c
         gap = one.mean(axis=0) - other.mean(axis=0)
         variance = (one.var(axis=0, ddof=1) + other.var(axis=0, ddof=1)) / REPLICAS
         assert excess(in_errors(gap, np.sqrt(variance)), REPLICAS - 1) < 1
+        # as many paths carry derivatives, so that variances have the F distribution of two times 7
+        moving = other.var(axis=0) > 1e-16
+        ratios = one.var(axis=0)[moving] / other.var(axis=0)[moving]
+        assert ratios.max() < f.ppf(1 - LEVEL / ratios.size, REPLICAS - 1, REPLICAS - 1)
 
 
 def test_responses_of_functions_that_jump_have_no_bias_of_a_ridge() -> None:
