@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +43,7 @@ from sympy.core.function import AppliedUndef, Derivative, Function, Subs
 from derive.calculus.symbols import IndexRange, ell, expression, mu, primed, t
 from derive.errors import ProgramError
 from derive.program.domains import Conditions, between, eliminated, hull, implied, indicator, needed, summed
+from derive.program.naming import apart
 from derive.program.program import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
 from derive.program.words import (
@@ -56,7 +58,7 @@ from derive.program.words import (
 )
 
 LOSS = "the loss"
-"""The name under which the loss is differentiated."""
+"""The name under which the loss is differentiated, which no number of a program has."""
 ANY = (S.NegativeInfinity, S.Infinity)
 
 
@@ -116,7 +118,8 @@ class Gradients:
     """The backward pass and the updates of a forward pass.
 
     ``output`` is ``f(mu, c, t)``, with ``error`` its ``Delta(mu, c, t)``; without them the gradient is that
-    of minus the number called ``loss``, which is then one of the definitions.
+    of minus the number called LOSS, which is then one of the definitions.  Names of gradients avoid those
+    ``taken``.
     """
 
     def __init__(
@@ -129,7 +132,9 @@ class Gradients:
         names: Mapping[str, Gradient],
         output: Expr | None = None,
         error: Expr | None = None,
+        taken: frozenset[str] = frozenset(),
     ) -> None:
+        self.taken = taken
         self.definitions, self.parametrization, self.names = definitions, parametrization, names
         self.output, self.error, self.root = output, error, LOSS if output is None else name_of(output)
         self.fields = {x.name: x for x in fields}
@@ -483,6 +488,18 @@ class Gradients:
 
     def called(self, name: str) -> str:
         """The name of the gradient with respect to a field, a number or a function of a field."""
+        return self._called[name] if name in self._called else self._natural(name)
+
+    @cached_property
+    def _called(self) -> dict[str, str]:
+        """The names of all gradients; those that nobody chose step aside of what is there."""
+        chosen = {x for n in self.names.values() for x in (n.name, n.inner)}
+        natural = {n: self._natural(n) for n in self.slots if n != LOSS}
+        named = {n: x for n, x in natural.items() if x in chosen}
+        return named | apart(((n, x) for n, x in natural.items() if n not in named), self.taken | chosen)
+
+    def _natural(self, name: str) -> str:
+        """``g`` and ``z`` for ``h``, ``g_q`` and ``z_q`` for others, unless a user chose."""
         owner = self.owner.get(name, name)
         given = self.names.get(owner)
         if name not in self.nodes:

@@ -19,6 +19,7 @@ from derive.calculus.sums import defined, drawn_out, over
 from derive.calculus.symbols import IndexRange, L, P, expression, mu, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
+from derive.program.naming import aside, complaints, functions_in, uses_of_names
 from derive.program.program import Definition, Parts, Program
 from derive.program.training import (
     Along,
@@ -28,6 +29,7 @@ from derive.program.training import (
     TrainedMatrix,
     TrainedVector,
     TrainingRule,
+    tables_of,
     with_noise,
 )
 from derive.program.words import Attribute, Field, GaussianMatrix, GaussianVector, GivenVector, Mean, Product
@@ -142,13 +144,53 @@ class Network:
                 found.append((layered and i == 0, known[x]))
         return tuple(r for _, r in sorted(found, key=lambda x: x[0]))
 
+    def __post_init__(self) -> None:
+        for complaint in complaints(self._declared(), self.ranges, ()):
+            raise ProgramError(complaint)
+        if isinstance(self.forward, Mapping):
+            self._check_uses([(lhs, expression(rhs)) for lhs, rhs in self.forward.items()])
+        else:
+            self._check_uses([(d.lhs, d.rhs) for d in self.forward])
+
+    def _check_uses(self, lines: list[tuple[Expr, Expr]], *more: Expr) -> None:
+        """Raise :class:`ProgramError` for a name that is written with different indices."""
+        weights = {w.name: len(w.symbol.args) for w in (*self.weights, *self.frozen)}
+        said = [*(rhs for _, rhs in lines), *more]
+        for complaint in uses_of_names([lhs for lhs, _ in lines], weights, said):
+            raise ProgramError(complaint)
+
+    def _declared(self) -> list[tuple[str, str]]:
+        """Everything that has a name, with what it is."""
+        fields = {x.name for x in self.fields}
+        heads = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
+        found = [("field", x.name) for x in self.fields]
+        found += [("number", x) for x in dict.fromkeys(map(name_of, heads)) if x not in fields]
+        found += [("given vector", x.name) for x in self.given]
+        found += [("kernel", x) for x in dict.fromkeys(x.kernel for x in self.given)]
+        found += [("attribute", x.name) for x in self.attributes]
+        weights = (*self.weights, *self.frozen)
+        return found + [("matrix" if isinstance(w, GaussianMatrix) else "vector", w.name) for w in weights]
+
+    def _taken(
+        self,
+        said: list[Expr],
+        rule: TrainingRule,
+        feedback: Mapping[str, Weight],
+        notation: Mapping[Expr, str],
+    ) -> set[str]:
+        """The names that a user has given to something, which the engine gives to nothing else."""
+        lines = self.definitions()
+        said = [
+            *said,
+            *(d.rhs for d in lines),
+            *(expression(w.variance) for w in (*self.weights, *self.frozen)),
+        ]
+        taken = {name for _, name in self._declared()} | {w.name for w in feedback.values()}
+        taken |= set(notation.values()).union(*map(functions_in, said))
+        return taken | (tables_of(rule) if hasattr(rule, "memory") else frozenset())
+
     def _check(self, lines: tuple[Definition, ...]) -> None:
-        """Fields and Gaussian sources have names of their own; a mean is taken over one population."""
-        for w in (*self.weights, *self.frozen):
-            for name in w.sources if isinstance(w, GaussianMatrix) else (w.source,):
-                if any(x.name == name for x in self.fields):
-                    told = f"field {name} is called like the Gaussian source of {w.name}"
-                    raise ProgramError(f"{told}: give one of them another name")
+        """A mean is taken over one population."""
         homes = {x.name: x.population.name for x in self.fields}
         homes |= {x.name: x.population.name for x in self.attributes}
         for lhs, mean in ((d.lhs, mean) for d in lines for mean in d.rhs.atoms(Mean)):
@@ -170,7 +212,7 @@ class Network:
         notation: Mapping[Expr, str] | None = None,
         feedback: Mapping[str, Weight] | None = None,
         learning_feedback: bool = False,
-        error: str = "Delta",
+        error: str | None = None,
         together: bool = False,
     ) -> Program:
         """The program that goes down the gradient of ``loss``.
@@ -191,10 +233,15 @@ class Network:
         self._check(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
         loss = expression(loss)
+        self._check_uses([(d.lhs, d.rhs) for d in forward], loss)
         outputs = sorted({name_of(a) for a in loss.atoms(AppliedUndef)} & set(scalars))
         _defined_everywhere(loss, outputs)
         whole = together or len(outputs) != 1 or loss.has(Mean)
         names = dict(gradients or {})
+        taken = self._taken([loss], rule, feedback or {}, notation or {})
+        _require_free(taken, names, error)
+        taken |= {x for n in names.values() for x in (n.name, n.inner)}
+        error = error or aside("Delta", taken)
         target = delta = None
         lines = forward
         if whole:
@@ -202,12 +249,15 @@ class Network:
                 raise ProgramError(f"the loss {loss} contains none of the outputs {', '.join(scalars)}")
             lines = (*forward, Definition(Function(LOSS)(t), _summed(forward, loss)))
             for x in outputs:
-                names.setdefault(x, Gradient(error if len(outputs) == 1 else f"{error}_{x}", normal=S.One))
+                own = error if len(outputs) == 1 else aside(f"{error}_{x}", taken)
+                names.setdefault(x, Gradient(own, normal=S.One))
+                taken |= {own}
         else:
             target = next(d.lhs for d in forward if d.name == outputs[0])
             delta = Function(error)(*target.args)
         data: tuple[Attribute | GivenVector, ...] = (*self.attributes, *self.given)
-        graph = Gradients(self.fields, lines, self.vectors, data, p, names, target, delta)
+        taken |= {error}
+        graph = Gradients(self.fields, lines, self.vectors, data, p, names, target, delta, frozenset(taken))
         assembly = _Assembly(self, forward, graph, loss, rule)
         return assembly.program(feedback or {}, learning_feedback, notation)
 
@@ -435,7 +485,9 @@ class _Assembly:
             candidates = (e.rhs / u for e in derived for u in v.uses(e.rhs))
             factor = next((x for x in candidates if not self.graph.varies(x) and not x.has(t)), S.One)
             home = next(x for x in self.network.fields if x.population.name == v.population.name)
-            name = "omega" if v.name == "w" else f"omega_{v.name}"
+            used = self.graph.taken | {self.graph.called(n) for n in self.graph.slots} | set(made)
+            used |= {x.name for x, _ in made.values()}
+            name = aside("omega" if v.name == "w" else f"omega_{v.name}", used)
             layered = home.layered and v.population.site is not None
             site = (v.population.site,) if layered else ()
             self.graph.inside.add(name)
@@ -451,13 +503,14 @@ class _Assembly:
     def _notation(self, names: set[str]) -> dict[Expr, str]:
         """``Phi`` (or ``H``) for what layers hand on, and ``G`` for the gradient of ``h``."""
         graph = self.graph
-        if "h" not in graph.slots:
+        if "h" not in graph.fields or "h" not in graph.slots:
             return {}
         h = Function("h")(*graph.slots["h"], t)
         node = next((n for n in graph.nodes if graph.owner[n] == "h"), None)
-        found = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
+        vectors = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
         there = "h" in graph.place and graph.called("h") in names  # it may be a multiple of a weight
-        return found | ({graph.backward(h): "G"} if there else {})
+        vectors |= {graph.backward(h): "G"} if there else {}
+        return {vector: aside(name, graph.taken | names) for vector, name in vectors.items()}
 
     def _constants(self, lines: list[Expr], computed: set[str], others: set[str]) -> tuple[str, ...]:
         """Functions that nothing defines: targets, weights of samples, numbers that differ between layers."""
@@ -476,6 +529,19 @@ class _Assembly:
                 if name_of(a) not in known and not of_fields:
                     found[name_of(a)] = None
         return tuple(found)
+
+
+def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str | None) -> None:
+    """Raise :class:`ProgramError` for a chosen name of a gradient or error that something else has."""
+    chosen = [(f"gradients[{key!r}]", x) for key, n in gradients.items() for x in (n.name, n.inner) if x]
+    chosen += [("error", error)] if error is not None else []
+    seen: set[str] = set()
+    for what, name in chosen:
+        if name in taken or name in seen:
+            raise ProgramError(f"{what} = {name!r} is the name of something else: give it another name")
+        if not name.isidentifier():
+            raise ProgramError(f"{what} = {name!r} is no name: use letters, digits and underscores")
+        seen.add(name)
 
 
 def _said(u: Along | Outer) -> tuple[Expr, ...]:

@@ -19,6 +19,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, t
 from derive.errors import NotApplicable, ProgramError
+from derive.program.naming import complaints, functions_in, same_names, uses_of_names
 from derive.program.training import (
     Parametrization,
     TrainedMatrix,
@@ -168,6 +169,17 @@ class Parts(Mapped):
         return any(w.rule.noise(t, s) != 0 for w in self.trained())
 
     @property
+    def names_in_theory(self) -> frozenset[str]:
+        """The names that a theory takes over from the program: those of weights and given vectors are not."""
+        known = {*self.scalars, *self.constants, *self.tables, *self.notation.values()}
+        known |= {x.name for x in (*self.fields, *self.attributes)} | {x.kernel for x in self.given}
+        said = [d.rhs for d in self.definitions]
+        said += [u.coefficient for w in self.trained() for u in updates_of(w)]
+        weights = {gaussian(m).name for m in self.matrices} | {parameter(v).name for v in self.vectors}
+        functions = set[str]().union(*map(functions_in, said))
+        return frozenset(known | functions - weights - {x.name for x in self.given})
+
+    @property
     def tables(self) -> frozenset[str]:
         """The names of the functions that rules hold, such as a schedule of learning rates."""
         rules = [w.rule for w in self.trained()] or [self.rule]
@@ -281,6 +293,7 @@ def _complaints(program: Parts) -> Iterator[str]:
     known |= {*program.scalars, *program.constants} | {x.name for x in program.attributes}
     matrices = [gaussian(m) for m in program.matrices]
     usable = known | {m.name for m in matrices} | {parameter(v).name for v in program.vectors}
+    yield from _about_names(program)
     yield from _about_rules(program)
     defined = {d.name for d in program.definitions}
     for x in program.fields:
@@ -388,6 +401,42 @@ def _about_terms(program: Parts, d: Definition) -> Iterator[str]:
             )
 
 
+def _about_names(program: Parts) -> Iterator[str]:
+    """Everything that a program declares has a name of its own."""
+    declared: list[tuple[str, str]] = [("field", x.name) for x in program.fields]
+    declared += [("number", x) for x in program.scalars]
+    declared += [("constant", x) for x in program.constants]
+    declared += [("given vector", x.name) for x in program.given]
+    declared += [("kernel", x) for x in dict.fromkeys(x.kernel for x in program.given)]
+    declared += [("attribute", x.name) for x in program.attributes]
+    declared += [("matrix", gaussian(m).name) for m in program.matrices]
+    declared += [("vector", parameter(v).name) for v in program.vectors]
+    declared += [("correlation", x) for x in program.notation.values()]
+    declared += [("response", x) for m in program.matrices for x in gaussian(m).responses or ()]
+    families = (w.initial for w in program.trained())
+    ranges = [r for d in program.definitions for r in d.ranges]
+    ranges += [r for w in families for r in _ranges_of(w)]
+    yield from complaints(declared, ranges, [d.rhs for d in program.definitions])
+    weights = {w.name: len(w.symbol.args) for w in _weights(program)}
+    said = [d.rhs for d in program.definitions]
+    yield from uses_of_names([d.lhs for d in program.definitions], weights, said)
+    ends = [expression(x) for r in ranges for x in (r.lower, r.upper)]
+    coefficients = [u.coefficient for w in program.trained() for u in updates_of(w)]
+    stated = [x for w in program.trained() if hasattr(w.rule, "memory") for x in w.rule.memory(t, s)]
+    yield from same_names([*said, *ends, *coefficients, *stated, *(x for _, x in _fixed_numbers(program))])
+    outside = {"constant", "matrix", "vector", "given vector"}
+    tables = program.tables & {name for kind, name in declared if kind not in outside}
+    yield from (f"{x} is the name of a table of a rule and of something else: rename one" for x in tables)
+    sizes: dict[str, Population] = {}
+    for p in _homes(program):
+        known = sizes.setdefault(p.name, p)
+        if not p.name.isidentifier():
+            yield f"{p.name!r} is no name of a population: use letters, digits and underscores"
+        formulas = [expression(x.ratio if x.formula is None else x.formula) for x in (known, p)]
+        if (known.given, known.shared) != (p.given, p.shared) or formulas[0] != formulas[1]:
+            yield f"{p.name} is the name of two different populations: give one of them another name"
+
+
 def _about_rules(program: Parts) -> Iterator[str]:
     """A rule must be linear in the updates, or nothing is known of what weights remember."""
     for w in program.trained():
@@ -419,7 +468,7 @@ def _about_parameters(program: Parts) -> Iterator[str]:
     indices |= {r.index.name for d in program.definitions for r in d.ranges}
     rules = [("the program", program.rule, set[str]())] if hasattr(program.rule, "memory") else []
     for w in program.trained():
-        family = {x.name for x in _family(w.initial)}
+        family = {r.index.name for r in _ranges_of(w.initial)}
         rules.append((w.name, w.rule, family))
         indices |= family | {r.index.name for u in updates_of(w) for r in u.over}
     for owner, rule, family in rules:
@@ -458,11 +507,9 @@ def _of_rule(rule: TrainingRule, names: Collection[str], where: str, remedy: str
     return f"{told} on {left}, whose value would be taken {where}: {remedy}"
 
 
-def _family(w: GaussianMatrix | GaussianVector) -> tuple[Symbol, ...]:
-    """The indices of a family of weights."""
-    if isinstance(w, GaussianVector):
-        return tuple(r.index for r in w.indices)
-    return tuple(r.index for r in ((w.index,) if w.index else ()) + w.others)
+def _ranges_of(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
+    """The ranges of the indices of a family of weights."""
+    return w.indices if isinstance(w, GaussianVector) else ((w.index,) if w.index else ()) + w.others
 
 
 def updates_of(w: TrainedMatrix | TrainedVector) -> tuple[Any, ...]:
@@ -470,21 +517,27 @@ def updates_of(w: TrainedMatrix | TrainedVector) -> tuple[Any, ...]:
     return w.update.terms if isinstance(w, TrainedMatrix) else (w.update,)
 
 
+def _weights(program: Parts) -> Iterator[GaussianMatrix | GaussianVector]:
+    """Every weight at initialisation."""
+    yield from map(gaussian, program.matrices)
+    yield from map(parameter, program.vectors)
+
+
+def _homes(program: Parts) -> Iterator[Population]:
+    """Every population that something lives on."""
+    for x in (*program.fields, *program.given, *program.attributes):
+        yield x.population
+    for w in _weights(program):
+        yield from (w.rows, w.cols) if isinstance(w, GaussianMatrix) else (w.population,)
+
+
 def _fixed_numbers(program: Parts) -> Iterator[tuple[str, Expr]]:
     """Numbers that are the same throughout training, each with its name."""
-    weights: list[GaussianMatrix | GaussianVector] = [gaussian(m) for m in program.matrices]
-    weights += [parameter(v) for v in program.vectors]
-    homes = [x.population for x in program.fields]
-    homes += [x.population for x in program.given]
-    homes += [x.population for x in program.attributes]
-    for w in weights:
+    for w in _weights(program):
         yield f"variance of {w.name}", expression(w.variance)
         if isinstance(w, GaussianMatrix):
             yield f"symmetry of {w.name}", expression(w.symmetry)
-            homes += [w.rows, w.cols]
-        else:
-            homes.append(w.population)
-    for p in dict.fromkeys(homes):
+    for p in dict.fromkeys(_homes(program)):
         yield f"ratio of {p.name}", expression(p.ratio)
     yield "scale", expression(program.scale)
     yield "depth", expression(program.depth)

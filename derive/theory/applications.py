@@ -19,6 +19,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import ProgramError
+from derive.program.naming import apart as apart_from
+from derive.program.naming import aside
 from derive.program.program import Definition, Program, gaussian, member
 from derive.program.training import Outer, TrainedMatrix, TrainedVector, entry_covariance
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
@@ -327,8 +329,7 @@ class Reading:
         alike = [x for x in self.uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
         if a.matrix.responses and a.transposed != b.transposed and len(alike) == 2:
             return a.matrix.responses[int(a.transposed)], a.member if a.matrix.index else None
-        head = self.registry.head(a.vector)
-        return f"R_{head}{'_' if '_' in head + b.source_name else ''}{b.source_name}", a.acts_on.site
+        return self.registry.response_name(a.vector, b.source_name), a.acts_on.site
 
     def equations(
         self, product: Callable[[Application], list[Term]], parameter: Callable[[Parameter], list[Term]]
@@ -457,6 +458,10 @@ def _name_sources(reading: Reading) -> None:
             alike = any(tags[j][0] == matrix for j in rivals)
             name = f"{name}_{matrix}_{head}" if alike else f"{name}_{matrix}"
         names.append(name)
+    keys = [(name, name != site[0]) for name, site in zip(names, sites, strict=True)]
+    own = apart_from({key: key[0] for key in keys}.items(), reading.registry.taken)
+    names = [own[key] for key in keys]
+    reading.registry.sources = frozenset(names)
     called, entry_names = list(zip(uses, names, strict=False)), iter(names[len(uses) :])
     for d in reading.definitions:
         reading.products[d] = [
@@ -516,7 +521,8 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
             rule = "gradient with respect to this weight"
             found.append(Term("definition", value, over=over, matrix=w.name, rule=rule))
     second = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in outputs)
-    symbol = Function("K")(*[r.index for r in (*outputs, *second)], t, s)
+    name = aside("K", {*reading.registry.taken, *reading.registry.found})
+    symbol = Function(name)(*[r.index for r in (*outputs, *second)], t, s)
     return (Equation(symbol, tuple(found), (*outputs, *second)),)
 
 

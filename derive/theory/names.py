@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 
 from sympy import Expr, Function, Symbol, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
@@ -17,6 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, mu, primed, s, t
+from derive.program.naming import apart, aside
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
 from derive.program.words import Field, GivenVector
@@ -116,10 +118,14 @@ class Registry:
 
     program: Program
     found: dict[str, OrderParameter] = field(default_factory=dict)
+    sources: frozenset[str] = frozenset()
+    """The names of the Gaussian sources."""
 
     def head(self, v: Vector) -> str:
         """A short name for a vector; no two vectors of the program share one."""
-        body = canonical(v)
+        return self._head(canonical(v))
+
+    def _head(self, body: Expr) -> str:
         plain, fields = _plain_head(body), _fields_in(body)
         rivals = [x for x in self._bodies if _plain_head(x) == plain and x != body]
         if not rivals:
@@ -160,10 +166,42 @@ class Registry:
         if a != b and default_sort_key(b) < default_sort_key(a):  # <a b> and <b a> are one order parameter
             return self.correlation(w, v, past, time)
         named = (n for x, n in self._named.items() if a == b == canonical(x))
-        name = next(named, None) or f"C_{self.head(v)}{'' if a == b else self.head(w)}"
+        name = next(named, None) or self._correlations.get((a, b)) or self._new(a, b, v, w)
         site = () if v.site is None else (v.site,)
         self._define_correlation(name, a, b, v, w)
         return Function(name)(*site, *v.arguments, *w.arguments, time, past)
+
+    @cached_property
+    def taken(self) -> frozenset[str]:
+        """The names in the theory that are the program's own."""
+        return self.program.names_in_theory
+
+    @cached_property
+    def _correlations(self) -> dict[tuple[Expr, Expr], str]:
+        """The names of the correlations of the program's vectors, in the order in which they are written."""
+        heads = {body: self._head(body) for body in sorted(self._bodies, key=default_sort_key)}
+        pairs = [((a, a), f"C_{x}") for a, x in heads.items()]
+        pairs += [((a, b), f"C_{x}{y}") for (a, x), (b, y) in combinations(heads.items(), 2)]
+        return apart(pairs, self.taken)
+
+    def _new(self, a: Expr, b: Expr, v: Vector, w: Vector) -> str:
+        """A name for a correlation of vectors that the program does not multiply by a matrix."""
+        name = f"C_{self.head(v)}{'' if a == b else self.head(w)}"
+        others = {x for pair, x in self._correlations.items() if pair != (a, b)}
+        return aside(name, self.taken | others)
+
+    @cached_property
+    def _responses(self) -> dict[tuple[str, str], str]:
+        """The names of responses, by the head of the vector and the name of the source."""
+        sources = sorted(self.sources)
+        heads = dict.fromkeys(self._head(x) for x in sorted(self._bodies, key=default_sort_key))
+        pairs = [((x, u), f"R_{x}{'_' if '_' in x + u else ''}{u}") for x in heads for u in sources]
+        return apart(pairs, self.taken | {*self._correlations.values(), *sources})
+
+    def response_name(self, v: Vector, source: str) -> str:
+        """What the response of a vector to a source is called, unless a matrix names it."""
+        head = self.head(v)
+        return self._responses.get((head, source)) or f"R_{head}_{source}"
 
     def _define_correlation(self, name: str, a: Expr, b: Expr, v: Vector, w: Vector) -> None:
         if name in self.found:

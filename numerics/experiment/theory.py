@@ -152,6 +152,10 @@ def integrated(program: Program) -> Program:
         return program
     if not rule.discrete:
         _require_one_flow(program)
+        tables = {"w", *(("m",) if forgets else ()), *(("n",) if noisy else ())}
+        for name in sorted(tables & program.names_in_theory):
+            told = f"the integrator of a flow has a table {name}, and so has the program something"
+            raise NotApplicable(f"{told}: give {name} another name")
 
     def steps(own: Any) -> TrainingRule:
         if rule.discrete:

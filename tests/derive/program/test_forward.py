@@ -669,8 +669,8 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
         "pairs units of layer and other",
     ),
     "a name for two things": (
-        lambda: Network("x", (h, Field("r", layer)), {h(1, mu, t): W0 @ x(mu)}, (W0, w)).train(square, rule),
-        "called like the Gaussian source",
+        lambda: Network("x", (h, Field("W0", layer)), {h(1, mu, t): W0 @ x(mu)}, (W0, w)).train(square, rule),
+        "W0 is the name of a field and a matrix",
     ),
     "idle weight": (
         lambda: Network(

@@ -1,0 +1,138 @@
+"""Names of a program: those that a user gives are checked, those that the engine makes up step aside.
+
+Everything that a program declares has a name of its own, a Python identifier.  Gradients, readouts, sources
+and order parameters are named by the engine, with a number behind the name if the user has taken it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from sympy import Expr, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import IndexRange, L, ell, expression, primed, s, t
+
+Key = TypeVar("Key", bound=Hashable)
+Declared = tuple[str, Any]
+"""What something is, such as "field", and its name."""
+
+
+def aside(name: str, taken: Collection[str]) -> str:
+    """Return ``name``, or if it is taken the first of ``name_2``, ``name_3``, ... that is not.
+
+    >>> aside("g", {"h"}), aside("g", {"g", "g_2"})
+    ('g', 'g_3')
+    """
+    found, count = name, 1
+    while found in taken:
+        count += 1
+        found = f"{name}_{count}"
+    return found
+
+
+def apart(natural: Iterable[tuple[Key, str]], taken: Collection[str]) -> dict[Key, str]:
+    """Return a name of its own for each key, the natural one for the first that has it, if it is not taken.
+
+    >>> apart([("a", "C_hg"), ("b", "C_hg"), ("c", "Phi")], {"Phi"})
+    {'a': 'C_hg', 'b': 'C_hg_2', 'c': 'Phi_2'}
+    """
+    pairs = list(natural)
+    wished = {name for _, name in pairs}
+    used, found = set(taken), dict[Key, str]()
+    for key, name in pairs:
+        found[key] = name if name not in used else aside(name, used | wished)
+        used.add(found[key])
+    return found
+
+
+def complaints(
+    declared: Sequence[Declared], ranges: Iterable[IndexRange], said: Iterable[Expr]
+) -> Iterator[str]:
+    """What is wrong with the names of a program or network.
+
+    ``declared`` are its fields, weights, constants, ...; ``ranges`` those of its indices, and ``said`` the
+    expressions in which numbers stand.
+    """
+    kinds: dict[str, str] = {}
+    for kind, name in declared:
+        if not isinstance(name, str) or not name.isidentifier():
+            yield f"{name!r} is no name of a {kind}: use letters, digits and underscores, not a digit first"
+        elif name in kinds:
+            both = f"two {_plural(kind)}" if kinds[name] == kind else f"a {kinds[name]} and a {kind}"
+            yield f"{name} is the name of {both}: give one of them another name"
+        else:
+            kinds[name] = kind
+    ranges = list(ranges)
+    for r in ranges:
+        if r.index in expression(r.upper).free_symbols | expression(r.lower).free_symbols:
+            yield f"the index {r.index} is called like an end of its range: give it another name"
+    yield from _about_indices(kinds, {r.index for r in ranges}, list(said))
+
+
+def _plural(kind: str) -> str:
+    return "matrices" if kind == "matrix" else f"{kind}s"
+
+
+def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]) -> Iterator[str]:
+    numbers = {x for e in said for x in e.free_symbols} | {ell, t, s}
+    for x in sorted(indices, key=str):
+        if x.name in (t.name, s.name):
+            yield f"the index {x} is called like a time: give it another name"
+        elif x == L:
+            yield f"the index {x} is called like the number of layers: give it another name"
+        elif x.name in kinds:
+            yield f"{x} is the name of an index and a {kinds[x.name]}: give one of them another name"
+        elif any(y.name == x.name and y != x for y in numbers | indices):
+            yield f"the index {x} and another symbol are both called {x}: give one of them another name"
+        elif not x.name.isidentifier():
+            yield f"{x.name!r} is no name of an index: use letters, digits and underscores, not a digit first"
+        elif x != (partner := primed(x)) and partner in indices:
+            yield f"the index {partner} is what the partner of {x} is called: give one of them another name"
+    for x in sorted({x for x in numbers if x.name in (t.name, s.name)} - {t, s}, key=str):
+        yield f"{x} is called like the time but is another symbol: import {x} from derive.program"
+    for x in sorted(numbers - indices, key=str):
+        if kinds.get(x.name) in ("matrix", "vector") and x != Symbol(x.name):
+            yield f"{x} is the name of a number and a {kinds[x.name]}: give one of them another name"
+
+
+def uses_of_names(
+    heads: Iterable[AppliedUndef], weights: dict[str, int], said: Iterable[Expr]
+) -> Iterator[str]:
+    """Where one name is written with different indices.
+
+    ``heads`` are what is defined, ``weights`` the number of indices of each weight.  In the uses of a
+    function each place is that of a time, or of an index.
+    """
+    first: dict[str, AppliedUndef] = {}
+    for use in (*heads, *(a for e in said for a in sorted(e.atoms(AppliedUndef), key=str))):
+        name = str(use.func)
+        if name in weights and len(use.args) != weights[name]:
+            yield f"{use} is called like the weight {name}: give one of them another name"
+        known = first.setdefault(name, use)
+        plain = not any(x.atoms(AppliedUndef) for x in (*use.args, *known.args))
+        if name not in weights and (
+            len(use.args) != len(known.args) or (plain and _clocks_differ(use, known))
+        ):
+            yield f"{name} is the name of two things, {known} and {use}: give one of them another name"
+
+
+def _clocks_differ(one: AppliedUndef, other: AppliedUndef) -> bool:
+    """Does a time stand in the place of an index?"""
+    pairs = [(x, y) for x, y in zip(one.args, other.args, strict=True) if x.free_symbols and y.free_symbols]
+    return any(x.has(t) != y.has(t) for x, y in pairs)
+
+
+def same_names(said: Iterable[Expr]) -> Iterator[str]:
+    """Where two symbols that differ have one name."""
+    known: dict[str, Symbol] = {}
+    for x in sorted({y for e in said for y in e.free_symbols}, key=str):
+        if known.setdefault(x.name, x) != x:
+            told = f"two symbols are called {x}, which differ in what is assumed of them"
+            yield f"{told}: use one, or give one of them another name"
+
+
+def functions_in(e: Expr) -> set[str]:
+    """The names of the functions in an expression that SymPy does not know."""
+    return {str(a.func) for a in e.atoms(AppliedUndef)}
