@@ -172,7 +172,8 @@ class Parts(Mapped):
     def names_in_theory(self) -> frozenset[str]:
         """The names that a theory takes over from the program: those of weights and given vectors are not."""
         known = {*self.scalars, *self.constants, *self.tables, *self.notation.values()}
-        known |= {x.name for x in (*self.fields, *self.attributes)} | {x.kernel for x in self.given}
+        known |= {x.name for x in self.fields} | {x.name for x in self.attributes}
+        known |= {x.kernel for x in self.given}
         said = [d.rhs for d in self.definitions]
         said += [u.coefficient for w in self.trained() for u in updates_of(w)]
         weights = {gaussian(m).name for m in self.matrices} | {parameter(v).name for v in self.vectors}
@@ -525,8 +526,9 @@ def _weights(program: Parts) -> Iterator[GaussianMatrix | GaussianVector]:
 
 def _homes(program: Parts) -> Iterator[Population]:
     """Every population that something lives on."""
-    for x in (*program.fields, *program.given, *program.attributes):
-        yield x.population
+    yield from (x.population for x in program.fields)
+    yield from (x.population for x in program.given)
+    yield from (x.population for x in program.attributes)
     for w in _weights(program):
         yield from (w.rows, w.cols) if isinstance(w, GaussianMatrix) else (w.population,)
 

@@ -40,8 +40,8 @@ PLAIN = {x: x for x in ("i", "K", "x", "a", "f", "y", "c", "U", "V", "w", "b", "
 time, two matrices, two vectors and a number."""
 
 ENGINE = """
-omega omega_b Delta g g_2 g_a g_f z z_a h f u r u_V u_U r_w r_b A B R_ga R_gu R_au C_a C_g C_ag C_omega Phi G H
-K K_x chi xi loss alpha mu k k_ i1 i_ s t ell L P M N w m n past_a a_raw phi eta gamma0 lambda
+omega omega_b Delta g g_2 g_a g_f z z_a h f u r u_V u_U r_w r_b A B R_ga R_gu R_au C_a C_g C_ag C_omega Phi G
+H K K_x chi xi loss alpha mu k k_ i1 i_ s t ell L P M N w m n past_a a_raw phi eta gamma0 lambda
 """.split()  # noqa: SIM905
 """Names that the engine gives to what it adds, with those of its indices and numbers."""
 
