@@ -91,7 +91,7 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
             if average.has(Response):
                 continue
             for e in _written_out(_fields_as_symbols(average.body), explicit):
-                for x in sorted(e.free_symbols, key=str):
+                for x in sorted((y for y in e.free_symbols if "[" in y.name), key=str):
                     label = x.name.partition("[")[0]
                     for at, power in _powers(e, x) if label in random else ():  # numbers do not fluctuate
                         new = Singularity(name, label, at, power)
