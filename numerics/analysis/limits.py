@@ -166,8 +166,10 @@ class EarlyTime(Finite):
         }
 
 
-def early_time(source: Experiment | Program) -> EarlyTime:
+def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None = None) -> EarlyTime:
     """The first step of an experiment on isotropic data, or in symbols that of a program on such data.
+
+    ``numbers`` are those for the symbols of a program, if the values of its formulas are wanted.
 
     The formula is one for every depth ``L`` where the layers are alike (one width, no branch, plain descent)
     and it is a polynomial; otherwise it is that of the file's depth.  Raises
@@ -181,7 +183,7 @@ def early_time(source: Experiment | Program) -> EarlyTime:
     """
     if isinstance(source, Program):
         step = _of_program(source, _of_theory, "the first step in closed form")
-        return _formulas(step)
+        return _at(_formulas(step), numbers, step.theory) if numbers else _formulas(step)
     experiment = source
     step = served(experiment, _first_step, "the first step in closed form", FIRST_STEP)
     if experiment.symbolic:
@@ -195,6 +197,26 @@ def early_time(source: Experiment | Program) -> EarlyTime:
     growth = first_step(_put(_theory(experiment), numbers)).growth_factor
     known = {"growth_factor": float(growth.subs(eta, rate))}
     return replace(_formulas(step), **known, critical_learning_rate=smallest_rate(growth, eta))
+
+
+def _at(found: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> EarlyTime:
+    """The formulas of a program with a number for each of their symbols, the rate among them."""
+    symbols = {x.name: x for x in found.formula.free_symbols}
+    for name in numbers:
+        if name not in theory.symbols:
+            accepted = ", ".join(theory.symbols)
+            raise SpecError(name, numbers[name], "is no symbol of the theory", accepted)
+    for name in symbols:
+        if name not in numbers:
+            raise SpecError(name, None, "is missing", "a number for this symbol of the formula")
+    if found.root is not None:
+        raise SpecError("--set", None, "the formula has a root in it that has no number", "no --set")
+    known = {
+        symbols[name]: Rational(str(x)) for name, x in numbers.items() if name in symbols and name != eta.name
+    }
+    growth = found.formula.subs(known)
+    value = float(growth.subs(eta, numbers[eta.name]))
+    return replace(found, growth_factor=value, critical_learning_rate=smallest_rate(growth, eta))
 
 
 def _formulas(step: FirstStep) -> EarlyTime:

@@ -85,11 +85,26 @@ def settings_with(accuracy: float | None, settings: list[str] | None) -> list[st
     return settings if accuracy is None else [*(settings or ()), f"solver.accuracy={accuracy}"]
 
 
-def load_layers(file: str, settings: list[str] | None) -> Experiment:
+def numbers_in(settings: list[str] | None) -> dict[str, float]:
+    """The numbers for symbols of a program that ``--set`` gives, by symbol or by key of a file."""
+    from numerics.experiment.checks import finite_number
+    from numerics.experiment.problem import SYMBOLS, pairs, value_of
+
+    given = {key: value_of(text) for key, text in pairs("--set", settings or ()).items()}
+    return {SYMBOLS.get(key, key): finite_number(key, value) for key, value in given.items()}
+
+
+def refuse_arrays(data: list[str] | None) -> None:
+    """Raise SpecError for arrays where formulas have none."""
+    if data:
+        raise SpecError("-D", data[0], "is not read: the formulas have no arrays", "no -D")
+
+
+def load_layers(file: str, settings: list[str] | None, data: list[str] | None = None) -> Experiment:
     """The experiment of a file whose equations are derived at its depth; raises SpecError for too many."""
     from numerics.experiment.problem import require_derivation
 
-    experiment = load(file, None, settings)
+    experiment = load(file, data, settings)
     depth = experiment.network.depth
     require_derivation(("network.depth", depth), depth, experiment.solver.hours)
     return experiment

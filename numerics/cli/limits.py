@@ -18,8 +18,10 @@ from numerics.cli.common import (
     load_problem,
     load_program,
     naming_the_key,
+    numbers_in,
     print_json,
     progress,
+    refuse_arrays,
 )
 from numerics.errors import SpecError, require_finite
 
@@ -45,24 +47,30 @@ def early_time(
     steps: Steps = 0,
     recovery: Recovers = False,
     as_json: AsJson = False,
+    data: DataIn = None,
     settings: Settings = None,
 ) -> None:
     """The first step on isotropic data: by which factor the test loss changes, and at which rate it rises.
 
-    network.depth may be "L", and FILE a program: then there are formulas and no numbers.
+    network.depth may be "L", and FILE a program: then there are formulas, and numbers if --set gives one for
+    each symbol.
     """
-    program = None if steps or recovery else load_program(file)
+    program = load_program(file)
     from numerics.analysis import limits as of
 
     more: EarlySteps | None = None
     rates: Recovery | None = None
     if program is None:
-        experiment = load_layers(file, settings)
+        experiment = load_layers(file, settings, data)
         found = of.early_time(experiment)
         more = of.early_steps(experiment, steps) if steps else None
         rates = of.recovery(experiment) if recovery else None
     else:
-        found = of.early_time(program)
+        for option, given in (("--steps", steps or None), ("--recovery", recovery or None)):
+            if given is not None:
+                raise SpecError(option, given, "is not there for a program", f"a file, or no {option}")
+        found = of.early_time(program, numbers_in(settings))
+        refuse_arrays(data)
     if as_json:
         print_json({k: v for x in (found, more, rates) if x is not None for k, v in x.to_json().items()})
         return
@@ -118,7 +126,11 @@ Regime = Annotated[
 
 
 def largest_rate(
-    file: SpecFile, regime: Regime = None, as_json: AsJson = False, settings: Settings = None
+    file: SpecFile,
+    regime: Regime = None,
+    as_json: AsJson = False,
+    data: DataIn = None,
+    settings: Settings = None,
 ) -> None:
     """The largest learning rate on the population of isotropic data, and its power of nu.
 
@@ -128,7 +140,12 @@ def largest_rate(
     program = load_program(file)
     from numerics.analysis.limits import rate_limit
 
-    found = rate_limit(load_layers(file, settings) if program is None else program, regime)
+    found = rate_limit(load_layers(file, settings, data) if program is None else program, regime)
+    if program is not None:
+        refuse_arrays(data)
+        if settings:
+            reason = "is not put into the formulas of a program"
+            raise SpecError("--set", settings[0], reason, "no --set, or an experiment file")
     if as_json:
         print_json(found.to_json())
         return
