@@ -55,9 +55,10 @@ class Network(Section):
     bias: bool = Field(default=False, description="true or false")
     outputs: int = Field(default=1, ge=1, description="an integer >= 1")
     branch: Positive | None = Field(default=None, description="a positive number")
-    init_variance: OneOrMany = Field(
+    init_variance: Positive | Annotated[list[NonNegative], Field(min_length=1)] = Field(
         default=1.0,
-        description="a positive number, or a list of one for each of W^0 ... W^(L-1) and the readout",
+        description="a positive number, or a list of one for each of W^0 ... W^(L-1) and the readout, whose "
+        "may be zero",
     )
     width_ratio: OneOrMany | None = Field(
         default=None,
@@ -357,6 +358,9 @@ def _check_lists(spec: Spec) -> None:
             each = f"each of W^0 ... W^{depth - 1} and the readout" if extra else each
             problem = f"has {len(value)} entries, but network.depth = {depth}"
             raise SpecError(f"network.{key}", value, problem, f"a list of {depth + extra}: one for {each}")
+        if not all(value[:depth]):  # the readout of width_ratio and relative_widths is not in the list
+            problem = "has a zero for a hidden layer, from which no signal and no gradient comes"
+            raise SpecError(f"network.{key}", value, problem, "zero for the readout alone, the last entry")
 
 
 def _check_rule(spec: Spec) -> None:

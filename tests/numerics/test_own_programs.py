@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import numerics
 from derive.errors import NotApplicable, ProgramError
-from derive.program import mlp
+from derive.program import isotropic, mlp
 from derive.theory import mean_field
+from numerics.analysis.limits import early_time
+from numerics.cli.limits import limits
 from numerics.errors import NotConverged, SpecError
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
@@ -131,3 +135,40 @@ def test_refusals_say_the_names_of_the_author(name: str) -> None:
         numerics.solve(case.make(), numbers=case.numbers, arrays=arrays, times=range(STEPS))
     with pytest.raises(SpecError, match=r"numbers\.speed = 1\.0: is no symbol"):
         numerics.solve(case.make(), **{**given(case), "numbers": {**case.numbers, "speed": 1.0}})
+
+
+def test_files_take_a_readout_that_starts_at_zero() -> None:
+    """Outputs are zero at the start, exactly, and the march is the reference solver's solution."""
+    network = {"depth": 2, "init_variance": [1.0, 1.0, 0.0]}
+    tables = {"network": network, "training": {"learning_rate": 0.2, "steps": 2}}
+    file = numerics.Experiment.from_dict(tables, kernel=K, targets=Y)
+    found = numerics.solve(file)
+    assert found.error.values[0].tolist() == Y.tolist()
+    other = numerics.solve(file.replace({"solver.method": "direct"}))
+    np.testing.assert_allclose(found.error, other.error, rtol=1e-10)
+    for variances in (0.0, [0.0, 1.0, 1.0], [1.0, 0.0, 0.0]):
+        with pytest.raises(SpecError, match=r"network\.init_variance"):
+            file.replace({"network.init_variance": variances})
+
+
+def test_limits_take_programs_with_numbers(tmp_path: Path) -> None:
+    """The first step of a program has the number that it has of the file with the same numbers."""
+    program = isotropic(data="online", center=True)
+    numbers = {"L": 2.0, "nu": 2.0, "alpha_B": 1.0, "eta": 0.1}
+    found = early_time(program, numbers)
+    file = numerics.Experiment.from_dict(
+        {
+            "network": {"depth": 2, "width_ratio": 2.0},
+            "data": {"kind": "isotropic", "batch_ratio": 1.0},
+            "training": {"rule": "sgd", "learning_rate": 0.1, "center": True},
+        }
+    )
+    assert found.growth_factor == pytest.approx(early_time(file).growth_factor, rel=1e-12)
+    with pytest.raises(SpecError, match="nu: is missing"):
+        early_time(program, {k: x for k, x in numbers.items() if k != "nu"})
+    path = tmp_path / "net.py"
+    path.write_text("from derive.program import isotropic\nprogram = isotropic(data='online', center=True)\n")
+    runner = CliRunner()
+    assert runner.invoke(limits, ["early-time", f"{path}:program"]).exit_code == 0
+    refused = runner.invoke(limits, ["early-time", f"{path}:program", "-D", "kernel=k.npy"])
+    assert isinstance(refused.exception, SpecError)
