@@ -269,9 +269,8 @@ class Gradients:
             elif isinstance(node, Mean):
                 for use in self._partials(by, node.args[0], S.One, runs, bound):
                     if use.kind != "entry":
-                        raise ProgramError(
-                            f"{by}: a mean of {node.args[0]}; define a field for what it averages"
-                        )
+                        at, body = (_plain(x, dict(runs)) for x in (by, node.args[0]))
+                        raise ProgramError(f"{at}: a mean of {body}; define a field for what it averages")
                     yield replace(use, factor=slope, inner=use.factor, kind="mean")
             elif isinstance(node, Product):
                 yield (used := _Use(by, node.matrix, slope, S.One, "product", node, runs, bound))
