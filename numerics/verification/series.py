@@ -231,6 +231,8 @@ def differences(
     lazy, *found = [_runs(problem, g, paths, replicas, seed) for g in rising]
     variables: dict[str, Any] = {}
     for name, base in lazy.items():
+        if not all(name in x for x in found):  # a response that is mostly noise is left out
+            continue
         moved = [x[name] - base for x in found]
         value = _slope(strengths, moved)
         mean = value.mean(axis=0)

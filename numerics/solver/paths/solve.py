@@ -184,7 +184,9 @@ _Runs = list[dict[Node, Array]]
 def _solved(prepared: Prepared, runs: dict[Node, Array], samples: int) -> Solved:
     """Means and standard errors over these replicas; without responses that are not known."""
     count = len(next(iter(runs.values())))
-    gone = {n for n in prepared.single if unclear(runs[n].mean(axis=0), runs[n].std(axis=0, ddof=1), count)}
+    found = {n: runs[n] for n in prepared.single}
+    names = {n[0] for n, x in found.items() if unclear(x.mean(axis=0), x.std(axis=0, ddof=1), count)}
+    gone = {n for n in prepared.single if n[0] in names}  # of all layers, so that none is taken for zero
     methods = prepared.methods | {name_of(n): "left out" for n in gone}
     runs = {n: x for n, x in runs.items() if n not in gone}
     return Solved("particles", *averaged(runs), samples, count, methods, runs=runs)
