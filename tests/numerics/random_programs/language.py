@@ -713,11 +713,19 @@ class Writer:
                 self.margins.append((f, str(y.func)))
             if which == "entropy":
                 c = own[-1]
-                every = [out.xreplace({c: Integer(i)}) for i in (1, 2)]
-                parts.append(
-                    log(Add(*map(exp, every)))
-                    - Add(*[y.xreplace({c: a}) * b for a, b in zip((S(1), S(2)), every, strict=True)])
-                )
+                if self.chance(0.6):
+                    j = Symbol(
+                        next(n for n in ("j", "i", "n", "o") if n not in self.taken),
+                        integer=True,
+                        positive=True,
+                    )
+                    self.taken.add(j.name)
+                    labels = Sum((y * out).xreplace({c: j}), (j, 1, 2))
+                    parts.append(log(Sum(exp(out.xreplace({c: j})), (j, 1, 2))) - labels)
+                else:
+                    self.say("channels written out")
+                    every = [(y.xreplace({c: Integer(i)}), out.xreplace({c: Integer(i)})) for i in (1, 2)]
+                    parts.append(log(Add(*[exp(b) for _, b in every])) - Add(*[a * b for a, b in every]))
                 continue
             part = {
                 "square": (y - out) ** 2 / 2,
