@@ -9,14 +9,16 @@ where ``[ ]_n`` is the coefficient of gamma0^n: ``y - f_0`` and ``-f_n`` for the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sympy import Add, Derivative, DiracDelta, Dummy, Expr, Heaviside, S, Sum, factorial
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import mu, t
 from derive.errors import NotApplicable
 from derive.theory import Theory
+from derive.theory.data import Equation
 
 ERROR, OUTPUT = "Delta", "f"
 
@@ -36,19 +38,20 @@ class ErrorLaw:
 
     @classmethod
     def of(cls, theory: Theory) -> ErrorLaw:
-        """That of a theory with one output.
+        """That of a theory with one output, of the sample mu.
 
         Raises :class:`~derive.errors.NotApplicable` where the error is none of the output at the same time
         and sample alone.
         """
         found = {e.name: e for e in theory.scalars}
-        if ERROR not in found or OUTPUT not in found:
-            raise NotApplicable("the theory has no error and output by which it is trained")
-        output, body = found[OUTPUT].lhs, found[ERROR].rhs
+        error, out = _error_and_output(found)
+        output, body = found[out].lhs, found[error].rhs
         others = {x for x in body.atoms(AppliedUndef) if str(x.func) in found} - {output}
         if others or body.has(Derivative, Sum):
             raise NotApplicable(f"the error {body} is no function of {output} alone")
-        return cls(body, output)
+        samples = [x for x in output.args if x != t]
+        standard = {samples[0]: mu} if len(samples) == 1 and samples[0].is_Symbol else {}
+        return cls(body.xreplace(standard), output.xreplace(standard))
 
     @property
     def affine(self) -> bool:
@@ -88,3 +91,17 @@ class ErrorLaw:
                 total += self.slope(k).xreplace({self.output: f0}) * power[n]
             power = [Add(*[power[i] * higher[m - i - 1] for i in range(m)]) for m in range(n + 1)]
         return total
+
+
+def _error_and_output(scalars: Mapping[str, Equation]) -> tuple[str, str]:
+    """Return the names of the error and of the output, which the program may call anything."""
+    if {ERROR, OUTPUT} <= {*scalars}:
+        return ERROR, OUTPUT
+    read = {
+        n: {str(x.func) for x in e.rhs.atoms(AppliedUndef)} & {*scalars} - {n} for n, e in scalars.items()
+    }
+    pairs = [(n, *others) for n, others in read.items() if len(others) == 1]
+    if len(pairs) != 1:
+        names = ", ".join(scalars) or "none"
+        raise NotApplicable(f"the theory has no single output with an error: its numbers are {names}")
+    return pairs[0]

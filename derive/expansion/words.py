@@ -23,7 +23,7 @@ from sympy.polys.rings import PolyElement
 
 from derive.calculus.recurrences import Grid, GridTooSmall, Sampled
 from derive.calculus.sums import factors, gathered
-from derive.calculus.symbols import L, ell, gamma0, mu
+from derive.calculus.symbols import L, ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import OUTPUT
 from derive.linear.closure import LinearClosure
@@ -173,13 +173,17 @@ def layer_products(closure: LinearClosure) -> list[Product]:
 
     The factor with samples is last; None stands for the kernel that is 1.  Empty without a tangent kernel.
     """
+    if not closure.theory.observables:
+        return []
     out: list[Product] = []
-    for term in closure.theory.observables[0].terms if closure.theory.observables else ():
+    observable = closure.theory.observables[0]
+    samples = [x for x in observable.lhs.args if x not in (t, s)]
+    for term in observable.terms:
         limits = [(r.lower, r.upper) for r in term.over]
         atoms = [a for a in Mul.make_args(term.coefficient * term.kernel * term.field)]
         if term.remembers or len(limits) > 1 or not all(isinstance(a, AppliedUndef) for a in atoms if a != 1):
             raise NotApplicable(f"{term.expr} is no product of order parameters")
-        *first, last = sorted((a for a in atoms if a != 1), key=lambda a: bool(a.has(mu)))
+        *first, last = sorted((a for a in atoms if a != 1), key=lambda a: a.has(*samples))
         out.append((limits[0] if limits else None, first[0] if first else None, last))
     return out
 

@@ -5,11 +5,29 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
-from sympy import Rational
+from sympy import Function, Rational, S, Symbol
+from sympy.core.function import AppliedUndef
 
 from derive.expansion import LinearExpansion
 from derive.expansion.printing import LATEX, TEXT, Words
-from derive.program import L, ell
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    L,
+    Mean,
+    Network,
+    P,
+    Population,
+    Program,
+    ell,
+    eta,
+    gamma0,
+    t,
+)
 from tests.derive.once import expand_linear, mean_field, mlp
 
 
@@ -107,3 +125,38 @@ def test_coefficients() -> None:
 def test_unknown_formats_are_refused() -> None:
     with pytest.raises(ValueError, match="format = 'html'"):
         series().render("html")
+
+
+def in_other_words() -> Program:
+    """Two linear layers; samples and fields have names of a user's own."""
+    units, pixels = Population("neurons"), Population("pixels", given=True)
+    i, M = Symbol("i", integer=True, positive=True), Symbol("M", integer=True, positive=True)
+    image, a = GivenVector("image", pixels, "overlap"), Field("a", units, layered=True)
+    f, y = Function("f"), Function("label")
+    first = GaussianMatrix("J", units.at(1), pixels)
+    hidden = GaussianMatrix("V", units.at(ell + 1), units.at(ell), index=IndexRange(ell, S.One, L - 1))
+    read = GaussianVector("v", units.at(L))
+    forward = {
+        a(1, i, t): first @ image(i),
+        a(ell + 1, i, t): hidden(ell) @ a(ell, i, t),
+        f(i, t): Mean(read.symbol * a(L, i, t)) / gamma0,
+    }
+    ranges = (IndexRange(i, S.One, M),)
+    net = Network("renamed", (a,), forward, (first, hidden, read), given=(image,), ranges=ranges)
+    return net.train((y(i) - f(i, t)) ** 2 / 2, GradientDescent(eta)).at_depth(2)
+
+
+def test_kernels_of_samples_with_other_names_are_the_same() -> None:
+    """The tangent kernel's entries, of which one factor has samples, and the pages that print them."""
+    found, builder = (expand_linear(mean_field(p), 2) for p in (in_other_words(), mlp(2)))
+    names = {"overlap": "K_x"}
+    for n in (0, 2):
+        own = found.entry("K", n)
+        own = own.replace(
+            lambda x: isinstance(x, AppliedUndef) and str(x.func) in names,
+            lambda x: Function(names[str(x.func)])(*x.args),
+        )
+        own = own.replace(lambda x: x.is_Symbol and x.name == "M", lambda _: P)
+        assert str(own) == str(builder.entry("K", n))
+    assert "Δ^(0)_μ(t) = label_μ - 3" in found.render()
+    assert found.render("latex")
