@@ -149,7 +149,7 @@ class _Strength(Expander):
     """Expands with one order more of what has 1/gamma0 in front."""
 
     def __init__(self, series: StrengthSeries) -> None:
-        self.shifted = dict(series.poles)
+        self.shifted, self.wanted = dict(series.poles), series.order
         super().__init__(series.scaled, series.small, series.order + max([1, *self.shifted.values()]))
         self.known_to: dict[str, int] = dict.fromkeys(self.kinds, self.order)
         self.poles: list[Expr] = []
@@ -173,6 +173,12 @@ class _Strength(Expander):
             found = super().expanded()
             if known == self.known_to:
                 break
+        for name, last in self.known_to.items():
+            if last < self.wanted:
+                raise NotApplicable(
+                    f"order {last + 1} of {name} is not found order by order, because powers of 1/gamma0 "
+                    "multiply in the error"
+                )
         found = _known(found)
         there = Made(found, frozenset(self.random))
         for pole in self.poles:
@@ -219,7 +225,10 @@ class _Strength(Expander):
         if self.made is not None and any(y.has(UNKNOWN) for y in parts):
             self.known_to[name] = min(self.known_to[name], n - 1)
             if self.known_to[name] < 0:
-                raise NotApplicable(f"{name} has no order that its equations give: it grows like 1/gamma0")
+                raise NotApplicable(
+                    f"no order of {name} is found order by order: it grows like 1/gamma0, or powers of "
+                    "1/gamma0 multiply in it"
+                )
 
     def laurent(self, e: Expr) -> tuple[list[Expr], Coefficients]:
         """What stands in front of 1/gamma0^k, k = 1, 2, ..., and the series, up to ``order``."""
@@ -230,7 +239,7 @@ class _Strength(Expander):
             shift = min(int(power), 0) if power.is_Integer else 0
             found = self.coefficients(part if shift == 0 else body)
             poles += [c for c in found[:-shift] if c != 0] if shift else []
-            found = [*found[-shift:], *[UNKNOWN * Dummy() for _ in range(-shift)]]
+            found = [*found[-shift:], *[UNKNOWN * Dummy() for _ in range(-shift)]][: self.order + 1]
             total = [Add(a, b) for a, b in zip(total, found, strict=True)]
         return poles, total
 

@@ -229,12 +229,16 @@ class Composed:
 
     def __call__(self, f: Array) -> Array:
         """The function itself at an output."""
-        return slope_of(self.law, 0)(f, *self.data)
+        return self._slope(0, f)
 
     def slope(self, k: int, f: Array) -> Array:
         """``e^(k)/k!`` at an output."""
         with np.errstate(over="ignore"):
-            return np.broadcast_to(slope_of(self.law, k)(f, *self.data), f.shape).astype(float)
+            return np.broadcast_to(self._slope(k, f), f.shape).astype(float)
+
+    def _slope(self, k: int, f: Array) -> Array:
+        """The same as it is compiled; a sample that stands by itself is its number, 1, 2, ...."""
+        return slope_of(self.law, k)(np.arange(1.0, f.shape[-1] + 1), f, *self.data)
 
     def order(self, outputs: Sequence[Array]) -> Array:
         """The last order, from those of the output."""
@@ -251,13 +255,14 @@ class Composed:
 
 @lru_cache(maxsize=256)
 def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
-    """``e^(k)/k!`` as a function of the output and the arrays.
+    """``e^(k)/k!`` as a function of the number of the sample, the output and the arrays.
 
     Raises :class:`~derive.errors.NotApplicable` where the error or a slope of it jumps.
     """
     arguments = [law.output, *sorted(law.body.atoms(AppliedUndef) - {law.output}, key=lambda x: str(x.func))]
     names = {x: Symbol(str(x.func)) for x in arguments}
-    function: Callable[..., Array] = lambdify(list(names.values()), law.slope(k).xreplace(names), "numpy")
+    symbols = [law.output.args[0], *names.values()]
+    function: Callable[..., Array] = lambdify(symbols, law.slope(k).xreplace(names), "numpy")
     return function
 
 

@@ -527,7 +527,11 @@ class TangentKernel:
         found = _factors(program, tuple(problem.numbers.items()), equal) if problem.seen else None
         feature = "Phi" if "Phi" in program.notation.values() else "H"
         known = {feature, "G", *problem.arrays} & {*program.notation.values(), *problem.arrays}
-        if found is None or not {str(a.func) for a in found[0] if isinstance(a, AppliedUndef)} <= known:
+        if found is None:
+            return None
+        factors = [a for a in found[0] if isinstance(a, AppliedUndef)]
+        layered = all(a.args[0].is_Integer for a in factors if str(a.func) in (feature, "G"))
+        if not layered or not {str(a.func) for a in factors} <= known:
             return None
         return cls(*found, feature, problem.arrays, equal)
 

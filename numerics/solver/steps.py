@@ -492,7 +492,14 @@ class Steps:
         given = {t, *x.arguments}
         free = tuple(sorted(x.expression.free_symbols - given, key=str))
         function = _compiled((*free, t, *x.arguments), x.expression, self.given)
-        return partial(function, *map(self.rows.number, free))
+        return partial(function, *(self._counted(y, x.indices) for y in free))
+
+    def _counted(self, x: Symbol, indices: tuple[Symbol, ...]) -> Any:
+        """A number, or 1, 2, ... along its own axis for one of the ``indices`` themselves."""
+        if x not in indices:
+            return self.rows.number(x)
+        shape = [-1 if y == x else 1 for y in indices]
+        return np.arange(1.0, self.rows.extents[x] + 1).reshape(shape)
 
     def _scalar(self, i: Node, _: Node) -> Step:
         row = next(x for x in self.table.scalars if x.name == i[0])

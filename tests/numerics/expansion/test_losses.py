@@ -10,7 +10,21 @@ from derive import expand as expand_in
 from derive import gamma0, mean_field, mlp
 from derive.errors import NotApplicable
 from derive.expansion.errors import ErrorLaw
-from numerics import expand, solve
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+    Program,
+    eta,
+    mu,
+    t,
+)
+from numerics import expand, simulate, solve
 from numerics.errors import SpecError
 from numerics.expansion import evaluated_at
 from numerics.expansion.orders import partial_sum
@@ -91,3 +105,34 @@ def test_a_truncated_series_below_zero_is_noted():
         assert ("note" in found.attrs) == noted
     first = float(found.time[int(np.argmax(total.values < 0))])
     assert f"order 2 is below zero at gamma0 = 3 from t = {first:g} on" in found.attrs["note"]
+
+
+def own(power: int) -> Program:
+    """One linear layer with a loss of one's own, in which samples count by their number."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, a = GivenVector("x", pixels, "K_x"), Field("h", units)
+    W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
+    f, y = Function("f"), Function("y")
+    forward = {a(mu, t): W @ x(mu), f(mu, t): Mean(w.symbol * a(mu, t)) / gamma0}
+    net = Network("own", (a,), forward, weights=(W, w), given=(x,))
+    return net.train(mu * (y(mu) - f(mu, t)) ** power / power, GradientDescent(eta))
+
+
+def test_a_sample_that_counts_by_its_number_is_expanded_and_simulated() -> None:
+    given = {"arrays": {"K_x": X @ X.T, "y": Y}, "times": range(4)}
+    series = expand(own(2), 2, numbers={"eta": 0.03, "gamma0": 1.0}, **given)
+    missed = []
+    for strength in (0.2, 0.1):
+        full = solve(own(2), numbers={"eta": 0.03, "gamma0": strength}, **given)
+        missed.append(float(np.abs(full.error - partial_sum(series, strength).error).max()))
+    assert missed[0] / missed[1] == pytest.approx(16, rel=0.2)
+    networks = simulate(own(2), width=30, seeds=2, numbers={"eta": 0.03, "gamma0": 1.0}, **given)
+    assert np.sign(networks.error[0]).values.tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_powers_of_the_output_without_all_orders_are_refused(order: int) -> None:
+    """An order that is not found is not left out as if it vanished."""
+    given = {"arrays": {"K_x": X @ X.T, "y": Y}, "times": range(4)}
+    with pytest.raises(SpecError, match="order by order"):
+        expand(own(4), order, numbers={"eta": 0.03, "gamma0": 1.0}, **given)
