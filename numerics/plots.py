@@ -48,6 +48,9 @@ RESPONSES = (
 )
 """The same of responses."""
 
+KEEPS = "kernels='full' keeps them"
+"""How a solution holds responses."""
+
 APART = 0.055
 """Of the height of a figure: how far labels at the ends of curves are from each other."""
 
@@ -114,7 +117,8 @@ def plot_responses(
     """
     drawn = [row for row in RESPONSES if row[0] in result]
     if not drawn:
-        raise ValueError("the result holds no responses: kernels='full' keeps them")
+        left_out = result.attrs.get("left_out")
+        raise ValueError(f"the result holds no responses: {left_out or KEEPS}")
     if not 0 <= sample < result.sizes.get("sample", 1):
         raise ValueError(f"sample = {sample}: there are {result.sizes['sample']}")
     ax = _axes(ax)

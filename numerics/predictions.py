@@ -110,7 +110,8 @@ def mean_square(error: Array) -> Array:
     >>> mean_square(np.array([[1.0, 3.0]])), mean_square(np.array([[[1.0, 3.0]]]))
     (array([5.]), array([10.]))
     """
-    loss: Array = (error**2).reshape(*error.shape[:2], -1).sum(axis=2).mean(axis=1)
+    with np.errstate(over="ignore"):  # shortly before a divergence
+        loss: Array = (error**2).reshape(*error.shape[:2], -1).sum(axis=2).mean(axis=1)
     return loss
 
 

@@ -36,19 +36,24 @@ class Spread:
 
     def add_all(self, samples: Mapping[str, Array]) -> None:
         """Samples along the first axis."""
-        for name, xs in samples.items():
-            count, more = self.counts.get(name, 0), len(xs)
-            base = self.means[name] if count else xs[0]
-            change = xs - base
-            mean = change.mean(axis=0)
-            change -= mean
-            change *= change
-            squares = change.sum(axis=0)
-            self.counts[name] = count + more
-            self.means[name] = base + mean * (more / (count + more))
-            if count:
-                squares += self.squares[name] + mean**2 * (count * more / (count + more))
-            self.squares[name] = squares
+        with np.errstate(over="ignore", invalid="ignore"):  # shortly before a divergence
+            for name, xs in samples.items():
+                self._add(name, xs)
+
+    def _add(self, name: str, xs: Array) -> None:
+        """Samples of one array."""
+        count, more = self.counts.get(name, 0), len(xs)
+        base = self.means[name] if count else xs[0]
+        change = xs - base
+        mean = change.mean(axis=0)
+        change -= mean
+        change *= change
+        squares = change.sum(axis=0)
+        self.counts[name] = count + more
+        self.means[name] = base + mean * (more / (count + more))
+        if count:
+            squares += self.squares[name] + mean**2 * (count * more / (count + more))
+        self.squares[name] = squares
 
     def mean(self) -> dict[str, Array]:
         """The means."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from numerics.errors import Diverged
 from numerics.experiment.problem import Problem
 
 Array = NDArray[np.float64]
@@ -34,13 +35,14 @@ class Yes:
 @dataclass(frozen=True)
 class No:
     """A method cannot: the key (or the program) and the value that it is about, the reason in the theory, and
-    what would do.
+    what would do.  ``diverged``: a small run, by which the method estimates its cost, diverged.
     """
 
     key: str
     value: object
     reason: str
     accepted: str = ""
+    diverged: Diverged | None = None
 
 
 @dataclass(frozen=True)

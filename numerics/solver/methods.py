@@ -6,6 +6,7 @@ An engine is imported when its method may run: all of them take longer to import
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +173,8 @@ class Nodes:
         try:
             found = forecast(problem, accuracy, kernels=kept(problem, keep) != "none")
         except (Unserved, NotConverged, Diverged) as reason:
-            return _no(problem, "network.activation", reason, "another activation or time")
+            said = _no(problem, "network.activation", reason, "another activation or time")
+            return replace(said, diverged=reason) if isinstance(reason, Diverged) else said
         note = f"{found.nodes} nodes, {found.rule}; measured with few; no responses"
         return Yes(found.cost, found.memory, found.error, note, accuracy)
 
@@ -291,11 +293,15 @@ class Rest:
             steps = "the rest points are those of steps on given samples"
             return _no(problem, "training.rule", steps, 'a rule in steps, such as "gd"')
         from derive.reduce.ridge import representer
+        from numerics.solver.rest import FEWEST
 
         try:
             representer(problem.theory)
         except NotApplicable as reason:
             return _no(problem, "training.weight_decay", reason, "a homogeneous network")
+        if (steps := len(problem.times)) < FEWEST:
+            short = f"whether outputs rest cannot be told from {steps} times"
+            return _no(problem, "training.steps", short, f"at least {FEWEST} times")
         said = Paths().fits(problem, keep)
         return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
 

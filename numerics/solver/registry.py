@@ -302,7 +302,7 @@ def _announced(
     return choice.method
 
 
-def _refused(problem: Problem, choice: Choice) -> SpecError:
+def _refused(problem: Problem, choice: Choice) -> SpecError | Diverged:
     """Return the refusal of the method that was asked for, or of the method that takes most such problems.
 
     The reasons of the other methods are printed by :func:`explain`.
@@ -311,6 +311,8 @@ def _refused(problem: Problem, choice: Choice) -> SpecError:
     asked = problem.solver.method
     if asked in noes:
         said = noes[asked]
+        if said.diverged is not None:
+            return said.diverged
         about = "" if said.key in ("program", "solver.method") else f", with {_named(said)}"
         accepted = ", or ".join(filter(None, (said.accepted, '"auto"')))
         return SpecError("solver.method", asked, f"{said.reason}{about}", accepted)

@@ -39,6 +39,9 @@ Array = NDArray[np.float64]
 SHARE = 4
 """The last 1/SHARE of the steps tells how fast the outputs come to rest."""
 
+FEWEST = 2 * SHARE
+"""The fewest steps from which a rate can be told."""
+
 SMALLER = 0.75
 """By less than this factor, from one half of those steps to the other, moves do not count as shrinking."""
 
@@ -123,8 +126,8 @@ def at_rest(
         steps = len(problem.times) if steps is None else steps
     if steps is None or values is None or data is None:
         raise ValueError("steps, values and data: must be given with a program")
-    if not isinstance(steps, int) or steps < 2 * SHARE:
-        raise ValueError(f"steps = {steps}: must be at least {2 * SHARE} to tell whether outputs rest")
+    if not isinstance(steps, int) or steps < FEWEST:
+        raise SpecError("steps", steps, "too few to tell whether outputs rest", f"at least {FEWEST}")
     numbers = {str(k): v for k, v in values.items()}
     theory = mean_field(program)
     found = representer(theory)

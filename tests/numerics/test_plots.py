@@ -122,6 +122,9 @@ def test_responses_are_those_of_the_last_time_to_all_earlier_ones() -> None:
         plot_responses(dataset({"A": A}, times=TIMES, spec=""), sample=2)
     with pytest.raises(ValueError, match="no responses"):
         plot_responses(result())
+    noisy = result().assign_attrs(left_out="A, B: their standard errors are too large")
+    with pytest.raises(ValueError, match="no responses: A, B: their standard errors"):
+        plot_responses(noisy)
 
 
 def test_a_power_law_has_one_slope() -> None:

@@ -137,7 +137,8 @@ def scales_of(means: Mapping[str, Array]) -> dict[str, float]:
 
 def rms(x: Array) -> float:
     """The root of the mean of the squares."""
-    return float(np.sqrt(np.mean(x**2)))
+    with np.errstate(over="ignore"):  # shortly before a divergence
+        return float(np.sqrt(np.mean(x**2)))
 
 
 def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0) -> tuple[float, float]:

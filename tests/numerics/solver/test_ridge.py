@@ -267,6 +267,10 @@ def test_refusals() -> None:
     experiment = Experiment.from_dict(tables, kernel=np.eye(1), targets=np.ones(1))
     with pytest.raises(SpecError, match=r"training\.rule"):
         at_rest(experiment)
+    few = {"training.rule": "gd", "training.steps": 3, "solver.method": "rest"}
+    unused = {f"training.{x}": None for x in ("time", "points")}
+    with pytest.raises(SpecError, match=r"cannot be told from 4 times, .*at least 8 times"):
+        solve(experiment.replace({**few, **unused, "training.learning_rate": 0.1}))
 
 
 # -- finite networks -----------------------------------------------------------------------------------------
