@@ -100,7 +100,7 @@ def _error_and_output(scalars: Mapping[str, Equation]) -> tuple[str, str]:
     read = {
         n: {str(x.func) for x in e.rhs.atoms(AppliedUndef)} & {*scalars} - {n} for n, e in scalars.items()
     }
-    pairs = [(n, *others) for n, others in read.items() if len(others) == 1]
+    pairs = [(n, others.pop()) for n, others in read.items() if len(others) == 1]
     if len(pairs) != 1:
         names = ", ".join(scalars) or "none"
         raise NotApplicable(f"the theory has no single output with an error: its numbers are {names}")

@@ -299,8 +299,8 @@ class Rest:
             representer(problem.theory)
         except NotApplicable as reason:
             return _no(problem, "training.weight_decay", reason, "a homogeneous network")
-        if (steps := len(problem.times)) < FEWEST:
-            short = f"whether outputs rest cannot be told from {steps} times"
+        if (count := len(problem.times)) < FEWEST:
+            short = f"whether outputs rest cannot be told from {count} times"
             return _no(problem, "training.steps", short, f"at least {FEWEST} times")
         said = Paths().fits(problem, keep)
         return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
