@@ -7,7 +7,7 @@ exception: results hold the mean of ``(y - f)^2``, twice as much.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -87,7 +87,8 @@ def loss_of(program: Program) -> SampleLoss | None:
     difference = None if loss.has(Sum) else _difference(_error(loss, output), output)
     if difference is not None:
         weight = simplify(_error(loss, output) / difference)
-        counts = weight == 1 or (isinstance(weight, AppliedUndef) and str(weight.func) in program.constants)
+        weighs = isinstance(weight, AppliedUndef) and str(weight.func) in program.constants
+        counts = weight == 1 or (weighs and weight.free_symbols)  # rho(mu), but not rho(2), a number
         if counts and simplify(2 * loss - weight * difference**2) == 0:
             return SampleLoss(weight * difference**2, output, difference, is_square=True)
     return None if program.loss is None else SampleLoss(loss, output, difference)
@@ -163,11 +164,13 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
             at = problem.times[:times] if leaf == t else np.arange(first + 1.0, first + count + 1)
             read.append(_placed(at, (leaf,), axes))
         elif str(leaf.func) == OUTPUT:
-            read.append(_placed(outputs, (t, mu, *[x for x in leaf.args if x not in (t, mu)]), axes))
+            own = [x for x in leaf.args if x not in (t, mu)]
+            read.append(_placed(outputs, (t, mu, *own), axes, [int(x) - 1 for x in own if x.is_Integer]))
         else:
             x = np.ones_like(problem.arrays[str(leaf.func)]) if _weighs(leaf, samples, problem) else None
             array = _cut(problem.arrays[str(leaf.func)] if x is None else x, leaf.args, times, samples)
-            read.append(_placed(array, leaf.args, axes))
+            positions = [problem.position(leaf, k) for k, a in enumerate(leaf.args) if a.is_Integer]
+            read.append(_placed(array, leaf.args, axes, positions))
     with np.errstate(over="ignore"):
         value = np.asarray(function(*read), dtype=float)
     free = e.free_symbols
@@ -204,11 +207,16 @@ def _cut(array: Array, indices: tuple[Expr, ...], times: int, samples: slice) ->
     return array[tuple(kept.get(x, slice(None)) for x in indices)]
 
 
-def _placed(array: Array, indices: tuple[Expr, ...], axes: tuple[Expr, ...]) -> Array:
-    """The array with its axes in the order of ``axes``, of length one where it has none."""
-    for k in reversed(range(len(indices))):
-        if isinstance(indices[k], Integer):
-            array = np.take(array, int(indices[k]) - 1, axis=k)
+def _placed(
+    array: Array, indices: tuple[Expr, ...], axes: tuple[Expr, ...], positions: Sequence[int] = ()
+) -> Array:
+    """The array with its axes in the order of ``axes``, of length one where it has none.
+
+    Where integers stand among ``indices`` it is read at these positions.
+    """
+    literal = [k for k, x in enumerate(indices) if isinstance(x, Integer)]
+    for k, position in reversed(list(zip(literal, positions, strict=True))):
+        array = np.take(array, position, axis=k)
     own = [x for x in indices if not isinstance(x, Integer)]
     array = array.transpose([own.index(x) for x in axes if x in own])
     return array.reshape(

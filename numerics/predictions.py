@@ -74,9 +74,11 @@ def _losses(loss: SampleLoss, problem: Problem, outputs: Array, samples: slice) 
 
 def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
     """Is the loss of training samples the square of their error?  Weights other than one are in the error."""
+    if loss is None or not loss.is_square or loss.difference is None:
+        return False
     weights = problem.arrays.get(SAMPLE_WEIGHT)
-    weighted = weights is not None and bool(np.any(weights[: problem.seen] != 1))
-    return loss is not None and loss.is_square and not weighted
+    ones = weights is not None and bool(np.all(weights[: problem.seen] == 1))
+    return ones or loss.expression == loss.difference**2
 
 
 def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:

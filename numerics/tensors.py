@@ -5,7 +5,7 @@ Arrays of what differs between nodes have shape ``(*indices, nodes)``; those of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
@@ -23,6 +23,7 @@ from sympy import (
     KroneckerDelta,
     Mul,
     Piecewise,
+    S,
     Subs,
     Sum,
     Symbol,
@@ -38,6 +39,7 @@ from derive.reduce.memoryless import Markov, State
 from derive.theory import Equation, Theory
 from numerics.arrays import CPU, Device, namespace_of, permuted
 from numerics.errors import Unserved
+from numerics.experiment.literals import Literals, Slot, literals_of
 
 Array = NDArray[np.float64]
 
@@ -96,6 +98,56 @@ def require_open_numbers(theory: Theory) -> None:
                     f"{x} is read at one value of an index: write a sum over the index, or use "
                     "numerics.solver.direct.evaluate"
                 )
+
+
+def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
+    """How far indices run: those of fields, then those that are only summed over."""
+    items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
+    for x in (*items, *theory.observables):
+        yield from ((r.index, sympify(r.lower), sympify(r.upper)) for r in x.ranges)
+    for e in expressions_of(theory):
+        for total in e.atoms(Sum):
+            yield from total.limits
+
+
+def expressions_of(theory: Theory) -> Iterator[Expr]:
+    """The right-hand sides, definitions and covariances of a theory."""
+    for e in (*theory.equations, *theory.scalars, *theory.observables):
+        yield e.rhs
+    for q in theory.order_parameters:
+        yield q.definition
+    for u in theory.sources:
+        yield sympify(u.covariance)
+
+
+def lowest_values(theory: Theory) -> dict[Symbol, Expr]:
+    """The first value of each index, as the theory writes it.
+
+    Indices of fields come before those that are only summed over.  Of several ranges of one index the
+    lowest counts, because a range may be a part of another; a bound that holds another index counts at the
+    first value of that one.
+    """
+    found: dict[Symbol, Expr] = {t: S.Zero, s: S.Zero}
+    ends = list(limits(theory))
+    indices = {index for index, _, _ in ends}
+    for index, lower, _ in ends:
+        if not lower.free_symbols & indices and (
+            index not in found or (sympify(found[index]) - lower).is_positive
+        ):
+            found[index] = lower
+    for index, lower, _ in ends:
+        if index not in found:
+            found[index] = lower.subs(found)
+    return found
+
+
+def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Literals]:
+    """The axes that ``theory`` reads at integers; ``integer`` gives the integer that a bound is."""
+    expressions = list(expressions_of(theory))
+    if not any(a.is_Integer for e in expressions for x in e.atoms(AppliedUndef) for a in x.args):
+        return {}
+    lowest = {index: integer(lower) for index, lower in lowest_values(theory).items()}
+    return literals_of(expressions, lowest, {x.kernel for x in theory.program.given})
 
 
 def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
@@ -208,6 +260,8 @@ class Known:
     first: dict[Symbol, int] = field(default_factory=dict)
     """Where indices start, those that do not start at 1."""
     functions: dict[Expr, Function] = field(default_factory=dict)
+    literals: dict[Slot, Literals] = field(default_factory=dict)
+    """Axes of data that are read at integers."""
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
@@ -248,21 +302,27 @@ class Known:
                 "a generic activation cannot be evaluated"
             )
         if callable(self.data[name]):
-            places = [_array(self.place(a, at)) for a in x.args]
-            return np.vectorize(self.data[name], otypes=[float])(*places)[..., None]
+            args = [_array(at[a]) + self.start(a) if a in at else int(a) for a in x.args]
+            return np.vectorize(self.data[name], otypes=[float])(*args)[..., None]
         if self.arrays[name].ndim != len(x.args):
             raise ValueError(
                 f"data[{name!r}] has shape {self.arrays[name].shape}; {name} has {len(x.args)} indices"
             )
-        return self.read(self.arrays[name], x.args, at)[..., None]
+        return self.read(self.arrays[name], x.args, at, name)[..., None]
 
     def start(self, x: Symbol) -> int:
         """The first value of an index or time."""
         return 0 if x in TIMES else self.first.get(x, 1)
 
-    def read(self, array: Array, args: Sequence[Expr], at: Places) -> Any:
-        """An array at some arguments; one such as ``p + k`` that leaves its range goes round a ring."""
-        places = [self.place(a, at, n) for a, n in zip(args, array.shape, strict=False)]
+    def read(self, array: Array, args: Sequence[Expr], at: Places, name: str = "") -> Any:
+        """An array at some arguments; one such as ``p + k`` that leaves its range goes round a ring.
+
+        Integers are values of an index of the data that are called ``name``.
+        """
+        places = [
+            self.position(name, k, int(a), n) if a.is_Integer else self.place(a, at, n)
+            for k, (a, n) in enumerate(zip(args, array.shape, strict=False))
+        ]
         axes = [x.axis for x in places if isinstance(x, Axis)]
         if len(set(axes)) < len(axes) or any(isinstance(x, np.ndarray) for x in places):
             return array[tuple(map(_array, places))]
@@ -278,18 +338,20 @@ class Known:
 
     def place(self, a: Expr, at: Places, size: int | None = None) -> Any:
         """The position of an argument along an axis of this size."""
-        if isinstance(a, Integer):
-            return int(a)
         if a in at:
             return at[a]
         shift, parts = a.as_coeff_add()
-        total: Any = int(shift) - 1
+        total: Any = int(shift) - next((x for i, x in self.first.items() if i in a.free_symbols), 1)
         for part in parts:
             factor, x = part.as_coeff_Mul()
             if x not in at or x in TIMES or size is None:
                 raise Unserved(f"index {a} has no position here")
             total = total + int(factor) * (_array(at[x]) + self.start(x))
         return total % size
+
+    def position(self, name: str, axis: int, value: int, size: int) -> int:
+        """The position of an integer among the values of an index of data."""
+        return self.literals.get((name, axis), Literals()).position(value, size)
 
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
         """A sum of what is known over layers, which are written out, or over indices, along an axis."""
@@ -422,6 +484,7 @@ class System:
             for y in (u.symbol, u.partner):
                 self.start.setdefault(node_of(y), axes_of(y))
         self.names = frozenset(n[0] for n in (*self.start, *self.states, *self.fields))
+        self.literals = literals_in(theory, self.integer)
 
     def remember(self, limits: Iterable[Any]) -> None:
         """Note how far indices run."""
@@ -523,7 +586,7 @@ class Present(Known):
         states: Array | None = None,
         time: float = 0.0,
     ) -> None:
-        super().__init__(system.values, system.data, dict(start), system.first)
+        super().__init__(system.values, system.data, dict(start), system.first, literals=system.literals)
         self.system, self.weights, self.time = system, weights, time
         if states is not None and len(states):
             for n, shape, where in system.layout:
@@ -541,14 +604,16 @@ class Present(Known):
     def array(self, node: Node, x: Expr) -> Array:
         """A field, a scalar or data."""
         system = self.system
+        if node[0] in system.data and node[1]:  # y(mu, 1) and y(1, mu) are two of them
+            node = str(x.func(*(a if a.is_Integer else Symbol("_") for a in x.args))), ()
         if node not in self.found:
             e = system.fields.get(node) or system.scalars.get(node)
             if e is not None:
                 axes = axes_of(e.lhs)
                 value = np.asarray(self.value(e.rhs, axes))
                 self.found[node] = np.broadcast_to(value, (*system.shape(axes), value.shape[-1]))
-            elif node[0] in system.data:
-                self.found[node] = self.data_now(node[0], x)[..., None]
+            elif str(x.func) in system.data:
+                self.found[node] = self.data_now(str(x.func), x)[..., None]
             else:
                 raise ValueError(
                     f"{x} is no field or scalar of the theory, and data does not hold {node[0]}; "
@@ -557,13 +622,21 @@ class Present(Known):
         return self.found[node]
 
     def data_now(self, name: str, x: Expr) -> Array:
-        """Data, at the present step along the axes of the time; of a flow none depend on it."""
+        """Data, at the integers among the arguments and at the present step along the axes of the time.
+
+        Data of a flow do not depend on the time.
+        """
         array = self.system.data[name]
+        if array.ndim != len(x.args):
+            raise ValueError(f"{name} has an array with {array.ndim} axes; it has {len(x.args)} indices")
+        args = [a for a in x.args if not a.is_Integer]
+        for axis in reversed([k for k, a in enumerate(x.args) if a.is_Integer]):
+            array = array.take(self.position(name, axis, int(x.args[axis]), array.shape[axis]), axis)
         if not x.has(t):
             return array
         if not self.system.markov.discrete:
             raise Unserved(f"{x} depends on the time, which is tabulated for steps only")
-        for axis in reversed([k for k, a in enumerate(x.args) if a == t]):
+        for axis in reversed([k for k, a in enumerate(args) if a == t]):
             if not self.time < array.shape[axis]:
                 raise ValueError(f"data[{name!r}] of shape {array.shape} ends before step {self.time:g}")
             array = array.take(int(self.time), axis)
@@ -641,20 +714,22 @@ def observable(
     data: Mapping[str, Any],
     axes: Axes | None = None,
     first: Mapping[Symbol, int] | None = None,
+    literals: Mapping[Slot, Literals] | None = None,
 ) -> Array:
     """The right-hand side of ``e``, a combination of order parameters, at all pairs of times.
 
     ``found`` have the axes of the theory's arguments (samples, then t, s) and replicas last; the result has
     ``axes``, or those of the left-hand side, and replicas last.  Indices start at 1, or as ``first`` says.
     """
-    known = Known(values, data, dict(found), dict(first or {}))
+    known = Known(values, data, dict(found), dict(first or {}), literals=dict(literals or {}))
     body, axes = layers_written_out(e.rhs), (*axes_of(e.lhs), t, s) if axes is None else axes
     sizes: dict[Expr, int] = {}
     for x in body.atoms(AppliedUndef):
         node = node_of(x)
         array = found[node][..., 0] if node in found else known.arrays.get(node[0])
         if array is not None:
-            sizes |= zip((a for a in x.args if not a.is_Integer), array.shape, strict=True)
+            args = [a for a in x.args if not a.is_Integer] if node in found else x.args
+            sizes |= zip(args, array.shape, strict=True)
     shape = [sizes[x] for x in axes]
     places = {x: Axis(0, n, k, len(axes)) for k, (x, n) in enumerate(zip(axes, shape, strict=True))}
     value = np.atleast_1d(known(body, places))

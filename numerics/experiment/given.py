@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sympy import Expr, Integer, Sum, Symbol
+from sympy import Expr, Function, Integer, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
@@ -20,6 +20,7 @@ from derive.program import Program
 from derive.program.program import updates_of
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
+from numerics.experiment.literals import Literals, Slot, literals_of, require_literals
 
 Array = NDArray[np.float64]
 
@@ -58,6 +59,7 @@ def checked_arrays(
         else:
             _require_squares(name, value)
         found[name] = shapes.through(name, value) if name in program.tables else value
+    require_literals(literals_in(program, sizes), {name: value.shape for name, value in found.items()})
     return {name: found[name] for name in arrays}, {k: float(n) for k, (n, _) in shapes.sizes.items()}
 
 
@@ -66,6 +68,11 @@ def _require_squares(name: str, value: Array) -> None:
     with np.errstate(over="ignore"):
         if not np.isfinite(np.vdot(value, value)):
             raise SpecError(f"arrays.{name}", None, "has squares that overflow", "numbers of order one")
+
+
+def literals_in(program: Program, sizes: Mapping[str, float]) -> dict[Slot, Literals]:
+    """The axes of arrays that a program reads at integers."""
+    return literals_of(_uses(program), _lowest(program, sizes), {x.kernel for x in program.given})
 
 
 def checked_numbers(numbers: Mapping[Symbol | str, float]) -> dict[str, float]:
@@ -137,6 +144,8 @@ class _Shapes:
                 problem = f"{said} the last of {needed} times is read"
                 raise SpecError(key, None, problem, f"at least {needed} entries along time")
             return
+        if isinstance(index, Integer):
+            return
         extent = self.extents.get(index)
         if isinstance(extent, Integer) and size != extent:
             raise SpecError(key, None, f"{said} {index} runs over {extent}", accepted)
@@ -177,8 +186,17 @@ def _extents(program: Program) -> Iterator[tuple[Expr, Expr]]:
 
 def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
     """The indices of each array, by its name; of a kernel those of its vector, twice."""
-    kernels = {x.name: x.kernel for x in program.given}
     found: dict[str, tuple[Expr, ...]] = {}
+    for use in _uses(program):
+        name, own = str(use.func), use.args
+        if name not in found or _plain(own) > _plain(found[name]):
+            found[name] = own
+    return found
+
+
+def _uses(program: Program) -> Iterator[AppliedUndef]:
+    """Every use of an array, in order; a vector ``x(mu)`` stands as its kernel, ``K_x(mu, mu)``."""
+    kernels = {x.name: x.kernel for x in program.given}
     rules = {w.rule for w in program.trained()}
     said = [d.rhs for d in program.definitions]
     said += [e for x in rules for e in (*x.memory(t, s), x.noise(t, s))]
@@ -190,8 +208,20 @@ def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
             name, own = kernels[name], (*own, *own)
         elif name not in program.constants and name not in program.tables:
             continue
-        if name not in found or _plain(own) > _plain(found[name]):
-            found[name] = own
+        yield Function(name)(*own)
+
+
+def _lowest(program: Program, sizes: Mapping[str, float]) -> dict[Symbol, int]:
+    """The first value of each index, the lowest where an index has several ranges."""
+    limits = [
+        *((r.index, r.lower) for d in program.definitions for r in d.ranges),
+        *((x[0], x[1]) for d in program.definitions for total in d.rhs.atoms(Sum) for x in total.limits),
+    ]
+    found: dict[Symbol, int] = {}
+    for index, lower in limits:
+        first = lower.subs(sizes).subs(found)
+        if first.is_Integer:
+            found[index] = min(found.get(index, int(first)), int(first))
     return found
 
 

@@ -30,6 +30,7 @@ import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike, NDArray
 from sympy import Integer, Symbol
+from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import mu
 from derive.errors import NotApplicable
@@ -40,7 +41,8 @@ from derive.theory import Theory, mean_field
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, real_numbers
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint, read_array
-from numerics.experiment.given import checked_arrays, checked_numbers, require_domain
+from numerics.experiment.given import checked_arrays, checked_numbers, literals_in, require_domain
+from numerics.experiment.literals import Literals, Slot
 from numerics.experiment.naming import named_by_role, roles_of
 from numerics.experiment.numbers import (
     Spectrum,
@@ -323,6 +325,17 @@ class Problem:
         """The number of hidden layers; None if it is a symbol."""
         depth = self.program.depth
         return int(depth) if isinstance(depth, Integer) else None
+
+    @cached_property
+    def literals(self) -> dict[Slot, Literals]:
+        """The axes of arrays that the program reads at integers."""
+        return literals_in(self.program, {str(x): v for x, v in self.numbers.items()})
+
+    def position(self, symbol: AppliedUndef, axis: int) -> int:
+        """The position of the integer that stands at this axis of an array, in ``y(mu, 2)`` at axis 1."""
+        name = str(symbol.func)
+        found = self.literals.get((name, axis), Literals())
+        return found.position(int(symbol.args[axis]), self.arrays[name].shape[axis])
 
     @property
     def sample_count(self) -> int:

@@ -42,6 +42,7 @@ from numerics.errors import (
     require_whole,
 )
 from numerics.experiment import Experiment
+from numerics.experiment.literals import Literals, Slot
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, error_jumps, slope_jumps
@@ -519,6 +520,8 @@ class TangentKernel:
     feature: str
     data: Mapping[str, Array]
     equal: bool
+    literals: Mapping[Slot, Literals]
+    """The axes of data that are read at integers."""
 
     @classmethod
     def of(cls, problem: Problem, equal: bool = False) -> Self | None:
@@ -533,7 +536,9 @@ class TangentKernel:
         layered = all(a.args[0].is_Integer for a in factors if str(a.func) in (feature, "G"))
         if not layered or not {str(a.func) for a in factors} <= known:
             return None
-        return cls(*found, feature, problem.arrays, equal)
+        if not all(a.args[0].is_Integer for a in found[0] if str(a.func) in (feature, "G")):
+            return None
+        return cls(*found, feature, problem.arrays, equal, problem.literals)
 
     def __call__(self, kernels: Mapping[str, Array]) -> Array:
         """K, axes t, s and then samples (and channels), from ``Phi`` and ``G`` of all layers."""
@@ -556,7 +561,8 @@ class TangentKernel:
         if x.ndim == len(args):
             for axis in reversed(range(x.ndim)):
                 if isinstance(args[axis], Integer):  # a position, on a ring
-                    x = x.take((int(args[axis]) - 1) % x.shape[axis], axis)
+                    first = self.literals.get((name, axis), Literals()).first
+                    x = x.take((int(args[axis]) - first) % x.shape[axis], axis)
         args = [y for y in args if not isinstance(y, Integer)]
         return x, args if x.ndim == len(args) else list(dict.fromkeys(args))
 

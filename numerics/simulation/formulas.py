@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -231,6 +231,21 @@ class Binder:
             self.spans[name] = [(min(c), max(c)) for c in columns]
         return self.spans[name]
 
+    def ordered(self, e: Expr) -> bool:
+        """Does ``e`` hold an index of layers that are run through in order, which are on no ring?"""
+        return any(str(x).rstrip("_") in self.order for x in e.free_symbols)
+
+    @cached_property
+    def order(self) -> frozenset[str]:
+        """The names of the indices of layers that are run through in order."""
+        definitions = [(d, self.program.field_of(d.name)) for d in self.program.definitions]
+        return frozenset(
+            str(i).rstrip("_")
+            for d, x in definitions
+            if x is not None and x.ordered
+            for i in d.lhs.args[0].free_symbols
+        )
+
     def home(self, x: Field, key: tuple[int, ...]) -> tuple[Place, int]:
         """Where a field's member lives, and how many units there are; members of a layer live together."""
         layer = key[0] if x.layered else None
@@ -241,7 +256,9 @@ class Binder:
 
     def constant(self, name: str, args: tuple[Expr, ...], env: Env) -> Leaf:
         vector = self.program.given_of(name)
-        wraps = tuple(vector is not None and isinstance(a, Add) and not a.has(t) for a in args)
+        wraps = tuple(
+            vector is not None and isinstance(a, Add) and not a.has(t) and not self.ordered(a) for a in args
+        )
         place = None if vector is None else self.sizes.place(vector.population, env)
         if any(a.atoms(AppliedUndef) for a in args):
             function = self.tables.data[name]
@@ -369,13 +386,17 @@ def _note(
     if arg.has(t):
         binder.tables.note(name, j, (0, steps), exact=False)
         return
+    if isinstance(arg, Integer):
+        binder.tables.note_literal(name, j, int(arg))
+        return
     found = [x for x in columns if arg.has(x)]
-    ringed = binder.program.given_of(name) is not None and not arg.is_Symbol
+    ringed = binder.program.given_of(name) is not None and not arg.is_Symbol and not binder.ordered(arg)
     if len(found) > 1 or (found and ringed):
         binder.tables.note(name, j, columns[found[0]], exact=False)
         return
     ends = [binder.values.integer(arg, {x: i for x in found}) for i in (columns[found[0]] if found else (0,))]
-    binder.tables.note(name, j, (min(ends), max(ends)), exact=True)
+    first = columns[found[0]][0] if found and binder.ordered(arg) else min(ends)
+    binder.tables.note(name, j, (first, max(ends)), exact=True)
 
 
 def _columns(binder: Binder, ranges: Ranges, inner: Ranges) -> dict[Symbol, tuple[int, int]]:

@@ -88,13 +88,26 @@ class Values:
 class Tables:
     """The constants: for each name an array, a mapping or a function, and where its indices start.
 
-    An array's position starts at the lower bound of the range of the index that stands there.  Mappings have
+    An array's position starts at the lower bound of the range of the index that stands there; where integers
+    alone stand, at 1, or at the lowest of them if that is less.  Mappings have
     the indices as keys (an integer, or a tuple of them); functions take them as arguments.
     """
 
     data: Mapping[str, Any]
     seen: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     loose: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    literals: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """The lowest and the highest integer that stands in the place of an index."""
+
+    def note_literal(self, name: str, position: int, value: int) -> None:
+        """A use with an integer in the place of an index."""
+        low, high = self.literals.get((name, position), (value, value))
+        self.literals[name, position] = min(low, value), max(high, value)
+
+    def first(self, name: str, position: int) -> int:
+        """The index value of the first entry: where the index starts, of integers alone 1 or a lower one."""
+        extent = self.extent(name, position) or (1, 1)
+        return min(extent[0], self.literals.get((name, position), extent)[0])
 
     def note(self, name: str, position: int, values: tuple[int, int], *, exact: bool) -> None:
         """A use whose index runs over ``values`` (first, last); if not ``exact`` it may leave and wrap."""
@@ -123,8 +136,7 @@ class Tables:
         array = np.asarray(value, dtype=float)
         offsets = []
         for j, i in enumerate(indices):
-            extent = self.extent(name, j)
-            offset = i - (1 if extent is None else extent[0])
+            offset = i - self.first(name, j)
             if j >= array.ndim or not 0 <= offset < array.shape[j]:
                 raise ValueError(f"data[{name!r}] of shape {array.shape}: {name}{indices} lies outside")
             offsets.append(offset)
@@ -139,7 +151,15 @@ class Tables:
         if len(shape) < positions:
             raise ValueError(f"data[{name!r}] of shape {shape}: must have {positions} index positions")
         for j in range(positions):
-            extent = self.seen.get((name, j))
+            extent, first = self.seen.get((name, j)), self.first(name, j)
+            last = self.literals.get((name, j), (first, first))[1]
+            if extent is None and last - first >= shape[j]:
+                raise ValueError(
+                    f"data[{name!r}] of shape {shape}: index {j + 1} of {name} is read at {last}, so its "
+                    f"length there must be at least {last - first + 1}"
+                )
+            if extent is not None:
+                extent = first, max(extent[1], last)
             if extent is not None and shape[j] != extent[1] - extent[0] + 1:
                 raise ValueError(
                     f"data[{name!r}] of shape {shape}: index {j + 1} of {name} runs over "

@@ -13,15 +13,16 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from sympy import Derivative, Expr, Function, Integral, Sum, Symbol, sympify
+from sympy import Derivative, Expr, Function, Integral, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
-from derive.calculus.symbols import IndexRange, L, ell, s, t
+from derive.calculus.symbols import IndexRange, L, ell
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.experiment.checks import precision_of, real_numbers, require_kernel
-from numerics.tensors import TIMES
+from numerics.experiment.literals import Literals, Slot
+from numerics.tensors import TIMES, expressions_of, limits, literals_in, lowest_values
 
 Entry = tuple[str, tuple[int, ...]]
 Key = tuple[str, tuple[int | None, ...]]
@@ -103,7 +104,7 @@ class Layout:
             if (x := theory.program.field_of(d.name)) is not None and x.ordered
             for i in d.lhs.args[0].free_symbols
         }
-        self.lowest = self.lower_bounds()
+        self.lowest = lowest_values(theory)
 
     # -- unrolling -------------------------------------------------------------------------------------
 
@@ -162,6 +163,11 @@ class Layout:
         """What nothing depends on."""
         return self.families(self.theory.observables)
 
+    @cached_property
+    def literals(self) -> dict[Slot, Literals]:
+        """The axes of data that are read at integers."""
+        return literals_in(self.theory, self.integer)
+
     @property
     def sources(self) -> dict[str, Family]:
         """Gaussian sources."""
@@ -218,35 +224,13 @@ class Layout:
 
     # -- what an argument means ------------------------------------------------------------------------
 
-    def lower_bounds(self) -> dict[Symbol, Any]:
-        """The first value of each index: where mu runs from 1, entry 0 of an array ``y`` is ``y(1)``.
-
-        Indices of fields come before those that are only summed over.  Of several ranges of one index the
-        lowest counts, because a range may be a part of another.
-        """
-        found: dict[Symbol, Any] = {t: 0, s: 0}
-        for index, lower, _ in limits(self.theory):
-            if index not in found or (sympify(found[index]) - lower).is_positive:
-                found[index] = lower
-        return found
-
     def is_ordered(self, e: Expr) -> bool:
         """Is it an index run through in order (never periodic)?"""
         return any(str(x).rstrip("_") in self.ordered for x in e.free_symbols)
 
     def wanted_sources(self) -> set[str]:
         """The names of the sources that some response asks about."""
-        return {str(x.source.func) for e in _expressions(self.theory) for x in e.atoms(Response)}
-
-
-def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
-    """How far indices run: those of fields, then those that are only summed over."""
-    items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
-    for x in (*items, *theory.observables):
-        yield from ((r.index, sympify(r.lower), sympify(r.upper)) for r in x.ranges)
-    for e in _expressions(theory):
-        for total in e.atoms(Sum):
-            yield from total.limits
+        return {str(x.source.func) for e in expressions_of(self.theory) for x in e.atoms(Response)}
 
 
 def sizes(theory: Theory, values: Mapping[str, Number]) -> dict[str, Number]:
@@ -262,7 +246,9 @@ def at_integer_depth(theory: Theory, values: Mapping[str, Number]) -> Theory:
     """
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables, *theory.sources]
     ranges = (r for x in [*items, *theory.order_parameters] for r in x.ranges)
-    if not any(r.index == ell for r in ranges) and not any(L in e.free_symbols for e in _expressions(theory)):
+    if not any(r.index == ell for r in ranges) and not any(
+        L in e.free_symbols for e in expressions_of(theory)
+    ):
         return theory
     depth = sympify(theory.program.depth)
     if (given := values.get(str(depth))) is not None:
@@ -293,15 +279,6 @@ def distinct_sources(theory: Theory) -> Theory:
         )
 
     return theory.map(lambda e: apart(e) if isinstance(e, Expr) else e)
-
-
-def _expressions(theory: Theory) -> Iterator[Expr]:
-    for e in (*theory.equations, *theory.scalars, *theory.observables):
-        yield e.rhs
-    for q in theory.order_parameters:
-        yield q.definition
-    for u in theory.sources:
-        yield sympify(u.covariance)
 
 
 Datum = Any
@@ -350,15 +327,16 @@ class Constants:
         array = self.arrays[name]
         if array.ndim != len(args):
             raise ValueError(f"data[{name!r}] has shape {array.shape}; {name} has {len(args)} indices")
-        at = tuple(self.place(name, x, e, n) for x, e, n in zip(args, given, array.shape, strict=True))
+        uses = zip(args, given, array.shape, strict=True)
+        at = tuple(self.place((name, k), x, e, n) for k, (x, e, n) in enumerate(uses))
         return array[at] if self.kind is object else float(array[at])
 
-    def place(self, name: str, x: Number, e: Expr, size: int) -> int:
+    def place(self, axis: Slot, x: Number, e: Expr, size: int) -> int:
         """The position along an axis of the index ``x``, written ``e``."""
-        e = sympify(e)
+        e, (name, _) = sympify(e), axis
         lowest = self.layout.lowest  # of ``p + k``, the index p of a field comes before the k of a sum
         known = [lowest[i] for i in lowest if i in e.free_symbols]
-        first = self.layout.integer(known[0]) if known else 1
+        first = self.layout.integer(known[0]) if known else self.layout.literals.get(axis, Literals()).first
         if x != int(x):
             raise ValueError(
                 f"{name} is read at {e} = {x}; data[{name!r}] must be a function to be read there"

@@ -163,7 +163,7 @@ class Collocation:
     def errors(self, f: Array) -> Array:
         """Errors of outputs, both ``(cases, outputs)``."""
         known = self.march.known
-        own = Known(known.values, known.data, {}, known.first, known.functions)
+        own = Known(known.values, known.data, {}, known.first, known.functions, known.literals)
         own.found[self.output.node] = f.T.reshape(*self.sizes, 1, len(f))
         value = own(self.error.expr, _places(self.indices, self.sizes) | {t: 0})
         value = np.broadcast_to(value, (*self.sizes, len(f)))

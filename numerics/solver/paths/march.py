@@ -150,6 +150,7 @@ class March:
         self.steps, self.samples, self.replicas = steps, max(samples), len(seeds)
         paths = np.array(samples)
         known.first |= model.first
+        known.literals |= model.layout.literals
         entries = {**model.entries, **model.scalars}
         asked = {
             group_of(model, c.source)
@@ -210,7 +211,7 @@ class March:
         self.undamped = undamped
         self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}
         own = {n: written(model.entries[n], axes[n], x) for n, x in self.single.items()}
-        unmixed = Known(known.values, known.data, known.found | own, known.first)
+        unmixed = Known(known.values, known.data, known.found | own, known.first, literals=known.literals)
         self.again = Tangents(self, again, carriers, unmixed) if again else None
 
     def run(self, *after: Callable[[int], None]) -> None:

@@ -161,7 +161,7 @@ class Model:
         self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}
         self.covariances: dict[tuple[Node, Node], Covariance] = {}
         self.quantities: dict[Node, Quantity] = {}
-        self.pieces: dict[tuple[Expr, tuple[Symbol, ...]], Node] = {}
+        self.pieces: dict[Expr, Node] = {}
         for u in theory.sources:
             self._source(u.symbol, u.partner, sympify(u.covariance), u.ranges)
         self.field_names = {node_of(e.lhs) for e in theory.equations if not e.lhs.is_Derivative}
@@ -286,21 +286,26 @@ class Model:
         if isinstance(e, AppliedUndef) and node_of(e) in self.field_names | set(self.sources):
             return node_of(e), indices_of(e)
         symbols = tuple(
-            dict.fromkeys(i for x in sorted(e.atoms(AppliedUndef), key=str) for i in indices_of(x))
+            i
+            for i in dict.fromkeys(i for x in sorted(e.atoms(AppliedUndef), key=str) for i in indices_of(x))
+            if i in e.free_symbols  # and not one that a sum in it runs over
         )
-        slots = tuple(Symbol(f"_{n}", integer=True) for n in range(len(symbols)))
         for x in symbols:
             if x not in self.sizes:
                 raise Unserved(f"{e}: the range of {x} is not known")
+        slots = tuple(self._slot(n, x) for n, x in enumerate(symbols))
         bare = e.xreplace(dict(zip(symbols, slots, strict=True)) | {time: t})
-        key = (bare, tuple(Symbol(str(self.sizes[x])) for x in symbols))
-        if key not in self.pieces:
-            for slot, x in zip(slots, symbols, strict=True):
-                self.sizes[slot] = self.sizes[x]
+        if bare not in self.pieces:
             node = (f"piece{len(self.pieces)}", ())
-            self.pieces[key] = node
+            self.pieces[bare] = node
             self.quantities[node] = self._quantity(node, slots, bare)
-        return self.pieces[key], symbols
+        return self.pieces[bare], symbols
+
+    def _slot(self, n: int, x: Symbol) -> Symbol:
+        """The n-th index of a piece, one for each range because sizes are kept by the index."""
+        slot = Symbol(f"_{n}[{self.first[x]}:{self.sizes[x]}]", integer=True)
+        self.first[slot], self.sizes[slot] = self.first[x], self.sizes[x]
+        return slot
 
     # -- averages --------------------------------------------------------------------------------------
 

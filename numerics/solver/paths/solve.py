@@ -441,7 +441,7 @@ class Prepared:
             del march  # the paths of these replicas
             side = dict(known.found)
             for e in self.model.layout.theory.observables:
-                given = known.found, known.values, known.data, None, self.model.first
+                given = known.found, known.values, known.data, None, self.model.first, known.literals
                 side[node_of(e.lhs)] = observable(e, *given)
             side |= single
             yield {n: np.moveaxis(x, -1, 0) for n, x in side.items()}

@@ -1,0 +1,89 @@
+"""Where arrays begin that a program or its theory reads at integers, such as ``x(mu, 1)`` or ``y(mu, 2)``.
+
+Integers are values of indices, as the user writes them.  An axis whose index runs from ``lower`` has its
+first entry at ``lower``, and an axis of times at 0.  An axis that is read at integers alone begins at 1, or
+at the lowest of them if that is less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sympy import Expr, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import s, t
+from numerics.errors import SpecError
+
+Slot = tuple[str, int]
+"""The name of an array and the number of one of its axes, from 0."""
+
+
+@dataclass
+class Literals:
+    """The integers at which an axis is read, if any, and the index value of its ``first`` entry."""
+
+    first: int = 1
+    read: set[int] = field(default_factory=set)
+
+    def position(self, value: int, size: int) -> int:
+        """Return the position of an index value on an axis of this size."""
+        if not 0 <= value - self.first < size:
+            last = self.first + size - 1
+            raise ValueError(f"data is read at index {value}, but runs over {self.first}..{last} there")
+        return value - self.first
+
+
+def literals_of(
+    expressions: Iterable[Expr], lowest: Mapping[Symbol, int], kernels: Container[str] = ()
+) -> dict[Slot, Literals]:
+    """Return every axis that the expressions read at an integer or at an index of known range.
+
+    ``lowest`` has the first value of each index.  Both halves of the axes of ``kernels`` are the same.
+
+    >>> from sympy import Function
+    >>> y, c = Function("y"), Symbol("c")
+    >>> literals_of([y(c, 2) + y(0, 1)], {c: 0})
+    {('y', 0): Literals(first=0, read={0}), ('y', 1): Literals(first=1, read={1, 2})}
+    """
+    found: dict[Slot, Literals] = {}
+    plain: dict[Slot, int] = {}
+    shifted: dict[Slot, int] = {}
+    lowest = {t: 0, s: 0, **lowest}
+    uses = {x for e in expressions for x in e.atoms(AppliedUndef)}
+    for x in sorted(uses, key=str):
+        name = str(x.func)
+        half = len(x.args) // 2 if name in kernels else len(x.args)
+        for k, a in enumerate(x.args):
+            slots = [(name, k)] if half == len(x.args) else [(name, k % half), (name, k % half + half)]
+            for slot in slots:
+                if a.is_Integer:
+                    found.setdefault(slot, Literals()).read.add(int(a))
+                elif a in lowest:
+                    plain[slot] = min(plain.get(slot, lowest[a]), lowest[a])
+                elif inside := [lowest[i] for i in lowest if i in a.free_symbols]:
+                    shifted[slot] = inside[0]
+    for slot in {*plain, *shifted}:
+        found.setdefault(slot, Literals())
+    for slot, axis in found.items():
+        axis.first = plain.get(slot, shifted.get(slot, min({1, *axis.read})))
+    return found
+
+
+def require_literals(literals: Mapping[Slot, Literals], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise SpecError for an integer at which an array of these shapes has no entry."""
+    for (name, axis), found in literals.items():
+        shape = shapes.get(name, ())
+        if axis >= len(shape):
+            continue
+        last = found.first + shape[axis] - 1
+        for value in sorted(found.read):
+            if not found.first <= value <= last:
+                reason = f"has shape {shape}, but index {axis + 1} of {name} is read at {value}"
+                low, high = min(found.read), max(found.read)
+                if low < found.first:
+                    accepted = f"an index of at least {found.first}, the first value there"
+                else:
+                    accepted = f"at least {high - found.first + 1} entries along axis {axis + 1}"
+                raise SpecError(f"arrays.{name}", None, reason, accepted)
