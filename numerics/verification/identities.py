@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -30,9 +31,11 @@ from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares
+from numerics.experiment.theory import error_jumps, slope_jumps
 from numerics.losses import OUTPUT
 from numerics.predictions import split
 from numerics.results import systematic
+from numerics.simulation import simulate_program
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import methods, solve
 from numerics.solver.direct import Place, evaluate
@@ -53,6 +56,9 @@ from numerics.verification.openings import (
 from numerics.verification.report import EPS, LEVEL, Check
 
 Array = NDArray[np.float64]
+
+ONE_STEP, ONE_WIDTH = (2, 1), 4
+"""Samples, steps and width of the network whose step is found by differences of the loss."""
 
 SAMPLES, STEPS = 5, 10
 """The opening on which fields are compared that a solution does not keep."""
@@ -106,6 +112,33 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
             name = f"updates that are no gradient of the loss, {label}"
             checks.append(Check("derivation", name, wrong, 0, 0, "a network of two units, 50 digits"))
     return checks
+
+
+def descended(problem: Problem) -> list[Check]:
+    """One network takes one step by the program's updates, and one down differences of the loss.
+
+    Half of the digits are compared: central differences keep more.  A program that states no loss, or whose
+    updates are no gradient on purpose, has no row, nor has one whose slopes jump.
+    """
+    program = problem.program
+    if program.loss is None or program.descent is None or program.depth.free_symbols or not problem.seen:
+        return []
+    if slope_jumps(program) or error_jumps(program):
+        return []
+    small = opening(problem, *ONE_STEP)
+    taken: dict[str, Any] = {"width": ONE_WIDTH, "steps": 1, "seeds": 1, "seed": problem.solver.seed}
+    taken |= {"values": small.values, "data": dict(small.arrays)}
+    if small.flow:
+        taken["dt"] = float(small.times[1])
+    numerically = {"loss": program.loss, "parametrization": program.descent}
+    try:
+        derived, found = (simulate_program(small.program, **taken, **x) for x in ({}, numerically))
+    except (ValueError, NotApplicable, Diverged):  # no network of this width, or no step that stays finite
+        return []
+    pairs = [(derived[name].mean, found[name].mean) for name in program.scalars]
+    off = max(float(np.max(np.abs(a - b))) / max(1.0, float(np.max(np.abs(a)))) for a, b in pairs)
+    name = "one step by updates = one by differences of the loss"
+    return [Check("derivation", name, off, 0, EPS**0.5, "half of the digits", upper=True)]
 
 
 def _terms(theory: Theory) -> int:

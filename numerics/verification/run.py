@@ -131,7 +131,7 @@ def checks_of(
     any depth.  The network of an experiment file is known to be a product of matrices.
     """
     linear, own, flow = _exact(problem), problem.experiment, problem.flow
-    found = identities.derivation(problem, symbolic)
+    found = identities.derivation(problem, symbolic) + identities.descended(problem)
     if linear:  # solved exactly
         found += identities.reading(problem)
         if own is not None and problem.seen and _steepest(own):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sympy import Rational
 
-from derive.program import L
+from derive.program import L, Program, TrainedMatrix
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
 from numerics.verification import Effort, verify
+from numerics.verification.identities import descended
 from numerics.verification.openings import few, opening
 from tests.derive.once import mean_field, mlp, scaled
 
@@ -44,6 +46,26 @@ def test_an_error_planted_in_a_theory_is_seen() -> None:
     """A theory with half the memory is solved as it is, and networks tell it apart."""
     report = verify(scaled(mean_field(mlp(1)), "memory", Rational(1, 2)), effort=FEW, **GIVEN)
     assert any(x.group == "networks" for x in report.failed), report.table()
+
+
+def half_the_update(program: Program) -> Program:
+    """The program with a wrong factor in the update of its hidden matrices."""
+    first, hidden = program.matrices
+    assert isinstance(hidden, TrainedMatrix)
+    wrong = replace(hidden.update, coefficient=hidden.update.coefficient / 2)
+    return replace(program, matrices=(first, replace(hidden, update=wrong)))
+
+
+@pytest.mark.parametrize(
+    "program", [mlp(2), mlp(2, "tanh"), mlp(2, "tanh", "flow"), mlp(2, "erf", objective="logistic")]
+)
+def test_a_step_down_differences_of_the_loss_sees_a_wrong_update(program: Program) -> None:
+    numbers = {k: v for k, v in GIVEN["numbers"].items() if k == "gamma0" or program.rule.discrete}
+    (right,), (wrong,) = (
+        descended(Problem.of(p, **{**GIVEN, "numbers": numbers})) for p in (program, half_the_update(program))
+    )
+    assert right.passed
+    assert not wrong.passed
 
 
 @pytest.mark.slow
