@@ -10,27 +10,84 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any
 
-from sympy import Dummy, Expr, Function, S, Sum, Symbol
+from sympy import Dummy, Expr, Function, Pow, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, P, alpha, ell, expression, gamma0, mu, primed, t
 from derive.program import Definition, Mean, Population, Product, Program, TrainedMatrix
+from derive.program.networks.random_data import sigma
 from derive.program.program import gaussian, parameter
 
 CHANNEL = Symbol("c", integer=True)
 """The index of outputs in programs of the builders."""
 
+POSITION, CHANNELS = "p", Symbol("C", integer=True, positive=True)
+"""The index of positions of units, and the number of outputs."""
+
+OUTPUT, ERROR = "f", "Delta"
+"""What results call the output and its error."""
+
+ASIDE = "_own"
+"""The end of a name that is in the way of another."""
+
 CONSTANTS = {"target": "y", "weight": "rho", "kernel": "K_x"}
 """What results and files call the constants of these roles."""
+
+RESPONSES = ("A", "B")
+"""Responses of a chain of layers."""
+
+FIELDS = frozenset({"h", "g", "z"})
+"""Fields of a chain of layers."""
+
+LABELS_OF_RANDOM_DATA = frozenset({"v", "C_v", "h0"})
+"""What results of random data are made of."""
+
+KERNELS = (
+    "Phi",
+    "G",
+    "A",
+    "B",
+    "tangent_kernel",
+    "C_Delta",
+    "C_h",
+    "C_g",
+    "error",
+    "train_loss",
+    "test_loss",
+)
+"""Correlations, responses and losses that results hold."""
+
+ENGINE = frozenset(
+    {
+        OUTPUT,
+        ERROR,
+        *CONSTANTS.values(),
+        *FIELDS,
+        *KERNELS,
+        "H",
+        "K",
+        "w",
+        "m",
+        "n",
+        "u",
+        "r",
+        "p",
+        "q",
+        "u_p",
+    }
+) - {*LABELS_OF_RANDOM_DATA}
+"""Names that solvers and results give: to data, fields, kernels, sources and the tables of an integrator."""
 
 
 @dataclass(frozen=True)
 class Roles:
     """The output and its error, the indices that they carry, and the data; None where there is no such name.
 
-    ``weight`` is a constant of the sample alone that multiplies the error.
+    ``weight`` is a constant of the sample alone that multiplies the error; ``position`` is the index, beside
+    those of the output and of layers, that units of a layer have.
     """
 
     output: AppliedUndef
@@ -41,8 +98,11 @@ class Roles:
     kernel: str | None = None
     target: str | None = None
     weight: str | None = None
+    position: Symbol | None = None
+    channels: Expr | None = None
 
 
+@lru_cache(maxsize=64)
 def roles_of(program: Program) -> Roles | None:
     """Return the roles of a program's scalars and data; None unless it has one output with one error.
 
@@ -69,7 +129,11 @@ def roles_of(program: Program) -> Roles | None:
     kernels = {x.kernel for x in program.given if x.name in given}
     constants = _applied([error.rhs], {*program.constants})
     factors = [a for a in constants if _is_factor(a, error.rhs)]
-    targets = {str(a.func) for a in constants if a not in factors}
+    targets = [a for a in constants if a not in factors]
+    if len(targets) > 1:  # the target is what the output is compared with
+        x, y = Dummy(), Dummy()
+        slopes = [error.rhs.xreplace({a: x, output.lhs: y}) for a in targets]
+        targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]
     return Roles(
         output.lhs,
         error.lhs,
@@ -77,9 +141,18 @@ def roles_of(program: Program) -> Roles | None:
         others[0] if len(others) == 1 else None,
         counts.get(sample),
         _one(kernels),
-        "y" if "y" in targets else _one(targets),
+        _one({str(a.func) for a in targets}),
         _one({str(a.func) for a in factors if a.args == (sample,)}),
+        _position(program, {*indices, *samples}),
+        counts.get(others[0]) if len(others) == 1 else None,
     )
+
+
+def _position(program: Program, indices: set[Symbol]) -> Symbol | None:
+    """The one index of fields that outputs and layers do not have."""
+    lines = [d for d in program.definitions if d.name not in program.scalars]
+    found = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
+    return next(iter(found)) if len(found) == 1 else None
 
 
 def _is_factor(a: AppliedUndef, e: Expr) -> bool:
@@ -155,28 +228,26 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     True
     """
     roles = roles_of(program)
-    if roles is None:
-        return program, {}, {}
-    wanted = {str(roles.output.func): "f", str(roles.error.func): "Delta"}
-    for role, name in CONSTANTS.items():
-        if (own := getattr(roles, role)) is not None:
-            wanted[own] = name
     layers = _layers_of(program)
-    wanted |= layers
-    taken = _names_of(program)
-    names = _one_to_one(wanted, taken, [x for x in (CONSTANTS["target"], CONSTANTS["weight"]) if x in taken])
     symbols: dict[Symbol, Symbol] = {}
-    if roles.sample is not None:
-        symbols |= {roles.sample: mu, primed(roles.sample): alpha}
-    if roles.channel is not None and roles.channel.name != CHANNEL.name:
-        other = Symbol(CHANNEL.name, **roles.channel.assumptions0)
-        symbols |= {roles.channel: other, primed(roles.channel): primed(other)}
-    if isinstance(roles.count, Symbol):
-        symbols[roles.count] = P
+    sizes: dict[str, float] = {}
+    if roles is None:
+        wanted = _roles_of_random_data(program) | layers
+        if wanted and "Delta" not in wanted.values():  # then it is the noise of labels that no field has
+            symbols |= {
+                x: Symbol(f"{x.name}{ASIDE}", **x.assumptions0) for x in _symbols_of(program) & {sigma}
+            }
+    else:
+        wanted = {str(roles.output.func): OUTPUT, str(roles.error.func): ERROR} | layers
+        constants = {role: getattr(roles, role) for role in CONSTANTS}
+        wanted |= {own: CONSTANTS[role] for role, own in constants.items() if own is not None}
+        symbols = _symbols_of_roles(roles)
+        if roles.count is not None and roles.count.is_Integer:
+            sizes = {P.name: float(roles.count)}
     if isinstance(program.scale, Symbol):
         symbols[program.scale] = gamma0
-    sizes = {P.name: float(roles.count)} if roles.count is not None and roles.count.is_Integer else {}
-    symbols = _apart(symbols, _symbols_of(program), [P] if sizes else [])
+    reserved = [*([P.name] if sizes else []), *(RESPONSES if layers and not program.notation else [])]
+    names, symbols = _apart(program, wanted, symbols, reserved)
     back = {v: k for k, v in names.items() if k != v}
     back |= {v.name: k.name for k, v in symbols.items() if k != v}
     if not back and not sizes:
@@ -189,6 +260,44 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     return new, back, sizes
 
 
+def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
+    """The indices and sizes of results by those of the program."""
+    symbols: dict[Symbol, Symbol] = {}
+    if roles.sample is not None:
+        symbols |= {roles.sample: mu, primed(roles.sample): alpha}
+    for own, name in ((roles.channel, CHANNEL.name), (roles.position, POSITION)):
+        if own is not None and own.name != name:
+            other = Symbol(name, **own.assumptions0)
+            symbols |= {own: other, primed(own): primed(other)}
+        elif own is not None:
+            symbols |= {own: own, primed(own): primed(own)}
+    for count, size in ((roles.count, P), (roles.channels, CHANNELS)):
+        if isinstance(count, Symbol):
+            symbols[count] = size
+    return symbols
+
+
+def _roles_of_random_data(program: Program) -> dict[str, str]:
+    """The names of results by those of the fields of a program on random data; none if its loss says none.
+
+    The loss is the mean of the square of an error: of the error of samples, a matrix times that of the
+    function learnt, or of the latter itself.
+    """
+    loss = expression(0 if program.loss is None else program.loss)
+    squares = [
+        a for m in loss.atoms(Mean) for a in m.atoms(Pow) if a.exp == 2 and isinstance(a.base, AppliedUndef)
+    ]
+    if len(squares) != 1 or program.given:
+        return {}
+    name = str(squares[0].base.func)
+    lines = [d for d in program.definitions if d.name == name]
+    inner = [q.vector for d in lines for q in d.products() if not q.transposed]
+    learnt = _applied(inner, {x.name for x in program.fields})
+    if len(inner) == 1 and len(learnt) == 1:
+        return {name: ERROR, str(learnt[0].func): "v"}
+    return {name: "v"}
+
+
 def _layers_of(program: Program) -> dict[str, str]:
     """``h``, ``z`` and ``g`` by the names of the fields of a chain of layers, one family of matrices.
 
@@ -196,7 +305,8 @@ def _layers_of(program: Program) -> dict[str, str]:
     right.
     """
     families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None]
-    if len(families) != 1 or len(families[0].update.terms) != 1:
+    moves = {(w.update.left, w.update.right) for w in families if len(w.update.terms) == 1}
+    if len(moves) != 1 or any(len(w.update.terms) != 1 for w in families):
         return {}
     update, layered = families[0].update, {x.name for x in program.fields if x.layered}
     below = {str(a.func) for a in update.right.atoms(AppliedUndef)} & layered
@@ -220,8 +330,7 @@ def _chain(program: Program) -> Program:
     right, left = family.update.right.xreplace(back), family.update.left.xreplace({ell + 1: ell, **back})
     notation = {right: "H" if isinstance(right, AppliedUndef) else "Phi", left: "G"}
     initial = family.initial
-    if initial.responses is None and not {"A", "B"} & _names_of(program):
-        initial = replace(initial, responses=("A", "B"))
+    initial = replace(initial, responses=initial.responses or RESPONSES)
     matrices = tuple(replace(w, initial=initial) if w is family else w for w in program.matrices)
     return replace(program, notation=notation, matrices=matrices)
 
@@ -255,28 +364,38 @@ def _symbols_of(program: Program) -> set[Symbol]:
     return found
 
 
-def _one_to_one(wanted: Mapping[str, str], taken: set[str], reserved: Iterable[str] = ()) -> dict[str, str]:
-    """The renaming, with names set aside that are in the way or ``reserved`` for another role."""
-    names, every = dict(wanted), {*taken, *wanted.values()}
-    for name in dict.fromkeys((*wanted.values(), *reserved)):
-        if name in taken and name not in wanted:
-            aside = f"{name}_own"
-            while aside in every:
-                aside += "_"
-            names[name] = aside
-            every.add(aside)
-    return names
-
-
 def _apart(
-    wanted: Mapping[Symbol, Symbol], taken: set[Symbol], reserved: Iterable[Symbol] = ()
-) -> dict[Symbol, Symbol]:
-    """The same of symbols."""
-    symbols = dict(wanted)
-    for x in (*wanted.values(), *reserved):
-        for own in [y for y in taken if y.name == x.name and y not in wanted]:
-            symbols[own] = Symbol(f"{own.name}_own", **own.assumptions0)
-    return symbols
+    program: Program, names: Mapping[str, str], symbols: Mapping[Symbol, Symbol], reserved: Iterable[str]
+) -> tuple[dict[str, str], dict[Symbol, Symbol]]:
+    """The two renamings, with what is in the way of a name in them, or of one of the engine, set aside.
+
+    Names of weights, and of fields without layers, are not set aside for the engine, which does not read
+    them.
+    """
+    names, symbols = dict(names), dict(symbols)
+    every, known = _names_of(program), _symbols_of(program)
+    given = {x for w in map(gaussian, program.matrices) for x in w.responses or ()}
+    new = {*names.values(), *(x.name for x in symbols.values()), *reserved}
+    used = new | every | {x.name for x in known}
+
+    def aside(name: str) -> str:
+        found = f"{name}{ASIDE}"
+        while found in used:
+            found += "_"
+        used.add(found)
+        return found
+
+    layered = {x.name for x in program.fields if x.layered}
+    plain = {x.name for x in program.fields} - layered
+    read = {*program.scalars, *program.constants, *(x.kernel for x in program.given), *layered, *plain}
+    engine = ENGINE if program.scalars or names else ENGINE | LABELS_OF_RANDOM_DATA
+    for name in sorted(every - {*names} - (given & {*reserved})):
+        if name in new or (name in engine and name in read and not (name in FIELDS and name in plain)):
+            names[name] = aside(name)
+    for x in sorted(known - {*symbols}, key=str):
+        if x.name in new and x not in symbols.values():
+            symbols[x] = Symbol(aside(x.name), **x.assumptions0)
+    return names, symbols
 
 
 def _counted(program: Program, indices: set[Symbol], count: Symbol) -> Program:

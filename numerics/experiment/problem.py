@@ -29,15 +29,15 @@ from typing import Any, NoReturn, Self
 import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike, NDArray
-from sympy import Integer, Symbol
+from sympy import Expr, Integer, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import mu
+from derive.calculus.symbols import expression, mu
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
 from derive.program import P, Program
-from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.theory import Theory, mean_field
+from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, real_numbers
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint, read_array
@@ -345,7 +345,8 @@ class Problem:
     @property
     def positions(self) -> bool:
         """Whether units of a layer stand at positions, as those of a convolution do."""
-        return any(r.index.name == "p" for d in self.program.definitions for r in d.ranges)
+        roles = roles_of(self.program)
+        return roles is not None and roles.position is not None
 
     @cached_property
     def by_sample(self) -> bool:
@@ -356,12 +357,9 @@ class Problem:
     @property
     def outputs(self) -> int:
         """The number of outputs: of the targets, else what the theory or the program says."""
-        y = self.arrays.get("y")
-        if y is not None:
-            return y.shape[1] if y.ndim == 2 else 1
-        ends = (r.upper for d in self.program.definitions for r in d.ranges if r.index.name == "c")
-        written = next((int(x) for x in ends if x.is_Integer), 1)
-        return int(next((v for k, v in self.numbers.items() if k.name == "C"), written))
+        roles = roles_of(self.program)
+        end = _channels_of_random_data(self.program) if roles is None else roles.channels
+        return 1 if end is None else int(expression(end).subs(self.numbers))
 
     @cached_property
     def theory(self) -> Theory:
@@ -388,7 +386,7 @@ class Problem:
         """The test points: those of the file, or the samples that count nothing in a program's loss."""
         if self.experiment is not None:
             return self.experiment.held_out
-        if SAMPLE_WEIGHT not in self.arrays or self.seen == self.sample_count:
+        if self.seen == self.sample_count:
             return None
         kernel, targets = self.arrays.get("K_x", np.zeros((0, 0))), self.arrays.get("y")
         return HeldOut(kernel, None if targets is None else targets[self.seen :], None, self.seen)
@@ -412,6 +410,12 @@ class Problem:
 
 EVALUATE = "numerics.solver.direct.evaluate, which solves it for a few steps"
 """What serves programs that methods do not."""
+
+
+def _channels_of_random_data(program: Program) -> Expr | None:
+    """How far the index of outputs runs, which the error of the function learnt has."""
+    ends = [r.upper for d in program.definitions for r in d.ranges if d.name == ERROR_VECTOR]
+    return ends[0] if len(ends) == 1 else None
 
 
 def _training_samples(program: Program, data: Mapping[str, Array], samples: int) -> int:
