@@ -150,6 +150,16 @@ def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Li
     return literals_of(expressions, lowest, {x.kernel for x in theory.program.given})
 
 
+def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str, Any]) -> None:
+    """Raise Unserved for a sum whose limits hold another index, such as one over earlier positions."""
+    free = sympify(low).free_symbols | sympify(high).free_symbols
+    if others := sorted(str(x) for x in free if str(x) not in values):
+        raise Unserved(
+            f"the sum over {index} runs from {low} to {high}, which depends on {', '.join(others)}: use "
+            "numerics.solver.direct.evaluate, which sums over parts of a range"
+        )
+
+
 def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     """Its indices and times.  Raises Unserved for one such as ``a + k``."""
     found = tuple(x for x in symbol.args if not x.is_Integer)
@@ -356,6 +366,7 @@ class Known:
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
         """A sum of what is known over layers, which are written out, or over indices, along an axis."""
         index, low, high = x.limits[-1]
+        require_fixed_limits(index, low, high, self.values)
         first, last = self.bound(low), self.bound(high)
         body = Sum(x.function, *x.limits[:-1]) if len(x.limits) > 1 else x.function
         if index == ell:
@@ -489,6 +500,7 @@ class System:
     def remember(self, limits: Iterable[Any]) -> None:
         """Note how far indices run."""
         for index, low, high in limits:
+            require_fixed_limits(index, low, high, self.values)
             self.first[index] = self.integer(low)
             size = self.integer(high) - self.first[index] + 1
             if self.sizes.setdefault(index, size) != size:

@@ -47,6 +47,7 @@ from numerics.tensors import (
     leaves_of,
     node_of,
     open_args,
+    require_fixed_limits,
     require_open_numbers,
     together,
 )
@@ -186,6 +187,7 @@ class Model:
 
     def _remember(self, limits: Iterable[Any]) -> None:
         for index, lower, upper in limits:
+            require_fixed_limits(index, lower, upper, self.layout.values)
             low, high = self.layout.integer(lower), self.layout.integer(upper)
             if self.first.setdefault(index, low) != low:
                 raise Unserved(f"index {index} starts in two places")
