@@ -32,8 +32,8 @@ from sympy import Function as Named
 from sympy.core.function import AppliedUndef, UndefinedFunction
 
 from derive.calculus.averages import Average, Response, is_random
-from derive.calculus.symbols import s, t
-from derive.theory import OrderParameter
+from derive.calculus.symbols import IndexRange, s, t
+from derive.theory import Equation, OrderParameter, Term, Theory
 from numerics.errors import Unserved
 from numerics.solver.direct.layout import Layout
 from numerics.solver.plan import NotCausal, in_order
@@ -45,6 +45,7 @@ from numerics.tensors import (
     function,
     indices_of,
     leaves_of,
+    limits,
     node_of,
     open_args,
     require_fixed_limits,
@@ -142,12 +143,54 @@ class Covariance:
     second: tuple[Symbol, ...]
 
 
+def with_named_averages(theory: Theory) -> Theory:
+    """The theory with a scalar for each average at one time that stands inside of an expression.
+
+    In ``a/sqrt(<a(t)**2>)`` the average becomes ``average0(t)``, with ``average0(t) = <a(t)**2>`` among the
+    scalars.  Order parameters and scalars keep the averages that they are made of.
+    """
+    ends = {index: (lower, upper) for index, lower, upper in reversed(list(limits(theory)))}
+    scalars: dict[Expr, Equation] = {}
+
+    def named(a: Expr) -> Expr:
+        times = a.free_symbols & set(TIMES)
+        if a.args[0].has(Response) or len(times) != 1:
+            return a
+        (time,) = times
+        now = a.xreplace({time: t})
+        if now not in scalars:
+            indices = sorted((x for x in a.free_symbols if x in ends), key=str)
+            lhs = UndefinedFunction(f"average{len(scalars)}")(*indices, t)
+            ranges = tuple(IndexRange(x, *ends[x]) for x in indices)
+            scalars[now] = Equation(lhs, (Term.local(now, "definition"),), ranges)
+        return scalars[now].lhs.xreplace({t: time})
+
+    def inside(e: Expr) -> Expr:
+        return sympify(e).replace(lambda x: isinstance(x, Average), named)
+
+    def within(e: Expr) -> Expr:
+        return sympify(e).xreplace(
+            {a: Average(inside(a.body)) for a in leaves_of(sympify(e)) if isinstance(a, Average)}
+        )
+
+    found = replace(
+        theory,
+        equations=tuple(e.map(inside) for e in theory.equations),
+        sources=tuple(u.map(inside) for u in theory.sources),
+        observables=tuple(e.map(inside) for e in theory.observables),
+        order_parameters=tuple(q.map(within) for q in theory.order_parameters),
+        scalars=tuple(e.map(within) for e in theory.scalars),
+    )
+    return replace(found, scalars=(*scalars.values(), *found.scalars)) if scalars else theory
+
+
 class Model:
     """The tables of a theory for given sizes, whatever the other numbers are."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        theory = layout.theory
+        theory = with_named_averages(layout.theory)
+        self.observables = theory.observables
         if layout.attributes:
             raise Unserved("particles do not serve attributes of units: use numerics.solver.direct.evaluate")
         if layout.ordered:

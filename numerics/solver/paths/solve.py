@@ -440,7 +440,7 @@ class Prepared:
             single = self._written(march)
             del march  # the paths of these replicas
             side = dict(known.found)
-            for e in self.model.layout.theory.observables:
+            for e in self.model.observables:
                 given = known.found, known.values, known.data, None, self.model.first, known.literals
                 side[node_of(e.lhs)] = observable(e, *given)
             side |= single

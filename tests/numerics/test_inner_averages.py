@@ -1,0 +1,88 @@
+"""Sampled paths solve programs with averages inside of functions: as if each average had a name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sympy import Expr, Function, S, Sum, Symbol, exp, sqrt, tanh
+
+import numerics
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    Mean,
+    Network,
+    Population,
+    Program,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
+from derive.theory import mean_field
+from numerics.experiment.schema import Solver
+from numerics.solver.direct import evaluate
+
+model, words = Population("model"), Population("words", given=True)
+x, a, b = GivenVector("x", words, "K_x"), Field("a", model), Field("b", model)
+A, B = GaussianMatrix("A", model, words), GaussianMatrix("B", model, model)
+w, f, y, m = GaussianVector("w", model), Function("f"), Function("y"), Function("m")
+NUMBERS, TARGETS = {"eta": 0.1, "gamma0": 1.0}, np.array([1.0, -0.6])
+
+
+def normalised(*, named: bool) -> Program:
+    """A layer that is normalised by a root mean square, inline or by the name ``m``."""
+    square: Expr = Mean(a(mu, t) ** 2)
+    forward = {
+        a(mu, t): A @ x(mu),
+        b(mu, t): B @ tanh(a(mu, t) / sqrt((m(mu, t) if named else square) + 1)),
+        f(mu, t): Mean(w.symbol * b(mu, t)) / gamma0,
+    } | ({m(mu, t): square} if named else {})
+    net = Network("normalised", (a, b), forward, weights=(A, B, w), given=(x,))
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+@pytest.mark.slow
+def test_an_average_inside_of_a_function_is_that_with_a_name() -> None:
+    given = {"arrays": {"K_x": [[1.0, 0.3], [0.3, 0.8]], "y": TARGETS}, "times": range(3)}
+    inline, named = (
+        numerics.solve(
+            normalised(named=x), numbers=NUMBERS, solver=Solver(method="paths", samples=64), **given
+        )
+        for x in (False, True)
+    )
+    np.testing.assert_allclose(inline.train_loss, named.train_loss, rtol=1e-10)
+    assert not [name for name in inline.variables if "average" in str(name)]
+
+
+@pytest.mark.slow
+def test_attention_over_positions_is_that_of_the_interpreter() -> None:
+    """Logits are averages over units at two positions; the network is linear in its random fields."""
+    p, r, end = Symbol("p", integer=True), Symbol("r", integer=True), S(3)
+    query, key, value, o = (Field(n, model) for n in ("query", "key", "value", "o"))
+    Q, K, V = (GaussianMatrix(n, model, words) for n in "QKV")
+    weight, total = Function("weight"), Function("total")
+    forward = {
+        query(mu, p, t): Q @ x(mu, p),
+        key(mu, p, t): K @ x(mu, p),
+        value(mu, p, t): V @ x(mu, p),
+        weight(mu, p, r, t): exp(Mean(query(mu, p, t) * key(mu, r, t))),
+        total(mu, p, t): Sum(weight(mu, p, r, t), (r, 1, end)),
+        o(mu, p, t): Sum(weight(mu, p, r, t) * value(mu, r, t), (r, 1, end)) / total(mu, p, t),
+        f(mu, t): Sum(p * Mean(w.symbol * o(mu, p, t)), (p, 1, end)) / gamma0,
+    }
+    ranges = (IndexRange(p, S.One, end), IndexRange(r, S.One, end))
+    net = Network(
+        "attention", (query, key, value, o), forward, weights=(Q, K, V, w), given=(x,), ranges=ranges
+    )
+    program = net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    vectors = np.random.default_rng(1).standard_normal((6, 4))
+    arrays = {"K_x": (vectors @ vectors.T / 4).reshape(2, 3, 2, 3), "y": TARGETS}
+    solver = Solver(method="paths", samples=2**10)
+    solved = numerics.solve(program, numbers=NUMBERS, arrays=arrays, times=range(3), solver=solver)
+    exact = evaluate(mean_field(program), steps=3, values=NUMBERS | {"P": 2}, data=arrays)
+    np.testing.assert_allclose(solved.train_loss, ((TARGETS - exact.value("f")) ** 2).mean(1), rtol=1e-6)
