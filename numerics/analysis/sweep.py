@@ -192,6 +192,8 @@ class Grid:
                 "sweep", list(values), "has nothing to run over", "keys of the file, each with values"
             )
         for path, some in values.items():
+            if "." not in path:
+                raise SpecError(path, some, "is no key of the file", "TABLE.KEY, such as training.steps")
             if len({value_to_toml(x) for x in some}) < len(some):
                 raise SpecError(path, some, "has a value twice", "values that differ")
         names = [_name(path) for path in values]

@@ -182,6 +182,7 @@ def test_processes_change_nothing() -> None:
         ({"network.depth": ["L"]}, r"network\.depth"),
         ({"training.learning_rate": [0.1, -1.0]}, r"training\.learning_rate = -1"),
         ({"training.speed": [1]}, r"training\.speed"),
+        ({"network": [1, 2]}, r"network = \[1, 2\]: is no key of the file"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_before_anything_runs(over, why) -> None:
