@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sympy import Expr, Symbol
+from sympy import Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, ell, expression, primed, s, t
@@ -127,7 +127,7 @@ def _clocks_differ(one: AppliedUndef, other: AppliedUndef) -> bool:
 def same_names(said: Iterable[Expr]) -> Iterator[str]:
     """Where two symbols that differ have one name."""
     known: dict[str, Symbol] = {}
-    for x in sorted({y for e in said for y in e.free_symbols}, key=str):
+    for x in sorted({y for e in said for y in sympify(e).free_symbols}, key=str):
         if known.setdefault(x.name, x) != x:
             told = f"two symbols are called {x}, which differ in what is assumed of them"
             yield f"{told}: use one, or give one of them another name"
