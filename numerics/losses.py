@@ -7,7 +7,7 @@ exception: results hold the mean of ``(y - f)^2``, twice as much.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,9 +18,10 @@ from sympy import Dummy, Expr, Function, Integer, S, Sum, Symbol, simplify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import mu, t
-from derive.program import Program
+from derive.program import Mean, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
 from numerics.arrays import CPU
+from numerics.authored import sample_index
 from numerics.experiment.problem import Problem
 
 Array = NDArray[np.float64]
@@ -102,6 +103,9 @@ def loss_in_words(problem: Problem) -> str | None:
     >>> loss_in_words(Problem.of(mlp(1, outputs=1), times=range(2), **given))
     '(-f(mu, t) + y(mu))**2'
     """
+    if not problem.has_roles:
+        stated = _loss_of_numbers(problem.program)
+        return None if stated is None else str(stated)
     if not problem.seen:
         return "Delta(t)^2"
     found = loss_of(problem.program)
@@ -111,6 +115,68 @@ def loss_in_words(problem: Problem) -> str | None:
     sizes = {x: v for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
     words = str(found.expression.subs(sizes))
     return f"{words}, summed over {', '.join(free)}" if free else words
+
+
+def _loss_of_numbers(program: Program) -> Expr | None:
+    """The loss of a program if it reads nothing but numbers of the program and its arrays."""
+    loss, known = program.loss, {*program.scalars, *program.constants}
+    if loss is None or loss.has(Mean) or not {str(x.func) for x in loss.atoms(AppliedUndef)} <= known:
+        return None
+    return loss
+
+
+def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | None:
+    """Return the loss of a program of several outputs at each time: its mean over samples.
+
+    ``scalars`` are numbers of the program by its own names, with axes time and then their indices.  Other
+    indices than that of the sample are summed over.  None for a loss that is not stated, or that reads more
+    than these numbers, arrays and indices.
+    """
+    loss = _loss_of_numbers(problem.program)
+    if loss is None or not scalars:
+        return None
+    numbers = {x: v for x, v in problem.values.items() if isinstance(x, Symbol)}
+    function, leaves = _compiled(loss, tuple(numbers.items()))
+    sample, sizes = sample_index(problem.program), {t: len(problem.times)}
+    read: dict[Expr, tuple[Array, tuple[Expr, ...], list[int]]] = {}
+    for leaf in sorted(leaves, key=lambda x: isinstance(x, Symbol)):
+        found = _read_number(leaf, problem, scalars, sizes)
+        if found is None:
+            return None
+        read[leaf] = found
+        array, indices, _ = found
+        sizes |= {x: n for x, n in zip(indices, array.shape, strict=True) if x.is_Symbol}
+    axes = (t, *[x for x in sizes if x != t])
+    with np.errstate(over="ignore"):
+        value = np.asarray(function(*[_placed(*read[x][:2], axes, read[x][2]) for x in leaves]), dtype=float)
+    whole = np.broadcast_to(value, [sizes[x] for x in axes])
+    count = sizes.get(sample, 1) if sample is not None else 1
+    total: Array = whole.reshape(len(whole), -1).sum(axis=1) / count
+    return total
+
+
+def _read_number(
+    leaf: Expr, problem: Problem, scalars: Mapping[str, Array], sizes: Mapping[Expr, int]
+) -> tuple[Array, tuple[Expr, ...], list[int]] | None:
+    """The array that a number of a loss stands for, its indices, and positions of the integers among them."""
+    if isinstance(leaf, Symbol):
+        if leaf == t:
+            return problem.times, (t,), []
+        return (np.arange(1.0, sizes[leaf] + 1), (leaf,), []) if leaf in sizes else None
+    name, indices = str(leaf.func), leaf.args
+    if name in scalars:
+        if indices.count(t) != 1:
+            return None
+        array, indices = scalars[name], (t, *[x for x in indices if x != t])
+        positions = [int(x) - 1 for x in indices if x.is_Integer]
+    elif name in problem.arrays:
+        array = problem.arrays[name]
+        positions = [problem.position(leaf, k) for k, x in enumerate(indices) if x.is_Integer]
+    else:
+        return None
+    symbols = [x for x in indices if x.is_Symbol]
+    readable = len(symbols) + len(positions) == len(indices) == array.ndim and len({*symbols}) == len(symbols)
+    return (array, indices, positions) if readable else None
 
 
 def _of_each_channel(loss: Expr, program: Program) -> Expr:

@@ -105,6 +105,8 @@ STDERR, SYSTEMATIC = "_stderr", "_systematic"
 the noise of what shows it."""
 LARGEST = "largest_value"
 """The attribute of a variable cut to some of its times: its largest size at all times."""
+AUTHORED = "authored"
+"""The attribute of variables that stand under a name of the program, not of a role: that name."""
 LOSSES = ("train_loss", "test_loss")
 RUNAWAY = 1e8
 """By how much a loss may outgrow the larger of 1 and itself at the start: beyond it the dynamics diverged."""
@@ -265,6 +267,7 @@ class Result:
         held: NDArray[np.intp] | None = None,
         time_name: str | None = None,
         loss: str | None = None,
+        authored: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
         **attributes: object,
     ) -> Self:
         """A result with the contract's names, dimensions, coordinates and attributes.
@@ -278,6 +281,7 @@ class Result:
         `held` are the positions in `times` of the times that the result holds, all by default: values are
         those of every time, are checked at every time, and are cut here.  `time_name` is "step"
         or "time", the name of the coordinates of time.  `loss` says which loss is averaged.
+        `authored` has dimensions and a long name for each variable that is not in VARIABLES.
 
         Raises KeyError for an unknown name, ValueError for a wrong number of dimensions, and
         :class:`~numerics.errors.Diverged` with the time for a number that is not finite (attributes too) and
@@ -287,16 +291,20 @@ class Result:
         arrays: dict[str, Labelled] = {}
         sizes: dict[str, int] = {}
         for name, value in values.items():
-            variable = VARIABLES[named(name)]
             array = np.asarray(value)
-            dims = lead + dimensions(name, array.ndim - len(lead), nonlinear, positions)
+            if named(name) in (authored or {}):
+                dims, long_name = (authored or {})[named(name)]
+            else:
+                long_name = VARIABLES[named(name)].long_name
+                dims = lead + dimensions(name, array.ndim - len(lead), nonlinear, positions)
             if array.ndim != len(dims):
                 raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
-            long_name = variable.long_name
             for end, what in ((STDERR, "standard error"), (SYSTEMATIC, "systematic error, at most,")):
                 if name.endswith(end):
                     long_name = f"{what} of the {long_name}"
             attrs = {"long_name": long_name}
+            if named(name) in (authored or {}):
+                attrs[AUTHORED] = named(name)
             if named(name) in LOSSES:
                 words = "the program's loss" if loss is None else loss
                 attrs = {"long_name": long_name.format(loss=words), "loss": words}

@@ -311,6 +311,15 @@ class Problem:
         return ", ".join(f"{name}: {own}" for name, own in self.author.items()) or None
 
     @property
+    def has_roles(self) -> bool:
+        """Whether results call variables by role: a program of numbers needs one output ``f`` with its error.
+
+        Where a program has several outputs, results hold its numbers under the names of its author.
+        """
+        scalars = {*self.program.scalars}
+        return self.experiment is not None or not scalars or {"f", "Delta"} <= scalars
+
+    @property
     def flow(self) -> bool:
         """Whether time flows rather than counts steps."""
         return not self.program.rule.discrete

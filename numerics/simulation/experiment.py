@@ -31,6 +31,7 @@ from derive.program.networks.random_data import sigma as noise
 from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
 from numerics.arrays import one_thread
+from numerics.authored import authored_variables, described
 from numerics.errors import (
     Diverged,
     Interrupted,
@@ -46,7 +47,7 @@ from numerics.experiment.literals import Literals, Slot
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, error_jumps, slope_jumps
-from numerics.losses import loss_in_words
+from numerics.losses import loss_in_words, loss_of_scalars
 from numerics.predictions import OUTPUT, equal_times, one_sample, split
 from numerics.prefix import DIVERGED, before_divergence
 from numerics.results import VARIABLES, dataset, dimensions
@@ -133,10 +134,6 @@ def simulate(
     require_choice("kernels", kernels, get_args(Kernels))
     problem = Problem.of(source, **given)
     problem = problem if variant is None else problem.varied(variant)
-    if problem.seen and not {OUTPUT, "Delta"} <= {*problem.program.scalars}:
-        reason = "has no single output with an error that updates are multiplied by"
-        accepted = "numerics.simulation.simulate_program, which measures any program"
-        raise SpecError("program", problem.program.name, reason, accepted)
     entropy = entropy_of(rng)
     how = _Ensemble(width, seeds, entropy, kernels, tolerance, progress)
     try:
@@ -188,6 +185,7 @@ class _Ensemble:
                 held=problem.held,
                 time_name=problem.time_name,
                 loss=loss_in_words(problem),
+                authored=described(problem),
                 method="finite networks",
                 names=problem.names,
                 width=width,
@@ -307,8 +305,11 @@ def _networks(
     program, fixed = problem.program, problem.seen > 0
     values: dict[str, Any] = {str(k): v for k, v in problem.values.items()}
     values |= {k: _by_layer(x) for k, x in problem.layered.items()}
-    wanted = {name: vector for vector, name in program.notation.items()}
-    if fixed and kernels == "none":
+    wanted: dict[str, Any] = {name: vector for vector, name in program.notation.items()}
+    if not problem.has_roles:
+        own = authored_variables(problem) if kernels == "full" else {}
+        wanted = {x.name: x.pair for x in own.values() if x.pair is not None}
+    elif fixed and kernels == "none":
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}
     data = dict(problem.arrays)
     if problem.experiment is not None:
@@ -324,7 +325,7 @@ def _networks(
         "values": values,
         "data": data,
         "wanted": wanted,
-        "equal": mu if fixed and kernels == "trace" else None,
+        "equal": mu if fixed and kernels == "trace" and problem.has_roles else None,
     }
     if not problem.flow:
         return Trainer.of(program, **setup), None
@@ -377,7 +378,7 @@ def settled(
         except Diverged:
             networks, fine = halved, None
             continue
-        judged = [name for name in fine if not smooth or name in smooth]
+        judged = [name for name in fine if not smooth or name in smooth] or [*fine]
         error = max(_change(coarse[name], fine[name]) for name in judged) / (2**order - 1)
         networks = halved
         if error <= tolerance:
@@ -429,11 +430,16 @@ class Readout:
         self.problem, self.axes = problem, axes
         self.nonlinear = any(name == mu.name for name, _ in axes.get("G", ()))
         self.equal = kernels == "trace"
-        self.tangent = None if kernels == "none" else TangentKernel.of(problem, self.equal)
+        self.tangent = (
+            None if kernels == "none" or not problem.has_roles else TangentKernel.of(problem, self.equal)
+        )
 
     def variables(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         """Those of one network."""
         problem = self.problem
+        if not problem.has_roles:
+            yield from self._authored(run)
+            return
         found = {NAMES.get(name, name): _layers_first(x, self.axes[name]) for name, x in run.items()}
         found |= {name: one_sample(found[name]) for name in ("error", OUTPUT) if name in found}
         for name in ("C_v", "C_h0"):
@@ -459,6 +465,27 @@ class Readout:
             fresh = equal_times(found["C_v"]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
             yield "train_loss", equal_times(found["C_Delta"]) if "C_Delta" in found else fresh
             yield "test_loss", fresh
+
+    def _authored(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """Variables under names of the program, and its loss; those with gaps in an index are left out."""
+        own, scalars = authored_variables(self.problem), {*self.problem.program.scalars}
+        for label, variable in own.items():
+            if variable.name in run and not np.isnan(x := run[variable.name]).any():
+                times = 1 if variable.pair is None else 2
+                shape = [
+                    n
+                    for n, (axis, _) in zip(x.shape, self.axes[variable.name], strict=True)
+                    if axis not in "ts"
+                ]
+                if (
+                    x.ndim == len(variable.dims)
+                    and tuple(shape) == variable.shape
+                    and times == x.ndim - len(shape)
+                ):
+                    yield label, x
+        loss = loss_of_scalars(self.problem, {name: run[name] for name in scalars if name in run})
+        if loss is not None:
+            yield "train_loss", loss
 
     def _known(self, name: str, x: Array) -> bool:
         """Has it a name and the indices of a result?"""

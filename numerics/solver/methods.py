@@ -22,9 +22,8 @@ from numerics.experiment.problem import EVALUATE, Problem
 from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
 from numerics.predictions import OUTPUT
-from numerics.results import STDERR, VARIABLES
+from numerics.results import VARIABLES
 from numerics.solver.method import Kernels, No, Progress, Solved, Yes
-from numerics.stats import Spread
 
 if TYPE_CHECKING:
     from numerics.solver.direct import Place
@@ -60,14 +59,14 @@ def _symbolic(problem: Problem) -> No | None:
 
 def _no_samples(problem: Problem) -> No | None:
     """Single-site processes are those of given samples, at a number of layers."""
-    if (no := _symbolic(problem)) is not None or problem.seen:
+    if (no := _symbolic(problem)) is not None or problem.seen or not problem.has_roles:
         return no or _no_output(problem)
     return _no(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
 
 
 def _no_output(problem: Problem) -> No | None:
     """Results are errors and losses of one output."""
-    if {OUTPUT, "Delta"} <= {*problem.program.scalars}:
+    if problem.has_roles and (not problem.seen or {OUTPUT, "Delta"} <= {*problem.program.scalars}):
         return None
     names = ", ".join(problem.told(problem.program.scalars)) or "no numbers"
     reason = f"has no single output with an error that updates are multiplied by, but {names}"
@@ -88,7 +87,7 @@ class March:
     responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        if (no := _symbolic(problem)) is not None:
+        if (no := _symbolic(problem) or _no_output(problem)) is not None:
             return no
         from numerics.compile import NotLinear
         from numerics.solver.linear import REDUCTIONS, ROUGH, fitting, numbers_held, reduced, unlabelled
@@ -325,46 +324,35 @@ class Rest:
 
 
 class Direct:
-    """The judge of all others: every expression of the theory as it stands, for a few steps."""
+    """The reference solver: every expression of the theory as it stands, for a few steps."""
 
     name = "direct"
     responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        if (no := _symbolic(problem) or (_no_output(problem) if problem.seen else None)) is not None:
+        if (no := _symbolic(problem)) is not None:
             return no
-        if problem.flow or not problem.seen:
+        if problem.flow or not (problem.seen or not problem.has_roles):
             return _no(
                 problem,
                 "training.rule",
                 "takes steps on given samples",
                 'a rule in steps, such as "gd", and given samples',
             )
-        entries = len(problem.times) * problem.sample_count
-        cost = 1e-3 * (problem.depth or 1) * entries**3
-        if not isinstance(problem.linear, NotApplicable):
-            return Yes(cost, 8.0 * entries**3, EXACT)
-        return Yes(8 * cost, 8.0 * 2**14 * entries**2, 1e-2)
+        from numerics.solver.paths.problem import ACCURACY
+        from numerics.solver.reference import estimate
+
+        try:
+            found = estimate(problem)
+        except (Unserved, ValueError) as reason:
+            return _no(problem, "network.activation", reason, "another network or rule")
+        asked = None if found.samples == 1 else ACCURACY
+        return Yes(found.seconds, found.bytes, found.error, "every expression as it stands", asked)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        from numerics.solver.direct import evaluate
-        from numerics.solver.paths.problem import kept, labelled
+        from numerics.solver.reference import solve_reference
 
-        found = evaluate(
-            problem.discrete,
-            steps=len(problem.times),
-            values=problem.values,
-            data=problem.arrays,
-            seed=problem.solver.seed,
-        )
-        if not found.runs:
-            return _solved(problem, found.values, keep, {})
-        spread, keep = Spread(), kept(problem, keep)
-        count = len(next(iter(found.runs.values())))
-        for k in range(count):
-            spread.add(labelled(problem, {name: x[k] for name, x in found.runs.items()}, keep))
-        values = spread.mean() | {name + STDERR: x for name, x in spread.stderr().items()}
-        return Solved(values, {"kernels": keep, "replicas": count})
+        return Solved(*solve_reference(problem, keep))
 
 
 def _solved(problem: Problem, found: Mapping[Place, Array], keep: Kernels, notes: dict[str, Any]) -> Solved:

@@ -17,6 +17,7 @@ import numpy as np
 from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named, one_thread
+from numerics.authored import described
 from numerics.averages.existence import singularities
 from numerics.errors import (
     Diverged,
@@ -51,12 +52,15 @@ ENOUGH = 5e-3
 SLACK = 3.0
 """Times the time of the cheapest method that a more exact one may take."""
 
-BY_NAME = ("rest", "direct")
-"""Methods that are taken only where ``solver.method`` asks for them.
+REFERENCE = "direct"
+"""The method that ``auto`` takes where no other serves a theory: right, and slow."""
+
+BY_NAME = ("rest", REFERENCE)
+"""Methods that are taken only where ``solver.method`` asks for them, or where no other serves a theory.
 
 ``rest`` is the march of ``paths`` with the ridge regression of its last kernel beside it: the theorem gives
 the outputs once that kernel is known, and only the march finds it, so there is nothing that ``auto`` would
-save by it.  ``direct`` judges the others.
+save by it.  ``direct`` judges the others, and serves what they refuse.
 """
 
 
@@ -86,7 +90,7 @@ class Choice:
         for method, said in self.answers:
             if isinstance(said, Yes):
                 size = f"{said.cost:.2g} s, {said.memory / 2**20:.3g} MiB, error {said.error:.1g}"
-                only = " (by name only)" if method.name in BY_NAME else ""
+                only = " (by name only)" if method.name in BY_NAME and method is not self.method else ""
                 rows.append(f"{method.name:8}{size}{only}{'; ' + said.note if said.note else ''}")
             else:
                 rows.append(f"{method.name:8}no: {_told(said)}")
@@ -105,10 +109,11 @@ def choose(
     cheapest whose error meets ``solver.accuracy``.  Where the file does not say an accuracy, it is the most
     exact of those that reach ENOUGH within LONG seconds, or within SLACK times the time of the cheapest.  If
     none meets the accuracy, it is the most exact of all.  ``solver.method = "name"`` asks for one by name.
-     A result without responses is given only where none with
-    them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.  Without
-    ``every`` only those are asked that may run: the one that is named, else all but those by name only,
-    sampled paths where nothing is exact, and those that give no responses where the others do not suffice.
+    Where no other method serves the theory, ``auto`` takes the reference solver.  A result without responses
+    is given only where none with them reaches ``solver.rtol``, and not if all kernels are asked for by
+    ``keep = "full"``.  Without ``every`` only those are asked that may run: the one that is named, else all
+    but those by name only, sampled paths where nothing is exact, and those that give no responses where the
+    others do not suffice.
     Methods ``without`` which it must be have been tried before and failed.
     """
     require_choice("kernels", keep, get_args(Kernels))
@@ -136,6 +141,11 @@ def choose(
         fit += able(False)
     elif every:
         able(False)
+    if not fit and by_name == "auto" and not without:
+        reference = next(m for m in METHODS if m.name == REFERENCE)
+        if reference.name not in found:
+            found[reference.name] = reference.fits(problem, keep) if device is CPU else alone
+        fit = [(reference, x)] if isinstance(x := found[reference.name], Yes) else []
     answers = tuple((m, found[m.name]) for m in METHODS if m.name in found)
     fit.sort(key=lambda pair: METHODS.index(pair[0]))
     return Choice(answers, _best(fit, accuracy, rtol), accuracy, rtol)
@@ -270,6 +280,7 @@ def _solved(
         held=problem.held,
         time_name=problem.time_name,
         loss=loss_in_words(problem),
+        authored=described(problem),
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )

@@ -14,7 +14,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.plots import STYLE, colours
 from numerics.stats import extrapolate
-from numerics.verification.networks import traced
+from numerics.verification.networks import authored_in, traced
 from numerics.verification.report import title
 
 if TYPE_CHECKING:
@@ -54,6 +54,46 @@ def draw(
 
     with rc_context(STYLE):
         return _drawn(Problem.of(source), theory, extrapolate(networks) if networks else None, sums or {})
+
+
+PANELS = 6
+"""The most numbers of a program that are drawn."""
+
+
+def draw_numbers(source: Problem | Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> Figure:
+    """Lines are the loss and numbers of a program in the theory, with a band of one standard error; points
+    networks extrapolated to 1/N = 0 with one standard error.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    names = [x for x in ("train_loss", "error", *authored_in(theory)) if x in theory]
+    names = [x for x in names if "time_" not in theory[x].dims][:PANELS]
+    problem, limit = Problem.of(source), extrapolate(networks) if networks else None
+    with rc_context(STYLE):
+        figure = Figure(figsize=(11.5, 3.6 * -(-len(names) // 3)), layout="constrained")
+        panels = figure.subplots(-(-len(names) // 3), 3, squeeze=False).ravel()
+        for ax, name in zip(panels, names, strict=False):
+            _number(ax, theory, limit, name)
+            ax.set_xlabel("time" if problem.flow else "step")
+        for ax in panels[len(names) :]:
+            ax.set_visible(False)
+        figure.suptitle(_caption(problem, limit), fontsize=10.5)
+    return figure
+
+
+def _number(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str) -> None:
+    """The entries of one variable over time."""
+    count = theory.sizes["time"]
+    rows = theory[name].to_numpy().reshape(count, -1)
+    errors = theory[f"{name}_stderr"].to_numpy().reshape(count, -1) if f"{name}_stderr" in theory else None
+    for k, colour in enumerate(colours(rows.shape[1])):
+        ax.plot(theory.time, rows[:, k], color=colour, lw=1.8)
+        _band(ax, theory, colour, rows[:, k], None if errors is None else errors[:, k])
+        if networks is not None and name in networks:
+            drawn = (networks[x].to_numpy().reshape(count, -1)[:, k] for x in (name, f"{name}_stderr"))
+            ax.errorbar(*_points(networks, *drawn), **_dots(colour, "o"))
+    ax.set_ylabel(name)
 
 
 def _drawn(

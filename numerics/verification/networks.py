@@ -30,7 +30,7 @@ from derive.linear.form import LinearForm
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
-from numerics.results import STDERR, systematic
+from numerics.results import AUTHORED, STDERR, named, systematic
 from numerics.simulation import simulate
 from numerics.simulation.experiment import reference_size
 from numerics.solver import solve
@@ -242,7 +242,11 @@ def quantities(
     places = compared_places(theory, last)
     fixed = "sample" in theory.sizes
     losses = {"train_loss": "train loss", "test_loss": "test loss"}
-    if not fixed and np.array_equal(theory["train_loss"], theory.get("test_loss", np.nan)):
+    if (
+        not fixed
+        and "train_loss" in theory
+        and np.array_equal(theory["train_loss"], theory.get("test_loss", np.nan))
+    ):
         del losses["train_loss"]  # of a fresh batch, or of the population: the same number
     found = []
     for name, label in losses.items():
@@ -267,7 +271,7 @@ def quantities(
         ("C_g", "C_g^{}", 1.0),
         ("tangent_kernel_trace", "mean K_mumu", samples),
     ):
-        if name not in theory:
+        if name not in theory or AUTHORED in theory[name].attrs:
             continue
         layers = theory.sizes["layer"] if "{}" in shown else 0
         for which in [{"layer": k} for k in range(layers)] or [{}]:
@@ -275,7 +279,18 @@ def quantities(
             at = f"t = {_time(theory, end)}"
             pairs = {"t,t": when["t,t"]} if name in (*late, "tangent_kernel_trace") else when
             found += [Quantity(f"{letter}({x}), {at}", name, {**which, **p}, scale) for x, p in pairs.items()]
+    for name in authored_in(theory):
+        if "time_" in theory[name].dims:
+            found += [Quantity(f"{name}({x}), t = {_time(theory, end)}", name, p) for x, p in when.items()]
+        else:
+            found += [Quantity(f"{name} at t = {_time(theory, p)}", name, {"time": p}) for p in places[-2:]]
     return [q for q in found if q.name in theory and q.name in networks[0]]
+
+
+def authored_in(theory: xr.Dataset) -> list[str]:
+    """The variables of a solution that stand under names of the program, without their standard errors."""
+    names = map(str, theory.data_vars)
+    return [x for x in names if AUTHORED in theory[x].attrs and named(x) == x]
 
 
 def against_networks(
@@ -403,7 +418,12 @@ def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
     """A quarter, half and all of the way to where the theory's loss, up to ``last``, is last above FLOOR of
     its start.
     """
-    shown = theory.get("train_loss", (theory["error"] ** 2).mean([*theory["error"].dims[1:]]))
+    if "train_loss" in theory:
+        shown = theory["train_loss"]
+    elif "error" in theory:
+        shown = (theory["error"] ** 2).mean([*theory["error"].dims[1:]])
+    else:
+        shown = xr.ones_like(theory.time)
     loss = shown.to_numpy()[: None if last is None else last + 1]
     low = np.flatnonzero(loss < FLOOR * loss[0])
     end = max(1, int(low[0]) - 1 if len(low) else len(loss) - 1)
@@ -414,7 +434,12 @@ def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
     """The first time at which networks differ in their errors, if these jump in the output; else None."""
     if not error_jumps(problem.program):
         return None
-    spread = [d[f"error{STDERR}"].to_numpy().reshape(d.sizes["time"], -1).max(axis=1) for d in networks]
+    names = ["error"] if all("error" in d for d in networks) else authored_in(networks[0]) if networks else []
+    names = [x for x in names if "time_" not in networks[0][x].dims]
+    spread = [
+        np.max([d[f"{x}{STDERR}"].to_numpy().reshape(d.sizes["time"], -1).max(axis=1) for x in names], axis=0)
+        for d in networks
+    ]
     apart = np.flatnonzero(np.max(spread, axis=0) > EXACT)
     return max(1, int(apart[0])) if len(apart) else None
 
@@ -540,11 +565,11 @@ def compare(
     for d in data:
         check_same_axes(theory, d)
     theory = traced(theory)
-    numbers = [q for q in quantities(theory, data) if theory[q.name].isel(q.at).ndim == 0]
-    checks = [_check(replace(q, size=np.inf), len(numbers), theory, data, level) for q in numbers]
-    return Report(
-        f"theory and networks: {len(checks)} numbers, judged together at level {level:g}", tuple(checks)
-    )
+    own = {*authored_in(theory)}
+    compared = [q for q in quantities(theory, data) if q.name in own or theory[q.name].isel(q.at).ndim == 0]
+    count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
+    checks = [_check(replace(q, size=np.inf), count, theory, data, level) for q in compared]
+    return Report(f"theory and networks: {count} numbers, judged together at level {level:g}", tuple(checks))
 
 
 # -- theories with a width of their own ------------------------------------------------------------------

@@ -30,12 +30,13 @@ from numerics.experiment.theory import program_of, theory_of
 from numerics.plots import save_figure
 from numerics.results import at_times, replacing_folder, save
 from numerics.solver import solve
-from numerics.solver.method import No
-from numerics.solver.methods import March
+from numerics.solver.method import No, Yes
+from numerics.solver.methods import Direct, March, Paths
 from numerics.solver.refine import Multistep
+from numerics.solver.registry import REFERENCE
 from numerics.stats import extrapolate
 from numerics.verification import identities, networks, sampled
-from numerics.verification.figure import SERIES, draw
+from numerics.verification.figure import SERIES, draw, draw_numbers
 from numerics.verification.openings import FULL, Effort, by
 from numerics.verification.report import EPS, PROVENANCE, Check, Report, page, title
 from numerics.verification.series import ORDER, expansion
@@ -82,6 +83,7 @@ def verify(
     unless every computation came to an end; `before` is told the report before anything is.
     `progress(done, total)` counts the networks trained, `effort` says how many they are, and paths.
     A nonlinear theory is solved by sampled paths, whatever else would fit: the checks are about paths.
+    A theory that only the reference solver takes is compared with networks, and its derivation is checked.
     Infinitely wide layers on random data cannot be simulated: that is said, and networks.nc is not written.
 
     Raises `SpecError` for a symbolic depth and for what `Problem.of` and `solve` refuse, `Diverged` and
@@ -92,11 +94,18 @@ def verify(
     problem = asked.at_all_times()  # every step is checked, whichever the files hold
     if problem.depth is None and problem.experiment is not None:
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
-    if not isinstance(problem.linear, LinearForm) or _not_marched(problem):
+    alone = _only_by_reference(problem)
+    if alone:
+        problem = by(problem, REFERENCE)
+    elif not isinstance(problem.linear, LinearForm) or _not_marched(problem):
         problem = by(problem, "paths")
     solution = solve(problem, kernels="full" if _kernel_bytes(problem) <= effort.kernel else "trace")
-    checks = checks_of(problem, solution, _symbolic(problem, source), effort)
-    powers, note = expansion(problem, effort)
+    powers: list[Check] = []
+    if alone:
+        checks, note = _checks_by_reference(problem, solution, _symbolic(problem, source)), ALONE
+    else:
+        checks = checks_of(problem, solution, _symbolic(problem, source), effort)
+        powers, note = expansion(problem, effort)
     trained, compared, words = _networks(problem, solution, progress, effort)
     shown = equations(problem, bool(powers))
     report = Report(
@@ -111,7 +120,10 @@ def verify(
         before(report)
     if out_dir is None:
         return report
-    figure = draw(problem, solution, trained, sums_of(problem, effort) if powers else {})
+    if alone:
+        figure = draw_numbers(problem, solution, trained)
+    else:
+        figure = draw(problem, solution, trained, sums_of(problem, effort) if powers else {})
     limit = at_times(by_width(trained), asked.held) if trained else None
     solution = at_times(solution, asked.held)
     tex = "\n\n".join(render("latex") for render in shown)
@@ -122,6 +134,26 @@ def verify(
 def _not_marched(problem: Problem) -> bool:
     """Does the march not take it?  An affine activation has averages of one field beside those of two."""
     return problem.depth is not None and isinstance(March().fits(problem, "none"), No)
+
+
+ALONE = "solution: by the reference solver alone, so that no other method and no expansion checks it."
+
+
+def _only_by_reference(problem: Problem) -> bool:
+    """Does neither the march nor do paths take it, but the reference solver?"""
+    if problem.solver.method not in ("auto", REFERENCE) or problem.depth is None:
+        return False
+    others = (March().fits(problem, "none"), Paths().fits(problem, "none"))
+    return all(isinstance(x, No) for x in others) and isinstance(Direct().fits(problem, "none"), Yes)
+
+
+def _checks_by_reference(problem: Problem, solution: xr.Dataset, symbolic: Program | None) -> list[Check]:
+    """The derivation, and of a program with roles what its kernels must be."""
+    found = identities.derivation(problem, symbolic)
+    if problem.has_roles:
+        found += identities.causality(problem, solution)
+        found += identities.correlations(solution, off(problem, solution), identities.LETTERS)
+    return found
 
 
 def checks_of(

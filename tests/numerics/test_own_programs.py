@@ -118,7 +118,7 @@ def test_names_of_ones_own_change_no_number() -> None:
         np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["modes", "several outputs"])
+@pytest.mark.parametrize("name", ["modes"])
 def test_what_is_not_served_is_refused_in_a_sentence(name: str) -> None:
     case = CASES[name]
     for command in (numerics.solve, lambda *a, **k: numerics.simulate(*a, width=8, seeds=2, **k)):

@@ -1,0 +1,203 @@
+"""Programs of several outputs, and theories that only the reference solver takes: solve, simulate, verify."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from sympy import Function, S, Symbol, erf, tanh
+
+import numerics
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    GradientFlow,
+    IndexRange,
+    Mean,
+    Network,
+    Population,
+    Program,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
+from derive.theory import mean_field
+from numerics.errors import SpecError
+from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
+from numerics.results import load, save
+from numerics.simulation import simulate_program
+from numerics.solver import explain
+from numerics.solver.direct import evaluate
+from numerics.stats import bound
+from numerics.verification import Effort, verify
+
+GRAM = [[1.0, 0.4], [0.4, 0.8]]
+TARGETS = {"s1": [1.0, -1.0], "s2": [0.5, 1.0]}
+NUMBERS = {"eta": 0.1, "gamma0": 1.0}
+LEVEL = 1e-6
+
+
+def autoencoder(rule: Any = None) -> Program:
+    """Two outputs of one hidden layer."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, code = GivenVector("x", pixels, "gram"), Field("code", units)
+    E = GaussianMatrix("E", units, pixels)
+    d1, d2 = GaussianVector("d1", units), GaussianVector("d2", units)
+    r1, r2, s1, s2 = map(Function, ("r1", "r2", "s1", "s2"))
+    lines = {
+        code(mu, t): E @ x(mu),
+        r1(mu, t): Mean(d1.symbol * erf(code(mu, t))) / gamma0,
+        r2(mu, t): Mean(d2.symbol * erf(code(mu, t))) / gamma0,
+    }
+    network = Network("autoencoder", (code,), lines, weights=(E, d1, d2), given=(x,))
+    loss = (s1(mu) - r1(mu, t)) ** 2 / 2 + (s2(mu) - r2(mu, t)) ** 2
+    return network.train(loss, GradientDescent(eta) if rule is None else rule)
+
+
+def recurrent() -> Program:
+    """Weights tied over a depth of three, with an input at each."""
+    k = Symbol("k", integer=True)
+    cells, letters = Population("cells"), Population("letters", given=True)
+    x, state = GivenVector("x", letters, "K_x"), Field("state", cells, ordered=True)
+    R, V = GaussianMatrix("R", cells, cells), GaussianMatrix("V", cells, letters)
+    o = GaussianVector("o", cells)
+    out, y = Function("out"), Function("y")
+    lines = {
+        state(1, mu, t): V @ x(mu, 1),
+        state(k + 1, mu, t): R @ tanh(state(k, mu, t)) + V @ x(mu, k + 1),
+        out(mu, t): Mean(o.symbol * state(3, mu, t)) / gamma0,
+    }
+    network = Network(
+        "recurrent", (state,), lines, weights=(R, V, o), given=(x,), ranges=(IndexRange(k, S.One, S(2)),)
+    )
+    return network.train((y(mu) - out(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def given(steps: int, **solver: Any) -> dict[str, Any]:
+    return {
+        "numbers": NUMBERS,
+        "arrays": {"gram": GRAM, **TARGETS},
+        "times": range(steps + 1),
+        "solver": Solver(**solver),
+    }
+
+
+def own_loss(found: xr.Dataset) -> np.ndarray[Any, Any]:
+    """The loss of the autoencoder, by hand."""
+    one, two = (np.array(TARGETS[f"s{k}"]) - found[f"r{k}"].to_numpy() for k in (1, 2))
+    return np.asarray((one**2 / 2 + two**2).mean(axis=1))
+
+
+def test_solve_holds_every_output_under_its_own_name() -> None:
+    """Against the reference solver from other random numbers, with its error bars."""
+    program, solver = autoencoder(), {"samples": 128}
+    found = numerics.solve(program, **given(2, **solver))
+    assert found.attrs["method"] == "direct"
+    assert found.attrs["loss"] == str(program.loss)
+    assert not {"f", "error"} & {*found.data_vars}
+    values = {**NUMBERS, "P": 2}
+    data = {"gram": GRAM, **TARGETS}
+    other = evaluate(mean_field(program), steps=3, values=values, data=data, samples=128, seed=7)
+    for name in ("r1", "r2", "Delta_r1", "Delta_r2"):
+        assert found[name].dims == ("time", "sample")
+        error = np.hypot(found[f"{name}_stderr"], other.stderr(name))
+        allowed = bound(48, LEVEL, 14) * error + 2 * found.attrs["bias"] * np.abs(found[name]).max()
+        assert (np.abs(found[name] - other.value(name)) <= allowed).all(), name
+    np.testing.assert_allclose(
+        found.train_loss, own_loss(found), atol=float(10 * found.train_loss_stderr.max() ** 2)
+    )
+
+
+def test_simulate_holds_the_same_variables() -> None:
+    """And their numbers are those of simulate_program."""
+    program = autoencoder()
+    solved = numerics.solve(program, **given(2, samples=64))
+    found = numerics.simulate(program, width=20, seeds=60, rng=3, **given(2))
+    assert {*found.data_vars} == {*solved.data_vars}
+    assert all(found[x].dims == solved[x].dims for x in found.data_vars)
+    data = {"gram": np.array(GRAM), **TARGETS}
+    other = simulate_program(
+        program, width=20, steps=2, seeds=60, values={**NUMBERS, "P": 2}, data=data, seed=5
+    )
+    for name in ("r1", "r2", "Delta_r1"):
+        error = np.hypot(found[f"{name}_stderr"], other[name].stderr)
+        assert (np.abs(found[name] - other[name].mean) <= bound(18, LEVEL, 118) * error).all()
+    assert (found.train_loss > own_loss(found)).all()  # a mean of squares exceeds the square of the mean
+
+
+def test_explain_agrees_and_says_the_estimate() -> None:
+    choice = explain(Problem.of(autoencoder(), **given(2)))
+    assert choice.method is not None
+    assert choice.method.name == "direct"
+    assert "runs: direct" in str(choice)
+    assert "direct (by name only)" not in str(choice)
+
+
+def test_what_takes_too_long_is_refused_beforehand() -> None:
+    with pytest.raises(SpecError, match=r"solver\.hours"):
+        numerics.solve(autoencoder(), **given(2000))
+
+
+def test_a_flow_of_two_outputs_is_refused_in_one_sentence() -> None:
+    with pytest.raises(SpecError, match="has no single output") as refusal:
+        numerics.solve(autoencoder(GradientFlow(rate=eta)), **given(2))
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_accuracy_that_is_not_reached_is_said() -> None:
+    found = numerics.solve(autoencoder(), **given(1, samples=64, accuracy=1e-5))
+    assert found.attrs["status"] == "not converged"
+    assert found.attrs["accuracy"] > 1e-5
+
+
+def test_a_result_is_written_and_read(tmp_path: Any) -> None:
+    found = numerics.solve(autoencoder(), **{**given(3, samples=64), "times": [0, 3]})
+    save(found, tmp_path / "two.nc")
+    assert load(tmp_path / "two.nc").r1.equals(found.r1)
+    assert found.r1.shape == (2, 2)
+
+
+@pytest.mark.slow
+def test_verify_two_outputs(tmp_path: Any) -> None:
+    report = verify(autoencoder(), tmp_path / "out", effort=Effort(work=3e8), **given(3))
+    assert report.passed, report.table()
+    compared = " ".join(check.name for check in report.checks)
+    assert all(name in compared for name in ("r1 at", "r2 at", "train loss"))
+    assert (tmp_path / "out" / "figure.png").exists()
+
+
+@pytest.mark.slow
+def test_verify_sees_a_wrong_theory_of_two_outputs() -> None:
+    """The second output is trained at half its weight in the networks."""
+    from numerics.verification import compare
+
+    arrays = {"gram": GRAM, "s1": [1.0, -1.0], "s2": [0.4, 0.8]}
+    theory = numerics.solve(autoencoder(), **given(3))
+    networks = [
+        numerics.simulate(autoencoder(), width=w, seeds=200, rng=1, **{**given(3), "arrays": arrays})
+        for w in (40, 80)
+    ]
+    assert not compare(theory, networks).passed
+
+
+@pytest.mark.slow
+def test_weights_tied_over_depth() -> None:
+    """An ordered field: solved by the reference solver, and equal to networks."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(2, 3, 5))
+    kernel = np.einsum("mad,nbd->manb", inputs, inputs) / 5
+    arrays = {"K_x": kernel, "y": [1.0, -1.0]}
+    posed: dict[str, Any] = {"numbers": NUMBERS, "arrays": arrays, "times": range(4)}
+    found = numerics.solve(recurrent(), **posed)
+    assert found.attrs["method"] == "direct"
+    assert found.attrs["status"] == "ok"
+    assert (found.error_stderr > 0).all()
+    report = verify(recurrent(), effort=Effort(work=3e8), **posed)
+    assert report.passed, report.table()
