@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Add, Expr, S, Symbol
+from sympy import Add, Expr, Mul, Pow, S, Symbol, factor_terms
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
@@ -145,11 +145,19 @@ def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
     """
 
     def apart(x: Average | Response) -> Expr:
-        body = Add.make_args(x.body.expand())
+        body = map(_denominators_factored, Add.make_args(x.body.expand()))
         split = (z.as_independent(*_random_in(z, sure), as_Add=False) for z in body)
         return Add(*[n * x.func(y, *x.args[1:]) for n, y in split]).xreplace({Average(S.One): S.One})
 
     return e.replace(lambda x: isinstance(x, Average | Response), apart)
+
+
+def _denominators_factored(e: Expr) -> Expr:
+    """Put in front what all terms of a denominator share: ``1/(2*a*x + 2*a)`` is ``1/(2*a)*1/(x + 1)``."""
+    sums = {x: x.base for x in e.atoms(Pow) if x.base.is_Add and x.exp.is_negative}
+    return e.xreplace(
+        {x: Mul(*[y**x.exp for y in Mul.make_args(factor_terms(total))]) for x, total in sums.items()}
+    )
 
 
 def _random_in(e: Expr, sure: frozenset[str]) -> list[Expr]:

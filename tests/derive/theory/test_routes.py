@@ -8,7 +8,21 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Expr, Function, Integer, Integral, Lambda, Rational, Symbol, latex, srepr, symbols, tanh
+from sympy import (
+    Expr,
+    Function,
+    Integer,
+    Integral,
+    Lambda,
+    Rational,
+    S,
+    Symbol,
+    exp,
+    latex,
+    srepr,
+    symbols,
+    tanh,
+)
 
 from derive.program import (
     Along,
@@ -22,6 +36,7 @@ from derive.program import (
     IndexRange,
     L,
     Mean,
+    Network,
     Outer,
     P,
     Population,
@@ -368,3 +383,19 @@ def test_correlations_that_only_the_tangent_kernel_needs_are_order_parameters() 
     )
     assert {"C_g1", "C_k2"} <= {q.name for q in mean_field(program).order_parameters}
     assert check_routes(program) == []
+
+
+def test_numbers_in_denominators_of_responses_are_no_difference() -> None:
+    units, pixels = Population("units"), Population("pixels", given=True)
+    a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
+    U, w = GaussianMatrix("U", units, pixels), GaussianVector("w", units)
+    W = GaussianMatrix("W", units, units, variance=S.Half)
+    f, y = Function("f"), Function("y")
+    forward = {
+        a(mu, t): U @ x(mu),
+        b(mu, t): W @ (a(mu, t) / (1 + exp(-a(mu, t)))),
+        f(mu, t): Mean(w.symbol * b(mu, t)),
+    }
+    ranges = (IndexRange(mu, S.One, P),)
+    gated = Network("gated", (a, b), forward, (U, W, w), given=(x,), ranges=ranges)
+    assert check_routes(gated.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))) == []
