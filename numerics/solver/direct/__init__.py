@@ -109,7 +109,7 @@ def evaluate(
     layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
     constants = Constants(layout, data or {})
     capacity = steps * sum(len(f.members) for f in layout.sources.values())
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if method != "particles":
             try:
                 exact, _ = entries(layout, constants, steps, partial(Linear, capacity=capacity))

@@ -43,7 +43,12 @@ class NotLinear(Unserved):
 @lru_cache(maxsize=100_000)
 def _number(body: Expr, slots: tuple[Dummy, ...], values: tuple[float, ...]) -> float:
     """A function of numbers, by SymPy (Min and Piecewise need no NumPy form)."""
-    return float(body.subs(dict(zip(slots, values, strict=True))))
+    value = body.subs(dict(zip(slots, values, strict=True)))
+    if (
+        value.is_number and not value.is_extended_real
+    ):  # the root of a negative number, infinity less infinity
+        return float("nan")
+    return float(value)
 
 
 Value = Any
@@ -214,7 +219,10 @@ class Interpreter:
             return self.algebra.mean(self.value(e.body, at))
 
     def power(self, e: Pow, at: At) -> Number:
+        """A power of numbers; what overflows is infinite, and a root of a negative number is no number."""
         base, exponent = self.value(e.base, at), self.value(e.exp, at)
+        if isinstance(base, int | float) and (isinstance(base, float) or exponent < 0):
+            return float(np.float_power(base, exponent))
         number: Number = base**exponent
         return number
 

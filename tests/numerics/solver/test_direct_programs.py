@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Function, S, Symbol, tanh
+from sympy import Expr, Function, S, Symbol, exp, sqrt, tanh
 
 from derive.calculus.averages import Average
 from derive.program import (
@@ -37,6 +37,7 @@ from derive.program import (
 )
 from derive.program.words import Attribute
 from derive.theory import OrderParameter, Theory
+from numerics.errors import Diverged
 from numerics.solver.direct import evaluate
 from tests.chance import excess
 from tests.derive.once import convolution, mean_field, recurrent
@@ -365,3 +366,32 @@ def test_filters_on_a_ring() -> None:
         both = solved.value(name, layer), solved.stderr(name, layer)
         ours[f"{name}{layer}"] = tuple(x[..., last, last] for x in both)  # type: ignore[assignment]
     assert farthest(found, ours) < 1
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [lambda a: 1 / (exp(-1000 * a) + exp(-2000 * a)), lambda a: sqrt(-a), lambda a: exp(300 * a) ** 3],
+)
+def test_a_number_that_overflows_or_is_not_real_has_diverged(factor: Callable[[Expr], Expr]) -> None:
+    units, pixels = Population("units"), Population("pixels", given=True)
+    h, x = Field("h", units), GivenVector("x", pixels, "K_x")
+    U, w = GaussianMatrix("U", units, pixels), GaussianVector("w", units)
+    a, f, y = Function("a"), Function("f"), Function("y")
+    forward = {
+        h(mu, t): U @ x(mu),
+        a(mu, t): Mean(h(mu, t) ** 2),
+        f(mu, t): factor(a(mu, t)) * Mean(w.symbol * tanh(h(mu, t))),
+    }
+    ranges = (IndexRange(mu, S.One, P),)
+    program = Network("factor", (h,), forward, (U, w), given=(x,), ranges=ranges).train(
+        (y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(S.One)
+    )
+    with pytest.raises(Diverged, match="diverged at step"):
+        evaluate(
+            mean_field(program),
+            steps=3,
+            values={P: 1, gamma0: 1},
+            data={"K_x": [[1.0]], "y": [1.0]},
+            samples=64,
+            replicas=2,
+        )
