@@ -526,7 +526,9 @@ def _factors(
         known |= dict(zip(indices[half:], indices[:half], strict=True))
         indices = indices[:half]
     formula = whole.subs(known)
-    leaves = sorted(formula.atoms(AppliedUndef, KroneckerDelta), key=str)
+    applied = sorted(formula.atoms(AppliedUndef, KroneckerDelta), key=str)
+    times = formula.xreplace({x: Dummy() for x in applied}).free_symbols & {t, s}  # of a rate in time
+    leaves = [*applied, *sorted(times, key=str)]
     places = [Dummy(f"x{i}") for i in range(len(leaves))]
     function = lambdify(places, formula.xreplace(dict(zip(leaves, places, strict=True))))
     return tuple(leaves), function, (t, s, *indices)
@@ -546,6 +548,7 @@ class TangentKernel:
     axes: tuple[Symbol, ...]
     feature: str
     data: Mapping[str, Array]
+    times: Array
     equal: bool
     literals: Mapping[Slot, Literals]
     """The axes of data that are read at integers."""
@@ -563,14 +566,13 @@ class TangentKernel:
         layered = all(a.args[0].is_Integer for a in factors if str(a.func) in (feature, "G"))
         if not layered or not {str(a.func) for a in factors} <= known:
             return None
-        if not all(a.args[0].is_Integer for a in found[0] if str(a.func) in (feature, "G")):
-            return None
-        return cls(*found, feature, problem.arrays, equal, problem.literals)
+        return cls(*found, feature, problem.arrays, problem.times, equal, problem.literals)
 
     def __call__(self, kernels: Mapping[str, Array]) -> Array:
         """K, axes t, s and then samples (and channels), from ``Phi`` and ``G`` of all layers."""
         named = {self.feature: kernels["Phi"], "G": kernels["G"]}
         read = {a: self._array(a, named) for a in self.leaves if isinstance(a, AppliedUndef)}
+        read |= {a: (self.times, [a]) for a in self.leaves if isinstance(a, Symbol)}
         sizes = {y: n for x, args in read.values() for y, n in zip(args, x.shape, strict=True)}
         read |= {a: (np.eye(sizes[a.args[0]]), [*a.args]) for a in self.leaves if a not in read}
         values = [self._placed(*read[a]) for a in self.leaves]

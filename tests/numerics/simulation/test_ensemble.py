@@ -7,7 +7,28 @@ import re
 import numpy as np
 import pytest
 import xarray as xr
+from sympy import Expr, Function, S, tanh
 
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    L,
+    Mean,
+    Network,
+    P,
+    Parametrization,
+    Population,
+    Program,
+    ell,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -233,3 +254,29 @@ def test_random_outputs_at_the_start_are_noted():
     assert abs(said**2 / 0.25 - 1) < 5 * scatter + 0.02  # two digits are printed
     for changes in ({"network.gamma0": 10.0}, {"training.center": True}):
         assert "note" not in simulate(e.replace(changes), width=4, seeds=40, rng=0).attrs
+
+
+def test_a_tangent_kernel_holds_a_rate_in_time_at_the_time_of_the_update() -> None:
+    layer, pixels = Population("layer"), Population("pixels", given=True)
+    h, x = Field("h", layer, layered=True), GivenVector("x", pixels, "K_x")
+    U, w = GaussianMatrix("U", layer.at(1), pixels), GaussianVector("w", layer.at(L))
+    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=IndexRange(ell, S.One, L - 1))
+    f, y = Function("f"), Function("y")
+    forward = {
+        h(1, mu, t): U @ x(mu),
+        h(ell + 1, mu, t): W(ell) @ tanh(h(ell, mu, t)),
+        f(mu, t): Mean(w.symbol * tanh(h(L, mu, t))) / gamma0,
+    }
+    ranges = (IndexRange(mu, S.One, P),)
+    net = Network("layers", (h,), forward, (U, W, w), given=(x,), ranges=ranges)
+
+    def trained(rate: Expr) -> Program:
+        loss = (y(mu) - f(mu, t)) ** 2 / 2
+        return net.train(loss, GradientDescent(eta), Parametrization(rate=rate)).at_depth(2)
+
+    given = {"numbers": {"eta": 1e-14, "gamma0": 1.0}, "arrays": {"K_x": np.eye(2), "y": [1.0, -0.5]}}
+    still, falling = (
+        simulate(trained(rate), width=10, seeds=2, rng=0, times=range(3), **given).tangent_kernel.to_numpy()
+        for rate in (S.One, 1 / (1 + t))
+    )
+    assert falling == pytest.approx(still / np.array([1, 2, 3])[:, None, None], rel=1e-9)
