@@ -137,6 +137,28 @@ def test_names_of_the_engine_step_aside(names: dict[str, str]) -> None:
     assert same_or_refused(names) == ""
 
 
+def test_an_output_may_be_called_like_a_source() -> None:
+    """One matrix has the sources u and r as long as nothing else is called so."""
+
+    def backward(name: str) -> np.ndarray:
+        units, pixels = Population("units"), Population("pixels", given=True)
+        i = Symbol("i", integer=True, positive=True)
+        x, a, b = GivenVector("x", pixels, "K"), Field("a", units), Field("b", units)
+        U, V = GaussianMatrix("U", units, pixels), GaussianMatrix("V", units, units)
+        f, y = Function(name), Function("y")
+        w = GaussianVector("w", units)
+        forward = {a(i, t): U @ x(i), b(i, t): V @ a(i, t), f(i, t): Mean(w.symbol * b(i, t))}
+        net = Network("names", (a, b), forward, (U, w), (V,), given=(x,), ranges=(IndexRange(i, S.One, P),))
+        theory = mean_field(net.train((y(i) - f(i, t)) ** 2 / 2, GradientDescent(S.One / 5)))
+        data = {"K": KERNEL, "y": TARGETS}
+        return evaluate(theory, steps=3, values={"P": 2, "gamma0": 1}, data=data).value("C_g_a")
+
+    plain = backward("f")
+    assert plain.max() > 0.5
+    for name in ("r", "u"):
+        assert backward(name) == pytest.approx(plain, abs=1e-12)
+
+
 @pytest.mark.parametrize(
     ("names", "told"),
     [
