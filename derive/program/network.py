@@ -6,7 +6,7 @@ puts the backward pass, the error and the updates into a :class:`Program`, which
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -29,6 +29,7 @@ from derive.program.training import (
     TrainedMatrix,
     TrainedVector,
     TrainingRule,
+    fixed_symbols,
     tables_of,
     with_noise,
 )
@@ -187,7 +188,12 @@ class Network:
         ]
         taken = {name for _, name in self._declared()} | {w.name for w in feedback.values()}
         taken |= set(notation.values()).union(*map(functions_in, said))
-        return taken | (tables_of(rule) if hasattr(rule, "memory") else frozenset())
+        if hasattr(rule, "memory") and isinstance(
+            rule, Hashable
+        ):  # what is no rule is refused later, by name
+            fixed_symbols(rule)
+            taken |= tables_of(rule)
+        return taken
 
     def _check(self, lines: tuple[Definition, ...]) -> None:
         """A mean is taken over one population."""
@@ -290,7 +296,9 @@ class _Assembly:
         derived, aliases = self._backward()
         updates = {name: [self._put(u, aliases) for u in found] for name, found in updates.items()}
         edited = tuple(replace(d, rhs=_fed_back(d.rhs, feedback, net)) for d in derived)
-        reads, definitions = self._readouts((*self.forward, *self._errors()), derived, edited)
+        reads, definitions, updates = self._readouts(
+            (*self.forward, *self._errors()), derived, edited, updates
+        )
         matrices: list[Any] = []
         vectors = []
         for w in net.weights:
@@ -431,9 +439,17 @@ class _Assembly:
     # -- vectors of weights in means -------------------------------------------------------------------------
 
     def _readouts(
-        self, lines: tuple[Definition, ...], derived: tuple[Definition, ...], edited: tuple[Definition, ...]
-    ) -> tuple[tuple[Field, ...], tuple[Definition, ...]]:
-        """Means of a vector of weights take them from the field that they are: a gradient, or a new one."""
+        self,
+        lines: tuple[Definition, ...],
+        derived: tuple[Definition, ...],
+        edited: tuple[Definition, ...],
+        updates: Mapping[str, list[Any]],
+    ) -> tuple[tuple[Field, ...], tuple[Definition, ...], dict[str, list[Any]]]:
+        """Means and updates read a vector of weights from the field that it is: a gradient, or a new one.
+
+        A vector of weights moves, and its symbol stands for its value at the present time in definitions
+        alone; in an update made at ``s`` it is the field at ``s``.
+        """
         vectors = self.network.vectors
         made: dict[str, tuple[Field, Definition]] = {}
 
@@ -441,8 +457,23 @@ class _Assembly:
             body = mean.args[0]
             for v in vectors:
                 for member in v.uses(body):
-                    body = body.xreplace({member: self._read(v, member, d, derived, edited, made)})
+                    indices = {r.index for r in d.ranges} | {
+                        x for e in d.rhs.atoms(Sum) for x, *_ in e.limits
+                    }
+                    body = body.xreplace({member: self._read(v, member, indices, derived, edited, made)})
             return Mean(body)
+
+        def held(side: Expr, over: set[Symbol]) -> Expr:
+            for v in vectors:
+                for member in v.uses(side):
+                    side = side.xreplace({member: self._read(v, member, over, derived, edited, made)})
+            return side
+
+        def moved(u: Any) -> Any:
+            over = {r.index for r in u.over}.union(*(x.free_symbols for x in _said(u)))
+            if isinstance(u, Along):
+                return replace(u, vector=held(u.vector, over))
+            return replace(u, left=held(u.left, over), right=held(u.right, over))
 
         def same(x: Expr) -> bool:
             """Is it one number for all units?"""
@@ -454,25 +485,26 @@ class _Assembly:
             if rhs != d.rhs:
                 d = replace(d, rhs=drawn_out(self.graph.tidy(rhs), same))
             found.append(d)
+        read = {name: [moved(u) for u in own] for name, own in updates.items()}
         for i, d in enumerate(found):  # one field stands for the vector wherever it is used
             for v in (v for v in vectors if v.name in made and i >= len(lines)):
                 for member in v.uses(d.rhs):
-                    read = self._read(v, member, d, (), (), made)
-                    found[i] = d = replace(d, rhs=d.rhs.xreplace({member: read}))
+                    field = self._read(v, member, set(), (), (), made)
+                    found[i] = d = replace(d, rhs=d.rhs.xreplace({member: field}))
         new = tuple(x for _, x in made.values())
         at = len(self.forward)
-        return tuple(x for x, _ in made.values()), (*found[:at], *new, *found[at:])
+        return tuple(x for x, _ in made.values()), (*found[:at], *new, *found[at:]), read
 
     def _read(
         self,
         v: GaussianVector,
         member: Expr,
-        d: Definition,
+        indices: set[Symbol],
         derived: tuple[Definition, ...],
         edited: tuple[Definition, ...],
         made: dict[str, tuple[Field, Definition]],
     ) -> Expr:
-        indices = {r.index for r in d.ranges} | {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
+        """Return the field that ``member`` of a vector is, where ``indices`` are at hand, or make one."""
         for e in edited:
             for own in v.uses(e.rhs):
                 factor = e.rhs / own

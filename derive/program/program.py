@@ -294,8 +294,8 @@ def _complaints(program: Parts) -> Iterator[str]:
     known |= {*program.scalars, *program.constants} | {x.name for x in program.attributes}
     matrices = [gaussian(m) for m in program.matrices]
     usable = known | {m.name for m in matrices} | {parameter(v).name for v in program.vectors}
-    yield from _about_names(program)
     yield from _about_rules(program)
+    yield from _about_names(program)
     defined = {d.name for d in program.definitions}
     for x in program.fields:
         if x.name not in defined:
@@ -422,7 +422,7 @@ def _about_names(program: Parts) -> Iterator[str]:
     said = [d.rhs for d in program.definitions]
     yield from uses_of_names([d.lhs for d in program.definitions], weights, said)
     ends = [expression(x) for r in ranges for x in (r.lower, r.upper)]
-    coefficients = [u.coefficient for w in program.trained() for u in updates_of(w)]
+    coefficients = [expression(u.coefficient) for w in program.trained() for u in updates_of(w)]
     stated = [x for w in program.trained() if hasattr(w.rule, "memory") for x in w.rule.memory(t, s)]
     yield from same_names([*said, *ends, *coefficients, *stated, *(x for _, x in _fixed_numbers(program))])
     outside = {"constant", "matrix", "vector", "given vector"}

@@ -315,7 +315,8 @@ def below_zero(series: xr.Dataset, gamma0: float) -> str:
     loss = series.train_loss.transpose("order", "time").values
     total, start = np.zeros(loss.shape[1]), loss[0]
     for order, coefficients in zip(series.order.values, loss, strict=True):
-        total = total + gamma0 ** float(order) * coefficients
+        with np.errstate(over="ignore", invalid="ignore"):  # a sum that is not finite is not compared
+            total = total + np.float64(gamma0) ** float(order) * coefficients
         wrong = (total < -ROUNDED * np.abs(start).max()) & (start > 0)
         if wrong.any():
             when = f"t = {float(series.time.values[int(np.argmax(wrong))]):g}"

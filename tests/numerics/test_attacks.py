@@ -195,7 +195,7 @@ RUNAWAY = {
         changed(TANH, network={"gamma0": 1e-200}),
         ("solve", "verify"),
         {},
-        r"network.gamma0 = 1e-200: rounding",
+        r"network.gamma0 = 1e-200: paths have grown until rounding",
     ),
     "an output that overflows": (
         changed(TANH, network={"gamma0": 1e-200}),

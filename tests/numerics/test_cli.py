@@ -164,8 +164,8 @@ BROKEN = [
     (GOOD.replace("depth = 2", "depth = 0"), "network.depth = 0"),
     (GOOD.replace("depth", "dept"), "network.dept = 2: unknown key, perhaps network.depth was meant"),
     (GOOD.replace("0.25", "-0.25"), "training.learning_rate = -0.25"),
-    (GOOD.replace("steps = 3", "steps = 0"), "training.steps = 0"),
     (GOOD.replace("x.npy", "z.npy"), 'data.inputs = "z.npy": no such file'),
+    (GOOD.replace("steps = 3", "steps = 0"), "training.steps = 0"),
     ("[network", "is not valid TOML"),
 ]
 
