@@ -32,6 +32,7 @@ from derive.program import (
 )
 from derive.theory import mean_field
 from derive.theory.routes import check_routes
+from numerics.experiment.schema import Solver
 from numerics.solver.direct import evaluate
 
 PLAIN = {x: x for x in ("i", "K", "x", "a", "f", "y", "c", "U", "V", "w", "b", "eta")}
@@ -255,7 +256,8 @@ def test_tables_of_a_flow_step_aside(names: dict[str, str]) -> None:
         program = renamed({"w": "v", **own}, GradientFlow(decay=Symbol("lam", positive=True)))
         arrays = {"K": KERNEL, {**PLAIN, **own}["y"]: TARGETS}
         numbers = {"lam": 0.1, "gamma0": 1.0}
-        found.append(numerics.solve(program, numbers=numbers, arrays=arrays, times=[0, 0.5, 1.0]))
+        given = {"numbers": numbers, "arrays": arrays, "times": [0, 0.5, 1.0]}
+        found.append(numerics.solve(program, solver=Solver(samples=16), **given))
     plain, other = found
     assert other.attrs["method"] == plain.attrs["method"]
     np.testing.assert_allclose(other.error, plain.error, rtol=1e-8)
