@@ -35,8 +35,8 @@ Array = NDArray[np.float64]
 REPLICAS = 8
 """Independent solutions, whose spread gives the standard errors."""
 
-FIRST, MOST = 2**10, 2**17
-"""Paths of a replica to begin with, and the most that are tried."""
+FIRST, USUAL, MOST = 2**10, 2**14, 2**17
+"""Paths of a replica to begin with, and the most that are tried without and with a ``solver.accuracy``."""
 
 BIAS = 4.0
 """The bias, relative to the largest value, times the paths of a replica, as for sampled paths, measured."""
@@ -123,11 +123,16 @@ def estimate(problem: Problem) -> Estimate:
         work = (size.entries + size.fields) * LINEAR[0] + size.terms * size.sources * LINEAR[1]
         return Estimate(START + work, 8.0 * size.fields * size.sources + 64.0 * size.entries, 1e-12, 1)
     accuracy, samples = problem.solver.accuracy or ACCURACY, problem.solver.samples or FIRST
-    while problem.solver.samples is None and samples < MOST and _error(samples) > accuracy:
+    while problem.solver.samples is None and samples < _most(problem) and _error(samples) > accuracy:
         samples *= 2
     search = [samples] if problem.solver.samples else _doubled(FIRST, samples)
     seconds = START + sum(_seconds(size, n) for n in search)
     return Estimate(seconds, _bytes(size, samples), _error(samples), samples)
+
+
+def _most(problem: Problem) -> int:
+    """The most paths of a replica that are tried."""
+    return USUAL if problem.solver.accuracy is None else MOST
 
 
 def _error(samples: int) -> float:
@@ -187,7 +192,12 @@ def solve_reference(problem: Problem, keep: Kernels) -> tuple[dict[str, Array], 
         reached = max(reached, BIAS / samples)
         spent += _seconds(size, samples)
         more = spent + _seconds(size, 2 * samples)
-        if reached <= asked or given or 2 * samples > MOST or more > max(SLACK * expected.seconds, BRIEF):
+        if (
+            reached <= asked
+            or given
+            or 2 * samples > _most(problem)
+            or more > max(SLACK * expected.seconds, BRIEF)
+        ):
             break
         samples *= 2
     bound = asked if problem.solver.accuracy is not None else POOR
