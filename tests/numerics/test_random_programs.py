@@ -15,15 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.program import GradientDescent, Outer, Program, TrainedMatrix
+from tests.numerics.random_programs import checks
 from tests.numerics.random_programs.checks import (
     CHECKS,
     FAST,
     Case,
+    Numbers,
     Wrong,
     checked,
     gradient,
     judge,
     networks,
+    simulate,
 )
 from tests.numerics.random_programs.language import draw
 
@@ -75,3 +78,9 @@ def test_a_theory_of_another_learning_rate_is_seen() -> None:
     wrong.__dict__["realised"] = wrong.realised.with_rule(GradientDescent(1))
     with pytest.raises(Wrong, match="evaluate and networks"):
         networks(wrong)
+
+
+def test_results_without_a_number_in_common_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "of_results", lambda *_: Numbers({}, {}, 1))
+    with pytest.raises(Wrong, match="no number in common"):
+        simulate(case(SEEDS[2]))

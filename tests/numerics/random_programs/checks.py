@@ -335,6 +335,8 @@ def distance(one: Numbers, two: Numbers, bias: float) -> tuple[int, float, str]:
 def twice(compare: Callable[[int], tuple[int, float, str]], what: str) -> int:
     """Compare; where chance may have failed, once more with other and more samples."""
     count, worst, place = compare(0)
+    if count == 0:
+        raise Wrong(f"{what}: no number in common")
     if worst > 1:
         count, worst, again = compare(1)
         if worst > 1:
@@ -383,12 +385,16 @@ def of_results(case: Case, found: Any, dof: float) -> Numbers:
     mean: dict[str, Any] = {}
     error: dict[str, Any] = {}
     written = case.drawn.options.get("error", "Delta")
+    axes = {d.name: len(d.lhs.args) for d in case.stepped.definitions}
     for name in case.stepped.scalars:
         for variable in (name, "error") if name == written else (name,):
             if variable in found:
                 spread = f"{variable}_stderr"
-                mean[name] = found[variable].to_numpy()
-                error[name] = found[spread].to_numpy() if spread in found else np.zeros_like(mean[name])
+                one = found[variable].to_numpy()
+                two = found[spread].to_numpy() if spread in found else np.zeros_like(one)
+                if one.ndim == axes[name] + 1 and one.shape[1] == 1:  # results always have an axis of samples
+                    one, two = one[:, 0], two[:, 0]
+                mean[name], error[name] = one, two
     return Numbers(mean, error, dof)
 
 
@@ -436,14 +442,7 @@ CHECKS: dict[str, Callable[[Case], Any]] = {
 
 
 OPEN: tuple[tuple[str, str], ...] = (
-    (
-        r"softmax.*(no \w+$|values has no|negative power|diverged at)",
-        "softmax over a sum whose limit is an index of the line",
-    ),
-    (
-        r"simulate: failed: TypeError: Cannot convert expression to float",
-        "simulate of a numbered average of layers",
-    ),
+    (r"(no value|no number) for i_\b", "a number called like the partner of an index"),
     (r"solve: failed: ValueError: operands could not be broadcast", "solve of channels and positions"),
 )
 """Defects that are known and not yet mended: words of the program, the check and what it says, as a regular
