@@ -5,18 +5,18 @@ An engine is imported when its method may run: all of them take longer to import
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Dummy, Sum
+from sympy import Dummy, Expr, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.program import gamma0, t
+from derive.program import gamma0, s, t
 from numerics.errors import Diverged, NotConverged, SpecError, Unserved, memory_there
 from numerics.experiment.problem import EVALUATE, Problem
 from numerics.experiment.rates import first_shares
@@ -100,6 +100,8 @@ class March:
             return _no(problem, "network.depth", lacking, "a program with these names, or another method")
         if problem.positions:
             return No("program", problem.program.name, "its output is a sum over positions", "another method")
+        if moving := _moving_in(problem, [e.rhs for e in problem.theory.scalars]):
+            return No("program", problem.program.name, moving, "another method")
         steps, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
         nodes = 3 * steps if problem.flow else steps
         kernels = fitting(problem) if keep == "auto" else keep
@@ -210,6 +212,9 @@ class Lazy:
         if end.output is None:
             lacking = "the theory has no tangent kernel, by which outputs move at gamma0 = 0"
             return _no(problem, "network.gamma0", lacking, "another method")
+        if any(_names_time(e.rhs) for e in problem.theory.observables):
+            changing = "its tangent kernel has a rate that changes in time, and the limit has one kernel"
+            return No("program", problem.program.name, changing, "another method")
         if len(problem.theory.scalars) > 2:
             more = "the theory has other numbers than outputs and errors"
             return _no(problem, "network.gamma0", more, "another method")
@@ -377,17 +382,24 @@ def _rank(problem: Problem) -> int:
     return int(np.linalg.matrix_rank(kernel.reshape(prod(kernel.shape[: kernel.ndim // 2]), -1)))
 
 
+def _names_time(e: Expr) -> bool:
+    """Return whether a time stands in an expression outside of the arguments of functions."""
+    return bool(e.replace(lambda x: isinstance(x, AppliedUndef), lambda _: Dummy()).has(t, s))
+
+
 def _moving_data(problem: Problem) -> No | None:
     """Of methods that read data once: constants and inputs that change from step to step."""
     program = problem.program
-    names = {*problem.arrays, *(x.name for x in program.given)}
     updates = (u for w in program.trained() for u in w.update.terms)
-    said = [d.rhs for d in program.definitions] + [u.coefficient for u in updates]
+    reason = _moving_in(problem, [*(d.rhs for d in program.definitions), *(u.coefficient for u in updates)])
+    return No("program", program.name, reason, "another method") if reason else None
+
+
+def _moving_in(problem: Problem, said: Iterable[Expr]) -> str:
+    """Return which data in these expressions change from step to step, as a reason, or an empty string."""
+    names = {*problem.arrays, *(x.name for x in problem.program.given)}
     found = {str(a.func) for e in said for a in e.atoms(AppliedUndef) if a.has(t) and str(a.func) in names}
-    if not found:
-        return None
-    reason = f"{', '.join(problem.told(sorted(found)))} changes from step to step"
-    return No("program", program.name, reason, "another method")
+    return f"{', '.join(problem.told(sorted(found)))} changes from step to step" if found else ""
 
 
 def _mixed(problem: Problem) -> No | None:

@@ -33,6 +33,7 @@ from derive.program import (
 from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from numerics.errors import SpecError
+from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from tests.chance import excess, in_errors
@@ -373,3 +374,34 @@ def test_weights_that_flow_by_different_rules_are_refused_and_not_solved_as_one(
     given = posed(replace(flow, vectors=vectors), {}, {})
     with pytest.raises((ValueError, SpecError), match="different flows"):
         numerics.solve(**given)
+
+
+def linear_units(loss_weight: Expr, parametrization: Parametrization | None = None) -> Program:
+    """Linear units without layers, whose loss has a weight."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, f, y = GivenVector("x", pixels, "K_x"), Field("h", units), Function("f"), Function("y")
+    A, w = GaussianMatrix("A", units, pixels), GaussianVector("w", units)
+    forward = {h(mu, t): A @ x(mu), f(mu, t): Mean(w.symbol * h(mu, t)) / gamma0}
+    net = Network("linear units", (h,), forward, weights=(A, w), given=(x,))
+    return net.train(loss_weight * (y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta), parametrization)
+
+
+def test_a_table_in_the_loss_of_a_linear_network_is_solved_as_the_reference_has_it() -> None:
+    program = linear_units(Function("pace")(t))
+    data = {"K_x": KERNEL, "y": TARGETS, "pace": np.array([1.0, 0.4, 1.7, 1.0])}
+    numbers = {"eta": 0.3, "gamma0": 1.0}
+    solved = numerics.solve(program, numbers=numbers, arrays=data, times=range(4))
+    reference = evaluate(mean_field(program), steps=4, values=numbers | {"P": 2}, data=data)
+    unweighted = numerics.solve(
+        linear_units(S.One), numbers=numbers, arrays={"K_x": KERNEL, "y": TARGETS}, times=range(4)
+    )
+    outputs = reference.value("f")
+    assert np.allclose(solved.f.values, outputs, rtol=0, atol=1e-9)
+    assert np.abs(unweighted.f.values - outputs).max() > 0.01
+
+
+def test_the_lazy_limit_of_a_rate_in_time_is_refused() -> None:
+    program = linear_units(S.One, Parametrization(rate=1 / (1 + t)))
+    numbers, arrays = {"eta": 1e-12, "gamma0": 1.0}, {"K_x": KERNEL, "y": TARGETS}
+    with pytest.raises(SpecError, match="has a rate that changes in time"):
+        numerics.solve(program, numbers=numbers, arrays=arrays, times=range(3), solver=Solver(method="lazy"))
