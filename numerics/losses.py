@@ -105,7 +105,7 @@ def loss_in_words(problem: Problem) -> str | None:
     """
     if not problem.has_roles:
         stated = _loss_of_numbers(problem.program)
-        return None if stated is None else str(stated)
+        return None if stated is None else str(_as_written(stated, problem))
     if not problem.seen:
         return "Delta(t)^2"
     found = loss_of(problem.program)
@@ -115,6 +115,18 @@ def loss_in_words(problem: Problem) -> str | None:
     sizes = {x: v for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
     words = str(found.expression.subs(sizes))
     return f"{words}, summed over {', '.join(free)}" if free else words
+
+
+def _as_written(e: Expr, problem: Problem) -> Expr:
+    """Return an expression in the names that the author of the program uses."""
+    names = problem.author
+    written: Expr = e.replace(
+        lambda x: isinstance(x, AppliedUndef) and str(x.func) in names,
+        lambda x: Function(names[str(x.func)])(*x.args),
+    )
+    return written.xreplace(
+        {x: Symbol(names[x.name], **x.assumptions0) for x in e.free_symbols if x.name in names}
+    )
 
 
 def _loss_of_numbers(program: Program) -> Expr | None:
