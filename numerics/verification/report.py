@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,6 +80,10 @@ class Check:
         }
 
 
+WIDTH = 110
+"""Columns of a table of checks."""
+
+
 @dataclass(frozen=True)
 class Report:
     """All checks of one experiment, the equations they were about and the folder that was written."""
@@ -107,7 +112,8 @@ class Report:
         for group in dict.fromkeys(check.group for check in self.checks):
             rows = [check for check in self.checks if check.group == group]
             lines += [group + head[len(group) :], *(_row(check) for check in rows), ""]
-        return "\n".join([*lines, *self.notes]).rstrip()
+        notes = [fill(x, WIDTH) if len(x) > WIDTH else x for note in self.notes for x in note.split("\n")]
+        return "\n".join([*lines, *notes]).rstrip()
 
     __str__ = table
 
