@@ -169,6 +169,10 @@ def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: boo
 def _kernels(
     ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str, label: str, share: float = 1.0
 ) -> None:
+    """Draw a kernel of each layer at equal times, or say that the result does not hold it."""
+    if name not in theory:
+        ax.text(0.5, 0.5, "not in this result", transform=ax.transAxes, ha="center")
+        return
     values = _equal_times(theory, name)
     for k, colour in enumerate(colours(len(values))):
         ax.plot(theory.time, values[k] / share, color=colour, lw=1.8, label=rf"$\ell={k + 1}$")
@@ -235,7 +239,7 @@ def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
         maps += [(rf"${phi}^{int(k)}(T,T)$", final.sel(layer=int(k)).to_numpy()) for k in layers]
     maps.append((r"$y\,y^{\top}$", goal))
     order = np.argsort(-y[:, 0], kind="stable")
-    panels = figure.subplots(1, len(maps))
+    panels = figure.subplots(1, len(maps), squeeze=False)[0]
     image: Any = None
     for ax, (name, matrix) in zip(panels, maps, strict=True):
         shown = matrix[np.ix_(order, order)] / np.mean(np.diag(matrix))

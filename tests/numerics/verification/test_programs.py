@@ -7,9 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sympy import Rational
+from sympy import Function, Rational, tanh
 
-from derive.program import L, Program, TrainedMatrix
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    L,
+    Mean,
+    Network,
+    Population,
+    Program,
+    TrainedMatrix,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
@@ -32,7 +48,7 @@ def test_a_program_is_verified_as_an_experiment_is(tmp_path: Path) -> None:
     table = report.table()
     for row in (
         "two routes, L = 2",
-        "no gradient of the loss, L = 2",
+        "updates off the gradient, L = 2",
         "two routes, symbolic L",
         "march = theory as written",
         "H^2(t,t)",
@@ -40,6 +56,20 @@ def test_a_program_is_verified_as_an_experiment_is(tmp_path: Path) -> None:
         assert row in table
     assert "loss: power of gamma0 that is missed" in table
     assert {x.name for x in (tmp_path / "out").iterdir()} >= {"networks.nc", "figure.png", "checks.json"}
+
+
+@pytest.mark.slow
+def test_a_program_without_kernels_of_layers_has_a_figure(tmp_path: Path) -> None:
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, k, out, goal = GivenVector("x", pixels, "K_x"), Field("k", units), Function("out"), Function("goal")
+    A, r = GaussianMatrix("A", units, pixels), GaussianVector("r", units)
+    forward = {k(mu, t): A @ x(mu), out(mu, t): Mean(r.symbol * tanh(k(mu, t))) / gamma0}
+    net = Network("no layers", (k,), forward, weights=(A, r), given=(x,))
+    program = net.train((goal(mu) - out(mu, t)) ** 2 / 2, GradientDescent(eta))
+    given = GIVEN | {"arrays": {"K_x": KERNEL, "goal": TARGETS}}
+    report = verify(program, tmp_path / "out", effort=FEW, **given)
+    assert report.passed, report.table()
+    assert (tmp_path / "out" / "figure.png").stat().st_size > 0
 
 
 def test_an_error_planted_in_a_theory_is_seen() -> None:
