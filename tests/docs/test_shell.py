@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from typer.main import get_command
 
@@ -45,11 +44,11 @@ def test_the_options_on_a_page_exist(path: Path) -> None:
     assert found
     for words in found:
         assert not [x for x in words if "…" in x or "..." in x.split("=")[0]], words
-        command: click.Command = get_command(app)
+        command = get_command(app)
         given = [x for x in words if not x.startswith("${")]
         needed = ["--set", "training.steps=1"] if len(given) < len(words) else []
-        while isinstance(command, click.Group) and given and given[0] in command.commands:
-            command, given = command.commands[given[0]], given[1:]
+        while given and given[0] in (known := getattr(command, "commands", {})):
+            command, given = known[given[0]], given[1:]
         command.make_context("dmft", [*given, *needed])
 
 
