@@ -339,7 +339,7 @@ def sweep(
     ...                           "training": {"learning_rate": 0.1, "steps": 20}})
     >>> found = sweep(e, {"training.learning_rate": [0.1, 40.0]})
     >>> found.sizes["learning_rate"], found.status[1].item(), bool(found.test_loss[1].isnull().all())
-    (2, 'C_v diverged at step 2', True)
+    (2, 'C_v diverged at step 2; a smaller learning rate is needed', True)
     """
     require_whole("jobs", jobs, 1, "must be positive")
     grid = Grid.of(Experiment.of(experiment), over, folder, kernels)
