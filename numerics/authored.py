@@ -65,7 +65,7 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
 
 
 def sample_index(program: Program) -> Symbol | None:
-    """Return the index that given vectors carry, or mu; None where there is none of them, or several."""
+    """Return the sample index of the given vectors, or mu; None if it is not unique."""
     given = {x.name for x in program.given}
     read = (a for d in program.definitions for a in sympify(d.rhs).atoms(AppliedUndef))
     indices = {x for a in read if str(a.func) in given for x in a.args if x.is_Symbol and x != t}

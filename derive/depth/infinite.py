@@ -166,7 +166,7 @@ class InfiniteDepth:
 
 
 RESCALED = "a rescaled system, rescale(cross_layer(theory), branch) of derive.depth"
-"""What limits of infinite depth are taken of."""
+"""Types that a limit of infinite depth accepts."""
 
 
 def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:

@@ -362,7 +362,7 @@ class _TinyNetwork:
         return [(mpmath.mpf(1) / 2 + entry(name, key) / 2, None)]
 
     def _line(self, e: AppliedUndef, env: Env) -> Vector:
-        """What a definition gives; at the first step, which is a constant later, a number of its own."""
+        """Return the value of a definition; values of the first step are constants afterwards."""
         name = str(e.func)
         key = tuple(self._place(name, i, a, env) for i, a in enumerate(e.args[:-1]))
         if key not in self.numbers.lines[name]:

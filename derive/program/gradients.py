@@ -491,7 +491,7 @@ class Gradients:
 
     @cached_property
     def _called(self) -> dict[str, str]:
-        """The names of all gradients; those that nobody chose step aside of what is there."""
+        """Return the names of all gradients; default names that are taken get a suffix."""
         chosen = {x for n in self.names.values() for x in (n.name, n.inner)}
         natural = {n: self._natural(n) for n in self.slots if n != LOSS}
         named = {n: x for n, x in natural.items() if x in chosen}
@@ -832,7 +832,7 @@ def _times(u: Any, factor: Expr) -> Any:
 
 
 def _ends(d: Definition, place: int) -> tuple[Expr, Expr]:
-    """The first and the last value of an index of what is defined."""
+    """Return the first and the last value of an index of a definition."""
     a = d.lhs.args[place]
     r = next((r for r in d.ranges if a.has(r.index)), None)
     return (a, a) if r is None else (a.subs(r.index, r.lower), a.subs(r.index, r.upper))

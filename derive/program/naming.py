@@ -16,7 +16,7 @@ from derive.calculus.symbols import IndexRange, L, ell, expression, primed, s, t
 
 Key = TypeVar("Key", bound=Hashable)
 Declared = tuple[str, Any]
-"""What something is, such as "field", and its name."""
+"""Kind of a declared object, such as "field", and its name."""
 
 
 def aside(name: str, taken: Collection[str]) -> str:
@@ -50,7 +50,7 @@ def apart(natural: Iterable[tuple[Key, str]], taken: Collection[str]) -> dict[Ke
 def complaints(
     declared: Sequence[Declared], ranges: Iterable[IndexRange], said: Iterable[Expr]
 ) -> Iterator[str]:
-    """What is wrong with the names of a program or network.
+    """Yield each collision of names in a program or network.
 
     ``declared`` are its fields, weights, constants, ...; ``ranges`` those of its indices, and ``said`` the
     expressions in which numbers stand.

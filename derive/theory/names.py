@@ -199,7 +199,7 @@ class Registry:
         return apart(pairs, self.taken | {*self._correlations.values(), *sources})
 
     def response_name(self, v: Vector, source: str) -> str:
-        """What the response of a vector to a source is called, unless a matrix names it."""
+        """Return the default name of the response of a vector to a source."""
         head = self.head(v)
         return self._responses.get((head, source)) or f"R_{head}_{source}"
 

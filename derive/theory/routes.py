@@ -23,7 +23,7 @@ class RoutesDisagree(AssertionError):
 
 
 class Checked(list[Difference]):
-    """What :func:`check_routes` returns: no differences, and whether gradients were compared.
+    """Result of :func:`check_routes`: an empty list, and whether gradients were compared.
 
     ``gradients`` is "compared", or says why the updates were not compared with the gradient of a loss; the
     result is then shown with this reason, and not as an empty list.

@@ -37,7 +37,7 @@ CLOSE = 0.01
 
 @dataclass(frozen=True)
 class Singularity:
-    """What is averaged in an order parameter behaves as ``|field - at|^-power``."""
+    """Singularity of the integrand of an order parameter, ``|field - at|^-power``."""
 
     name: str
     field: str
@@ -51,7 +51,7 @@ class Singularity:
 
     @property
     def has_variance(self) -> bool:
-        """Does the variance of what is averaged exist?"""
+        """Return whether the variance of the integrand exists."""
         return self.power < 0.5 - CLOSE
 
     def __str__(self) -> str:

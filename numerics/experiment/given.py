@@ -1,4 +1,4 @@
-"""What Python gives for a program: arrays and numbers, checked against the indices of the program.
+"""Arrays and numbers given in Python, checked against the indices of the program.
 
 ``checked_arrays`` returns float64 arrays of the shapes that the program reads, ``checked_numbers`` one number
 for each name.  :class:`~numerics.experiment.problem.Problem` is made of both.
