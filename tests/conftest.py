@@ -38,6 +38,27 @@ threadpool_limits(limits=1, user_api="blas")
 
 os.environ.setdefault("SYMPY_CACHE_SIZE", "30000")  # of a thousand results most are gone when they are wanted
 
+
+def keep_keys_of_functions() -> None:
+    """Compute once how SymPy sorts and hashes a function such as ``f``, which it does at each comparison.
+
+    This takes a tenth of the time of a derivation.
+    """
+    from sympy.core.function import Function
+
+    find = Function.class_key.__func__
+
+    def class_key(cls: type) -> tuple[int, int, str]:
+        if "_class_key" not in vars(cls):
+            cls._class_key = find(cls)  # type: ignore[attr-defined]
+        key: tuple[int, int, str] = vars(cls)["_class_key"]
+        return key
+
+    Function.class_key = classmethod(class_key)
+
+
+keep_keys_of_functions()
+
 gc.set_threshold(500_000, 20, 50)
 """Thousands of derived theories stay alive, and searching them for circles took a tenth of the time."""
 
@@ -63,6 +84,11 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(500_000)
+
+
+def pytest_sessionfinish() -> None:
+    """What is left is not searched for circles, which takes seconds: the process ends."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

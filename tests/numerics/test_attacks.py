@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -382,6 +383,7 @@ def stream(number: int, encoding: str) -> Any:
 
 def process(words: str, before: Callable[[], object] = lambda: None, encoding: str = "utf-8") -> Ended:
     """The command in a process of its own, forked from this one, so that nothing is imported again."""
+    gc.freeze()  # a garbage collection in the child would copy all pages that the two share
     with TemporaryFile("w+", encoding=encoding) as out, TemporaryFile("w+", encoding=encoding) as err:
         child = os.fork()
         if not child:
