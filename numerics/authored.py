@@ -1,25 +1,36 @@
-"""Variables of results of programs without a single output, under the names of their author.
+"""Variables of results under the names of the author of a program.
 
-Where a program has one output with one error, results call them by role
-(:mod:`numerics.experiment.naming`).  Where it has several, a result holds the numbers of the program, and the
-correlations of its theory, under their own names.  Solutions and finite networks take names and dimensions
-from here, so that they can be compared.
+Where a program has one output with one error, results call them and the kernels of layers by role
+(:mod:`numerics.experiment.naming`); every other number of the program stands here.  Where it has several
+outputs, a result holds all numbers of the program, and the correlations of its theory, under their own names.
+Solutions and finite networks take names and dimensions from here, so that they can be compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sympy import Expr, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, mu, primed, s, t
-from derive.program import Program
+from derive.program import Definition, Program
+from numerics.experiment.naming import CHANNEL, ERROR, OUTPUT
 from numerics.experiment.problem import Problem
 from numerics.results import COUNTED, STDERR, SYSTEMATIC, TWO_TIMES, VARIABLES
+
+Array = NDArray[np.float64]
+Place = tuple[str, tuple[int, ...]]
+Values = tuple[int, ...]
+"""The values of an index, in increasing order."""
 
 RESERVED = {"layer", "order", *COUNTED, *TWO_TIMES}
 """Names of dimensions that mean something else in results."""
@@ -30,18 +41,23 @@ class AuthoredVariable:
     """One variable of a result: a number of the program, or a correlation of its theory.
 
     Attributes:
-    - ``name``: the author's name, or the theory's of a correlation.
+    - ``name``: its name in the problem's program, or the theory's of a correlation.
     - ``dims``: its dimensions; times come first, after the layer.
-    - ``shape``: their lengths, without times.
+    - ``values``: the values of the index along each dimension but times.
     - ``long_name``: what it is, in symbols.
     - ``pair``: the two vectors of a correlation, the first at the time t, the second at s.
     """
 
     name: str
     dims: tuple[str, ...]
-    shape: tuple[int, ...]
+    values: tuple[Values, ...]
     long_name: str
     pair: tuple[Expr, Expr] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of its axes without times."""
+        return tuple(map(len, self.values))
 
     @property
     def layered(self) -> bool:
@@ -49,19 +65,73 @@ class AuthoredVariable:
         return self.dims[0] not in TWO_TIMES
 
 
+@lru_cache(maxsize=4)
 def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
-    """Return the variables of a problem without roles, by their names in results; none of another problem."""
-    if problem.has_roles:
-        return {}
-    sizes: dict[str, int] = {}
+    """Return the variables of a problem that have no role, by their names in results.
+
+    A number that is defined at integers, as ``m(2, t)``, is one variable with an axis for that index; if its
+    definitions do not make a whole array, each is a variable with the integers in its name, ``m_2``.
+    """
+    sizes: dict[str, Values] = {}
     found: dict[str, AuthoredVariable] = {}
-    for variable in (*_scalars(problem, sizes), *_correlations(problem, sizes)):
-        label, taken = variable.name, RESERVED | {*sizes} | {*found}
-        taken |= {*VARIABLES} if variable.pair is None else set()
+    by_role = numbers_by_role(problem)
+    numbers = [
+        x for name in problem.program.scalars if name not in by_role for x in _number(problem, name, sizes)
+    ]
+    correlations = () if problem.has_roles else _correlations(problem, sizes)
+    named = [*numbers, *((x.name, x) for x in correlations)]
+    roles = {*VARIABLES} if by_role else {*VARIABLES} - {OUTPUT}
+    for own, variable in named:
+        label, taken = own, RESERVED | {*sizes} | {*found}
+        taken |= roles if variable.pair is None else set()
         while label in taken or label.endswith((STDERR, SYSTEMATIC)):
             label += "_own"
         found[label] = variable
     return found
+
+
+def numbers_by_role(problem: Problem) -> frozenset[str]:
+    """Return the output and the error if results hold them by role.
+
+    They have no index but those of the sample and the channel.
+    """
+    both = [d for d in problem.program.definitions if d.name in (OUTPUT, ERROR)]
+    indices = {str(x) for d in both for x in d.lhs.args}
+    known = problem.has_roles and indices <= {mu.name, CHANNEL.name, t.name}
+    return frozenset(d.name for d in both) if known else frozenset()
+
+
+def numbers_of_author(problem: Problem, found: Mapping[Place, Array], leading: int = 0) -> dict[str, Array]:
+    """Return the numbers without a role, by their names in results.
+
+    Arrays in ``found`` stand by name and the integers among the indices; their axes are time and the indices,
+    with ``leading`` axes before.  A number is left out if ``found`` has it not, or not at all of its indices.
+    """
+    values: dict[str, Array] = {}
+    for label, variable in authored_variables(problem).items():
+        if variable.pair is not None:
+            continue
+        whole: Array | None = None
+        for e in problem.theory.scalars:
+            args = [x for x in e.lhs.args if x != t]
+            place = (str(e.lhs.func), tuple(int(x) for x in args if x.is_Integer))
+            spans = _spans(problem, args, e.ranges)
+            inside = all({*span} <= {*own} for span, own in zip(spans, variable.values, strict=False))
+            if place[0] != variable.name or place not in found or not inside:
+                continue
+            x = found[place]
+            lead = x.shape[: leading + 1]
+            if prod(x.shape[leading + 1 :]) != prod(map(len, spans)):
+                continue
+            if whole is None:
+                whole = np.full((*lead, *variable.shape), np.nan)
+            at: tuple[Any, ...] = np.ix_(
+                *([own.index(k) for k in span] for span, own in zip(spans, variable.values, strict=True))
+            )
+            whole[(..., *at)] = x.reshape(*lead, *map(len, spans))
+        if whole is not None and not np.isnan(whole).any():
+            values[label] = whole
+    return values
 
 
 def sample_index(program: Program) -> Symbol | None:
@@ -75,20 +145,37 @@ def sample_index(program: Program) -> Symbol | None:
     return next(iter(indices)) if len(indices) == 1 else None
 
 
-def _scalars(problem: Problem, sizes: dict[str, int]) -> Iterator[AuthoredVariable]:
-    """The numbers of a program that are written for all of their indices at once."""
-    program, sample = problem.program, sample_index(problem.program)
-    for name in program.scalars:
-        lines = [d for d in program.definitions if d.name == name]
-        indices = [x for x in lines[0].lhs.args if x != t] if len(lines) == 1 else [sympify(1)]
-        if not all(x.is_Symbol for x in indices):
-            continue
-        lengths = _lengths(problem, indices, lines[0].ranges)
-        dims = tuple(_dimension(x, n, name, sample, sizes) for x, n in zip(indices, lengths, strict=True))
-        yield AuthoredVariable(name, ("time", *dims), lengths, str(lines[0].lhs))
+def _number(problem: Problem, name: str, sizes: dict[str, Values]) -> Iterator[tuple[str, AuthoredVariable]]:
+    """One number of a program under its name, or each of its definitions if these are no whole array."""
+    (own,) = problem.told([name])
+    lines = [d for d in problem.program.definitions if d.name == name]
+    every = [_spans(problem, [x for x in d.lhs.args if x != t], d.ranges) for d in lines]
+    values = tuple(tuple(sorted({v for span in spans for v in span})) for spans in zip(*every, strict=True))
+    if len({spot for spans in every for spot in product(*spans)}) == prod(map(len, values)):
+        yield own, _scalar(problem, lines, values, sizes)
+        return
+    for d, spans in zip(lines, every, strict=True):
+        literals = [str(x) for x in d.lhs.args if x.is_Integer]
+        yield "_".join([own, *literals]), _scalar(problem, [d], tuple(map(tuple, spans)), sizes)
 
 
-def _correlations(problem: Problem, sizes: dict[str, int]) -> Iterator[AuthoredVariable]:
+def _scalar(
+    problem: Problem, lines: Sequence[Definition], values: tuple[Values, ...], sizes: dict[str, Values]
+) -> AuthoredVariable:
+    """The variable of these definitions of a number, whose indices have these values."""
+    name, sample = lines[0].name, sample_index(problem.program)
+    dims = []
+    for k, own in enumerate(values):
+        args = [[x for x in d.lhs.args if x != t][k] for d in lines]
+        symbols = {x for a in args for x in a.free_symbols & {r.index for d in lines for r in d.ranges}}
+        index = next(iter(symbols)) if len(symbols) == 1 else None
+        if index is None:
+            index = Symbol("index" if len(values) == 1 else f"index{k + 1}")
+        dims.append(_dimension(index, own, name, sample, sizes))
+    return AuthoredVariable(name, ("time", *dims), values, ", ".join(str(d.lhs) for d in lines))
+
+
+def _correlations(problem: Problem, sizes: dict[str, Values]) -> Iterator[AuthoredVariable]:
     """Averages of a vector at the time t times one at the time s."""
     sample = sample_index(problem.program)
     for q in problem.theory.order_parameters:
@@ -102,32 +189,53 @@ def _correlations(problem: Problem, sizes: dict[str, int]) -> Iterator[AuthoredV
         if not all(x.is_Symbol for x in args) or ell in args[1:] or q.symbol.args[-2:] != (t, s):
             continue
         layers, indices = args[: args[:1] == [ell]], args[args[:1] == [ell] :]
-        lengths = _lengths(problem, [*layers, *indices], q.ranges)
-        lead = tuple(_dimension(x, n, q.name, None, sizes) for x, n in zip(layers, lengths, strict=False))
-        own = zip(indices, lengths[len(layers) :], strict=True)
+        values = _spans(problem, [*layers, *indices], q.ranges)
+        lead = tuple(_dimension(x, n, q.name, None, sizes) for x, n in zip(layers, values, strict=False))
+        own = zip(indices, values[len(layers) :], strict=True)
         dims = (*lead, *TWO_TIMES, *(_dimension(x, n, q.name, sample, sizes) for x, n in own))
-        yield AuthoredVariable(q.name, dims, lengths, f"{q.symbol} = {q.definition}", (number * late, early))
+        yield AuthoredVariable(q.name, dims, values, f"{q.symbol} = {q.definition}", (number * late, early))
 
 
-def _lengths(problem: Problem, indices: Iterable[Expr], ranges: Iterable[IndexRange]) -> tuple[int, ...]:
-    """How many values each index has."""
-    values: Mapping[Any, float] = problem.values
-    ends = {r.index: (sympify(r.lower).subs(values), sympify(r.upper).subs(values)) for r in ranges}
-    return tuple(int(ends[x][1]) - int(ends[x][0]) + 1 for x in indices)
+def _spans(problem: Problem, args: Iterable[Expr], ranges: Iterable[IndexRange]) -> tuple[Values, ...]:
+    """The values of each argument, an integer or an index, which may be shifted."""
+    numbers: Mapping[Any, float] = problem.values
+    ends = {r.index: [int(sympify(x).subs(numbers)) for x in (r.lower, r.upper)] for r in ranges}
+    found: list[Values] = []
+    for x in map(sympify, args):
+        index = next((i for i in ends if x.has(i)), None)
+        if index is None:
+            found.append((int(x.subs(numbers)),))
+        else:
+            low, high = ends[index]
+            found.append(tuple(int(x.subs(index, k)) for k in range(low, high + 1)))
+    return tuple(found)
 
 
-def _dimension(index: Symbol, length: int, name: str, sample: Symbol | None, sizes: dict[str, int]) -> str:
-    """The name of an axis: that of its index, with the variable's where another length has that name."""
-    known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_"}
+def _dimension(
+    index: Symbol, values: Values, name: str, sample: Symbol | None, sizes: dict[str, Values]
+) -> str:
+    """The name of an axis: that of its index, with the variable's where other values have that name."""
+    known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
     dim = str(known.get(index, index.name))
     if dim in RESERVED and index not in known:
         dim = f"{dim}_index"
-    if sizes.setdefault(dim, length) != length:
+    if index in known and values != tuple(range(1, len(values) + 1)):  # they are counted from the first
         dim = f"{dim}_of_{name}"
-        sizes[dim] = length
+    if sizes.setdefault(dim, values) != values:
+        dim = f"{dim}_of_{name}"
+        sizes[dim] = values
     return dim
 
 
 def described(problem: Problem) -> dict[str, tuple[tuple[str, ...], str]]:
     """Return dimensions and long names as :meth:`numerics.results.Result.of` takes them."""
     return {label: (x.dims, x.long_name) for label, x in authored_variables(problem).items()}
+
+
+def coordinates(problem: Problem) -> dict[str, Values]:
+    """Return the values of indices along dimensions that the program names, by dimension."""
+    found: dict[str, Values] = {}
+    for x in authored_variables(problem).values():
+        dims = [d for d in x.dims if d not in TWO_TIMES]
+        found |= {d: v for d, v in zip(dims, x.values, strict=True) if d not in RESERVED}
+    return found

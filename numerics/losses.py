@@ -21,7 +21,7 @@ from derive.calculus.symbols import mu, t
 from derive.program import Mean, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
 from numerics.arrays import CPU
-from numerics.authored import sample_index
+from numerics.authored import authored_variables, sample_index
 from numerics.experiment.problem import Problem
 
 Array = NDArray[np.float64]
@@ -140,7 +140,8 @@ def _loss_of_numbers(program: Program) -> Expr | None:
 def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | None:
     """Return the loss of a program of several outputs at each time: its mean over samples.
 
-    ``scalars`` are numbers of the program by its own names, with axes time and then their indices.  Other
+    ``scalars`` are numbers of the program by their names in results, with axes time and then their indices
+    (:func:`numerics.authored.numbers_of_author`).  Other
     indices than that of the sample are summed over.  None for a loss that is not stated, or that reads more
     than these numbers, arrays and indices.
     """
@@ -176,11 +177,15 @@ def _read_number(
             return problem.times, (t,), []
         return (np.arange(1.0, sizes[leaf] + 1), (leaf,), []) if leaf in sizes else None
     name, indices = str(leaf.func), leaf.args
-    if name in scalars:
-        if indices.count(t) != 1:
+    variables = {x.name: (label, x) for label, x in authored_variables(problem).items() if x.pair is None}
+    if name in variables:
+        label, variable = variables[name]
+        others = [x for x in indices if x != t]
+        if indices.count(t) != 1 or label not in scalars or len(others) != len(variable.values):
             return None
-        array, indices = scalars[name], (t, *[x for x in indices if x != t])
-        positions = [int(x) - 1 for x in indices if x.is_Integer]
+        array, indices = scalars[label], (t, *others)
+        places = zip(others, variable.values, strict=True)
+        positions = [own.index(int(x)) for x, own in places if x.is_Integer]
     elif name in problem.arrays:
         array = problem.arrays[name]
         positions = [problem.position(leaf, k) for k, x in enumerate(indices) if x.is_Integer]
@@ -252,7 +257,8 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
     with np.errstate(over="ignore"):
         value = np.asarray(function(*read), dtype=float)
     free = e.free_symbols
-    shape = (times, outputs.shape[1], *[outputs.shape[2] if c in free else 1 for c in channels])
+    lengths = zip(channels, outputs.shape[2:], strict=True)
+    shape = (times, outputs.shape[1], *[n if c in free else 1 for c, n in lengths])
     mean: Array = np.broadcast_to(value, shape).reshape(*shape[:2], -1).sum(axis=2).mean(axis=1)
     return mean
 

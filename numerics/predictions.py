@@ -9,7 +9,7 @@ import numpy as np
 from sympy import Add, Expr, S, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.program import t
+from derive.program import Program, mu, t
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import sigma
 from derive.theory import Theory
@@ -24,8 +24,8 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
     """What a result holds, from variables over all P + P* samples of one network, replica or exact solution.
 
     ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the
-    outputs as ``f`` (time, sample[, channel]).  Variables of samples are cut to the training samples, which
-    come first.  ``train_loss`` is the mean over these of the program's own loss
+    outputs as ``f`` (time, sample[, channel]).  Variables of samples, ``f`` among them, are cut to the
+    training samples, which come first.  ``train_loss`` is the mean over these of the program's own loss
     (:func:`numerics.losses.loss_of`), ``mean_square_error`` stands beside it where errors are differences and
     the loss is not their square.  Of test points there are the predictions ``test_f`` and, where their
     targets are known, ``test_loss``, the same loss, and ``test_error`` where errors are differences.  Losses
@@ -35,12 +35,18 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
     >>> e = Experiment.from_dict({"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}},
     ...     inputs=[[1.0]], targets=[3.0], test_inputs=[[2.0]], test_targets=[5.0])
     >>> found = split(Problem.of(e), {"f": np.array([[1.0, 2.0]]), "error": np.array([[2.0, 0.0]])})
-    >>> {name: array.tolist() for name, array in found.items()}
-    {'error': [[2.0]], 'train_loss': [4.0], 'test_f': [[2.0]], 'test_error': [[3.0]], 'test_loss': [9.0]}
+    >>> for name in ("f", "error", "train_loss", "test_f", "test_error", "test_loss"):
+    ...     print(name, found[name].tolist())
+    f [[1.0]]
+    error [[2.0]]
+    train_loss [4.0]
+    test_f [[2.0]]
+    test_error [[3.0]]
+    test_loss [9.0]
     """
-    values = {n: one_sample(x) if n in (OUTPUT, "error") else x for n, x in values.items()}
+    values = {n: one_sample(x, problem.program) if n in (OUTPUT, "error") else x for n, x in values.items()}
     held, loss = problem.held_out, loss_of(problem.program)
-    found = {name: array for name, array in values.items() if name != OUTPUT}
+    found = dict(values)
     if held is not None:
         found = {n: of_training(n, array, held.training, nonlinear) for n, array in found.items()}
     if squares_errors(problem, loss) and "error" in found:
@@ -60,9 +66,22 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
     return found | {"test_loss": loss.mean(problem, outputs, samples)}
 
 
-def one_sample(scalar: Array) -> Array:
-    """An output or error (time, sample[, channel]); that of a stream, of one sample a step, is (time,)."""
-    return scalar[:, None] if scalar.ndim == 1 else scalar
+def one_sample(scalar: Array, program: Program) -> Array:
+    """Put in the axis of samples that outputs and errors of a program without samples lack."""
+    channels = len(_indices_of_output(program) - {mu})
+    return scalar[:, None] if scalar.ndim == 1 + channels else scalar
+
+
+def one_sample_kernel(kernel: Array, program: Program) -> Array:
+    """Put in the axes of samples that a kernel (time, time_[, channel, channel_]) of such a program lacks."""
+    if mu in _indices_of_output(program):
+        return kernel
+    return kernel[:, :, None, None] if kernel.ndim == 2 else kernel[:, :, None, :, None]
+
+
+def _indices_of_output(program: Program) -> set[Any]:
+    """The indices of the output but time; that of samples if there is no output."""
+    return {*next((d.lhs.args for d in program.definitions if d.name == OUTPUT), (mu, t))} - {t}
 
 
 def _losses(loss: SampleLoss, problem: Problem, outputs: Array, samples: slice) -> dict[str, Array]:

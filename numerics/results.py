@@ -108,6 +108,8 @@ LARGEST = "largest_value"
 AUTHORED = "authored"
 """The attribute of variables that stand under a name of the program, not of a role: that name."""
 LOSSES = ("train_loss", "test_loss")
+BY_SAMPLE = frozenset({"f", "error", "test_f", "test_error", "tangent_kernel"})
+"""Outputs, errors and their kernel, of which results know the indices of samples and channels."""
 RUNAWAY = 1e8
 """By how much a loss may outgrow the larger of 1 and itself at the start: beyond it the dynamics diverged."""
 
@@ -146,6 +148,7 @@ VARIABLES: Mapping[str, Variable] = {
     "error": Variable(
         ("time", "sample"), "error Delta_mu(t) = y_mu - f_mu(t)", ("time", "sample", "channel")
     ),
+    "f": Variable(("time", "sample"), "output f_mu(t)", ("time", "sample", "channel")),
     "test_f": Variable(
         ("time", "test_sample"), "prediction f(t) on test points", ("time", "test_sample", "channel")
     ),
@@ -268,6 +271,7 @@ class Result:
         time_name: str | None = None,
         loss: str | None = None,
         authored: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
+        coordinates: Mapping[str, ArrayLike] | None = None,
         **attributes: object,
     ) -> Self:
         """A result with the contract's names, dimensions, coordinates and attributes.
@@ -281,7 +285,8 @@ class Result:
         `held` are the positions in `times` of the times that the result holds, all by default: values are
         those of every time, are checked at every time, and are cut here.  `time_name` is "step"
         or "time", the name of the coordinates of time.  `loss` says which loss is averaged.
-        `authored` has dimensions and a long name for each variable that is not in VARIABLES.
+        `authored` has dimensions and a long name for each variable that is not in VARIABLES, `coordinates`
+        the values along their dimensions.
 
         Raises KeyError for an unknown name, ValueError for a wrong number of dimensions, and
         :class:`~numerics.errors.Diverged` with the time for a number that is not finite (attributes too) and
@@ -330,6 +335,7 @@ class Result:
             "time_": held_times,
             "layer": np.arange(1, sizes.get("layer", 0) + 1) if layers_at is None else layers_at,
             **{x: np.arange(sizes.get(x, 0)) for x in COUNTED},
+            **(coordinates or {}),
         }
         found = {name: label for name, label in labels.items() if name in sizes or name == "time"}
         if orders is not None:

@@ -72,9 +72,9 @@ class _Projection:
         own = next((e for e in theory.scalars if e.name == error), None)
         if own is None:
             raise NotApplicable(f"the theory has no scalar {error}")
-        if len(own.lhs.args) < 2:
-            raise NotApplicable(f"{error} has no index of samples to project on")
-        _, *channels, _ = own.lhs.args
+        if mu not in own.lhs.args:
+            raise NotApplicable(f"{own.lhs} has no index {mu} of samples, over which the projection sums")
+        channels = [x for x in own.lhs.args if x not in (mu, t)]
         self.channels = tuple(r for r in own.ranges if r.index in channels)
         self.sources = {
             str(a.func)

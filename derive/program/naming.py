@@ -127,8 +127,14 @@ def _clocks_differ(one: AppliedUndef, other: AppliedUndef) -> bool:
 def same_names(said: Iterable[Expr]) -> Iterator[str]:
     """Where two symbols that differ have one name."""
     known: dict[str, Symbol] = {}
-    for x in sorted({y for e in said for y in sympify(e).free_symbols}, key=str):
+    every = {y for e in said for y in sympify(e).free_symbols}
+    partners = {primed(y).name: y for y in every if y.is_integer}
+    for x in sorted(every, key=str):
         if known.setdefault(x.name, x) != x:
+            if x.name in partners:
+                told = f"the symbol {x} is called like the partner of the index {partners[x.name]}"
+                yield f"{told} in correlations at two values of it: give it another name"
+                continue
             told = f"two symbols are called {x}, which differ in what is assumed of them"
             yield f"{told}: use one, or give one of them another name"
 

@@ -16,7 +16,7 @@ from sympy import Add, Dummy, Expr, Function, Heaviside, Mul, Pow, S, Sum, Symbo
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import defined, drawn_out, over
-from derive.calculus.symbols import IndexRange, L, P, expression, mu, t
+from derive.calculus.symbols import IndexRange, L, P, expression, mu, primed, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.naming import aside, complaints, functions_in, uses_of_names
@@ -196,7 +196,15 @@ class Network:
         return taken
 
     def _check(self, lines: tuple[Definition, ...]) -> None:
-        """A mean is taken over one population."""
+        """A mean is taken over one population, and no symbol is the partner of an index."""
+        used = {x for d in lines for e in (d.lhs, d.rhs) for x in e.free_symbols}
+        used |= {r.index for d in lines for r in d.ranges}
+        partners = {primed(y): y for y in used if y.is_integer}
+        for x in sorted(used & {*partners}, key=str):
+            raise ProgramError(
+                f"the symbol {x} is called like the partner of the index {partners[x]} in correlations at "
+                "two values of it: give it another name"
+            )
         homes = {x.name: x.population.name for x in self.fields}
         homes |= {x.name: x.population.name for x in self.attributes}
         for lhs, mean in ((d.lhs, mean) for d in lines for mean in d.rhs.atoms(Mean)):

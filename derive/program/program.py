@@ -674,12 +674,17 @@ def _is_end(d: Definition) -> bool:
 
 
 def _needed_positions(program: Parts) -> dict[str, set[int]]:
-    """The places of the indices that each field or number keeps: layers, times, and what data carry in."""
+    """The places of the indices that each field or number keeps.
+
+    They are layers, times, places at which a definition has an integer, as ``m(2, t)``, and what data carry
+    in.
+    """
     names = {x.name for x in program.fields} | set(program.scalars)
     kept: dict[str, set[int]] = {n: set() for n in names}
     layered = {x.name for x in program.fields if x.layered or x.ordered}
     for d in program.definitions:
-        kept[d.name] |= {i for i, x in enumerate(d.lhs.args) if x == t or (i == 0 and d.name in layered)}
+        first = {0} if d.name in layered else set()
+        kept[d.name] |= first | {i for i, x in enumerate(d.lhs.args) if x == t or not x.is_Symbol}
 
     def needs(e: Expr, index: Symbol) -> bool:
         if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sympy import Expr, Integer, Symbol
+from sympy import Expr, Integer
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import s, t
+from derive.calculus.symbols import primed, s, t
 from derive.errors import NotApplicable
 from derive.theory import document
 from derive.theory import explain as explaining
@@ -132,5 +132,5 @@ class Theory(TheoryData):
 
 def _now(e: Expr) -> Expr:
     """A correlation of a field with itself at the same time: partners of indices are the indices."""
-    partners = {x: Symbol(x.name[:-1], **x.assumptions0) for x in e.free_symbols if x.name.endswith("_")}
+    partners = {primed(x): x for x in e.free_symbols if primed(x) in e.free_symbols}
     return e.subs({s: t, **partners})

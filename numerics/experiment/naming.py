@@ -249,7 +249,8 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     reserved = [*([P.name] if sizes else []), *(RESPONSES if layers and not program.notation else [])]
     names, symbols = _apart(program, wanted, symbols, reserved)
     back = {v: k for k, v in names.items() if k != v}
-    back |= {v.name: k.name for k, v in symbols.items() if k != v}
+    partners = {primed(x) for x in symbols}  # the engine's, which no author has a name for
+    back |= {v.name: k.name for k, v in symbols.items() if k != v and k not in partners}
     if not back and not sizes:
         return program, {}, {}
     new = _renamed(program, names, symbols)

@@ -31,7 +31,7 @@ from derive.program.networks.random_data import sigma as noise
 from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
 from numerics.arrays import one_thread
-from numerics.authored import authored_variables, described
+from numerics.authored import authored_variables, coordinates, described
 from numerics.errors import (
     Diverged,
     Interrupted,
@@ -186,6 +186,7 @@ class _Ensemble:
                 time_name=problem.time_name,
                 loss=loss_in_words(problem),
                 authored=described(problem),
+                coordinates=coordinates(problem),
                 method="finite networks",
                 names=problem.names,
                 width=width,
@@ -441,7 +442,9 @@ class Readout:
             yield from self._authored(run)
             return
         found = {NAMES.get(name, name): _layers_first(x, self.axes[name]) for name, x in run.items()}
-        found |= {name: one_sample(found[name]) for name in ("error", OUTPUT) if name in found}
+        found |= {
+            name: one_sample(found[name], problem.program) for name in ("error", OUTPUT) if name in found
+        }
         for name in ("C_v", "C_h0"):
             if M in problem.numbers and name in found:  # sums over modes, of which programs take the mean
                 found[name] = problem.numbers[M] * found[name]
@@ -452,6 +455,7 @@ class Readout:
                 x, first = found.pop(name), 2 if name == "tangent_kernel" else 3
                 seen = x[(*[slice(None)] * first, slice(problem.seen))]
                 yield f"{name}_trace", seen.sum(axis=tuple(range(first, x.ndim)))
+        yield from self._numbers(run)
         if "error" in found:
             known = {k: x for k, x in found.items() if k == OUTPUT or self._known(k, x)}
             found = split(problem, known, nonlinear=self.nonlinear)
@@ -466,24 +470,29 @@ class Readout:
             yield "train_loss", equal_times(found["C_Delta"]) if "C_Delta" in found else fresh
             yield "test_loss", fresh
 
+    def _numbers(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """The numbers of the program that have no role, at the values of their indices."""
+        for label, variable in authored_variables(self.problem).items():
+            if variable.pair is None and variable.name in run:
+                _, *axes = self.axes[variable.name]
+                own = zip(variable.values, axes, strict=True)
+                at: tuple[Any, ...] = np.ix_(
+                    *([labels.index(k) for k in values] for values, (_, labels) in own)
+                )
+                yield label, run[variable.name][(slice(None), *at)]
+
     def _authored(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Variables under names of the program, and its loss; those with gaps in an index are left out."""
-        own, scalars = authored_variables(self.problem), {*self.problem.program.scalars}
-        for label, variable in own.items():
-            if variable.name in run and not np.isnan(x := run[variable.name]).any():
-                times = 1 if variable.pair is None else 2
-                shape = [
-                    n
-                    for n, (axis, _) in zip(x.shape, self.axes[variable.name], strict=True)
-                    if axis not in "ts"
-                ]
-                if (
-                    x.ndim == len(variable.dims)
-                    and tuple(shape) == variable.shape
-                    and times == x.ndim - len(shape)
-                ):
-                    yield label, x
-        loss = loss_of_scalars(self.problem, {name: run[name] for name in scalars if name in run})
+        """Variables under names of the program, and its loss; correlations with gaps are left out."""
+        numbers = dict(self._numbers(run))
+        yield from numbers.items()
+        for label, variable in authored_variables(self.problem).items():
+            if variable.pair is None or variable.name not in run or np.isnan(x := run[variable.name]).any():
+                continue
+            axes = self.axes[variable.name]
+            shape = [n for n, (axis, _) in zip(x.shape, axes, strict=True) if axis not in "ts"]
+            if x.ndim == len(variable.dims) and tuple(shape) == variable.shape and x.ndim == len(shape) + 2:
+                yield label, x
+        loss = loss_of_scalars(self.problem, numbers)
         if loss is not None:
             yield "train_loss", loss
 

@@ -31,6 +31,7 @@ from sympy import (
 from sympy import Function as SympyFunction
 from sympy.core.function import AppliedUndef, Derivative, Subs
 
+from derive.calculus.symbols import primed
 from derive.program import Field, GaussianMatrix, GaussianVector, IndexRange, Mean, Outer, Product, Program, t
 from derive.program.program import gaussian, parameter
 
@@ -233,17 +234,18 @@ class Binder:
 
     def ordered(self, e: Expr) -> bool:
         """Does ``e`` hold an index of layers that are run through in order, which are on no ring?"""
-        return any(str(x).rstrip("_") in self.order for x in e.free_symbols)
+        return any(str(x) in self.order for x in e.free_symbols)
 
     @cached_property
     def order(self) -> frozenset[str]:
         """The names of the indices of layers that are run through in order."""
         definitions = [(d, self.program.field_of(d.name)) for d in self.program.definitions]
         return frozenset(
-            str(i).rstrip("_")
+            str(own)
             for d, x in definitions
             if x is not None and x.ordered
             for i in d.lhs.args[0].free_symbols
+            for own in (i, primed(i))
         )
 
     def home(self, x: Field, key: tuple[int, ...]) -> tuple[Place, int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Integer, S, Sum, Symbol, sympify
+from sympy import Expr, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
@@ -296,11 +296,16 @@ def _layer_symbol(binder: Binder, e: Expr, symbols: list[Symbol]) -> Symbol | No
 
 
 def _scalar(program: Program, binder: Binder, name: str) -> Expr:
-    d = next((d for d in program.definitions if d.name == name), None)
-    if d is None or not binder.domains[name]:
+    """A number at symbols for its indices: those of its definitions, or new ones where all have integers."""
+    lines = [d for d in program.definitions if d.name == name]
+    if not lines or not binder.domains[name]:
         raise ProgramError(f"number {name} has no definition")
-    family = next((d for d in program.definitions if d.name == name and d.ranges), d)
-    return family.lhs.func(*[a if isinstance(a, Symbol) else Integer(a) for a in family.lhs.args[:-1]], t)
+    args = []
+    for k, at in enumerate(zip(*(d.lhs.args[:-1] for d in lines), strict=True)):
+        indices = {r.index for d in lines for r in d.ranges}
+        own = sorted({x for a in at for x in a.free_symbols & indices}, key=str)
+        args.append(own[0] if own else Symbol(f"index{k + 1}", integer=True))
+    return lines[0].lhs.func(*args, t)
 
 
 @dataclass

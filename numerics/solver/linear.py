@@ -305,8 +305,8 @@ class _Run:
             width, jump = at * self.constants[RISE], np.abs(last.scalars["Delta"]).max()
             error = of_training("error", passing * jump, self.problem.seen, False)
             missed = {"error": error, **{x: width * self.problem.outputs for x in LOSSES}}
-            if "test_f" in values:
-                missed["test_f"] = width[(..., *[None] * (values["test_f"].ndim - 1))] + 0 * values["test_f"]
+            for x in (name for name in (OUTPUT, "test_f") if name in values):
+                missed[x] = width[(..., *[None] * (values[x].ndim - 1))] + 0 * values[x]
             values |= {name + SYSTEMATIC: x for name, x in missed.items() if name in values}
         return values, found.notes
 

@@ -18,11 +18,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange
 from derive.errors import NotApplicable
-from numerics.authored import authored_variables
+from numerics.authored import authored_variables, numbers_of_author
 from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
 from numerics.losses import OUTPUT, loss_of_scalars
-from numerics.results import STDERR, dimensions
+from numerics.results import STDERR, dimensions, named
 from numerics.solver.direct import Evaluated, Place, evaluate
 from numerics.solver.direct.layout import Layout
 from numerics.solver.method import Kernels
@@ -229,32 +229,38 @@ def _by_role(problem: Problem, runs: Mapping[Place, Array], keep: Kernels) -> di
     for k in range(len(next(iter(runs.values())))):
         one = {place: x[k] for place, x in runs.items()}
         replicas.kernels.add(reduced(problem, one, keep))
+        replicas.numbers.add(numbers_of_author(problem, one))
         replicas.scalars.append(np.stack([one["Delta", ()], one[OUTPUT, ()]]))
     values, nonlinear, places = replicas.averaged(problem), problem.by_sample, problem.positions
-    return {k: x for k, x in values.items() if len(dimensions(k, x.ndim, nonlinear, places)) == x.ndim}
+    own = authored_variables(problem)
+    return {
+        k: x
+        for k, x in values.items()
+        if named(k) in own or len(dimensions(k, x.ndim, nonlinear, places)) == x.ndim
+    }
 
 
 def _by_author(problem: Problem, runs: Mapping[Place, Array]) -> dict[str, Array]:
     """Numbers and correlations under their own names, and the loss where numbers of the program make it."""
     replicas, spread = len(next(iter(runs.values()))), Spread()
+    numbers = numbers_of_author(problem, runs, 1)
+    spread.add_all(numbers)
     for label, variable in authored_variables(problem).items():
+        if variable.pair is None:
+            continue
         places = sorted(place for place in runs if place[0] == variable.name)
         if not places:
             continue
         if not variable.layered and [place[1] for place in places] != [()]:
             continue
-        arrays = [runs[place] for place in places]
-        if variable.pair is not None:
-            arrays = [np.moveaxis(x, (-2, -1), (1, 2)) for x in arrays]
+        arrays = [np.moveaxis(runs[place], (-2, -1), (1, 2)) for place in places]
         whole = np.stack(arrays, axis=1) if variable.layered else arrays[0]
-        times = 1 if variable.pair is None else 2
         lead = int(variable.layered)
-        shape = (*whole.shape[1 : 1 + lead], *whole.shape[1 + lead + times :])
+        shape = (*whole.shape[1 : 1 + lead], *whole.shape[3 + lead :])
         if shape == variable.shape and not np.isnan(whole).any():
             spread.add_all({label: whole})
     values = spread.mean() | {name + STDERR: x for name, x in spread.stderr().items()}
-    scalars = {name: runs[name, ()] for name in problem.program.scalars if (name, ()) in runs}
-    return values | _loss(problem, scalars, replicas)
+    return values | _loss(problem, numbers, replicas)
 
 
 def _loss(problem: Problem, scalars: Mapping[str, Array], replicas: int) -> dict[str, Array]:

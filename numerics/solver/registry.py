@@ -17,7 +17,7 @@ import numpy as np
 from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named, one_thread
-from numerics.authored import described
+from numerics.authored import authored_variables, coordinates, described, numbers_by_role
 from numerics.averages.existence import singularities
 from numerics.errors import (
     Diverged,
@@ -32,7 +32,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.losses import loss_in_words
 from numerics.prefix import DIVERGED, before_divergence
-from numerics.results import Result
+from numerics.results import BY_SAMPLE, Result, named
 from numerics.solver.advice import explained, input_scale
 from numerics.solver.method import Array, Kernels, Method, No, Progress, Yes
 from numerics.solver.methods import Direct, Layers, Lazy, March, Nodes, Paths, Rest
@@ -270,8 +270,10 @@ def _solved(
         notes["note"] = scale
     if failed:
         notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+    own = authored_variables(problem)
+    unplaced = set() if numbers_by_role(problem) else BY_SAMPLE - {*own}  # they stand under their own names
     return Result.of(
-        found.values,
+        {name: x for name, x in found.values.items() if named(name) not in unplaced},
         times=problem.times,
         spec=problem.text,
         data_sha256=problem.data_sha256,
@@ -281,6 +283,7 @@ def _solved(
         time_name=problem.time_name,
         loss=loss_in_words(problem),
         authored=described(problem),
+        coordinates=coordinates(problem),
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )

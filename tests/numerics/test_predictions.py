@@ -250,10 +250,11 @@ def test_split_parts_what_has_samples() -> None:
     values = {name: rng.random(shape) for name, shape in shapes.items()}
     found = split(problem, values)
     assert found["error"].shape == (4, 3, 2)
+    assert np.array_equal(found["f"], values["f"][:, :3])
     assert found["Phi"].shape == (2, 4, 4, 3, 3)
     assert np.array_equal(found["G"], values["G"])
     assert np.array_equal(found["test_f"], values["f"][:, 3:])
     expected = ((data["test_targets"] - values["f"][:, 3:]) ** 2).sum(axis=2).mean(axis=1)
     np.testing.assert_allclose(found["test_loss"], expected)
     own = Problem.of(Experiment.from_dict(spec, inputs=data["inputs"], targets=data["targets"]))
-    assert set(split(own, values)) == {"error", "Phi", "G", "train_loss"}
+    assert set(split(own, values)) == {"f", "error", "Phi", "G", "train_loss"}

@@ -17,7 +17,7 @@ from sympy import Derivative, Expr, Function, Integral, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
-from derive.calculus.symbols import IndexRange, L, ell
+from derive.calculus.symbols import IndexRange, L, ell, primed
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.experiment.checks import precision_of, real_numbers, require_kernel
@@ -99,10 +99,11 @@ class Layout:
         ]
         self.random = frozenset(str(x.func) for x in symbols)
         self.ordered = {
-            str(i).rstrip("_")
+            str(own)
             for d in theory.program.definitions
             if (x := theory.program.field_of(d.name)) is not None and x.ordered
             for i in d.lhs.args[0].free_symbols
+            for own in (i, primed(i))
         }
         self.lowest = lowest_values(theory)
 
@@ -226,7 +227,7 @@ class Layout:
 
     def is_ordered(self, e: Expr) -> bool:
         """Is it an index run through in order (never periodic)?"""
-        return any(str(x).rstrip("_") in self.ordered for x in e.free_symbols)
+        return any(str(x) in self.ordered for x in e.free_symbols)
 
     def wanted_sources(self) -> set[str]:
         """The names of the sources that some response asks about."""

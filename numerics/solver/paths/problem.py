@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from derive.errors import NotApplicable
 from derive.program import GradientFlow, MomentumFlow
 from numerics.arrays import device_named
+from numerics.authored import numbers_of_author
 from numerics.averages.existence import singularities
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
-from numerics.predictions import OUTPUT, split
+from numerics.predictions import OUTPUT, one_sample_kernel, split
 from numerics.results import LOSSES, STDERR, SYSTEMATIC, ran_away
 from numerics.solver.grid import Age, Grid, is_noisy, system_of, tables_of
 from numerics.solver.method import Kernels, Progress
@@ -181,6 +182,9 @@ def _solved(
         missed = missed + (settled.missed[name] if settled else 0.0)
         value = values[name]
         values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
+    if {OUTPUT, "error"} <= {*values}:  # what paths and grids miss of both follows their standard errors
+        ratio = values[OUTPUT + STDERR].max() / (values["error" + STDERR].max() or 1.0)
+        values[OUTPUT + SYSTEMATIC] = ratio * values["error" + SYSTEMATIC]
     if "test_error" in values:
         values["test_error" + SYSTEMATIC] = values["test_f" + SYSTEMATIC]
     asked = solver.accuracy or POOR
@@ -395,6 +399,7 @@ class Replicas:
     """Means and spreads of order parameters over replicas; of each replica its errors and outputs."""
 
     kernels: Spread = field(default_factory=Spread)
+    numbers: Spread = field(default_factory=Spread)
     scalars: list[Array] = field(default_factory=list)
 
     def averaged(self, problem: Problem) -> dict[str, Array]:
@@ -409,6 +414,8 @@ class Replicas:
             spread.add(_of_scalars(problem, x))
         values = by_variable(problem, self.kernels.mean()) | spread.mean()
         errors = by_variable(problem, self.kernels.stderr()) | spread.stderr()
+        values |= self.numbers.mean()
+        errors |= self.numbers.stderr()
         values |= {name + STDERR: x for name, x in errors.items()}
         names = [name for name in LOSSES if name in values]
 
@@ -455,6 +462,7 @@ class _Attempt:
         for found, left in later or self.marched(samples, numbers, *self.beside if joined else (0, 0)):
             kernels = {} if joined else reduced(self.problem, found, self.kernels, self.grid, leading=1)
             into.kernels.add_all(kernels)
+            into.numbers.add_all(self.numbers(found))
             for error, output in zip(found["Delta", ()], found[OUTPUT, ()], strict=True):
                 both = (np.moveaxis(x, -1, 0) for x in (error, output))
                 scalars = np.stack([x if self.grid is None else self.grid.once(x) for x in both])
@@ -465,6 +473,14 @@ class _Attempt:
                 ):  # that is no result either, and says more
                     self.refuse_rounding(left / scale_of(values["error"]))
                 yield {name: values[name] for name in WATCHED if name in values}
+
+    def numbers(self, found: Found) -> dict[str, Array]:
+        """The numbers that have no role, replicas along the first axis."""
+        early = {}
+        for place in self.prepared.model.scalars:
+            x = np.moveaxis(found[place], -1, 1)
+            early[place] = x if self.grid is None else np.stack([self.grid.once(one) for one in x])
+        return numbers_of_author(self.problem, early, 1)
 
     def marched(
         self, samples: int, numbers: list[int], more: int, count: int
@@ -516,7 +532,8 @@ def _sound(batches: Iterator[Found]) -> Iterator[Found]:
 def labelled(problem: Problem, found: Mapping[Node, Array], keep: str) -> dict[str, Array]:
     """The contract's variables, from order parameters with times last and scalars with their time first."""
     scalars = _of_scalars(problem, np.stack([found["Delta", ()], found[OUTPUT, ()]]))
-    return by_variable(problem, reduced(problem, found, keep)) | scalars
+    numbers = numbers_of_author(problem, found)
+    return by_variable(problem, reduced(problem, found, keep)) | scalars | numbers
 
 
 def reduced(
@@ -553,7 +570,7 @@ def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Arr
     for key, x in kernels.items():
         label, _, layer = key.partition(" ")
         if not layer:
-            values[label] = np.moveaxis(x, (-2, -1), (0, 1))
+            values[label] = one_sample_kernel(np.moveaxis(x, (-2, -1), (0, 1)), problem.program)
         elif label not in values:
             missing = np.full(x.shape, np.nan if label == "A" else 0.0)
             every = np.stack([kernels.get(f"{label} {k}", missing) for k in layers])

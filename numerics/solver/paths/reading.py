@@ -454,6 +454,11 @@ class Model:
     def _populations(self) -> list[list[int]]:
         """The groups that meet in a field, by their numbers: averages over these are taken together."""
         links = [*self.groups, *((q.node, *self.feeds(q)) for q in self.quantities.values())]
+        there = {*self.sources, *self.quantities}
+        for name, literals in sorted({n for link in links for n in link} - there):
+            raise Unserved(
+                f"{name} is read at the integers {literals}, but its equation is that of all indices"
+            )
         number = {group[0]: i for i, group in enumerate(self.groups)}
         sets = together([*self.sources, *self.quantities], links)
         return [own for x in sets if (own := [number[n] for n in x if n in number])]

@@ -95,7 +95,7 @@ def test_traced_kernels_are_the_traces():
         assert full[traced].to_numpy() == pytest.approx(expected)
     assert "Phi" not in trace
     assert set(simulate(gd(), width=8, seeds=2, rng=0, kernels="none").data_vars) == {
-        "train_loss", "train_loss_stderr", "error", "error_stderr", "G", "G_stderr",
+        "train_loss", "train_loss_stderr", "error", "error_stderr", "f", "f_stderr", "G", "G_stderr",
     }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def test_kernels_carry_samples(network, targets, own):
     assert set(result.data_vars) == {
         f"{name}{end}"
         for name in (
-            *("train_loss", "error", "Phi", "Phi_trace", "G", "G_trace"),
+            *("train_loss", "error", "f", "Phi", "Phi_trace", "G", "G_trace"),
             *("tangent_kernel", "tangent_kernel_trace"),
         )
         for end in ("", "_stderr")
@@ -71,7 +71,7 @@ def test_test_points_are_apart_from_training_samples():
 
 def test_large_kernels_can_be_left_out():
     result = simulate(experiment(), width=16, seeds=2, rng=0, kernels="none")
-    assert {x for x in result.data_vars if not x.endswith("_stderr")} == {"train_loss", "error"}
+    assert {x for x in result.data_vars if not x.endswith("_stderr")} == {"train_loss", "error", "f"}
 
 
 @pytest.mark.parametrize(

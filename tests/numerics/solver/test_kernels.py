@@ -22,7 +22,7 @@ CASES = {
 def test_traces_are_those_of_the_full_kernels(case):
     e = CASES[case]
     full, trace, none = (solve(e, kernels=k) for k in ("full", "trace", "none"))
-    assert set(none.data_vars) == {"error", "train_loss", "G"}
+    assert set(none.data_vars) == {"error", "f", "train_loss", "G"}
     assert set(trace.data_vars) == set(none.data_vars) | {"Phi_trace", "tangent_kernel_trace"}
     assert set(full.data_vars) == set(none.data_vars) | {"Phi", "tangent_kernel", "A", "B"}
     for n in none.data_vars:

@@ -198,7 +198,7 @@ def test_a_result_is_labelled_saved_and_listed(tmp_path: Any) -> None:
     pairs = ("layer", "time", "time_", "sample", "sample_")
     assert ours.Phi.dims == ours.G.dims == ours.A.dims == ours.B.dims == pairs
     assert ours.tangent_kernel.dims == pairs[1:]
-    biases = {"train_loss_systematic", "error_systematic"}
+    biases = {"train_loss_systematic", "error_systematic", "f_systematic"}
     assert set(ours.data_vars) == {f"{n}{end}" for n in NAMES for end in ("", "_stderr")} | biases
     assert np.isnan(ours.A.sel(layer=3)).all()
     assert (ours.B.sel(layer=3) == 0).all()
@@ -213,7 +213,7 @@ def test_a_result_is_labelled_saved_and_listed(tmp_path: Any) -> None:
     assert to_json(ours)["train_loss_stderr"][0] == 0.0
 
 
-NAMES = ("train_loss", "error", "Phi", "G", "A", "B", "tangent_kernel")
+NAMES = ("train_loss", "error", "f", "Phi", "G", "A", "B", "tangent_kernel")
 
 
 def test_traces_are_those_of_the_whole() -> None:
@@ -225,7 +225,7 @@ def test_traces_are_those_of_the_whole() -> None:
         np.testing.assert_allclose(trace[f"{name}_trace"], np.einsum(letters, full[name].values), atol=1e-12)
         assert name not in trace
     ends = ("", "_stderr", "_systematic")
-    assert set(none.data_vars) == {f"{n}{end}" for n in ("train_loss", "error") for end in ends}
+    assert set(none.data_vars) == {f"{n}{end}" for n in ("train_loss", "error", "f") for end in ends}
     np.testing.assert_array_equal(none.error, full.error)
 
 
