@@ -15,7 +15,7 @@ from sympy import Add, And, DiracDelta, Dummy, Expr, Integral, KroneckerDelta, M
 from sympy.core.function import AppliedUndef
 from sympy.logic.boolalg import Boolean
 
-from derive.calculus.symbols import IndexRange
+from derive.calculus.symbols import IndexRange, spelled
 
 
 def functional_derivative(
@@ -101,7 +101,7 @@ def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
 
 def _occurrences(expr: Expr, target: AppliedUndef) -> list[AppliedUndef]:
     same = (a for a in expr.atoms(AppliedUndef) if a.func == target.func and len(a.args) == len(target.args))
-    return sorted(same, key=str)
+    return sorted(same, key=spelled)
 
 
 def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sympy import Add, DiracDelta, Expr, Integral, KroneckerDelta, Mul, Pow, S, Sum, Symbol, srepr
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, ell, s, spelled, t
 
 Limit = tuple[Any, ...]
 """``(variable, lower, upper)``."""
@@ -122,7 +122,7 @@ def binding(pattern: Expr, atom: Expr) -> Binding:
     """
     found: Binding = {}
     for a, b in zip(pattern.args, atom.args, strict=True):
-        free = sorted(a.free_symbols, key=str)
+        free = sorted(a.free_symbols, key=spelled)
         if free:
             found[free[0]] = b - (a - free[0])
     return found

@@ -9,9 +9,10 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
-from sympy import Expr, Float, Integer, Rational, Symbol, SympifyError, Tuple, sympify
+from sympy import Basic, Expr, Float, Integer, Rational, Symbol, SympifyError, Tuple, sympify
 
 from derive.errors import ProgramError
 
@@ -79,11 +80,27 @@ def expression(value: Any, key: str = "value") -> Any:
     """
     try:
         found = sympify(value, strict=True)
-        shown = {x: str(x) if x._prec > 53 else repr(float(x)) for x in found.atoms(Float)}
-        return found.xreplace({x: Rational(digits) for x, digits in shown.items()})
     except SympifyError:
         told = f"{key} = {value!r}: must be a number or a SymPy expression; text is not evaluated"
         raise ProgramError(told) from None
+    return _with_fractions(found) if isinstance(found, Basic) else _with_fractions.__wrapped__(found)
+
+
+@lru_cache(maxsize=10_000)
+def _with_fractions(e: Any) -> Any:
+    """``e`` with the fractions that its decimal numbers show."""
+    shown = {x: str(x) if x._prec > 53 else repr(float(x)) for x in e.atoms(Float)}
+    return e.xreplace({x: Rational(digits) for x, digits in shown.items()}) if shown else e
+
+
+@lru_cache(maxsize=10_000)
+def spelled(x: Basic) -> str:
+    """Return ``str(x)``, by which expressions are put in order; SymPy computes it only once.
+
+    >>> sorted({ell, L, t}, key=spelled)
+    [L, ell, t]
+    """
+    return str(x)
 
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

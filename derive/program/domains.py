@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations_with_replacement
 from typing import Any
 
-from sympy import Basic, Dummy, Expr, Ge, Max, Min, Piecewise, S, Sum, Symbol, true
+from sympy import Add, Basic, Dummy, Expr, Ge, Max, Min, Piecewise, S, Sum, Symbol, true
 from sympy.logic.boolalg import And, Boolean
 
 from derive.calculus.symbols import expression
@@ -65,6 +65,19 @@ def implied(condition: Expr, known: Iterable[Expr]) -> bool:
     return any((condition - x - y).expand().is_nonnegative for x, y in pairs)
 
 
+def affine_slope(e: Expr, index: Symbol) -> Expr:
+    """Return ``de/dindex``, which for a sum with one addend that holds the index is read from that.
+
+    >>> from sympy.abc import n, p
+    >>> affine_slope(n - p + 1, p), affine_slope(n * p, p)
+    (-1, n)
+    """
+    own = [x for x in Add.make_args(e) if x.has(index)]
+    if len(own) == 1 and own[0] in (index, -index):
+        return S.One if own[0] == index else S.NegativeOne
+    return e.diff(index)
+
+
 def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
     """Return the conditions that do not follow from those that are known, or from each other."""
     left = [x for x in dict.fromkeys(y.expand() for y in conditions) if not implied(x, known)]
@@ -93,7 +106,7 @@ def eliminated(
         if not x.has(index):
             others.append(x)
             continue
-        slope = x.diff(index)
+        slope = affine_slope(x, index)
         if slope not in (1, -1):
             raise ProgramError(
                 f"{told}: its gradient sums over the {index} with {_plain(Ge(x, 0))}, which is no range of "

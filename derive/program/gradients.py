@@ -40,9 +40,19 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef, Derivative, Function, Subs
 
-from derive.calculus.symbols import IndexRange, ell, expression, mu, primed, t
+from derive.calculus.symbols import IndexRange, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
-from derive.program.domains import Conditions, between, eliminated, hull, implied, indicator, needed, summed
+from derive.program.domains import (
+    Conditions,
+    affine_slope,
+    between,
+    eliminated,
+    hull,
+    implied,
+    indicator,
+    needed,
+    summed,
+)
 from derive.program.naming import apart
 from derive.program.program import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
@@ -226,7 +236,7 @@ class Gradients:
         return None
 
     def _atoms(self, e: Expr) -> list[Expr]:
-        return sorted((a for a in e.atoms(AppliedUndef) if name_of(a) in self.fields), key=str)
+        return sorted((a for a in e.atoms(AppliedUndef) if name_of(a) in self.fields), key=spelled)
 
     def written(self, e: Expr) -> Expr:
         """``e`` with the functions that vertices stand for."""
@@ -305,7 +315,7 @@ class Gradients:
             layer = i == 0 and axis
             if free:
                 x = free[0]
-                slope = rest.diff(x)
+                slope = affine_slope(rest, x)
                 if slope not in ((1,) if layer else (1, -1)):
                     raise ProgramError(
                         f"{_plain(use.by, runs)}: the indices of {_plain(use.target, runs)} are no shifts"
@@ -872,10 +882,13 @@ def _slope(e: Expr, x: Dummy) -> Expr:
 
 
 def _linear(e: Expr, atom: Expr) -> bool:
-    x = Dummy()
-    body = e.subs(atom, x)
-    slope = _slope(body, x)
-    return not slope.has(x) and slope * x - body == 0
+    body = e.subs(atom, _UNKNOWN)
+    slope = _slope(body, _UNKNOWN)
+    return not slope.has(_UNKNOWN) and slope * _UNKNOWN - body == 0
+
+
+_UNKNOWN = Dummy()
+"""One for all, so that SymPy knows derivatives that it has found."""
 
 
 def _plain(e: Expr, runs: dict[Dummy, IndexRange]) -> Expr:

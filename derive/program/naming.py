@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sympy import Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, L, ell, expression, primed, s, t
+from derive.calculus.symbols import IndexRange, L, ell, expression, primed, s, spelled, t
 
 Key = TypeVar("Key", bound=Hashable)
 Declared = tuple[str, Any]
@@ -77,7 +77,7 @@ def _plural(kind: str) -> str:
 
 def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]) -> Iterator[str]:
     numbers = {x for e in said for x in e.free_symbols} | {ell, t, s}
-    for x in sorted(indices, key=str):
+    for x in sorted(indices, key=spelled):
         if x.name in (t.name, s.name):
             yield f"the index {x} is called like a time: give it another name"
         elif x == L:
@@ -92,7 +92,7 @@ def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]
             yield f"the index {partner} is what the partner of {x} is called: give one of them another name"
     for x in sorted({x for x in numbers if x.name in (t.name, s.name)} - {t, s}, key=str):
         yield f"{x} is called like the time but is another symbol: import {x} from derive.program"
-    for x in sorted(numbers - indices, key=str):
+    for x in sorted(numbers - indices, key=spelled):
         if kinds.get(x.name) in ("matrix", "vector") and x != Symbol(x.name):
             yield f"{x} is the name of a number and a {kinds[x.name]}: give one of them another name"
 
@@ -106,7 +106,7 @@ def uses_of_names(
     function each place is that of a time, or of an index.
     """
     first: dict[str, AppliedUndef] = {}
-    for use in (*heads, *(a for e in said for a in sorted(e.atoms(AppliedUndef), key=str))):
+    for use in (*heads, *(a for e in said for a in sorted(e.atoms(AppliedUndef), key=spelled))):
         name = str(use.func)
         if name in weights and len(use.args) != weights[name]:
             yield f"{use} is called like the weight {name}: give one of them another name"
@@ -129,7 +129,7 @@ def same_names(said: Iterable[Expr]) -> Iterator[str]:
     known: dict[str, Symbol] = {}
     every = {y for e in said for y in sympify(e).free_symbols}
     partners = {primed(y).name: y for y in every if y.is_integer}
-    for x in sorted(every, key=str):
+    for x in sorted(every, key=spelled):
         if known.setdefault(x.name, x) != x:
             if x.name in partners:
                 told = f"the symbol {x} is called like the partner of the index {partners[x.name]}"

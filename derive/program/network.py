@@ -16,7 +16,7 @@ from sympy import Add, Dummy, Expr, Function, Heaviside, Mul, Pow, S, Sum, Symbo
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import defined, drawn_out, over
-from derive.calculus.symbols import IndexRange, L, P, expression, mu, primed, t
+from derive.calculus.symbols import IndexRange, L, P, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.naming import aside, complaints, functions_in, uses_of_names
@@ -102,7 +102,7 @@ class Network:
                 ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges, *d.ranges)}
                 ranges |= {x: IndexRange(x, *b) for e in d.rhs.atoms(Sum) for x, *b in e.limits}
                 atoms = sorted(mean.atoms(AppliedUndef), key=lambda a: (-len(a.args), str(a)))
-                places = (x for a in atoms for arg in a.args for x in sorted(arg.free_symbols, key=str))
+                places = (x for a in atoms for arg in a.args for x in sorted(arg.free_symbols, key=spelled))
                 own = [x for x in dict.fromkeys(places) if x in ranges]
                 lhs = Function(next(names))(*own, t)
                 made[mean] = Definition(lhs, mean, tuple(ranges[x] for x in own))
@@ -139,7 +139,7 @@ class Network:
         layered = any(x.name == name_of(lhs) and (x.layered or x.ordered) for x in self.fields)
         found: list[tuple[bool, IndexRange]] = []
         for i, a in enumerate(lhs.args[:-1]):
-            for x in sorted(a.free_symbols - depth, key=str):
+            for x in sorted(a.free_symbols - depth, key=spelled):
                 if x not in known:
                     raise ProgramError(f"{lhs}: over what does {x} run? Say it in ranges")
                 found.append((layered and i == 0, known[x]))
@@ -564,7 +564,7 @@ class _Assembly:
         found: dict[str, None] = {}
         for e in said:
             bare = e.replace(lambda x: isinstance(x, Product), lambda x: x.vector)
-            for a in sorted(bare.atoms(AppliedUndef), key=str, reverse=True):
+            for a in sorted(bare.atoms(AppliedUndef), key=spelled, reverse=True):
                 of_fields = any(name_of(b) in computed for x in a.args for b in x.atoms(AppliedUndef))
                 if name_of(a) not in known and not of_fields:
                     found[name_of(a)] = None

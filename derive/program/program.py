@@ -17,7 +17,7 @@ from sympy import Dummy, Expr, Function, Mul, S, Sum, Symbol, preorder_traversal
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
-from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, t
+from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
 from derive.program.naming import complaints, functions_in, same_names, uses_of_names
 from derive.program.training import (
@@ -86,7 +86,7 @@ class Definition(Mapped):
 
     def products(self) -> list[Product]:
         """The matrix products on the right-hand side."""
-        return sorted(self.rhs.atoms(Product), key=str)
+        return sorted(self.rhs.atoms(Product), key=spelled)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Parts(Mapped):
         found: dict[tuple[str, Expr | None], Population] = {}
         for own in (v for v in map(parameter, self.vectors) if v.uses(vector)):
             found[(own.population.name, own.population.site)] = own.population
-        for atom in sorted(vector.atoms(AppliedUndef), key=str):
+        for atom in sorted(vector.atoms(AppliedUndef), key=spelled):
             name = str(atom.func)
             if (x := self.field_of(name)) is not None:
                 population = x.population.at(atom.args[0]) if x.layered else x.population
@@ -355,11 +355,10 @@ def _about_product(program: Parts, d: Definition, product: Product) -> Iterator[
     if matrix.index:
         shift = {matrix.index.index: i}
         ends = [replace(p, site=p.site.subs(shift)) if p.site is not None else p for p in ends]
-    told = (f"is applied to {product.vector}", f"gives {d.lhs}")
-    for expected, vector, what in zip(ends, (product.vector, d.lhs), told, strict=True):
+    for expected, vector, does in zip(ends, (product.vector, d.lhs), ("is applied to", "gives"), strict=True):
         found, top = program.site_of(vector), ".T" if product.transposed else ""
         if _elsewhere(expected, found):
-            lives = f"{product.matrix}{top} {what}, which lives on {_place(found)}"
+            lives = f"{product.matrix}{top} {does} {vector}, which lives on {_place(found)}"
             yield f"{lives}; it must live on {_place(expected)}"
 
 
@@ -369,7 +368,7 @@ def _about_loss(program: Parts, known: set[str]) -> Iterator[str]:
         if program.descent is not None:
             yield "descent is given, but no loss that the weights go down: give the loss too"
         return
-    for atom in sorted(program.loss.atoms(AppliedUndef), key=str):
+    for atom in sorted(program.loss.atoms(AppliedUndef), key=spelled):
         inside = (a for x in atom.args for a in x.atoms(AppliedUndef))
         if str(atom.func) not in known and not any(str(a.func) in known for a in inside):
             strange = f"{atom.func} is not among the program's fields, scalars or constants"
@@ -549,7 +548,7 @@ def _about_places(program: Parts, d: Definition) -> Iterator[str]:
     """Entrywise operations stay within one population; a number uses entries only through a mean."""
     home = None if program.field_of(d.name) is None else program.site_of(d.lhs)
     outside = d.rhs.replace(lambda e: isinstance(e, Product | Mean), lambda _: Dummy())
-    for atom in sorted(outside.atoms(AppliedUndef), key=str):
+    for atom in sorted(outside.atoms(AppliedUndef), key=spelled):
         if program.field_of(str(atom.func)) is None and program.attribute_of(str(atom.func)) is None:
             continue
         if home is None:

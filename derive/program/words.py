@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from operator import index
 from typing import Any, Self
 
 from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, ell, expression
+from derive.calculus.symbols import IndexRange, ell, expression, spelled
 from derive.errors import ProgramError
 
 P_train = Symbol("P_train", positive=True)
@@ -109,6 +110,7 @@ class Mean(Expr):
         return rf"\overline{{{printer._print(self.args[0])}}}"
 
 
+@lru_cache(maxsize=5_000)
 def terms(e: Expr) -> tuple[Expr, ...]:
     """The addends of ``e``, expanded outside matrix products and means.
 
@@ -116,7 +118,7 @@ def terms(e: Expr) -> tuple[Expr, ...]:
     >>> sorted(map(str, terms((1 + a) * Mean(x * (1 + x)))))
     ['Mean(x*(x + 1))', 'a*Mean(x*(x + 1))']
     """
-    masks = {x: Dummy("mask") for x in sorted(e.atoms(Product, Mean), key=str)}
+    masks = {x: Dummy("mask") for x in sorted(e.atoms(Product, Mean), key=spelled)}
     whole = {m: x for x, m in masks.items()}
     return tuple(x.xreplace(whole) for x in Add.make_args(e.xreplace(masks).expand()))
 
@@ -319,4 +321,4 @@ class GaussianVector(Mapped, _Called):
         """The members of the family (or the vector itself) that ``e`` contains."""
         if not self.indices:
             return [self.symbol] if e.has(self.symbol) else []
-        return sorted((a for a in e.atoms(AppliedUndef) if str(a.func) == self.name), key=str)
+        return sorted((a for a in e.atoms(AppliedUndef) if str(a.func) == self.name), key=spelled)

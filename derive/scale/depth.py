@@ -516,7 +516,7 @@ class _Point:
     gamma: Expr
 
     def at(self, e: Expr) -> Expr:
-        return e.subs({alpha: self.alpha, gamma: self.gamma}, simultaneous=True)
+        return e.xreplace({alpha: self.alpha, gamma: self.gamma})
 
     def sign(self, e: Expr) -> int:
         """-1, 0 or 1; of a maximum the largest."""

@@ -15,7 +15,7 @@ from sympy import Add, Derivative, Expr, I, Integral, Mul, Number, Pow, S, Subs,
 from sympy.core.function import AppliedUndef
 from sympy.printing.precedence import PRECEDENCE, precedence
 
-from derive.calculus.symbols import L, ell, mu, s, t
+from derive.calculus.symbols import L, ell, mu, s, spelled, t
 from derive.show.notation import LAYER, SAMPLE, TIME, Name, Notation
 
 
@@ -341,4 +341,4 @@ def _place(x: Expr, notation: Notation) -> tuple[int, int, int, str]:
     averaged = type(x).__name__ in ("Average", "Response")
     random = notation.is_random(x) and not averaged
     kind = 4 if random else 3 if averaged else 2 if inner else 0 if names & notation.scalars else 1
-    return kind, int(x.has(s)), 0 if x.is_Add or x.is_Derivative else 1, str(x)
+    return kind, int(x.has(s)), 0 if x.is_Add or x.is_Derivative else 1, spelled(x)

@@ -416,7 +416,10 @@ def _at(p: Population, matrix: GaussianMatrix, i: Expr) -> Population:
 
 def earlier(e: Expr) -> Expr:
     """``e`` where s is not later than t."""
-    return e.xreplace({Min(s, t): s})
+    return e.xreplace(_EARLIER)
+
+
+_EARLIER = {Min(s, t): s}
 
 
 def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Expr, tuple[IndexRange, ...]]:

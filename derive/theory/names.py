@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import rewritten
-from derive.calculus.symbols import IndexRange, ell, mu, primed, s, t
+from derive.calculus.symbols import IndexRange, ell, mu, primed, s, spelled, t
 from derive.program.naming import apart, aside
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
@@ -294,7 +294,7 @@ def _fields_in(body: Expr) -> str:
 
 def _innermost(body: Expr) -> list[AppliedUndef]:
     """The applied functions that contain no other, in a fixed order."""
-    return sorted((a for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}), key=str)
+    return sorted((a for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}), key=spelled)
 
 
 def _slots(n: int) -> list[Symbol]:
@@ -310,7 +310,7 @@ def _all_ranges(program: Program, body: Expr) -> tuple[IndexRange, ...]:
 
 def _in_order(body: Expr) -> list[Symbol]:
     """The indices of a vector in the order in which its fields carry them."""
-    found = [x for a in _innermost(body) for e in a.args for x in sorted(e.free_symbols, key=str)]
+    found = [x for a in _innermost(body) for e in a.args for x in sorted(e.free_symbols, key=spelled)]
     return list(dict.fromkeys(x for x in found if isinstance(x, Symbol)))
 
 
@@ -364,4 +364,4 @@ def _is_symmetric(q: OrderParameter) -> bool:
 
 
 def _key(atom: AppliedUndef) -> tuple[str, ...]:
-    return tuple(str(x) for x in (*atom.args[-2:], *atom.args[:-2]))
+    return tuple(spelled(x) for x in (*atom.args[-2:], *atom.args[:-2]))

@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef, Derivative
 from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import addends, all_apart, bound, factors, match, over, put, settled, unused
-from derive.calculus.symbols import IndexRange, s, t
+from derive.calculus.symbols import IndexRange, s, spelled, t
 from derive.theory.applications import computed_now, reaches
 from derive.theory.data import Equation, Source, TheoryData
 from derive.theory.families import families
@@ -146,7 +146,7 @@ def gaussian(what: Average, sources: Iterable[Source]) -> GaussianAverage:
     2*K_x(alpha, mu)/(sqrt(pi)*sqrt(2*K_x(mu, mu) + 1))
     """
     body, sources = what.body, tuple(sources)
-    atoms = sorted((a for a in body.atoms(AppliedUndef) if is_field(a)), key=str)
+    atoms = sorted((a for a in body.atoms(AppliedUndef) if is_field(a)), key=spelled)
     names = {str(x.func) for u in sources for x in (u.symbol, u.partner)}
     strange = [a for a in atoms if str(a.func) not in names]
     if strange:
