@@ -26,7 +26,17 @@ from numerics.results import STDERR, dimensions, named
 from numerics.solver.direct import Evaluated, Place, evaluate
 from numerics.solver.direct.layout import Layout
 from numerics.solver.method import Kernels
-from numerics.solver.paths.problem import ACCURACY, BRIEF, POOR, SLACK, WATCHED, Replicas, kept, reduced
+from numerics.solver.paths.problem import (
+    ACCURACY,
+    BRIEF,
+    POOR,
+    RESPONSES,
+    SLACK,
+    WATCHED,
+    Replicas,
+    kept,
+    reduced,
+)
 from numerics.stats import Spread, jackknife
 from numerics.tensors import TIMES
 
@@ -233,11 +243,18 @@ def _by_role(problem: Problem, runs: Mapping[Place, Array], keep: Kernels) -> di
         replicas.scalars.append(np.stack([one["Delta", ()], one[OUTPUT, ()]]))
     values, nonlinear, places = replicas.averaged(problem), problem.by_sample, problem.positions
     own = authored_variables(problem)
+    unclear = [x for x in RESPONSES if x in values and np.isnan(_of_layers(values[x], problem)).any()]
+    values = {name: x for name, x in values.items() if named(name) not in unclear}
     return {
         k: x
         for k, x in values.items()
         if named(k) in own or len(dimensions(k, x.ndim, nonlinear, places)) == x.ndim
     }
+
+
+def _of_layers(response: Array, problem: Problem) -> Array:
+    """A response at the layers that the theory has it at."""
+    return response[: max((problem.depth or 1) - 1, 1)]
 
 
 def _by_author(problem: Problem, runs: Mapping[Place, Array]) -> dict[str, Array]:

@@ -198,3 +198,16 @@ def test_mlp_of_one_layer_has_its_outputs() -> None:
     given = {"numbers": NUMBERS, "arrays": {"K_x": [[1.0]], "y": [1.0]}, "times": range(3)}
     found = numerics.solve(mlp(1), **given)
     np.testing.assert_allclose(found["f"], 1 - found["error"], atol=1e-15)
+
+
+def test_the_reference_solver_leaves_out_responses_that_sources_leave_open() -> None:
+    """Two equal inputs have equal sources, and gradients of relu jump: no average tells responses apart."""
+    tables = {
+        "network": {"depth": 2, "activation": "relu"},
+        "training": {"learning_rate": 0.1, "steps": 1},
+        "solver": {"samples": 32, "method": "direct"},
+    }
+    experiment = numerics.Experiment.from_dict(tables, kernel=np.ones((2, 2)), targets=[1.0, -1.0])
+    found = numerics.solve(experiment)
+    assert "B" not in found
+    assert np.isfinite(found["Phi"]).all()

@@ -38,8 +38,9 @@ class Evaluated:
 
     Axes are the indices of the symbol in order and then its times: ``Phi(ell, mu, alpha, t, s)`` has shape
     ``(P, P, T, T)`` at each layer.  A scalar has its time first: ``Delta(mu, t)`` has shape ``(T, P)``.
-    ``method`` says how it was computed; the errors of ``linear`` are zero.  ``runs`` are the solutions of
-    which values are the mean, along the first axis, if there are several.
+    A response is nan where its source is determined by others and a function jumps: no average tells them
+    apart, and nothing depends on it.  ``method`` says how it was computed; the errors of ``linear`` are zero.
+    ``runs`` are the solutions of which values are the mean, along the first axis, if there are several.
     """
 
     method: str
@@ -88,8 +89,8 @@ def evaluate(
     solutions, whose spread gives the standard errors; their common bias is of order 1/samples.  ``auto`` is
     linear where it can be.
 
-    Raises :class:`~numerics.solver.direct.layout.Unserved` for a flow, for an activation that is not given,
-    and for a response of something that jumps to a source that repeats itself;
+    Raises :class:`~numerics.solver.direct.layout.Unserved` for a flow, and for an activation that is not
+    given;
     :class:`~numerics.errors.Diverged` with the step;
     :class:`~numerics.solver.direct.interpret.CyclicDemand` for a theory in which an entry is needed to
     compute itself; ValueError for missing values and data, for a covariance that is not positive and for a
@@ -172,6 +173,8 @@ def entries(
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name)
                     _check_causal(member.item, times, value)
+                    if (name, tuple(filled)) in interpreter.open:
+                        value = np.nan
                     own[(*times, *axes) if kind == "scalars" else (*axes, *times)] = value
     return found, interpreter
 

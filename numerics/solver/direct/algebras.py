@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerics.errors import Unserved
 from numerics.solver.direct.interpret import ALL, Algebra, Interpreter, NotLinear, Value
 from numerics.solver.direct.layout import Entry, Key, Layout
 from numerics.stats import normal_points
@@ -258,26 +257,23 @@ class Gaussian:
                 value += x * z
         return value
 
-    def responses(self, v: Array, to: list[Entry]) -> Array:
+    def responses(self, v: Array, to: list[Entry]) -> tuple[Array, NDArray[np.bool_]]:
         """``<d v / d source>`` for the sources ``to``, all of this group that ``v`` depends on.
 
         Stein's lemma for the normal numbers z that the sources are made of: ``<v z_j> = sum_i L_ij <d v / d
-        source_i>``.  Raises Unserved if the sources determine each other, as no average can then tell them
-        apart.
+        source_i>``.  Sources that determine each other, ``sum_i c_i source_i = 0``, leave single
+        responses open; the second array says which.  Fields do not depend on them: a response multiplies the
+        vector whose covariance is that of its source, so ``sum_i c_i vector_i = 0`` too.
         """
         factor = np.zeros((len(self.pivots), len(to)))
         for column, entry in enumerate(to):
             row = self.rows[self.entries.index(entry)]
             factor[: len(row), column] = row
         right = np.array([np.mean(v * z) for z in self.normals])
-        found: Array
-        found, _, rank, _ = np.linalg.lstsq(factor, right, rcond=1e-9)
-        if rank < len(to):
-            raise Unserved(
-                f"a function jumps, and its responses to {to[0][0]} at different indices or times cannot be "
-                "told apart, as the source is the same there; use a smooth function"
-            )
-        return found
+        left, sizes, rows = np.linalg.svd(factor, full_matrices=True)
+        rank = int(np.sum(sizes > 1e-9 * sizes.max(initial=0.0)))
+        found: Array = rows[:rank].T @ ((left.T @ right)[:rank] / sizes[:rank])
+        return found, np.abs(rows[rank:]).max(axis=0, initial=0.0) > 1e-6
 
 
 class Particles(Algebra):
@@ -354,7 +350,9 @@ class Particles(Algebra):
             key = (source[0], self.interpreter.layout.sources[source[0]].key(source[1]))
             group = self.groups[key]
             together = [e for e in group.entries if e in v.needs]
-            return float(group.responses(v.array, together)[together.index(source)])
+            found, is_open = group.responses(v.array, together)
+            self.is_open |= bool(is_open[together.index(source)])
+            return float(found[together.index(source)])
         if source not in v.slopes:
             return 0
         slope = v.slopes[source]

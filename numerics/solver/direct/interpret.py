@@ -44,6 +44,7 @@ class NotLinear(Unserved):
 def _number(body: Expr, slots: tuple[Dummy, ...], values: tuple[float, ...]) -> float:
     """A function of numbers, by SymPy (Min and Piecewise need no NumPy form)."""
     value = body.subs(dict(zip(slots, values, strict=True)))
+    value = value if value.is_Number else value.evalf()
     if (
         value.is_number and not value.is_extended_real
     ):  # the root of a negative number, infinity less infinity
@@ -63,7 +64,12 @@ class CyclicDemand(ValueError):
 
 
 class Algebra:
-    """Random values: how sources are represented, and what is done with them besides ``+`` and ``*``."""
+    """Random values: how sources are represented, and what is done with them besides ``+`` and ``*``.
+
+    ``is_open`` says whether a derivative was taken that sources which determine each other leave open.
+    """
+
+    is_open: bool = False
 
     def source(self, entry: Entry) -> Value:
         """A Gaussian source."""
@@ -119,6 +125,7 @@ class Interpreter:
         self.layout, self.constants = layout, constants
         self.algebra: Algebra
         self.memo: dict[Entry, Value] = {}
+        self.open: set[Entry] = set()
         self.under_way: dict[Entry, None] = {}
         self.tangent: Entry | None = ALL
         self._handlers: dict[Expr, Handler] = {}
@@ -151,8 +158,12 @@ class Interpreter:
         family: Family = getattr(self.layout, kind)[name]
         member = family.get(args)
         assert member is not None
+        before, self.algebra.is_open = self.algebra.is_open, False
         with self.wanting(ALL if kind == "fields" else None):
             value = self.value(member.expr, member.at(*family.times(args)))
+        if self.algebra.is_open:
+            self.open.add((name, args))
+        self.algebra.is_open = before
         return self.algebra.field(name, value) if kind == "fields" else self.algebra.entry(name, value)
 
     def covariance(self, a: Entry, b: Entry) -> Value:

@@ -12,6 +12,7 @@ from sympy import Abs, Expr, Function, Max, S, Symbol, sign, tanh
 from derive.program import P, eta, gamma0
 from derive.theory import Theory
 from numerics.errors import Unserved
+from numerics.simulation import simulate_program
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.direct.interpret import CyclicDemand
 from tests.chance import excess
@@ -233,16 +234,43 @@ def test_responses_by_steins_lemma_are_those_by_the_chain_rule() -> None:
     assert by_stein.stderr("B", 1).max() > 3 * by_chain.stderr("B", 1).max()  # it was another estimate
 
 
+def test_sources_that_repeat_leave_single_responses_open_and_nothing_else() -> None:
+    """Two equal inputs have equal sources: no average tells responses to them apart, and none is needed."""
+    theory = mean_field(mlp(2, tanh))
+    given = problem(2, rate=RATE)
+    given["data"] |= {"K_x": np.ones((2, 2)), "y": np.array([1.0, -0.5])}
+    by_chain = evaluate(theory, steps=3, replicas=8, samples=2**8, **given)
+    disguised = theory.map(
+        lambda e: e.replace(lambda a: isinstance(a, tanh), lambda a: sign(a.args[0]) * tanh(Abs(a.args[0])))
+    )
+    by_stein = evaluate(disguised, steps=3, replicas=8, samples=2**8, **given)
+    assert np.isnan(by_stein.value("A", 1)[0, 0, 2, 0])
+    known = [
+        replace(found, values={k: x for k, x in found.values.items() if k[0] not in "AB"})
+        for found in (by_chain, by_stein)
+    ]
+    z = distances(*known)
+    assert excess(z, 7) < 1
+
+
+def test_a_teacher_that_jumps_has_a_source_that_repeats() -> None:
+    """Its response stands in the weights' equation in a sum over all times, which networks confirm."""
+    program, values = perceptron(teacher=sign), {"eta": 0.5, "kappa": 2}
+    found = evaluate(mean_field(program), steps=3, samples=2**8, replicas=4, values=values)
+    assert np.isnan(found.value("R_Delta_u_Z_v_star")[1, 0])
+    networks = simulate_program(program, width=200, steps=2, seeds=60, values=values, data={}, seed=3)["C_v"]
+    far = np.abs(found.value("C_v") - networks.mean)
+    assert np.all(far < 6 * np.hypot(found.stderr("C_v"), networks.stderr) + 4 / 200)
+
+
 # -- what is refused -----------------------------------------------------------------------------------------
 
 
-def test_flows_generic_activations_and_jumping_slopes_are_refused() -> None:
+def test_flows_and_generic_activations_are_refused() -> None:
     with pytest.raises(Unserved, match="use a discrete rule"):
         evaluate(mean_field(mlp(2, rule="flow")), steps=2, **problem(1))
     with pytest.raises(Unserved, match="phi"):
         evaluate(mean_field(mlp(2, Function("phi"))), steps=2, **problem(1))
-    with pytest.raises(Unserved, match="cannot be told apart"):
-        evaluate(mean_field(perceptron(teacher=sign)), steps=2, samples=64, values={eta: 0.1, "kappa": 2})
     with pytest.raises(Unserved, match="not linear"):
         evaluate(mean_field(mlp(2, tanh)), steps=2, method="linear", **problem(1))
 
