@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
@@ -99,7 +99,7 @@ class Device:
     def function(self, slots: tuple[Symbol, ...], e: Expr) -> Any:
         """``e`` of arrays of paths.  Raises Unserved for functions that PyTorch does not have."""
         if self.is_numpy:
-            return lambdify(slots, e, np, printer=SciPyPrinter(NAMES), cse=True)
+            return _on_numpy(slots, e)
         try:
             return lambdify(slots, _plain(e), "torch", cse=True)
         except NotImplementedError as reason:
@@ -149,6 +149,12 @@ def torch_device(name: str) -> Device:
 
     card = name.startswith("cuda")  # zeros take memory there, three times what is counted in NumPy
     return Device(array_namespace(empty(0)), name, cuda.mem_get_info(name)[0] // 3 if card else CPU.memory)
+
+
+@lru_cache(maxsize=1024)
+def _on_numpy(slots: tuple[Symbol, ...], e: Expr) -> Any:
+    """``e`` of NumPy's arrays, compiled once."""
+    return lambdify(slots, e, np, printer=SciPyPrinter(NAMES), cse=True)
 
 
 def _plain(e: Expr) -> Expr:

@@ -204,6 +204,7 @@ def _of_each_channel(loss: Expr, program: Program) -> Expr:
     return loss
 
 
+@lru_cache(maxsize=256)
 def _error(loss: Expr, output: AppliedUndef) -> Expr:
     """Minus the slope of the loss by the output."""
     x = Dummy("x", real=True)

@@ -34,7 +34,7 @@ from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import connected_components
 
 from derive.calculus.averages import Average, Response, is_random
-from derive.calculus.symbols import ell, s, t
+from derive.calculus.symbols import ell, s, spelled, t
 from derive.reduce.memoryless import Markov, State
 from derive.theory import Equation, Theory
 from numerics.arrays import CPU, Device, namespace_of, permuted
@@ -200,13 +200,19 @@ def leaves_of(e: Expr) -> tuple[Expr, ...]:
 
     Symbols come first: numbers are multiplied with each other before arrays are.
     """
-    return tuple(sorted(_leaves(e), key=lambda x: (not isinstance(x, Symbol), str(x))))
+    return tuple(sorted(_leaves(e), key=lambda x: (not isinstance(x, Symbol), spelled(x))))
 
 
 def _leaves(e: Expr) -> set[Expr]:
     if isinstance(e, AppliedUndef | Sum | Average | Response | Symbol):
         return {e}
     return {x for arg in e.args for x in _leaves(arg)}
+
+
+@lru_cache(maxsize=1024)
+def _slot(i: int) -> Dummy:
+    """The variable that stands for leaf ``i`` of every function, so that equal ones are compiled once."""
+    return Dummy(f"x{i}", real=True)
 
 
 class Jump(Unserved):
@@ -219,7 +225,7 @@ class Function:
     def __init__(self, expr: Expr) -> None:
         self.expr = expr
         self.leaves = leaves_of(expr)
-        self.slots = tuple(Dummy(f"x{i}", real=True) for i in range(len(self.leaves)))
+        self.slots = tuple(map(_slot, range(len(self.leaves))))
         body = expr.xreplace(dict(zip(self.leaves, self.slots, strict=True)))
         self.body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Equal(a, b)), (0, True)))
         if self.body.has(Subs, Derivative):

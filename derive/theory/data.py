@@ -15,7 +15,7 @@ from sympy import Add, Eq, Expr, Integer, Integral, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import over
-from derive.calculus.symbols import IndexRange, L, ell, s, t
+from derive.calculus.symbols import IndexRange, L, ell, s, spelled, t
 from derive.program.program import Program
 from derive.program.words import Mapped, layer_count
 from derive.show.latex import latex
@@ -150,7 +150,7 @@ class Equation(Stated):
     @cached_property
     def symbol(self) -> AppliedUndef:
         """What the equation determines, with its indices."""
-        return min(self.lhs.atoms(AppliedUndef), key=str)
+        return min(self.lhs.atoms(AppliedUndef), key=spelled)
 
     def map(self, fun: Fun) -> Equation:
         """The equation with ``fun`` applied to every expression."""
@@ -158,7 +158,7 @@ class Equation(Stated):
 
     def subs(self, old: Expr, new: Expr) -> Equation:
         """The equation with ``new`` put for a symbol, in every part of its terms."""
-        return super().map(lambda e: e.subs(old, new))
+        return super().map(lambda e: e.subs(old, new) if e.has(old) else e)
 
     def _repr_latex_(self) -> str:
         return rf"$\displaystyle {latex(self.lhs)} = {latex(self.rhs)}$"
@@ -285,7 +285,7 @@ class TheoryData(Mapped):
     def at_depth(self, depth: int) -> Self:
         """The theory of a network with ``depth`` hidden layers: families become their members."""
         layers = layer_count(depth)
-        program = self.program.map(lambda e: e.subs(L, layers))
+        program = self.program.map(lambda e: e.subs(L, layers) if e.has(L) else e)
         return replace(self.each(lambda x: _members(_put(x, L, layers))), program=program)
 
     def stated(self) -> tuple[Any, ...]:
@@ -326,4 +326,8 @@ def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
 
 def _put(item: Any, old: Expr, new: Expr) -> Any:
     """An equation, source or order parameter with ``new`` put for a symbol."""
-    return item.subs(old, new) if isinstance(item, Equation) else item.map(lambda e: e.subs(old, new))
+    return (
+        item.subs(old, new)
+        if isinstance(item, Equation)
+        else item.map(lambda e: e.subs(old, new) if e.has(old) else e)
+    )

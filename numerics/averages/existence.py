@@ -130,20 +130,24 @@ def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
         yield e.xreplace(dict(zip(inside, way, strict=True)))
 
 
-def _powers(e: Expr, x: Symbol) -> Iterator[tuple[float, float]]:
+@lru_cache(maxsize=1000)
+def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
     """Where ``e`` may be singular as a function of ``x``, and with which power."""
     if e.has(Derivative, Subs):  # of a function that is not given
-        return
+        return ()
     bases = {p.base for p in e.atoms(Pow) if p.base.has(x) and not (p.exp.is_integer and p.exp.is_positive)}
     bases |= {y.args[0] for y in e.atoms(log) if y.has(x)}
     points = {at for base in bases for at in _zeros(base, x)}
-    function = _numerically(e, x)
+    if not points:
+        return ()
+    function, found = _numerically(e, x), list[tuple[float, float]]()
     for at in sorted(points):
         for side in (1.0, -1.0):
             with np.errstate(all="ignore"):
                 far, near = (abs(complex(function(at + side * d))) for d in NEAR)
             if far > 0 and np.isfinite([far, near]).all() and near > 0:
-                yield at, float(np.log(near / far) / np.log(NEAR[0] / NEAR[1]))
+                found.append((at, float(np.log(near / far) / np.log(NEAR[0] / NEAR[1]))))
+    return tuple(found)
 
 
 def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:

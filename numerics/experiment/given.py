@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sympy import Expr, Function, Integer, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import s, t
+from derive.calculus.symbols import s, spelled, t
 from derive.program import Program
 from derive.program.program import updates_of
 from numerics.errors import SpecError
@@ -201,7 +201,9 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
     said = [d.rhs for d in program.definitions]
     said += [e for x in rules for e in (*x.memory(t, s), x.noise(t, s))]
     coefficients = [u.coefficient for w in program.trained() for u in updates_of(w)]
-    uses = (sorted((x for e in es for x in e.atoms(AppliedUndef)), key=str) for es in (said, coefficients))
+    uses = (
+        sorted((x for e in es for x in e.atoms(AppliedUndef)), key=spelled) for es in (said, coefficients)
+    )
     for use in chain.from_iterable(uses):
         name, own = str(use.func), use.args
         if name in kernels:

@@ -313,7 +313,7 @@ def _check(
 ) -> Check:
     z, stderr, dof = scores(theory, networks, q.name, q.at)
     expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
-    slope = slopes_of(networks, q.name, q.at).to_numpy()
+    slope = slopes_of(networks, q.name, q.at)
     # what a term 1/N^2 adds to the value extrapolated to 1/N = 0, but for its sign
     curvature = abs(float(line_of(networks).intercept @ (1.0 / np.array(widths_of(networks)) ** 2)))
     remainder = curvature * slope**2 / size_of(theory, q)
@@ -359,7 +359,7 @@ def _straight(
         variance = np.sum(parts, axis=0)
         counts = [int(d.attrs["seeds"]) - 1 for d in networks]
         spread = np.sum([x**2 / n for x, n in zip(parts, counts, strict=True)], axis=0)
-        slope = slopes_of(networks, q.name, q.at).to_numpy()
+        slope = slopes_of(networks, q.name, q.at)
         remainder = abs(float(left @ inverse**2)) * slope**2 / size_of(theory, q)
         with np.errstate(divide="ignore", invalid="ignore"):
             z = np.abs(value) / np.sqrt(variance)
@@ -469,12 +469,12 @@ def scores(
         return difference / stderr, stderr, np.asarray(variance**2 / spread)
 
 
-def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None) -> xr.DataArray:
+def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None) -> Array:
     """c in value(N) = value + c/N, entry by entry, for the mean over networks of a variable `at` a place."""
     widths, line = widths_of(networks), line_of(networks)
-    found = [d[name].isel(at or {}) for d in networks]
+    found = np.stack([d[name].isel(at or {}).to_numpy() for d in networks], axis=-1)
     rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # zero of one width
-    return (xr.concat(found, dim="width") * xr.DataArray(rise, dims="width")).sum("width")
+    return np.asarray(np.nansum(found * rise, axis=-1))
 
 
 def widths_of(networks: Sequence[xr.Dataset]) -> list[int]:
