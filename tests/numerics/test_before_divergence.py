@@ -9,9 +9,9 @@ import pytest
 import xarray as xr
 
 import numerics
-from derive.program import mlp
 from numerics.errors import Diverged
 from numerics.experiment.schema import Solver
+from tests.derive.once import mlp
 
 ARRAYS = {"K_x": [[1.0, 0.2], [0.2, 0.9]], "y": [1.0, -0.5]}
 

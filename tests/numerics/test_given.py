@@ -10,13 +10,12 @@ import pytest
 from sympy import Rational
 
 import numerics
-from derive.program import convolution, mlp
-from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
+from tests.derive.once import convolution, mean_field, mlp
 
 K, Y = [[1.0, 0.2], [0.2, 0.9]], [1.0, -0.5]
 NUMBERS = {"eta": 0.1, "gamma0": 1.0}

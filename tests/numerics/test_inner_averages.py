@@ -23,9 +23,9 @@ from derive.program import (
     mu,
     t,
 )
-from derive.theory import mean_field
 from numerics.experiment.schema import Solver
 from numerics.solver.direct import evaluate
+from tests.derive.once import mean_field
 
 model, words = Population("model"), Population("words", given=True)
 x, a, b = GivenVector("x", words, "K_x"), Field("a", model), Field("b", model)

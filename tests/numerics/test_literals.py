@@ -26,11 +26,11 @@ from derive.program import (
     mu,
     t,
 )
-from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
+from tests.derive.once import mean_field
 
 cells, letters = Population("cells"), Population("letters", given=True)
 x, h = GivenVector("x", letters, "K_x"), Field("h", cells)

@@ -30,10 +30,10 @@ from derive.program import (
     gamma0,
     t,
 )
-from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from numerics.experiment.schema import Solver
 from numerics.solver.direct import evaluate
+from tests.derive.once import mean_field
 
 PLAIN = {x: x for x in ("i", "K", "x", "a", "f", "y", "c", "U", "V", "w", "b", "eta")}
 """The names of :func:`renamed`: an index, a kernel, inputs, a field, an output, targets, a function of the

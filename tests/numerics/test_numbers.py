@@ -23,14 +23,13 @@ from derive.program import (
     Program,
     eta,
     gamma0,
-    mlp,
     mu,
     t,
 )
-from derive.theory import mean_field
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
+from tests.derive.once import mean_field, mlp
 
 GRAM = [[1.0, 0.4], [0.4, 0.8]]
 NUMBERS = {"eta": 0.1, "gamma0": 1.0}

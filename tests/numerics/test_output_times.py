@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import numerics
-from derive.program import mlp
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.expansion import evaluated_at
@@ -22,6 +21,7 @@ from numerics.experiment.schema import Solver
 from numerics.plots import plot_loss
 from numerics.results import systematic
 from numerics.verification.openings import Effort
+from tests.derive.once import mlp
 
 GIVEN: dict[str, Any] = {
     "numbers": {"eta": 0.1, "gamma0": 0.8},

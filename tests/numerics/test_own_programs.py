@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 
 import numerics
 from derive.errors import NotApplicable, ProgramError
-from derive.program import isotropic, mlp
-from derive.theory import mean_field
 from numerics.analysis.limits import early_time
 from numerics.cli.limits import limits
 from numerics.errors import NotConverged, SpecError
@@ -21,6 +19,7 @@ from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.registry import METHODS
 from tests.chance import excess
+from tests.derive.once import isotropic, mean_field, mlp
 from tests.numerics.zoo import CASES, Case, K, Y
 
 STEPS, REPLICAS = 3, 8

@@ -1,7 +1,7 @@
 """Random programs over the whole language: gradients, both routes, networks, solutions and simulations.
 
 A program is named by its seed, as in ``pytest "...::test_a_program[7-gradient]"``; its text is printed by
-``python -m tests.numerics.random_programs --show 7``.  Five programs are run here, with few samples;
+``python -m tests.numerics.random_programs --show 7``.  Four programs are run here, with few samples;
 `.ci/run` runs ``python -m tests.numerics.random_programs`` on forty, and a thousand take half an hour.
 """
 
@@ -30,7 +30,7 @@ from tests.numerics.random_programs.checks import (
 )
 from tests.numerics.random_programs.language import draw
 
-SEEDS = (3, 4, 5, 6, 8)
+SEEDS = (4, 5, 6, 8)
 """Programs that are quickly checked."""
 
 
@@ -41,7 +41,7 @@ def case(seed: int) -> Case:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_program(seed: int, name: str) -> None:
     said = checked(case(seed), name)
     assert not said.startswith("failed"), f"{draw(seed)}\n{name}: {said}"
@@ -67,14 +67,14 @@ def faster(program: Program) -> Program:
 
 
 def test_an_update_that_is_a_tenth_too_large_is_seen() -> None:
-    wrong = Case(draw(SEEDS[2]), FAST)
+    wrong = Case(draw(SEEDS[1]), FAST)
     wrong.__dict__["stepped"] = faster(wrong.stepped)
     with pytest.raises(Wrong, match="descent of the loss gives"):
         gradient(wrong)
 
 
 def test_a_theory_of_another_learning_rate_is_seen() -> None:
-    wrong = Case(draw(SEEDS[4]), FAST)
+    wrong = Case(draw(SEEDS[3]), FAST)
     wrong.__dict__["realised"] = wrong.realised.with_rule(GradientDescent(1))
     with pytest.raises(Wrong, match="evaluate and networks"):
         networks(wrong)
@@ -83,4 +83,4 @@ def test_a_theory_of_another_learning_rate_is_seen() -> None:
 def test_results_without_a_number_in_common_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "of_results", lambda *_: Numbers({}, {}, 1))
     with pytest.raises(Wrong, match="no number in common"):
-        simulate(case(SEEDS[2]))
+        simulate(case(SEEDS[1]))

@@ -26,17 +26,16 @@ from derive.program import (
     TrainingRule,
     eta,
     gamma0,
-    mlp,
     mu,
     t,
 )
-from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from numerics.errors import SpecError
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from tests.chance import excess, in_errors
+from tests.derive.once import mean_field, mlp
 from tests.numerics.handmade import Handmade
 
 STEPS = 3

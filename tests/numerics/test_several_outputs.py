@@ -27,7 +27,6 @@ from derive.program import (
     mu,
     t,
 )
-from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
@@ -37,6 +36,7 @@ from numerics.solver import explain
 from numerics.solver.direct import evaluate
 from numerics.stats import bound
 from numerics.verification import Effort, verify
+from tests.derive.once import mean_field
 
 GRAM = [[1.0, 0.4], [0.4, 0.8]]
 TARGETS = {"s1": [1.0, -1.0], "s2": [0.5, 1.0]}

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.program import P, eta, gamma0, mlp
-from derive.theory import mean_field
+from derive.program import P, eta, gamma0
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import solve_particles
 from tests.chance import excess
+from tests.derive.once import mean_field, mlp
 from tests.reference.alternating import LINEAR, TANH, Activation, Alternated, alternating
 
 X = np.random.default_rng(3).standard_normal((2, 5))

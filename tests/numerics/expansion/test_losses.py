@@ -7,7 +7,7 @@ import pytest
 from sympy import Function, Symbol, exp, symbols
 
 from derive import expand as expand_in
-from derive import gamma0, mean_field, mlp
+from derive import gamma0
 from derive.errors import NotApplicable
 from derive.expansion.errors import ErrorLaw
 from derive.program import (
@@ -29,6 +29,7 @@ from numerics.errors import SpecError
 from numerics.expansion import evaluated_at
 from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
+from tests.derive.once import mean_field, mlp
 
 RNG = np.random.default_rng(3)
 X, OTHER = RNG.standard_normal((2, 5)) / 2, RNG.standard_normal((1, 5)) / 2

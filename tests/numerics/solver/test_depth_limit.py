@@ -13,7 +13,7 @@ import pytest
 from sympy import sqrt
 
 from derive.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
-from derive.program import L, eta, gamma0, mlp
+from derive.program import L, eta, gamma0
 from derive.program.networks.random_data import nu
 from numerics.cli import run
 from numerics.compile.layered import LayerTable, NotLowered, lower_layer_time
@@ -24,7 +24,7 @@ from numerics.experiment.theory import beta
 from numerics.solver import solve
 from numerics.solver.depth import beta0, solve_depth_limit
 from numerics.solver.layer_grid import LayerGrid, solve_layer_grid
-from tests.derive.once import isotropic, mean_field
+from tests.derive.once import isotropic, mean_field, mlp
 from tests.ledger.evidence.layers import extrapolated, solve_layer_time
 
 INPUTS = np.random.default_rng(3).normal(size=(3, 5))

@@ -11,12 +11,12 @@ from sympy import Symbol
 
 import numerics.expansion.kinks as kinks
 from derive.expansion.nonlinear.kinks import dv, v
-from derive.program import mlp
 from numerics.cli.common import summary
 from numerics.errors import Diverged, SpecError
 from numerics.expansion import evaluated_at, expand, series
 from numerics.experiment import Experiment
 from tests.chance import excess, in_errors
+from tests.derive.once import mlp
 from tests.numerics.expansion.nonlinear.kinks import Problem
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 0.8, 0.4], [-0.2, 0.4, 0.9]])
