@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from derive.program import GradientDescent, Outer, Program, TrainedMatrix
 from tests.numerics.random_programs import checks
+from tests.numerics.random_programs.__main__ import run
 from tests.numerics.random_programs.checks import (
     CHECKS,
     FAST,
@@ -53,6 +54,12 @@ def test_a_program(seed: int, name: str) -> None:
 def test_any_program_goes_down_its_gradient(seed: int) -> None:
     verdict = judge(draw(seed), ("gradient",))
     assert verdict.outcome != "failed", f"{draw(seed)}\n{verdict.checks}"
+
+
+def test_time_of_the_processor_that_is_used_up_is_the_only_outcome() -> None:
+    """No check takes the end of the time for an error of its own, and the wall clock counts nothing."""
+    verdict = run(4, ("networks",), seconds=0.05)
+    assert verdict["checks"] == {"time": "failed: more than 0.05 s"}
 
 
 def faster(program: Program) -> Program:
