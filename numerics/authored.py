@@ -171,7 +171,7 @@ def _scalar(
         index = next(iter(symbols)) if len(symbols) == 1 else None
         if index is None:
             index = Symbol("index" if len(values) == 1 else f"index{k + 1}")
-        dims.append(_dimension(index, own, name, sample, sizes))
+        dims.append(_dimension(problem, index, own, name, sample, sizes))
     return AuthoredVariable(name, ("time", *dims), values, ", ".join(str(d.lhs) for d in lines))
 
 
@@ -190,9 +190,9 @@ def _correlations(problem: Problem, sizes: dict[str, Values]) -> Iterator[Author
             continue
         layers, indices = args[: args[:1] == [ell]], args[args[:1] == [ell] :]
         values = _spans(problem, [*layers, *indices], q.ranges)
-        lead = tuple(_dimension(x, n, q.name, None, sizes) for x, n in zip(layers, values, strict=False))
+        lead = [_dimension(problem, x, n, q.name, None, sizes) for x, n in zip(layers, values, strict=False)]
         own = zip(indices, values[len(layers) :], strict=True)
-        dims = (*lead, *TWO_TIMES, *(_dimension(x, n, q.name, sample, sizes) for x, n in own))
+        dims = (*lead, *TWO_TIMES, *(_dimension(problem, x, n, q.name, sample, sizes) for x, n in own))
         yield AuthoredVariable(q.name, dims, values, f"{q.symbol} = {q.definition}", (number * late, early))
 
 
@@ -212,11 +212,16 @@ def _spans(problem: Problem, args: Iterable[Expr], ranges: Iterable[IndexRange])
 
 
 def _dimension(
-    index: Symbol, values: Values, name: str, sample: Symbol | None, sizes: dict[str, Values]
+    problem: Problem,
+    index: Symbol,
+    values: Values,
+    name: str,
+    sample: Symbol | None,
+    sizes: dict[str, Values],
 ) -> str:
-    """The name of an axis: that of its index, with the variable's where other values have that name."""
+    """The name of an axis: the author's for its index, with the variable's where other values have it."""
     known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
-    dim = str(known.get(index, index.name))
+    dim = str(known.get(index, problem.told([index.name])[0]))
     if dim in RESERVED and index not in known:
         dim = f"{dim}_index"
     if index in known and values != tuple(range(1, len(values) + 1)):  # they are counted from the first

@@ -39,6 +39,9 @@ CONSTANTS = {"target": "y", "weight": "rho", "kernel": "K_x"}
 RESPONSES = ("A", "B")
 """Responses of a chain of layers."""
 
+CORRELATIONS = ("Phi", "H", "G")
+"""Correlations of a chain of layers: of what a layer hands on, of fields of a linear chain, of gradients."""
+
 FIELDS = frozenset({"h", "g", "z"})
 """Fields of a chain of layers."""
 
@@ -246,7 +249,8 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
             sizes = {P.name: float(roles.count)}
     if isinstance(program.scale, Symbol):
         symbols[program.scale] = gamma0
-    reserved = [*([P.name] if sizes else []), *(RESPONSES if layers and not program.notation else [])]
+    chain = bool(layers) and not program.notation
+    reserved = [*([P.name] if sizes else []), *((*RESPONSES, *CORRELATIONS) if chain else ())]
     names, symbols = _apart(program, wanted, symbols, reserved)
     back = {v: k for k, v in names.items() if k != v}
     partners = {primed(x) for x in symbols}  # the engine's, which no author has a name for
@@ -256,7 +260,7 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     new = _renamed(program, names, symbols)
     if sizes:
         new = _counted(new, {mu, alpha}, P)
-    if layers and not new.notation:
+    if chain:
         new = _chain(new)
     return new, back, sizes
 
@@ -329,7 +333,8 @@ def _chain(program: Program) -> Program:
     )
     back = {primed(r.index): r.index for d in program.definitions for r in d.ranges}
     right, left = family.update.right.xreplace(back), family.update.left.xreplace({ell + 1: ell, **back})
-    notation = {right: "H" if isinstance(right, AppliedUndef) else "Phi", left: "G"}
+    features, linear, gradients = CORRELATIONS
+    notation = {right: linear if isinstance(right, AppliedUndef) else features, left: gradients}
     initial = family.initial
     initial = replace(initial, responses=initial.responses or RESPONSES)
     matrices = tuple(replace(w, initial=initial) if w is family else w for w in program.matrices)
@@ -394,7 +399,7 @@ def _apart(
         if name in new or (name in engine and name in read and not (name in FIELDS and name in plain)):
             names[name] = aside(name)
     for x in sorted(known - {*symbols}, key=str):
-        if x.name in new and x not in symbols.values():
+        if x.name in new:
             symbols[x] = Symbol(aside(x.name), **x.assumptions0)
     return names, symbols
 

@@ -166,6 +166,20 @@ def two_outputs(called: Called) -> Program:
     return net.train((label(i, o) - out(i, o, t)) ** 2 / 2, called.descent, called.parametrization)
 
 
+def each_position(called: Called) -> Program:
+    """One layer of units at two positions, with two outputs at each."""
+    units, pixels = Population(called["units"]), Population(called["pixels"], given=True)
+    i, q, o, scale = (called.symbol(x) for x in ("i", "q", "o", "scale"))
+    image, a = GivenVector(called["image"], pixels, called["kernel"]), Field(called["a"], units)
+    out, label = called.function("out"), called.function("label")
+    J = GaussianMatrix(called["J"], units, pixels)
+    read = GaussianVector(called["read"], units, indices=(IndexRange(o, S.One, S(2)),))
+    forward = {a(i, q, t): J @ image(i, q), out(i, q, o, t): Mean(read(o) * tanh(a(i, q, t))) / scale}
+    ranges = (called.run("i", "N_s"), IndexRange(q, S.One, S(2)), IndexRange(o, S.One, S(2)))
+    net = Network("each position", (a,), forward, (J, read), given=(image,), ranges=ranges)
+    return net.train((label(i, q, o) - out(i, q, o, t)) ** 2 / 2, called.descent, called.parametrization)
+
+
 def positions(called: Called) -> Program:
     """Two layers of units at two positions; the sum over these is read."""
     units, pixels = Population(called["units"]), Population(called["pixels"], given=True)
@@ -206,6 +220,7 @@ class Case:
 
 
 DATA = {"kernel": K, "label": Y}
+AT_POSITIONS = np.einsum("ij,pq->ipjq", K, np.array([[1.0, 0.2], [0.2, 0.8]]))
 LAYERS = "units pixels i N_s kernel image a J V read out label rate scale"
 CASES = {
     "linear flow": Case(linear, DATA, LAYERS, flow=True, linear=True),
@@ -219,9 +234,14 @@ CASES = {
         {"kernel": K, "label": np.stack([Y, Y[::-1]], axis=1)},
         "units pixels i o N_s kernel image a J read out label rate scale",
     ),
+    "each position": Case(
+        each_position,
+        {"kernel": AT_POSITIONS, "label": np.stack([np.stack([Y, -Y]), np.stack([Y[::-1], Y])]).T},
+        "units pixels i q o N_s kernel image a J read out label rate scale",
+    ),
     "positions": Case(
         positions,
-        {"kernel": np.einsum("ij,pq->ipjq", K, np.array([[1.0, 0.2], [0.2, 0.8]])), "label": Y},
+        {"kernel": AT_POSITIONS, "label": Y},
         "units pixels i q N_s kernel image a J V read out label rate scale",
     ),
 }
@@ -262,10 +282,9 @@ def said(case: Case, names: Mapping[str, str], command: str) -> Any:
         return str(refusal)
 
 
-def compare(name: str, seed: int, command: str) -> None:
-    """Raise AssertionError unless a random renaming gives the same result, or is refused in one sentence."""
+def compare(name: str, names: Mapping[str, str], command: str) -> None:
+    """Raise AssertionError unless a renaming gives the same result, or is refused in one sentence."""
     case = CASES[name]
-    names = random_names(case, Random(seed))
     expected, found = said(case, {}, command), said(case, names, command)
     if isinstance(found, str):
         assert "\n" not in found
@@ -282,7 +301,9 @@ def compare(name: str, seed: int, command: str) -> None:
     for label, new in called.items():
         assert len(found[new].dims) == len(expected[label].dims), (label, names)
         if new == label:
-            assert found[label].dims == expected[label].dims, (label, names)
+            indices = {x: names.get(x, x) for x in INDICES}
+            dims = tuple(indices.get(str(x), x) for x in expected[label].dims)
+            assert found[label].dims == dims, (label, names)
         np.testing.assert_allclose(
             found[new], expected[label], rtol=1e-8, atol=1e-10, err_msg=f"{label} {names}"
         )
@@ -299,7 +320,22 @@ def _called(label: str, result: xr.Dataset, names: Mapping[str, str]) -> str:
 
 @pytest.mark.parametrize(("name", "seed"), [("recorded", 2), ("two outputs", 1)])
 def test_renaming_changes_no_number_and_no_label_of_networks(name: str, seed: int) -> None:
-    compare(name, seed, "simulate")
+    compare(name, random_names(CASES[name], Random(seed)), "simulate")
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("weighted", {"J": "G", "read": "Phi"}),
+        ("linear steps", {"V": "G", "image": "H"}),
+        ("each position", {"q": "c"}),
+        ("each position", {"q": "mu"}),
+        ("each position", {"q": "o", "o": "q"}),
+    ],
+)
+def test_names_of_roles_step_aside_for_names_of_a_program(name: str, names: dict[str, str]) -> None:
+    """Weights called like the correlations of a chain, positions like the channel or the sample."""
+    compare(name, names, "simulate")
 
 
 def test_positions_are_labelled_whatever_their_index_is_called() -> None:
@@ -312,4 +348,4 @@ def test_positions_are_labelled_whatever_their_index_is_called() -> None:
 @pytest.mark.parametrize("name", [x for x in CASES if x != "linear steps"])
 def test_renaming_changes_no_number_and_no_label(name: str, command: str) -> None:
     for seed in range(6):
-        compare(name, seed, command)
+        compare(name, random_names(CASES[name], Random(seed)), command)
