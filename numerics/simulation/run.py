@@ -22,6 +22,7 @@ from derive.program.program import gaussian
 from numerics.arrays import one_thread
 from numerics.errors import Diverged, NotConverged, require_memory
 from numerics.paths import Block, Paths, gathered
+from numerics.quotients import without_overflow
 from numerics.stats import Spread
 
 from .formulas import Binder, note_extents
@@ -315,6 +316,7 @@ class Trainer:
         """
         _check(program, width, steps, dt, times)
         data = dict(data or {})
+        program = program.map(without_overflow)
         binder = prepare(program, values, data, width, steps)
         weights = laws(binder)
         entries = sum(prod(x.shape) for x in weights)

@@ -22,6 +22,7 @@ from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.experiment.checks import precision_of, real_numbers, require_kernel
 from numerics.experiment.literals import Literals, Slot
+from numerics.quotients import without_overflow
 from numerics.tensors import TIMES, expressions_of, limits, literals_in, lowest_values
 
 Entry = tuple[str, tuple[int, ...]]
@@ -83,7 +84,7 @@ class Layout:
 
     def __init__(self, theory: Theory, values: Mapping[str, Number]) -> None:
         self.values = values
-        self.theory = theory = distinct_sources(at_integer_depth(theory, values))
+        self.theory = theory = distinct_sources(at_integer_depth(theory, values)).map(without_overflow)
         given = (*theory.equations, *theory.scalars, *theory.observables)
         named = [(e.lhs, e.rhs) for e in given] + [(q.symbol, q.definition) for q in theory.order_parameters]
         for symbol, body in named:
