@@ -733,15 +733,17 @@ def observable(
     axes: Axes | None = None,
     first: Mapping[Symbol, int] | None = None,
     literals: Mapping[Slot, Literals] | None = None,
+    sizes: Mapping[Any, int] | None = None,
 ) -> Array:
     """The right-hand side of ``e``, a combination of order parameters, at all pairs of times.
 
     ``found`` have the axes of the theory's arguments (samples, then t, s) and replicas last; the result has
     ``axes``, or those of the left-hand side, and replicas last.  Indices start at 1, or as ``first`` says.
+    ``sizes`` are those of indices that no array has.
     """
     known = Known(values, data, dict(found), dict(first or {}), literals=dict(literals or {}))
     body, axes = layers_written_out(e.rhs), (*axes_of(e.lhs), t, s) if axes is None else axes
-    sizes: dict[Expr, int] = {}
+    sizes = dict(sizes or {})
     for x in body.atoms(AppliedUndef):
         node = node_of(x)
         array = found[node][..., 0] if node in found else known.arrays.get(node[0])

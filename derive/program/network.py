@@ -160,6 +160,22 @@ class Network:
         for complaint in uses_of_names([lhs for lhs, _ in lines], weights, said):
             raise ProgramError(complaint)
 
+    def _check_indices(self, lines: tuple[Definition, ...], loss: Expr) -> None:
+        """Raise :class:`ProgramError` for an index that the loss alone has, which nothing sums over."""
+        ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
+        units = {x.name for x in self.attributes}  # whose index is that of a unit
+        loss = loss.xreplace({a: S.One for a in loss.atoms(AppliedUndef) if name_of(a) in units})
+        read = [a.args for a in loss.atoms(AppliedUndef) if not any(x.has(AppliedUndef) for x in a.args)]
+        places = {x for args in read for a in args for x in a.free_symbols if x.is_integer}
+        places = (places | {*ranges}) & loss.free_symbols
+        places -= {r.index for d in lines for r in d.ranges} | expression(self.depth).free_symbols
+        for x in sorted(places, key=str):
+            limits = f"{x}, ..." if x not in ranges else ", ".join(map(str, ranges[x].limits))
+            raise ProgramError(
+                f"the loss {loss} is summed over the indices of the forward pass, and {x} is an index of the "
+                f"loss alone: write a sum over it, Sum(..., ({limits}))"
+            )
+
     def _declared(self) -> list[tuple[str, str]]:
         """Everything that has a name, with what it is."""
         fields = {x.name for x in self.fields}
@@ -248,6 +264,7 @@ class Network:
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
         loss = expression(loss)
         self._check_uses([(d.lhs, d.rhs) for d in forward], loss)
+        self._check_indices(forward, loss)
         outputs = sorted({name_of(a) for a in loss.atoms(AppliedUndef)} & set(scalars))
         _defined_everywhere(loss, outputs)
         whole = together or len(outputs) != 1 or loss.has(Mean)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from sympy import Dummy, Expr, Function, Mul, S, Sum, Symbol, preorder_traversal, sympify
+from sympy import Dummy, Expr, Function, Mul, S, Sum, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
@@ -192,7 +192,8 @@ class Parts(Mapped):
         """The same program with every index removed from fields that do not depend on it.
 
         In a linear network this finds that the backward fields are the same for all samples.  The least set
-        of dependences consistent with the definitions is kept: an index stays only if data carry it in.
+        of dependences consistent with the definitions is kept: an index stays only if data carry it in, or if
+        the loss would lose it, which is summed over its indices.
         """
         kept = _needed_positions(self)
 
@@ -685,23 +686,36 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
         first = {0} if d.name in layered else set()
         kept[d.name] |= first | {i for i, x in enumerate(d.lhs.args) if x == t or not x.is_Symbol}
 
-    def needs(e: Expr, index: Symbol) -> bool:
-        if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):
-            return True  # it stands for itself
-        atoms = ((str(a.func), a.args) for a in preorder_traversal(e) if isinstance(a, AppliedUndef))
-        used = ((n, [i for i, x in enumerate(xs) if x.has(index) and x != t]) for n, xs in atoms)
-        return any(places if n not in names else kept[n] & set(places) for n, places in used)
+    kept = _carried_in(program, kept)
+    loss = expression(program.loss or 0)
+    for x in {r.index for d in program.definitions for r in d.ranges} & loss.free_symbols:
+        if not _depends(loss, x, kept):  # the loss is summed over x, so that equal terms count as often
+            for a in loss.atoms(AppliedUndef):
+                kept.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))
+    return _carried_in(program, kept)
 
-    found = True
-    while found:
-        places = [(d, i, x) for d in program.definitions for i, x in enumerate(d.lhs.args)]
-        open_ones = [(d, i, x) for d, i, x in places if i not in kept[d.name] and isinstance(x, Symbol)]
-        found = False
-        for d, i, x in open_ones:
-            if needs(d.rhs, x):
-                kept[d.name].add(i)
-                found = True
-    return kept
+
+def _carried_in(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[int]]:
+    """The places that are kept, and those that definitions need because of them."""
+    found = {name: set(places) for name, places in kept.items()}
+    open_ones = [(d, i, x) for d in program.definitions for i, x in enumerate(d.lhs.args) if x.is_Symbol]
+    while True:
+        needed = [
+            (d.name, i) for d, i, x in open_ones if i not in found[d.name] and _depends(d.rhs, x, found)
+        ]
+        if not needed:
+            return found
+        for name, i in needed:
+            found[name].add(i)
+
+
+def _depends(e: Expr, index: Expr, kept: Mapping[str, set[int]]) -> bool:
+    """Does an expression depend on an index, by itself or in an argument that is kept?"""
+    if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):
+        return True  # it stands for itself
+    atoms = ((str(a.func), a.args) for a in preorder_traversal(e) if isinstance(a, AppliedUndef))
+    used = ((n, {i for i, x in enumerate(xs) if x.has(index) and x != t}) for n, xs in atoms)
+    return any(places & kept[n] if n in kept else places for n, places in used)
 
 
 def used_once(program: Program, what: str) -> None:

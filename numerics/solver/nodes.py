@@ -418,7 +418,8 @@ class _Solver:
             found[node_of(q.symbol)] = scale.item() * self.correlate(together, late, early, own)
         for e in self.observables:
             replicas = {k: v[..., None] for k, v in found.items()}
-            value = observable(e, replicas, system.values, system.data, None, system.first, system.literals)
+            given = system.values, system.data, None, system.first, system.literals, system.sizes
+            value = observable(e, replicas, *given)
             found[node_of(e.lhs)] = value[..., 0].copy()
         if not all(np.isfinite(x).all() for x in found.values()):
             raise Diverged("averages are not finite: a smaller learning rate is needed")

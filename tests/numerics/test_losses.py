@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from sympy import Expr, Function, Rational, exp, log, sqrt
+from sympy import Expr, Function, Rational, S, Symbol, exp, log, sqrt, tanh
 
 import numerics
 from derive.program import (
@@ -19,6 +19,7 @@ from derive.program import (
     GaussianVector,
     GivenVector,
     GradientDescent,
+    IndexRange,
     Mean,
     Network,
     Population,
@@ -181,3 +182,23 @@ def test_files_of_results_say_which_loss_they_hold(tmp_path: Path) -> None:
         found = load(tmp_path / "out.nc")
         assert found.attrs["loss"] == said
         assert found.train_loss.attrs["long_name"] == f"training loss: mean over samples of {said}"
+
+
+def test_the_loss_of_equal_outputs_is_the_sum_of_theirs() -> None:
+    """Three equal channels train as one does whose loss counts three times, and have three times its loss."""
+    units, inputs, c = Population("units"), Population("input", given=True), Symbol("c", integer=True)
+    x, h = GivenVector("x", inputs, "K_x"), Field("h", units)
+    W, w = GaussianMatrix("W", units, inputs), GaussianVector("w", units)
+    options: dict[str, Any] = {"weights": (W, w), "given": (x,), "ranges": (IndexRange(c, S.One, S(3)),)}
+
+    def trained(output: Expr, weight: int) -> Program:
+        forward = {h(mu, t): W @ x(mu), output: Mean(w.symbol * tanh(h(mu, t))) / gamma0}
+        net = Network("equal outputs", (h,), forward, **options)
+        return net.train(weight * (y(mu) - output) ** 2 / 2, GradientDescent(eta))
+
+    given: dict[str, Any] = {"numbers": NUMBERS, "arrays": {"K_x": K, "y": Y}, "times": range(2)}
+    three, one = trained(f(mu, c, t), 1), trained(f(mu, t), 3)
+    found, single = numerics.solve(three, **given), numerics.solve(one, **given)
+    assert found["f"].shape == (2, 3, 3)
+    # three halves of a square are written as they stand; half of a square is twice that, by convention
+    np.testing.assert_allclose(found["train_loss"], 2 * single["train_loss"], rtol=1e-9)

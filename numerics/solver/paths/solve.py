@@ -442,7 +442,7 @@ class Prepared:
             side = dict(known.found)
             for e in self.model.observables:
                 given = known.found, known.values, known.data, None, self.model.first, known.literals
-                side[node_of(e.lhs)] = observable(e, *given)
+                side[node_of(e.lhs)] = observable(e, *given, self.model.sizes)
             side |= single
             yield {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sympy import Expr, Function, S, Sum, Symbol, tanh
+from sympy import Expr, Function, Integer, S, Sum, Symbol, tanh
 
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, ProgramError
 from derive.program import (
     Field,
     GaussianMatrix,
@@ -211,6 +211,53 @@ def test_check_routes_names_the_weight_whose_update_is_wrong() -> None:
     with pytest.raises(RoutesDisagree) as told:
         check_routes(updated(mlp(2, "linear"), "W0", doubled))
     assert len(str(told.value).splitlines()) == 2  # the name of the program, and one weight
+
+
+# -- losses that are summed over an index --------------------------------------------------------------------
+
+b, c = Function("b"), Symbol("c", integer=True)
+CHANNELS = IndexRange(c, S.One, Integer(3))
+FORWARD: dict[Expr, Expr] = {h(mu, t): W0 @ x(mu), f(mu, t): Mean(w.symbol * tanh(h(mu, t))) / gamma0}
+NO_DATA: dict[str, tuple[dict[Expr, Expr], Expr]] = {
+    "an output": (
+        {h(mu, t): W0 @ x(mu), f(mu, c, t): Mean(w.symbol * tanh(h(mu, t))) / gamma0},
+        (y(mu) - f(mu, c, t)) ** 2 / 2,
+    ),
+    "one of two outputs": (
+        {**FORWARD, b(mu, c, t): Mean(h(mu, t) ** 2)},
+        (y(mu) - f(mu, t)) ** 2 / 2 + b(mu, c, t) ** 2,
+    ),
+    "an output at the next place": (
+        {**FORWARD, b(mu, c, t): Mean(h(mu, t) ** 2)},
+        (y(mu) - f(mu, t)) ** 2 / 2 + b(mu, c + 1, t) ** 2,
+    ),
+    "a field": (
+        {**FORWARD, q(mu, c, t): tanh(h(mu, t))},
+        (y(mu) - f(mu, t)) ** 2 / 2 + Mean(q(mu, c, t) ** 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("case", NO_DATA)
+def test_a_loss_counts_every_value_of_an_index_that_no_data_have(case: str, together: bool) -> None:
+    """Three equal terms are three times one: the index must not be dropped from the loss."""
+    forward, loss = NO_DATA[case]
+    fields = (h, q) if q(mu, c, t) in forward else (h,)
+    net = Network("equal terms", fields, forward, (W0, w), given=(x,), ranges=(CHANNELS,))
+    program = net.train(loss, GradientDescent(eta), together=together)
+    assert program.loss == loss
+    assert check_gradients(program) == []
+
+
+@pytest.mark.parametrize(("index", "limits"), [(c, "c, 1, 3"), (p, "p, ...")])
+def test_an_index_of_the_loss_alone_is_refused(index: Symbol, limits: str) -> None:
+    net = Network("targets", (h,), FORWARD, (W0, w), given=(x,), ranges=(CHANNELS,))
+    said = rf"{index} is an index of the loss alone: write a sum over it, Sum\(\.\.\., \({limits}\)\)"
+    with pytest.raises(ProgramError, match=said):
+        net.train((y(mu, index) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    summed = Sum((y(mu, c) - f(mu, t)) ** 2 / 2, (c, 1, 3))
+    assert check_gradients(net.train(summed, GradientDescent(eta))) == []
 
 
 # -- what is not compared ------------------------------------------------------------------------------------
