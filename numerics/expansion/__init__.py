@@ -117,6 +117,7 @@ def expand(
     check_order(order)
     started = clock.perf_counter()
     problem = Problem.of(source, numbers=numbers, arrays=arrays, times=times, solver=solver)
+    problem.require_no_attributes("the expansion")
     if problem.depth is None:
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
     require_order(problem, order, problem.solver, symbols=False)
@@ -194,6 +195,7 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
     :class:`~numerics.errors.NotConverged` where a series has no approximant or the error does not settle.
     """
     problem = Problem.of(source)
+    problem.require_no_attributes("the expansion")
     closure = _resummable(problem, order)
     started = clock.perf_counter()
     strength = _strength(problem) if gamma0 is None else gamma0
@@ -264,6 +266,7 @@ def evaluated_at(
     for nothing tells what the sum misses; a method named is refused.
     """
     asked = Problem.of(source)
+    asked.require_no_attributes("the expansion")
     problem = asked.at_all_times()  # a sum at one time is judged by its neighbours
     gamma0, chosen = _strength(problem), Method(method or "pade")
     if order and slope_jumps(problem.program):

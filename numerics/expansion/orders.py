@@ -88,6 +88,7 @@ def step_size_series(source: Source, order: int, rtol: float = 1e-5) -> xr.Datas
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
+    problem.require_no_attributes("the expansion")
     key, rule = problem.said("training.rule")
     if problem.flow or rule == "sgd":
         raise SpecError(key, rule, "has no steps that become small", "gd")
@@ -112,6 +113,7 @@ def strength_series(source: Source, order: int) -> xr.Dataset:
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
+    problem.require_no_attributes("the expansion")
     try:
         found, table = _in_strength(problem.program, problem.reductions, tuple(problem.layered), order)
     except NotApplicable as reason:

@@ -33,7 +33,7 @@ def checked_arrays(
     ``times`` is the number of times that are solved for, ``sizes`` are those that numbers say.  Raises
     SpecError for an array that is missing or that the program does not read, for entries that are not finite
     real numbers, for a shape that is not that of its indices, and for a kernel that is not symmetric positive
-    semidefinite.
+    semidefinite.  An attribute of units has one number for each of some units, which stand for all.
 
     >>> from derive.program import mlp
     >>> checked_arrays(mlp(2), {"K_x": [[1.0]], "y": [1.0, 2.0]}, 3, {})
@@ -41,7 +41,8 @@ def checked_arrays(
     numerics.errors.SpecError: arrays.y: has shape (2,), but arrays.K_x says P = 1 (accepted: shape (1,))
     """
     kernels = {x.kernel for x in program.given}
-    known = {*program.constants, *kernels, *program.tables}
+    attributes = {x.name for x in program.attributes}
+    known = {*program.constants, *kernels, *program.tables, *attributes}
     for name in arrays:
         if name not in known:
             accepted = ", ".join(sorted(known)) or "no arrays"
@@ -58,6 +59,9 @@ def checked_arrays(
             value = require_kernel(f"arrays.{name}", value, precision_of(arrays[name]))
         else:
             _require_squares(name, value)
+        if name in attributes and value.ndim != 1:
+            accepted = "one number for each unit, shape (units,)"
+            raise SpecError(f"arrays.{name}", None, f"has shape {value.shape}", accepted)
         found[name] = shapes.through(name, value) if name in program.tables else value
     require_literals(literals_in(program, sizes), {name: value.shape for name, value in found.items()})
     return {name: found[name] for name in arrays}, {k: float(n) for k, (n, _) in shapes.sizes.items()}

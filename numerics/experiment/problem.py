@@ -242,10 +242,6 @@ class Problem:
             depth = int(given.pop(program.depth.name))
             require_derivation((f"numbers.{program.depth.name}", depth), depth, solver.hours)
             program = program.at_depth(depth)
-        if program.attributes:
-            names = ", ".join(x.name for x in program.attributes)
-            reason = f"has attributes of units ({names}), which are not served here"
-            raise SpecError("program", program.name, reason, EVALUATE)
         data, sizes = checked_arrays(
             program, arrays, len(at), {k: given[k] for k in _sizes(program) & {*given}}
         )
@@ -271,7 +267,11 @@ class Problem:
         found = {x: given[name] for name, x in symbols.items() if name in given}
         seen = _training_samples(program, data, int(given.get(P.name, 0)))
         origin: dict[str, Any] = {"author": author, "written": written} if author else {}
-        return cls(program, found, data, at, output_times, solver, seen=seen, text=text, **origin)
+        problem = cls(program, found, data, at, output_times, solver, seen=seen, text=text, **origin)
+        if problem.attributes and problem.has_roles and not seen:
+            reason = f"has attributes of units ({', '.join(problem.attributes)}) and no samples"
+            raise SpecError("program", program.name, reason, EVALUATE)
+        return problem
 
     def varied(self, variant: Variant) -> Self:
         """The problem of another program made of this one, with the same numbers and arrays.
@@ -409,6 +409,22 @@ class Problem:
     def objective(self) -> str | None:
         """The loss of an output by its name; None of a program, whose losses are squares of its errors."""
         return None if self.experiment is None else self.experiment.objective
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of the numbers that units of the program keep, read from arrays; none of a file.
+
+        Modes of power-law data in a file have a spectrum instead.
+        """
+        own = () if self.experiment is not None else self.program.attributes
+        return tuple(self.told(x.name for x in own))
+
+    def require_no_attributes(self, what: str) -> None:
+        """Raise SpecError if units of the program have attributes, which ``what`` does not take."""
+        if self.attributes:
+            names = ", ".join(self.attributes)
+            reason = f"has attributes of units ({names}), which {what} does not take"
+            raise SpecError("program", self.program.name, reason, "solve and simulate")
 
     def said(self, key: str) -> tuple[str, Any]:
         """A key of the file with its value, for a refusal; of a program without a file its own name."""

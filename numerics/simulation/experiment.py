@@ -312,7 +312,8 @@ def _networks(
         wanted = {x.name: x.pair for x in own.values() if x.pair is not None}
     elif fixed and kernels == "none":
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}
-    data = dict(problem.arrays)
+    data: dict[str, Any] = dict(problem.arrays)
+    data |= {x.name: repeated(x.name, data[x.name]) for x in program.attributes if x.name in data}
     if problem.experiment is not None:
         modes = spectrum_of(problem.experiment, every=True)
         if modes is not None:
@@ -336,6 +337,22 @@ def _networks(
     times = problem.times.tolist()
     plain = Trainer.of(program, **setup, times=times, dt=float(np.max(np.diff(times))))
     return settled(plain, seed, tolerance, noisy, smooth)
+
+
+def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
+    """Return an attribute as a function of the number of units, each number repeated equally often.
+
+    >>> repeated("a", np.array([1.0, 2.0]))(4)
+    array([1., 2., 1., 2.])
+    """
+
+    def of_units(units: int) -> Array:
+        if units % len(numbers):
+            reason = f"gives {units} units, and arrays.{name} has {len(numbers)} numbers"
+            raise SpecError("width", None, reason, f"a width that gives a multiple of {len(numbers)} units")
+        return np.tile(numbers, units // len(numbers))
+
+    return of_units
 
 
 def centred(program: Program) -> Program:

@@ -59,9 +59,19 @@ def _symbolic(problem: Problem) -> No | None:
 
 def _no_samples(problem: Problem) -> No | None:
     """Single-site processes are those of given samples, at a number of layers."""
-    if (no := _symbolic(problem)) is not None or problem.seen or not problem.has_roles:
+    no = _symbolic(problem) or _attributes(problem)
+    if no is not None or problem.seen or not problem.has_roles:
         return no or _no_output(problem)
     return _no(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
+
+
+def _attributes(problem: Problem) -> No | None:
+    """The reference solver alone reads attributes of units from arrays."""
+    if not problem.attributes:
+        return None
+    reason = f"has attributes of units ({', '.join(problem.attributes)}), which this method does not take"
+    accepted = 'solver.method = "direct", for a rule in steps'
+    return No("program", problem.program.name, reason, accepted)
 
 
 def _no_output(problem: Problem) -> No | None:
@@ -87,7 +97,7 @@ class March:
     responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        if (no := _symbolic(problem) or _no_output(problem)) is not None:
+        if (no := _symbolic(problem) or _attributes(problem) or _no_output(problem)) is not None:
             return no
         from numerics.compile import NotLinear
         from numerics.solver.linear import REDUCTIONS, ROUGH, fitting, numbers_held, reduced, unlabelled
@@ -125,6 +135,8 @@ class Layers:
     responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        if (no := _attributes(problem)) is not None:
+            return no
         if problem.depth is not None:
             return _no(problem, "network.depth", "the limit is that of symbolic depth", '"L"')
         from numerics.solver.depth import LAYERS, require_limit
@@ -293,6 +305,8 @@ class Rest:
     responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        if (no := _attributes(problem)) is not None:
+            return no
         if problem.flow or not problem.seen:
             steps = "the rest points are those of steps on given samples"
             return _no(problem, "training.rule", steps, 'a rule in steps, such as "gd"')

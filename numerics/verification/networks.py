@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -84,11 +85,15 @@ class Plan:
 
 
 def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> Plan:
-    """Three widths, each twice the one before, with equal work at each."""
+    """Three widths, each twice the one before, with equal work at each.
+
+    Of a program whose units have attributes they are multiples of the numbers of these.
+    """
     problem = Problem.of(source)
     e = problem.experiment
     own = None if e is None else e.network.width
-    for smallest in effort.smallest if own is None else (own,):
+    units = lcm(*[len(problem.arrays[x]) for x in problem.attributes])
+    for smallest in [-(-n // units) * units for n in (effort.smallest if own is None else (own,))]:
         widths = (smallest, 2 * smallest, 4 * smallest) if e is None else widths_near(e, smallest)
         costs = [_work_of_program(problem, n) if e is None else work(e, n, effort) for n in widths]
         share = effort.work / len(widths)

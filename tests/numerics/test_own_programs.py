@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sympy import Function, Symbol
 from typer.testing import CliRunner
 
 import numerics
 from derive.errors import NotApplicable, ProgramError
+from derive.program import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    GradientFlow,
+    Mean,
+    Network,
+    Population,
+    Program,
+    TrainingRule,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
 from numerics.analysis.limits import early_time
 from numerics.cli.limits import limits
 from numerics.errors import NotConverged, SpecError
+from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.registry import METHODS
+from numerics.verification.networks import plan_of
 from tests.chance import excess
 from tests.derive.once import isotropic, mean_field, mlp
 from tests.numerics.zoo import CASES, Case, K, Y
@@ -123,6 +145,53 @@ def test_what_is_not_served_is_refused_in_a_sentence(name: str) -> None:
     for command in (numerics.solve, lambda *a, **k: numerics.simulate(*a, width=8, seeds=2, **k)):
         with pytest.raises(SpecError, match=r"evaluate|simulate_program"):
             command(case.make(), **given(case))
+
+
+def gains(rule: TrainingRule | None = None) -> Program:
+    """One hidden layer whose units have gains of their own."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, gain = GivenVector("x", pixels, "K_x"), Field("h", units), Attribute("gain", units)
+    k = Symbol("k", integer=True, positive=True)
+    U, w = GaussianMatrix("U", units, pixels), GaussianVector("w", units)
+    f, y = Function("f"), Function("y")
+    forward = {h(mu, t): U @ x(mu), f(mu, t): Mean(w.symbol * gain(k) * h(mu, t)) / gamma0}
+    net = Network("gains", (h,), forward, weights=(U, w), given=(x,), attributes=(gain,))
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, rule or GradientDescent(eta))
+
+
+GAINS = {"numbers": {"eta": 0.2, "gamma0": 1.0}, "times": range(3)}
+GAINS |= {"arrays": {"K_x": K, "y": Y, "gain": np.array([0.5, 1.0, 1.5])}}
+
+
+def test_units_have_attributes_from_arrays() -> None:
+    """Solutions are exact, networks those of the program, and a width is a multiple of the attributes."""
+    program, arrays = gains(), GAINS["arrays"]
+    numbers = {"eta": 0.2, "gamma0": 1.0, "P": len(Y)}
+    expected = evaluate(mean_field(program), steps=3, values=numbers, data=arrays)
+    np.testing.assert_allclose(numerics.solve(program, **GAINS).error, expected.value("Delta"), rtol=1e-10)
+    repeated = arrays | {"gain": np.tile(arrays["gain"], 2)}
+    run = simulate_program(program, width=6, steps=2, seeds=64, values=numbers, data=repeated, seed=2)
+    found = numerics.simulate(program, width=6, seeds=64, rng=1, **GAINS)
+    assert excess(distances(found, run["Delta"].mean, run["Delta"].stderr), 63) < 1
+    assert {n % 3 for n in plan_of(Problem.of(program, **GAINS)).widths} == {0}
+
+
+def test_attributes_that_a_command_does_not_take_are_refused() -> None:
+    few = partial(numerics.simulate, seeds=2)
+    refused = [
+        (partial(few, gains(), width=7), GAINS, "width: gives 7 units, and arrays.gain has 3 numbers"),
+        (partial(numerics.expand, gains(), 2), GAINS, "which the expansion does not take"),
+        (partial(numerics.solve, gains(GradientFlow(eta))), GAINS, 'solver.method = "direct", for a rule in'),
+    ]
+    for wrong, told in ((np.eye(3), "gain: has shape"), (None, "gain: is missing")):
+        arrays = {**GAINS["arrays"], "gain": wrong}
+        arrays = {name: x for name, x in arrays.items() if x is not None}
+        refused.append((partial(numerics.solve, gains()), {**GAINS, "arrays": arrays}, told))
+    for command, said, told in refused:
+        with pytest.raises(SpecError) as refusal:
+            command(**said)
+        assert told in str(refusal.value)
+        assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["renamed", "weighted in time"])
