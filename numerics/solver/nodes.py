@@ -205,9 +205,9 @@ def solve_nodes(source: Problem | Experiment, **options: Any) -> TwoLayerSolved:
 
     >>> training = {"rule": "flow", "time": 1.0, "points": 3}
     >>> spec = {"network": {"depth": 1, "activation": "tanh"}, "training": training}
-    >>> experiment = Experiment.from_dict(spec, kernel=np.eye(2), targets=np.array([1.0, -1.0]))
+    >>> experiment = Experiment.from_dict(spec, kernel=[[1.0]], targets=[1.0])
     >>> solve_nodes(experiment).value("Delta").shape
-    (3, 2)
+    (3, 1)
     """
     problem = Problem.of(source)
     return solve_two_layer(problem.theory, **_given(problem) | options)
