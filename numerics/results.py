@@ -436,7 +436,7 @@ def _bounded(
         last = np.arange(array.shape[at]) == array.shape[at] - 1
         wrong &= ~(np.isnan(array) & last.reshape([-1 if k == at else 1 for k in range(array.ndim)]))
     if not wrong.any() and name in LOSSES and dims == ("time",) and array.size:
-        wrong, found = ran_away(array), f"exceeds {RUNAWAY:g} times what it was"
+        wrong, found = ran_away(array), f"has grown by more than a factor of {RUNAWAY:g}"
     if wrong.any():
         place = dict(zip(dims, np.argwhere(wrong)[0], strict=True))
         order = f" of order {place['order']}" if "order" in place else ""

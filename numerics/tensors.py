@@ -167,7 +167,7 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
         if x.atoms(AppliedUndef):
             raise Unserved(f"{symbol.func} is a function that is not given; use a named one such as tanh")
         if not isinstance(x, Symbol):
-            raise Unserved(f"{symbol} is read at {x}: shifted indices are not served by particles")
+            raise Unserved(f"{symbol} is read at {x}: shifted indices are not served by sampled paths")
     if len(set(found)) < len(found) and not set(TIMES) & {x for x in found if found.count(x) > 1}:
         raise Unserved(f"{symbol} repeats an index")
     return found

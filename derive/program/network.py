@@ -16,7 +16,7 @@ from sympy import Add, Dummy, Expr, Function, Heaviside, Mul, Pow, S, Sum, Symbo
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import defined, drawn_out, over
-from derive.calculus.symbols import IndexRange, L, P, expression, mu, primed, spelled, t
+from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.naming import aside, complaints, functions_in, uses_of_names
@@ -136,12 +136,15 @@ class Network:
                 first = p.matrix.args[0]
                 for x in first.free_symbols - depth - {mu}:
                     known[x] = IndexRange(x, family.lower - (first - x), family.upper - (first - x))
+        for x in (lhs.free_symbols | rhs.free_symbols) - {t}:
+            if x.name == t.name:
+                raise ProgramError(f"{lhs}: its {x} is not the symbol {x} of derive.program: import that one")
         layered = any(x.name == name_of(lhs) and (x.layered or x.ordered) for x in self.fields)
         found: list[tuple[bool, IndexRange]] = []
         for i, a in enumerate(lhs.args[:-1]):
             for x in sorted(a.free_symbols - depth, key=spelled):
                 if x not in known:
-                    raise ProgramError(f"{lhs}: over what does {x} run? Say it in ranges")
+                    raise ProgramError(f"{lhs}: {_without_range(x)}")
                 found.append((layered and i == 0, known[x]))
         return tuple(r for _, r in sorted(found, key=lambda x: x[0]))
 
@@ -291,6 +294,15 @@ class Network:
         graph = Gradients(self.fields, lines, self.vectors, data, p, names, target, delta, frozenset(taken))
         assembly = _Assembly(self, forward, graph, loss, rule)
         return assembly.program(feedback or {}, learning_feedback, notation)
+
+
+def _without_range(x: Symbol) -> str:
+    """What to tell about an index whose range is unknown: it may look like one that the package knows."""
+    known = next((y for y in (mu, ell, t) if y.name == x.name), None)
+    own = f"ranges=(IndexRange({x}, 1, ...),) of the network says how far it runs"
+    if known is None:
+        return f"the index {x} has no range; {own}"
+    return f"its {x} is not the symbol {x} of derive.program: import that one, or {own}"
 
 
 @dataclass

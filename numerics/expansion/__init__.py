@@ -119,7 +119,7 @@ def expand(
     problem = Problem.of(source, numbers=numbers, arrays=arrays, times=times, solver=solver)
     problem.require_no_attributes("the expansion")
     if problem.depth is None:
-        raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
+        raise problem.open_depth()
     require_order(problem, order, problem.solver, symbols=False)
     _check_error(problem.theory, order, *problem.said("training.objective"))
     if problem.flow and error_jumps(problem.program):

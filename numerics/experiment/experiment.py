@@ -466,7 +466,9 @@ class Experiment:
         """The number of hidden layers; raises SpecError if it is a symbol."""
         depth = self.network.depth
         if isinstance(depth, str):
-            raise SpecError("network.depth", depth, "numbers need a depth that is one", "an integer >= 1")
+            raise SpecError(
+                "network.depth", depth, "is a symbol, and numbers need a number of layers", "an integer >= 1"
+            )
         return depth
 
     @property

@@ -35,7 +35,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import expression, mu
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
-from derive.program import P, Program
+from derive.program import Network, P, Program
 from derive.theory import Theory, mean_field
 from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
@@ -178,17 +178,23 @@ class Problem:
             raise SpecError(
                 "solver", None, f"is {type(solver).__name__}", "numerics.experiment.schema.Solver(...)"
             )
+        given: object = source
+        if isinstance(given, Network):
+            accepted = (
+                "the program that its training by a rule gives, network.train(loss, GradientDescent(eta))"
+            )
+            raise SpecError("source", given.name, "is a Network, which says no loss and no rule", accepted)
+        if not isinstance(given, Problem | Experiment | Program | Theory | str | Path):
+            accepted = "an experiment, the path of its file, a program or a theory"
+            raise SpecError("source", None, f"{type(given).__name__} is no problem", accepted)
         for name, value in mine.items() if not isinstance(source, Program | Theory) else ():
             if value is not None:
-                raise SpecError(name, None, "goes with a program: a file says its own", "leaving it out")
+                kind = "a problem" if isinstance(source, Problem) else "an experiment file"
+                raise SpecError(name, None, f"is given beside {kind}, which has its own", "leaving it out")
         if isinstance(source, Problem):
             return source
         if isinstance(source, str | Path | Experiment):
             return cls._of_experiment(Experiment.of(source))
-        given: object = source
-        if not isinstance(given, Program | Theory):
-            accepted = "an experiment, the path of its file, a program or a theory"
-            raise SpecError("source", None, f"{type(given).__name__} is no problem", accepted)
         program = source.program if isinstance(source, Theory) else source
         changed = isinstance(source, Theory) and source not in (derived(program), mean_field(program))
         asked = (numbers or {}, arrays or {}, times, solver or Solver(), text)
@@ -334,6 +340,17 @@ class Problem:
         """The number of hidden layers; None if it is a symbol."""
         depth = self.program.depth
         return int(depth) if isinstance(depth, Integer) else None
+
+    def open_depth(self) -> SpecError:
+        """Return the refusal of a depth that is a symbol, for what needs a number."""
+        reason = "is a symbol, and numbers need a number of layers"
+        if self.experiment is not None:
+            return SpecError(
+                "network.depth", self.experiment.value("network.depth"), reason, "an integer >= 1"
+            )
+        name = str(self.program.depth)
+        accepted = f'numbers={{..., "{name}": 2}}, program.at_depth(2), or --set network.depth=2'
+        return SpecError("program", self.program.name, f"its depth {name} {reason}", accepted)
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:

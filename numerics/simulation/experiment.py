@@ -159,6 +159,8 @@ class _Ensemble:
     def simulated(self, problem: Problem) -> xr.Dataset:
         """Means over networks of a problem."""
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
+        if problem.program.depth.is_Symbol:
+            raise problem.open_depth()
         size = width if problem.experiment is None else reference_size(problem.experiment, width)
         started = time.perf_counter()
         _require_resources(problem, size, width, seeds, kernels)

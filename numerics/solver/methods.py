@@ -54,7 +54,7 @@ def _symbolic(problem: Problem) -> No | None:
     """Methods that go from layer to layer need a number of them."""
     if problem.depth is not None:
         return None
-    return _no(problem, "network.depth", "numbers need a depth that is one", "an integer >= 1")
+    return _no(problem, "network.depth", problem.open_depth(), "")
 
 
 def _no_samples(problem: Problem) -> No | None:
@@ -138,7 +138,8 @@ class Layers:
         if (no := _attributes(problem)) is not None:
             return no
         if problem.depth is not None:
-            return _no(problem, "network.depth", "the limit is that of symbolic depth", '"L"')
+            accepted = "a program of symbolic depth" if problem.experiment is None else '"L"'
+            return _no(problem, "network.depth", "the limit is that of symbolic depth", accepted)
         from numerics.solver.depth import LAYERS, require_limit
 
         try:
@@ -295,7 +296,7 @@ class Paths:
 
         keep = kept(problem, keep)
         values, notes = solve_paths(problem, keep, progress)
-        return Solved(values, {"method": "particles", "kernels": keep, **notes})
+        return Solved(values, {"method": self.name, "kernels": keep, **notes})
 
 
 class Rest:

@@ -99,17 +99,19 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
     ``symbolic`` is the same program at any depth, if there is one.  A program that states no loss, or whose
     updates are no gradient on purpose, has no row for them.
     """
-    programs = {f"L = {problem.depth}": problem.program} if problem.program.depth.is_Integer else {}
+    layered = any(x.layered for x in problem.program.fields)
+    label = f", L = {problem.depth}" if layered else ""
+    programs = {label: problem.program} if problem.program.depth.is_Integer else {}
     if symbolic is not None:
-        programs["symbolic L"] = symbolic
+        programs[", symbolic L"] = symbolic
     checks = []
-    for label, program in (programs or {"one layer": problem.program}).items():
+    for label, program in (programs or {"": problem.program}).items():
         one, two = mean_field(program), path_integral(program).theory()
-        name, basis = f"two routes, {label}: differences", f"{_terms(one)} terms compared"
+        name, basis = f"two routes{label}: differences", f"{_terms(one)} terms compared"
         checks.append(Check("derivation", name, len(compare(one, two)), 0, 0, basis))
         with suppress(NotApplicable):
             wrong = len(check_gradients(program))
-            name = f"updates off the gradient, {label}"
+            name = f"updates off the gradient{label}"
             checks.append(Check("derivation", name, wrong, 0, 0, "two units, 50 digits"))
     return checks
 

@@ -28,6 +28,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from derive.linear.form import LinearForm
+from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
@@ -206,8 +207,8 @@ def train(
             if progress is not None:
                 progress(before + done, plan.total)
 
-        found.append(
-            simulate(
+        try:
+            networks = simulate(
                 scaled(problem, width),
                 width=width,
                 seeds=seeds,
@@ -215,7 +216,10 @@ def train(
                 kernels="full" if _whole(problem, effort) else "trace",
                 progress=step,
             )
-        )
+        except Diverged as error:
+            said = f"finite networks of width {width}: {error}"
+            raise Diverged(said, start=error.start, step=error.step) from error
+        found.append(networks)
         before += seeds
     return found
 

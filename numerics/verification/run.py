@@ -93,7 +93,7 @@ def verify(
     asked = Problem.of(source, **given)
     problem = asked.at_all_times()  # every step is checked, whichever the files hold
     if problem.depth is None and problem.experiment is not None:
-        raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
+        raise problem.open_depth()
     alone = _only_by_reference(problem)
     if alone:
         problem = by(problem, REFERENCE)
@@ -223,7 +223,8 @@ def _symbolic(problem: Problem, source: object) -> Program | None:
     if problem.experiment is not None:
         return program_of(problem.experiment, L)
     program = source.program if isinstance(source, Theory) else source
-    return program if isinstance(program, Program) and program.depth.is_Symbol else None
+    is_open = isinstance(program, Program) and program.with_layers_counted().depth.is_Symbol
+    return program if isinstance(program, Program) and is_open else None
 
 
 def equations(source: Problem | Experiment, powers: bool) -> list[Callable[[str], str]]:

@@ -192,7 +192,9 @@ class Model:
         theory = with_named_averages(layout.theory)
         self.observables = theory.observables
         if layout.attributes:
-            raise Unserved("particles do not serve attributes of units: use numerics.solver.direct.evaluate")
+            raise Unserved(
+                "sampled paths do not serve attributes of units: use numerics.solver.direct.evaluate"
+            )
         if layout.ordered:
             raise Unserved(
                 f"layers run through in order ({', '.join(sorted(layout.ordered))}) share one matrix: "
@@ -255,7 +257,7 @@ class Model:
 
     def _field(self, lhs: Expr, rhs: Expr, ranges: Any) -> None:
         if lhs.is_Derivative:
-            raise Unserved(f"{lhs} is given by a flow; particles count steps: use a rule in steps")
+            raise Unserved(f"{lhs} is given by a flow; sampled paths count steps: use a rule in steps")
         if open_args(lhs) != (*indices_of(lhs), t):
             raise Unserved(f"the equation of {lhs} does not end with one time t")
         self._remember(r.limits for r in ranges)

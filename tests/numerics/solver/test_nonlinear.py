@@ -202,7 +202,7 @@ def test_a_result_is_labelled_saved_and_listed(tmp_path: Any) -> None:
     assert set(ours.data_vars) == {f"{n}{end}" for n in NAMES for end in ("", "_stderr")} | biases
     assert np.isnan(ours.A.sel(layer=3)).all()
     assert (ours.B.sel(layer=3) == 0).all()
-    assert {"samples": 64, "replicas": 8, "responses": "jacobian", "method": "particles"}.items() <= (
+    assert {"samples": 64, "replicas": 8, "responses": "jacobian", "method": "paths"}.items() <= (
         ours.attrs.items()
     )
     np.testing.assert_allclose(

@@ -71,16 +71,14 @@ def test_nodes_reach_their_accuracy_where_paths_do_not() -> None:
 
 
 def test_the_judge_says_what_it_cannot_and_what_diverges() -> None:
-    """A response of what jumps, which only a run meets; and numbers that overflow between its demands."""
+    """Numbers that overflow between its demands, and responses of what jumps to sources that are equal."""
     diverging = {"training": {"learning_rate": 0.5, "steps": 9}, "solver": {"method": "direct"}}
     given = {"kernel": [[3.0]], "targets": [2.0]}
     with pytest.raises(Diverged, match="at step"):
         solve(Experiment.from_dict({"network": {"depth": 1}, **diverging}, **given))
     tables = {"network": {"depth": 2, "activation": "abs"}, **diverging}
     twice = Experiment.from_dict(tables, kernel=np.ones((2, 2)), targets=[1.0, 1.0])
-    with pytest.raises(SpecError, match="a function jumps"):
-        solve(twice)
-    assert sampled.reading(Problem.of(twice), Effort(paths=64)) == []
+    assert all(x.passed for x in sampled.reading(Problem.of(twice), Effort(paths=64)))
 
 
 def test_paths_do_not_step_over_an_error_that_jumps() -> None:
@@ -125,7 +123,7 @@ def test_a_method_that_does_not_converge_gives_way_to_the_next() -> None:
     e = Experiment.from_dict(spec, kernel=[[1e6]], targets=[1.0])
     said: list[str] = []
     found = solve(e, kernels="none", say=said.append)
-    assert found.attrs["method"] == "particles"
+    assert found.attrs["method"] == "paths"
     assert found.attrs["not_converged"].startswith("march: the flow needs more than")
     assert said[-1].startswith("march did not converge; paths:")
     assert found.train_loss.values[-1] < 1e-9

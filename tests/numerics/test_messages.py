@@ -1,0 +1,99 @@
+"""Refusals of programs say which object or symbol is meant, and what would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sympy import Function, Symbol
+
+import numerics
+from derive.errors import ProgramError
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+    Program,
+    eta,
+    gamma0,
+    mlp,
+    mu,
+    t,
+)
+from numerics.errors import Diverged, SpecError
+from numerics.experiment.problem import Problem
+from numerics.verification import identities, networks
+from numerics.verification.run import _symbolic
+
+GIVEN: dict[str, Any] = {
+    "numbers": {"eta": 0.1, "gamma0": 1.0},
+    "arrays": {"K_x": [[1.0]], "y": [1.0]},
+    "times": range(3),
+}
+
+
+def one_layer(sample: Symbol = mu, time: Symbol = t) -> Network:
+    """A linear network, written with these symbols."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h = GivenVector("x", pixels, "K_x"), Field("h", units)
+    W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
+    lines = {
+        h(sample, time): W @ x(sample),
+        Function("f")(sample, time): Mean(w.symbol * h(sample, time)) / gamma0,
+    }
+    return Network("net", (h,), lines, weights=(W, w), given=(x,))
+
+
+def trained(sample: Symbol = mu, time: Symbol = t) -> Program:
+    loss = (Function("y")(sample) - Function("f")(sample, time)) ** 2 / 2
+    return one_layer(sample, time).train(loss, GradientDescent(eta))
+
+
+def test_a_network_has_to_be_trained_before_it_is_solved() -> None:
+    with pytest.raises(SpecError, match=r"is a Network, .*network\.train\(loss, GradientDescent\(eta\)\)"):
+        numerics.solve(one_layer(), **GIVEN)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="int is no problem"):
+        numerics.solve(3, **GIVEN)  # type: ignore[call-overload]
+
+
+def test_an_open_depth_says_how_to_close_it() -> None:
+    told = r'its depth L is a symbol, .*numbers=\{\.\.\., "L": 2\}, program\.at_depth\(2\)'
+    with pytest.raises(SpecError, match=told):
+        numerics.solve(mlp(), **GIVEN)
+    with pytest.raises(SpecError, match=told):
+        numerics.simulate(mlp(), width=4, seeds=2, **GIVEN)
+    with pytest.raises(SpecError, match=told):
+        numerics.expand(mlp(), 2, **GIVEN)
+    assert numerics.solve(mlp(), **GIVEN | {"numbers": GIVEN["numbers"] | {"L": 1}})["f"].shape == (3, 1)
+
+
+@pytest.mark.parametrize("kind", [{}, {"integer": True}])
+def test_symbols_that_look_like_those_of_the_package_are_named(kind: dict[str, bool]) -> None:
+    with pytest.raises(ProgramError, match=r"its mu is not the symbol mu of derive\.program"):
+        trained(sample=Symbol("mu", **kind))
+    with pytest.raises(ProgramError, match=r"its t is not the symbol t of derive\.program"):
+        trained(time=Symbol("t", **kind))
+
+
+def test_networks_that_diverge_while_a_theory_is_checked_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem.of(trained(), **GIVEN)
+
+    def diverged(*_: object, **__: object) -> None:
+        raise Diverged("train_loss is not finite at step 2", step=2)
+
+    monkeypatch.setattr(networks, "simulate", diverged)
+    with pytest.raises(Diverged, match=r"^finite networks of width 8: train_loss is not finite") as found:
+        networks.train(problem, networks.Plan((8,), (2,)))
+    assert found.value.step == 2
+
+
+def test_a_program_without_layers_is_derived_once() -> None:
+    program = trained()
+    problem = Problem.of(program, **GIVEN)
+    names = [x.name for x in identities.derivation(problem, _symbolic(problem, program))]
+    assert names == ["two routes: differences", "updates off the gradient"]
