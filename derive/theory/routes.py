@@ -87,5 +87,8 @@ def check_routes(program: Program) -> Checked:
     except NotApplicable as reason:
         gradients = str(reason)
     if differences:
-        raise RoutesDisagree(f"{program.name}:\n" + "\n".join(f"  {x}" for x in differences))
+        lines = [f"  {x}" for x in differences]
+        if any(x.part == "gradient" for x in differences):
+            lines.append("  (descent=None says of a program that its updates are no gradient on purpose)")
+        raise RoutesDisagree("\n".join([f"{program.name}:", *lines]))
     return Checked(gradients)

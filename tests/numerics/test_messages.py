@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from derive.program import (
     mu,
     t,
 )
+from derive.theory.routes import RoutesDisagree, check_routes
 from numerics.errors import Diverged, SpecError
 from numerics.experiment.problem import Problem
 from numerics.verification import identities, networks
@@ -97,3 +99,12 @@ def test_a_program_without_layers_is_derived_once() -> None:
     problem = Problem.of(program, **GIVEN)
     names = [x.name for x in identities.derivation(problem, _symbolic(problem, program))]
     assert names == ["two routes: differences", "updates off the gradient"]
+
+
+def test_an_edited_backward_pass_is_told_to_say_so() -> None:
+    program = mlp(1, "tanh")
+    doubled = [replace(d, rhs=2 * d.rhs) if d.name == "g" else d for d in program.definitions]
+    edited = replace(program, definitions=tuple(doubled))
+    with pytest.raises(RoutesDisagree, match="descent=None says of a program"):
+        check_routes(edited)
+    assert check_routes(replace(edited, descent=None)).gradients != "compared"
