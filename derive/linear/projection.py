@@ -16,9 +16,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import over
-from derive.calculus.symbols import IndexRange, alpha, ell, mu, primed, s, t
+from derive.calculus.symbols import IndexRange, alpha, ell, expression, mu, primed, s, t
 from derive.errors import NotApplicable
-from derive.program import Program
+from derive.program import Program, TrainedMatrix
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.conditioning import theory_of
 from derive.theory.names import primed_apart
@@ -42,8 +42,11 @@ def tidy_sums(e: Expr) -> Expr:
     return e.replace(lambda x: isinstance(x, Sum) and len(x.limits) == 1, tidy)
 
 
-def error_projected(theory: Theory | Program, field: str = "h", error: str = "Delta") -> Theory:
+def error_projected(theory: Theory | Program, field: str | None = None, error: str | None = None) -> Theory:
     """Rewrite a linear theory in terms of the projection of ``field`` on ``error``.
+
+    By default they are read off the updates of the program's matrices: the error multiplies them, and the
+    field is what a family of layers hands on.
 
     New names: ``p(ell, t)``, its source ``u_p(ell, t)``, ``q(ell, mu, t, s) = <h_mu(t) p(s)>``, ``Q(ell, t,
     s) = <p(t) p(s)>``, for a response ``A`` of ``field`` that of p, ``a``, and for a response ``B`` to its
@@ -55,7 +58,20 @@ def error_projected(theory: Theory | Program, field: str = "h", error: str = "De
     >>> print(error_projected(mean_field(mlp())).equation("g").rhs)
     r(L, t) + Sum(eta*gamma0*p(L, s), (s, 0, t - 1))
     """
-    return _Projection(theory_of(theory, "error_projected"), field, error).reduce()
+    theory = theory_of(theory, "error_projected")
+    roles = _field_and_error(theory.program)
+    return _Projection(theory, field or roles[0], error or roles[1]).reduce()
+
+
+def _field_and_error(program: Program) -> tuple[str, str]:
+    """The names of the field that a family of matrices is applied to, and of the error in its updates."""
+    families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None]
+    updates = [u for w in families for u in w.update.terms]
+    fields = {str(u.right.func) for u in updates if isinstance(u.right, AppliedUndef)}
+    read = {str(a.func) for u in updates for a in expression(u.coefficient).atoms(AppliedUndef)}
+    errors = read & {*program.scalars}
+    one, two = next(iter(fields), "h"), next(iter(errors), "Delta")
+    return (one if len(fields) == 1 else "h"), (two if len(errors) == 1 else "Delta")
 
 
 class _Projection:

@@ -73,7 +73,7 @@ def first(theory: Theory) -> Theory:
 def projected(theory: Theory) -> Theory:
     """The theory projected on the error, if it has the form."""
     try:
-        return error_projected(theory)
+        return error_projected(theory, "h", "Delta")
     except NotApplicable:
         return theory
 

@@ -8,13 +8,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sympy import Function, Integral, Sum, Symbol, tanh
+from sympy import Function, Integral, S, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
 from derive.calculus.symbols import primed
 from derive.errors import NotApplicable
-from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    L,
+    Mean,
+    Network,
+    P,
+    Parametrization,
+    Population,
+    alpha,
+    ell,
+    eta,
+    gamma0,
+    mu,
+    s,
+    t,
+)
 from derive.theory import Term
 from tests.derive.once import error_projected, mean_field, mlp
 
@@ -143,3 +163,26 @@ def test_each_channel_of_the_error_has_its_projection():
 def test_a_source_of_biases_keeps_its_name_apart_from_the_projected_response():
     theory = error_projected(mean_field(mlp(bias=True)))
     assert {x.name for x in theory.responses()} == {"A", "a", "B_p"}
+
+
+def test_names_of_the_field_and_the_error_are_read_off_the_updates():
+    """Renamed fields and errors give the same projected theory, in their names."""
+    units, pixels = Population("N"), Population("D", given=True)
+    x, a = GivenVector("x", pixels, "K_x"), Field("a", units, layered=True)
+    U = GaussianMatrix("U", units.at(1), pixels)
+    W = GaussianMatrix("W", units.at(ell + 1), units.at(ell), index=IndexRange(ell, S.One, L - 1))
+    v, out, y = GaussianVector("v", units.at(L)), Function("out"), Function("y")
+    lines = {
+        a(1, mu, t): U @ x(mu),
+        a(ell + 1, mu, t): W(ell) @ a(ell, mu, t),
+        out(mu, t): Mean(v.symbol * a(L, mu, t)) / gamma0,
+    }
+    network = Network("net", (a,), lines, weights=(U, W, v), given=(x,))
+    program = network.train(
+        (y(mu) - out(mu, t)) ** 2 / 2, GradientDescent(eta), Parametrization(gamma0), error="err"
+    )
+    found = error_projected(mean_field(program))
+    (top,) = [e for e in found.equations if e.name.startswith("g") and e.lhs.args == (L, t)]
+    assert names(found, top.rhs) == {"r", "p"}
+    expected = Sum(eta * gamma0 * p(L, s), (s, 0, t - 1))
+    assert top.rhs - r(L, t) == expected
