@@ -179,7 +179,10 @@ class _Rate:
             for member in w.initial.uses(d.rhs):
                 rest = d.rhs - d.rhs.coeff(member) * member
                 if rest != 0 or d.lhs.args[0] != self.program.site_of(w.update.vector).site:
-                    raise NotApplicable(f"{w.name} is no readout")
+                    raise NotApplicable(
+                        f"{w.name} enters {d.lhs} otherwise than as a factor, or not at the last layer: the "
+                        "ridge needs an output that is linear in its readout"
+                    )
                 body = w.update.vector.xreplace(here) * d.lhs / d.rhs.coeff(member)
                 return Share(w.name, None, factor * Average(body), S.Zero, ())
         raise NotApplicable(f"{w.name} is not used")
@@ -294,7 +297,10 @@ def _held(program: Program) -> Expr:
         raise NotApplicable("a rest point of the output needs decay, and no noise")
     held = {held_at_rest(r) for r in rules}
     if None in held:
-        raise NotApplicable(f"a rest point of the output needs decay, which {rules[0]!r} has not")
+        raise NotApplicable(
+            f"a rest point of the output needs decay, and {type(rules[0]).__name__} has none that keeps it: "
+            "GradientDescent(rate, decay=...) would do"
+        )
     if len(held) != 1:
         raise NotApplicable(f"the weights decay differently: at rest they hold {held} of their updates")
     return held.pop()

@@ -374,7 +374,7 @@ class _Split:
     def sources(self, u: Source) -> Iterator[Source]:
         bare = simplify(u.covariance / self.entries)
         if {t, s} & bare.free_symbols and not bare.atoms(AppliedUndef):
-            raise NotApplicable(f"the covariance {u.covariance} has not the factor {self.entries}")
+            raise NotApplicable(f"the covariance {u.covariance} does not have the factor {self.entries}")
         yield replace(u, covariance=bare)
         if self.noise != 0:
             yield replace(u, symbol=_other(u.symbol), partner=_other(u.partner), covariance=self.noise * bare)

@@ -221,7 +221,7 @@ class Unrolled:
         for head, item in items:
             if (place := match(head, a, ())) is not None:
                 return item, place
-        raise NotApplicable(f"the theory has nothing for {a}")
+        raise NotApplicable(f"the theory has no equation, source or average that determines {a}")
 
 
 def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:

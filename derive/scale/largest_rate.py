@@ -447,7 +447,7 @@ class _Balance:
         for q in self.theory.order_parameters:
             if (place := _layer(q.symbol, a)) is not None:
                 return self.average(q, place)
-        raise NotApplicable(f"the theory has nothing for {a}")
+        raise NotApplicable(f"the theory has no equation, source or average that determines {a}")
 
     def average(self, q: OrderParameter, place: Mapping[Expr, Expr]) -> Expr:
         (average,) = q.definition.atoms(Average)

@@ -260,7 +260,7 @@ class _Responses:
             for x in e.terms:
                 if x.kind == "source" and x.matrix not in weights:
                     return e.lhs, x.field
-        raise NotApplicable("there is no target")
+        raise NotApplicable("the theory has no target: no frozen source, such as a teacher, enters a field")
 
     def response(self, a: AppliedUndef) -> tuple[Symbol, Expr]:
         """What stands for a response, and its unit: the strength of feature learning, or its inverse.

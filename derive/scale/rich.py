@@ -192,7 +192,9 @@ def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, 
     """The kernel of an equation's one memory, ansatz put in, and the field that it acts on."""
     terms = [x for x in theory.equation(name, site).terms if x.kind == "memory"]
     if len(terms) != 1 or terms[0].over:
-        raise NotApplicable(f"the equation of {name} has not one memory: {[x.expr for x in terms]}")
+        raise NotApplicable(
+            f"the equation of {name} needs exactly one sum over the past, and has {[x.expr for x in terms]}"
+        )
     return put(terms[0].coefficient * terms[0].kernel), put(terms[0].field)
 
 
