@@ -367,6 +367,7 @@ def read(program: Program) -> Reading:
     >>> [str(a.source()) for a in read(mlp(1)).uses], [str(p.source()) for p in read(mlp(1)).entries]
     (['u(1, mu, t)'], ['r(1, t)'])
     """
+    program = with_ends_apart(program)
     registry = Registry(program)
     reading = Reading(program, registry, nonempty(program.causal_order()))
     for d in reading.definitions:
@@ -388,6 +389,62 @@ def read(program: Program) -> Reading:
         reading.parameters[d] = found
     _name_sources(reading)
     return reading
+
+
+def with_ends_apart(program: Program) -> Program:
+    """Return the program with the ends of a family defined apart where another use of a matrix needs it.
+
+    A field ``c(ell) = O(ell) @ V(ell)`` for ``ell = 1..L`` becomes ``c(L)`` and ``c(ell)`` for ``ell =
+    1..L-1`` if ``O(L).T`` is applied to a vector that differs from the one of the layers below.
+    """
+    families = {x.name: x for x in map(gaussian, program.matrices) if x.index is not None}
+    if not families:
+        return program
+    definitions = program.definitions
+    for _ in range(MOST_CUTS):
+        spans: dict[str, list[tuple[Definition, Span]]] = {}
+        for d in definitions:
+            for x in d.products():
+                matrix = gaussian(program.matrix_of(x))
+                if matrix.name in families and not any((r.upper - r.lower).is_negative for r in d.ranges):
+                    spans.setdefault(matrix.name, []).append((d, _span(d, member(matrix, x))))
+        cuts = (cut for uses in spans.values() for a in uses for b in uses if (cut := _cut(*a, b[1])))
+        found = next(cuts, None)
+        if found is None:
+            break
+        definitions = tuple(y for d in definitions for y in (found[1] if d is found[0] else (d,)))
+    return program if definitions is program.definitions else replace(program, definitions=definitions)
+
+
+MOST_CUTS = 64
+"""Ends of families that are defined apart, at most."""
+
+Span = tuple[Expr, Expr]
+"""The first and the last member of a family that a definition uses."""
+
+
+def _span(d: Definition, place: Expr) -> Span:
+    """The members of a family that a definition uses, of which ``place`` is the one at ``ell``."""
+    ends = next(((r.lower, r.upper) for r in d.ranges if r.index == ell), (ell, ell))
+    return place.xreplace({ell: sympify(ends[0])}), place.xreplace({ell: sympify(ends[1])})
+
+
+def _cut(d: Definition, own: Span, other: Span) -> tuple[Definition, tuple[Definition, Definition]] | None:
+    """The definition and its two parts, if another use has all members but an end, or an end alone."""
+    if own == other or own[0] == own[1] or _disjoint(own, other):
+        return None
+    if (own[1] - other[1] == 1 and own[0] == other[0]) or other[0] == other[1] == own[1]:
+        end = 1
+    elif (other[0] - own[0] == 1 and own[1] == other[1]) or other[0] == other[1] == own[0]:
+        end = 0
+    else:
+        return None
+    layers = next(r for r in d.ranges if r.index == ell)
+    rest = tuple(r for r in d.ranges if r.index != ell)
+    at = {ell: sympify((layers.lower, layers.upper)[end])}
+    inner = IndexRange(ell, layers.lower + 1 - end, layers.upper - end)
+    single = replace(d, lhs=d.lhs.xreplace(at), rhs=d.rhs.xreplace(at), ranges=rest)
+    return d, (single, replace(d, ranges=tuple(inner if r.index == ell else r for r in d.ranges)))
 
 
 def _summed(d: Definition, product: Product, matrix: GaussianMatrix) -> tuple[IndexRange, ...]:

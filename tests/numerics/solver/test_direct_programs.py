@@ -20,6 +20,7 @@ from derive.program import (
     GivenVector,
     GradientDescent,
     IndexRange,
+    L,
     Mean,
     Network,
     Outer,
@@ -37,6 +38,8 @@ from derive.program import (
 )
 from derive.program.words import Attribute
 from derive.theory import OrderParameter, Theory
+from derive.theory.compare import compare
+from derive.theory.path_integral import path_integral
 from numerics.errors import Diverged
 from numerics.solver.direct import evaluate
 from tests.chance import excess
@@ -395,3 +398,45 @@ def test_a_number_that_overflows_or_is_not_real_has_diverged(factor: Callable[[E
             samples=64,
             replicas=2,
         )
+
+
+def frozen_layers(last: GaussianMatrix | None) -> Program:
+    """A frozen matrix in each layer of a linear network, in the last one another, or that of one family."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, c = (
+        GivenVector("x", pixels, "K_x"),
+        Field("h", units, layered=True),
+        Field("c", units, layered=True),
+    )
+    U = GaussianMatrix("U", units.at(1), pixels)
+    W = GaussianMatrix("W", units.at(ell + 1), units.at(ell), index=IndexRange(ell, S.One, L - 1))
+    top = L if last is None else L - 1
+    family = GaussianMatrix("O", units.at(ell), units.at(ell), index=IndexRange(ell, S.One, top))
+    w, f, y = GaussianVector("w", units.at(L)), Function("f"), Function("y")
+    lines = {
+        h(1, mu, t): U @ x(mu),
+        c(ell, mu, t): family(ell) @ h(ell, mu, t),
+        h(ell + 1, mu, t): W(ell) @ c(ell, mu, t),
+        f(mu, t): Mean(w.symbol * (c(L, mu, t) + h(L, mu, t))) / gamma0,
+    }
+    if last is not None:
+        lines[c(L, mu, t)] = last @ h(L, mu, t)
+    frozen = (family,) if last is None else (family, last)
+    net = Network("frozen", (h, c), lines, weights=(U, W, w), frozen=frozen, given=(x,))
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def test_the_end_of_a_family_is_read_apart_where_its_gradient_is_another() -> None:
+    """One family over all layers gives the numbers of a family and a matrix of its own in the last layer."""
+    units = Population("units").at(L)
+    one, two = frozen_layers(None), frozen_layers(GaussianMatrix("Q", units, units))
+    assert compare(mean_field(one), path_integral(one).theory()) == []
+    found = []
+    for program in (one, two):
+        given = {
+            "values": {eta: 0.2, gamma0: 1, P: 2},
+            "data": {"K_x": [[1.0, 0.3], [0.3, 0.8]], "y": [1.0, -1.0]},
+        }
+        found.append(evaluate(mean_field(program).at_depth(2), steps=3, **given).value("f"))
+    np.testing.assert_allclose(*found, rtol=1e-10)
+    assert np.abs(found[0][1:]).min() > 0.1
