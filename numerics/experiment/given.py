@@ -40,9 +40,8 @@ def checked_arrays(
     Traceback (most recent call last):
     numerics.errors.SpecError: arrays.y: has shape (2,), but arrays.K_x says P = 1 (accepted: shape (1,))
     """
-    kernels = {x.kernel for x in program.given}
-    attributes = {x.name for x in program.attributes}
-    known = {*program.constants, *kernels, *program.tables, *attributes}
+    kernels, attributes = {x.kernel for x in program.given}, {x.name for x in program.attributes}
+    known = names_of_arrays(program)
     for name in arrays:
         if name not in known:
             accepted = ", ".join(sorted(known)) or "no arrays"
@@ -65,6 +64,12 @@ def checked_arrays(
         found[name] = shapes.through(name, value) if name in program.tables else value
     require_literals(literals_in(program, sizes), {name: value.shape for name, value in found.items()})
     return {name: found[name] for name in arrays}, {k: float(n) for k, (n, _) in shapes.sizes.items()}
+
+
+def names_of_arrays(program: Program) -> set[str]:
+    """Return the names of the arrays that a program reads."""
+    kernels, attributes = (x.kernel for x in program.given), (x.name for x in program.attributes)
+    return {*program.constants, *kernels, *program.tables, *attributes}
 
 
 def _require_squares(name: str, value: Array) -> None:

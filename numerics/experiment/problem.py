@@ -32,16 +32,23 @@ from numpy.typing import ArrayLike, NDArray
 from sympy import Expr, Integer, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import expression, mu
+from derive.calculus.symbols import ell, expression, mu, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
 from derive.program import Network, P, Program
+from derive.program.program import gaussian, parameter
 from derive.theory import Theory, mean_field
 from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, real_numbers
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint, read_array
-from numerics.experiment.given import checked_arrays, checked_numbers, literals_in, require_domain
+from numerics.experiment.given import (
+    checked_arrays,
+    checked_numbers,
+    literals_in,
+    names_of_arrays,
+    require_domain,
+)
 from numerics.experiment.literals import Literals, Slot
 from numerics.experiment.naming import named_by_role, roles_of
 from numerics.experiment.numbers import (
@@ -252,7 +259,7 @@ class Problem:
             program, arrays, len(at), {k: given[k] for k in _sizes(program) & {*given}}
         )
         given = sizes | given
-        symbols = derived(program).symbols
+        symbols = _symbols(program)
         for name, value in given.items():
             if name not in symbols and name not in sizes:
                 raise SpecError(f"numbers.{name}", value, "is no symbol of the theory", ", ".join(symbols))
@@ -266,10 +273,12 @@ class Problem:
         author: dict[str, str] = {}
         if by_role:
             program, author, counted = named_by_role(program)
-            role = {own: name for name, own in author.items()}
-            given = counted | {role.get(name, name): x for name, x in given.items()}
+            symbols = _symbols(program)
+            # a number and a function of one name are renamed apart
+            symbol_of = {own: name for name, own in author.items() if name in {*symbols, *_sizes(program)}}
+            role = {own: name for name, own in author.items() if name in names_of_arrays(program)}
+            given = counted | {symbol_of.get(name, name): x for name, x in given.items()}
             data = {role.get(name, name): x for name, x in data.items()}
-            symbols = derived(program).symbols
         found = {x: given[name] for name, x in symbols.items() if name in given}
         seen = _training_samples(program, data, int(given.get(P.name, 0)))
         origin: dict[str, Any] = {"author": author, "written": written} if author else {}
@@ -497,6 +506,15 @@ def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None
         raise SpecError("times", at[-1], "is too many steps", f"at most {MOST_STEPS}")
     whole = np.arange(at[-1] + 1) if steps else np.unique([0.0, *at])
     return whole, None if np.array_equal(whole, at) else at
+
+
+def _symbols(program: Program) -> dict[str, Symbol]:
+    """The symbols of a program that need numbers, by name: those of its theory, and of its loss alone."""
+    indices = {t, ell, *(r.index for d in program.definitions for r in d.ranges)}
+    weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
+    loss = expression(0 if program.loss is None else program.loss)
+    own = {x.name: x for x in loss.free_symbols - indices if x.name not in weights}
+    return own | derived(program).symbols
 
 
 def _sizes(program: Program) -> set[str]:

@@ -328,13 +328,17 @@ def test_renaming_changes_no_number_and_no_label_of_networks(name: str, seed: in
     [
         ("weighted", {"J": "G", "read": "Phi"}),
         ("linear steps", {"V": "G", "image": "H"}),
+        ("recorded", {"rate": "G", "extra": "G"}),
         ("each position", {"q": "c"}),
         ("each position", {"q": "mu"}),
         ("each position", {"q": "o", "o": "q"}),
     ],
 )
 def test_names_of_roles_step_aside_for_names_of_a_program(name: str, names: dict[str, str]) -> None:
-    """Weights called like the correlations of a chain, positions like the channel or the sample."""
+    """Weights called like the correlations of a chain, positions like the channel or the sample.
+
+    A number of the rule may be called like a number of the program that steps aside.
+    """
     compare(name, names, "simulate")
 
 

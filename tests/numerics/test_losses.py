@@ -30,6 +30,7 @@ from derive.program import (
     t,
 )
 from numerics.cli.common import summary
+from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.losses import loss_of
 from numerics.results import load, save
@@ -100,6 +101,17 @@ def test_the_loss_of_a_result_is_the_mean_of_what_the_program_was_given(case: st
         np.testing.assert_allclose(found.mean_square_error, ((Y - outputs) ** 2).mean(axis=1), rtol=1e-9)
     else:
         assert "mean_square_error" not in found
+
+
+def test_a_number_of_the_loss_alone_is_asked_for() -> None:
+    """It enters no equation, as the gradient does not have it, but the loss of the result."""
+    program = network(MISSED**4 / 4 + Symbol("offset") * y(mu) ** 2)
+    given: dict[str, Any] = {"arrays": {"K_x": K, "y": Y}, "times": range(2)}
+    found = numerics.simulate(program, numbers={**NUMBERS, "offset": 3.0}, width=8, seeds=2, rng=1, **given)
+    other = numerics.simulate(network(MISSED**4 / 4), numbers=NUMBERS, width=8, seeds=2, rng=1, **given)
+    np.testing.assert_allclose(found.train_loss - other.train_loss, 3.0 * np.mean(Y**2), rtol=1e-10)
+    with pytest.raises(SpecError, match=r"numbers\.offset: is missing"):
+        numerics.simulate(program, numbers=NUMBERS, width=8, seeds=2, rng=1, **given)
 
 
 def file_of(objective: str, **arrays: Any) -> Experiment:
