@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,8 +29,9 @@ from tests.numerics.random_programs.checks import (
     judge,
     networks,
     simulate,
+    slowest_fall,
 )
-from tests.numerics.random_programs.language import draw
+from tests.numerics.random_programs.language import STEPS, draw
 
 SEEDS = (4, 5, 6, 8)
 """Programs that are quickly checked."""
@@ -85,6 +87,27 @@ def test_a_theory_of_another_learning_rate_is_seen() -> None:
     wrong.__dict__["realised"] = wrong.realised.with_rule(GradientDescent(1))
     with pytest.raises(Wrong, match="evaluate and networks"):
         networks(wrong)
+
+
+@pytest.mark.slow
+def test_a_theory_with_numbers_that_are_not_finite_has_diverged() -> None:
+    """Responses to them are no error of linear algebra."""
+    assert not checked(Case(draw(74), FAST), "networks").startswith("failed")
+
+
+def test_networks_whose_fluctuations_saturate_are_too_narrow_to_extrapolate() -> None:
+    """From step 1 on these hardly shrink with the width; the variance at step 0 is that of an average."""
+    normal = np.random.default_rng(1).standard_normal((2, 4000, STEPS + 1))
+    found = []
+    for width, z in zip((40, 80), normal / np.sqrt([[[40]], [[80]]]), strict=True):
+        for scale, steps in ((1e-3, STEPS + 1), (40.0, 1)):
+            x = np.where(np.arange(STEPS + 1) < 1, z, np.tanh(scale * z) / scale)
+            numbers = Numbers({"f": x.mean(axis=0)}, {"f": x.std(axis=0) / np.sqrt(len(x))}, len(x) - 1)
+            found.append((width, steps, numbers))
+    for (_, steps, small), (_, _, large) in zip(found[:2], found[2:], strict=True):
+        first, told = slowest_fall(small, large, ["f"])
+        assert first == steps
+        assert told.startswith("the variance of f[1] falls as") == (steps == 1)
 
 
 def test_results_without_a_number_in_common_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

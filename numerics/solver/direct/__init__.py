@@ -168,7 +168,10 @@ def entries(
                     filled = list(key)
                     for place, x in zip(family.places, times, strict=True):
                         filled[place] = x
-                    value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
+                    try:
+                        value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
+                    except np.linalg.LinAlgError:  # responses to sources that are not finite
+                        raise diverged_at(now, name) from None
                     # a series is no number; zeros times what is not finite would ask for what is to come
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name)
