@@ -661,7 +661,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
         lambda: shallow(square, {out: Mean(GaussianVector("w", layer.at(1)).symbol * Unknown(h(1, mu, t)))}),
         "has none that is known",
     ),
-    "index without range": (lambda: shallow(square, {q(1, k, t): h(1, k, t)}), "over what does k run"),
+    "index without range": (lambda: shallow(square, {q(1, k, t): h(1, k, t)}), "the index k has no range"),
     "mean of two populations": (
         lambda: Network(
             "x", (h, v), {h(1, mu, t): W0 @ x(mu), out: Mean(h(1, mu, t) * v(mu, t))}, (W0,), given=(x,)

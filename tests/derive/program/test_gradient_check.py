@@ -210,7 +210,7 @@ def test_check_routes_names_the_weight_whose_update_is_wrong() -> None:
         check_routes(updated(mlp(2, "linear"), "W", doubled))
     with pytest.raises(RoutesDisagree) as told:
         check_routes(updated(mlp(2, "linear"), "W0", doubled))
-    assert len(str(told.value).splitlines()) == 2  # the name of the program, and one weight
+    assert len(str(told.value).splitlines()) == 3  # the program, one weight and a hint
 
 
 # -- losses that are summed over an index --------------------------------------------------------------------
