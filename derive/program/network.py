@@ -297,7 +297,7 @@ class Network:
 
 
 def _without_range(x: Symbol) -> str:
-    """What to tell about an index whose range is unknown: it may look like one that the package knows."""
+    """Return the message for an index without a range; its name may be that of a symbol of the package."""
     known = next((y for y in (mu, ell, t) if y.name == x.name), None)
     own = f"ranges=(IndexRange({x}, 1, ...),) of the network says how far it runs"
     if known is None:
