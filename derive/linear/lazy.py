@@ -20,7 +20,7 @@ from derive.linear.closure import LinearClosure, linear_closure
 from derive.linear.operators import Kernel, resolvents
 from derive.linear.projection import tidy_sums
 from derive.program import Program
-from derive.program.training import accumulate
+from derive.program.rules import accumulate
 from derive.show.latex import aligned_latex
 from derive.theory import Theory
 

@@ -16,21 +16,17 @@ from derive.program.networks import (
     training_rule,
 )
 from derive.program.program import Definition, Program
-from derive.program.training import (
-    Along,
-    Gradient,
+from derive.program.rules import (
     GradientDescent,
     GradientFlow,
+    LinearRule,
     Momentum,
     MomentumFlow,
     Multistep,
-    Outer,
-    Parametrization,
-    TrainedMatrix,
-    TrainedVector,
     TrainingRule,
     entry_covariance,
 )
+from derive.program.training import Along, Gradient, Outer, Parametrization, TrainedMatrix, TrainedVector
 from derive.program.words import (
     Attribute,
     Field,
@@ -56,6 +52,7 @@ __all__ = [
     "GradientFlow",
     "IndexRange",
     "L",
+    "LinearRule",
     "Mean",
     "Momentum",
     "MomentumFlow",

@@ -21,18 +21,8 @@ from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.naming import aside, complaints, functions_in, uses_of_names
 from derive.program.program import Definition, Parts, Program
-from derive.program.training import (
-    Along,
-    Gradient,
-    Outer,
-    Parametrization,
-    TrainedMatrix,
-    TrainedVector,
-    TrainingRule,
-    fixed_symbols,
-    tables_of,
-    with_noise,
-)
+from derive.program.rules import TrainingRule, fixed_symbols, own_names, with_noise
+from derive.program.training import Along, Gradient, Outer, Parametrization, TrainedMatrix, TrainedVector
 from derive.program.words import Attribute, Field, GaussianMatrix, GaussianVector, GivenVector, Mean, Product
 
 Weight = GaussianMatrix | GaussianVector
@@ -211,7 +201,7 @@ class Network:
             rule, Hashable
         ):  # what is no rule is refused later, by name
             fixed_symbols(rule)
-            taken |= tables_of(rule)
+            taken |= own_names(rule)
         return taken
 
     def _check(self, lines: tuple[Definition, ...]) -> None:

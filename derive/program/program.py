@@ -20,15 +20,8 @@ from sympy.utilities.iterables import strongly_connected_components
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
 from derive.program.naming import complaints, functions_in, same_names, uses_of_names
-from derive.program.training import (
-    Parametrization,
-    TrainedMatrix,
-    TrainedVector,
-    TrainingRule,
-    fixed_symbols,
-    parameters_with,
-    tables_of,
-)
+from derive.program.rules import TrainingRule, fixed_symbols, own_names, parameters_with, tables_of
+from derive.program.training import Parametrization, TrainedMatrix, TrainedVector
 from derive.program.words import (
     Attribute,
     Field,
@@ -426,7 +419,9 @@ def _about_names(program: Parts) -> Iterator[str]:
     stated = [x for w in program.trained() if hasattr(w.rule, "memory") for x in w.rule.memory(t, s)]
     yield from same_names([*said, *ends, *coefficients, *stated, *(x for _, x in _fixed_numbers(program))])
     outside = {"constant", "matrix", "vector", "given vector"}
-    tables = program.tables & {name for kind, name in declared if kind not in outside}
+    rules = [w.rule for w in program.trained() if hasattr(w.rule, "memory")]
+    tables = frozenset[str]().union(*map(own_names, rules))
+    tables &= {name for kind, name in declared if kind not in outside}
     yield from (f"{x} is the name of a table of a rule and of something else: rename one" for x in tables)
     sizes: dict[str, Population] = {}
     for p in _homes(program):
@@ -445,8 +440,8 @@ def _about_rules(program: Parts) -> Iterator[str]:
             yield (
                 f"{w.name} is trained by {w.rule!r}, which says neither what is left of W(0) nor how an "
                 "update at s enters W(t). Only rules linear in the updates (descent, flow, momentum, decay, "
-                "noise, linear multistep) have a mean-field theory of this kind; adaptive optimisers such as "
-                "Adam do not"
+                "noise, linear multistep, LinearRule) have a mean-field theory of this kind; adaptive "
+                "optimisers such as Adam do not"
             )
         if w.rule.discrete != program.rule.discrete:
             yield f"{w.name} and the program disagree on whether time counts steps"
@@ -479,7 +474,7 @@ def _about_parameters(program: Parts) -> Iterator[str]:
             continue
         found = {x.name for x in fixed_symbols(rule)}
         if clock := found & _CLOCK:
-            yield _of_rule(rule, clock, "at the time of reading, not of the update", _OWN_MEMORY)
+            yield _of_rule(rule, clock, "at the time of reading", _OWN_MEMORY)
         if clock := (found & indices) - family:
             yield _of_rule(rule, clock, "wherever the weight is read", _OWN_RATES)
     for what, value in _fixed_numbers(program):
@@ -492,8 +487,8 @@ _CLOCK = {t.name, s.name}
 """Names of the times of a theory."""
 
 _OWN_MEMORY = (
-    "state the memory in a rule of your own, whose memory(time, past) takes the value at past, the time of "
-    "the update, or, for a learning rate, multiply the updates by it, Parametrization(rate=...)"
+    "write the coefficients of a step from t to t + 1 as expressions in derive.program.t alone, as in "
+    "GradientDescent(eta/(1 + t)); a memory of your own takes the two times that it is given"
 )
 _OWN_RATES = (
     "multiply the updates of each weight by a number of its own, Parametrization(rates=((weight, ...),))"

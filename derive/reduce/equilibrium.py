@@ -25,7 +25,8 @@ from derive.errors import NotApplicable
 from derive.linear.operators import Unit
 from derive.linear.projection import tidy_sums
 from derive.program.networks.options import has_sample_weights
-from derive.program.training import TrainedVector, entry_covariance
+from derive.program.rules import entry_covariance
+from derive.program.training import TrainedVector
 from derive.reduce.homogeneous import Chain
 from derive.reduce.memoryless import exponential
 from derive.reduce.stationary import timeless

@@ -10,13 +10,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Pow, S, powsimp, simplify
+from sympy import (
+    Add,
+    Derivative,
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    Integral,
+    Pow,
+    Product,
+    S,
+    Sum,
+    powsimp,
+    simplify,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import bound, drawn_out, over, rewritten
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
-from derive.program.training import TrainingRule, entry_covariance
+from derive.program.rules import TrainingRule, entry_covariance
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, Source, Term, Theory
 
@@ -224,7 +238,10 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
         decay = diffusion = S.NaN
     if decay is S.NaN or simplify(fed.diff(t) + decay * fed) != 0:
         raise NotApplicable(f"{rule!r} does not forget its start and its updates at one rate")
-    return simplify(fed.xreplace({s: t})), decay, diffusion
+    rate = simplify(fed.xreplace({s: t}))
+    if rate.has(t):
+        raise NotApplicable(f"{rule!r} has a rate that depends on the time, {rate}: give a constant rate")
+    return rate, decay, diffusion
 
 
 # -- what is drawn at the start ------------------------------------------------------------------------------
@@ -235,6 +252,8 @@ def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
     found: list[Source] = []
     scales: dict[str, Expr] = {}
     for u in theory.sources:
+        if any(lim.has(t, s) for x in u.covariance.atoms(Product, Sum, Integral) for lim in x.limits):
+            raise NotApplicable(f"the source {u.symbol} has a covariance that is a sum or product over times")
         first = _at(u.covariance, S.Zero)
         scale = simplify(_at(u.covariance, t) / first)
         together = scale * scale.xreplace({t: s}) * first

@@ -35,7 +35,8 @@ from derive.calculus.symbols import IndexRange, P, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Unit
 from derive.program.program import Definition, Program, parameter
-from derive.program.training import TrainedMatrix, TrainedVector, held_at_rest
+from derive.program.rules import held_at_rest
+from derive.program.training import TrainedMatrix, TrainedVector
 from derive.reduce.homogeneous import network_degree, output
 from derive.reduce.memoryless import exponential
 from derive.reduce.moments import two_layer

@@ -37,7 +37,7 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import defined, rewritten
 from derive.calculus.symbols import gamma0, s, t
 from derive.errors import NotApplicable
-from derive.program.training import accumulate, entry_covariance
+from derive.program.rules import accumulate, entry_covariance
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 

@@ -134,6 +134,8 @@ class _Recursion:
         rule = theory.program.rule
         if rule.memory(t, s)[0] != 1 or rule.noise(t, s) != 0:
             raise NotApplicable("weights that decay or meet noise move without an error")
+        if rule.memory(t, s)[1].has(t, s):
+            raise NotApplicable("updates enter with a factor that depends on the time: give a constant rate")
         if self.remembered():
             raise NotApplicable("samples that come again are remembered by the error: give fresh batches")
 

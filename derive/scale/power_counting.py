@@ -51,7 +51,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.program.program import Definition, Program, gaussian, parameter, used_once
-from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
+from derive.program.rules import TrainingRule
+from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Mean, Population, Product
 from derive.reduce.homogeneous import NotHomogeneous, exponent
 from derive.theory.applications import nonempty

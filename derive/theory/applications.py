@@ -22,7 +22,8 @@ from derive.errors import ProgramError
 from derive.program.naming import apart as apart_from
 from derive.program.naming import aside
 from derive.program.program import Definition, Program, gaussian, member
-from derive.program.training import Outer, TrainedMatrix, TrainedVector, entry_covariance
+from derive.program.rules import entry_covariance
+from derive.program.training import Outer, TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
 from derive.theory.data import Equation, Term
 from derive.theory.names import Registry, Vector, primed_apart, vector

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
-from sympy import Add, Expr, Mul, Pow, S, Symbol, factor_terms
+from sympy import (
+    Add,
+    Dummy,
+    Expr,
+    Float,
+    Integral,
+    KroneckerDelta,
+    Mul,
+    Piecewise,
+    Pow,
+    Product,
+    Rational,
+    S,
+    Sum,
+    Symbol,
+    factor_terms,
+)
 from sympy.core.function import AppliedUndef
+from sympy.core.relational import Relational
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import normal_form
@@ -50,7 +68,10 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
         a, b = one.get(key), two.get(key)
         told = a or b
         assert told is not None
-        for x, y in _unequal(a.parts if a else [], b.parts if b else []):
+        parts = _unequal(a.parts if a else [], b.parts if b else [])
+        if a and b and _same_numbers(parts):
+            continue
+        for x, y in parts:
             found.append(Difference(told.label, told.name, _back(x, told.names), _back(y, told.names)))
     return found
 
@@ -80,7 +101,9 @@ def _stated(theory: TheoryData) -> list[tuple[str, Any]]:
 def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
     """What the theory states, in normal form by key, but for what is ``alike`` in the other one."""
     rules = {w.rule for w in theory.program.trained()}
-    heat = {a for x in rules for a in x.noise(t, s).atoms(AppliedUndef)}  # tables of covariances over times
+    heat = {
+        a for x in rules for a in x.noise(t, s).atoms(AppliedUndef) if len(a.args) == 2
+    }  # symmetric tables
     order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in heat})
     sure = frozenset({*theory.program.constants, *theory.program.scalars})
     found: dict[str, _Item] = {}
@@ -191,6 +214,45 @@ def _unequal(left: Parts, right: Parts) -> list[tuple[Expr | None, Expr | None]]
         match = next((i for i, (n, _) in enumerate(other) if n == label), None)
         found.append((x, None if match is None else other.pop(match)[1]))
     return found + [(None, y) for _, y in other]
+
+
+def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
+    """Whether what is left on the two sides is one expression in two forms.
+
+    The memory of a rule can be written in several ways, such as ``eta/(eta*lam)`` and ``1/lam``.  Both sides
+    are evaluated at random rational values of symbols and of all that is no elementary function of them.
+    """
+    if not parts:
+        return True
+    rest = Add(*[S.Zero if x is None else x for x, _ in parts]) - Add(
+        *[S.Zero if y is None else y for _, y in parts]
+    )
+    if not rest.free_symbols or not rest.has(Pow) or rest.has(Piecewise, Relational):
+        return False
+    opaque = {x: Dummy() for x in _opaque(rest)}
+    bare = rest.xreplace(opaque)
+    symbols = sorted(bare.free_symbols, key=str)
+    draw = Random(1)
+    for _ in range(TRIALS):
+        values = {x: Rational(draw.randint(2, 99), 101) for x in symbols}
+        later = draw.randint(2, 6)
+        values |= {t: S(later + draw.randint(0, 3)), s: S(later)}
+        number = bare.subs(values).evalf(DIGITS)
+        scale = sum((abs(y.subs(values).evalf(DIGITS)) for y in Add.make_args(bare)), S.One)
+        if not number.is_number or not abs(number) < scale * Float(10) ** (-DIGITS // 2):
+            return False
+    return True
+
+
+TRIALS, DIGITS = 3, 40
+"""Random points, and digits, by which two forms of one expression are recognised."""
+
+
+def _opaque(e: Expr) -> set[Expr]:
+    """The largest parts of an expression that are no elementary functions of symbols."""
+    if isinstance(e, Sum | Integral | Product | Average | Response | AppliedUndef | KroneckerDelta):
+        return {e}
+    return set[Expr]().union(*map(_opaque, e.args)) if e.args else set()
 
 
 def _collected(found: Parts) -> Parts:

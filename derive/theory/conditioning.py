@@ -27,7 +27,8 @@ from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import require_type
 from derive.program.program import Program
-from derive.program.training import TrainedMatrix, TrainingRule
+from derive.program.rules import TrainingRule
+from derive.program.training import TrainedMatrix
 from derive.theory.applications import Application, Parameter, earlier, overlap, read, tangent_kernel
 from derive.theory.data import Source, Term
 from derive.theory.names import primed_apart

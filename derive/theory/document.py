@@ -22,7 +22,6 @@ from sympy.printing.repr import ReprPrinter
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, s, t
-from derive.program.training import GradientDescent, GradientFlow, Momentum, MomentumFlow, Multistep
 from derive.program.words import Mean, Product
 from derive.show.arranged import ordered as in_order
 from derive.show.document import COLUMNS, Entry, Section, latex_section, text_section
@@ -139,16 +138,10 @@ def _rule(theory: TheoryData, printer: PaperText) -> str:
         return "discrete time" if rule.discrete else "continuous time"
     rate = getattr(rule, "rate", 1)
     at = "" if rate == 1 else f" at rate {printer.doprint(rate)}"
-    kinds = {
-        GradientDescent: "gradient descent",
-        GradientFlow: "gradient flow",
-        Momentum: "gradient descent with momentum",
-        MomentumFlow: "gradient flow with momentum",
-        Multistep: "multistep gradient flow",
-    }
     extras = [(n, getattr(rule, n, 0)) for n in ("momentum", "decay", "diffusion")]
     more = "".join(f", {n} {printer.doprint(x)}" for n, x in extras if x != 0)
-    return kinds.get(type(rule), type(rule).__name__) + at + more
+    label = getattr(rule, "label", "") or getattr(rule, "name", "") or type(rule).__name__
+    return label + at + more
 
 
 TITLES = {

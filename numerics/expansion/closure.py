@@ -479,7 +479,7 @@ class Densities(Closed):
     """
 
     def __init__(self, found: Closed, setting: Setting, grid: Grid) -> None:
-        given = setting.problem.program.rule, setting.numbers, grid.nodes
+        given = setting.problem.program, setting.numbers, grid.nodes
         kept = tables_of(*given, np.tri(found.T))["w"]
         whole = float(np.sum(setting.tables["w"][-1]))
         plain = {name: kept * (float(np.sum(w[-1])) / whole) for name, w in found.memory.items()}

@@ -190,8 +190,8 @@ class Setting:
         """Functions of time in the rule's memory, by name: its own tables, or the integrator's weights."""
         problem = self.problem
         if self.grid is None:
-            return {name: problem.arrays[name] for name in problem.program.tables}
-        return tables_of(problem.program.rule, problem.numbers, self.grid.nodes, self.grid.weights)
+            return {**{name: problem.arrays[name] for name in problem.program.tables}, **problem.memory}
+        return tables_of(problem.program, problem.numbers, self.grid.nodes, self.grid.weights)
 
     def answer(
         self, weight: Array, feedback: Array, rest: Array, lower: Sequence[Array] = ()

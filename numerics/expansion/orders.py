@@ -223,7 +223,7 @@ class OfTheory:
             table,
             steps=len(problem.times) if grid is None else len(grid.nodes),
             constants=problem.numbers,
-            data={**problem.arrays, **tables},
+            data={**problem.data, **tables},
             wanted=tuple(n for n, q in table.tensors.items() if q.kind == "correlation" or grid is None),
             watched=() if problem.seen else (("C_v", None),),
             units=problem.spectrum,

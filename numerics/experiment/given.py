@@ -208,7 +208,11 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
     kernels = {x.name: x.kernel for x in program.given}
     rules = {w.rule for w in program.trained()}
     said = [d.rhs for d in program.definitions]
-    said += [e for x in rules for e in (*x.memory(t, s), x.noise(t, s))]
+    for x in rules:
+        if hasattr(x, "system"):  # a step from the last time is not taken
+            said += [e.xreplace({t: s}) for e in x.system.coefficients]
+        else:
+            said += [*x.memory(t, s), x.noise(t, s)]
     coefficients = [u.coefficient for w in program.trained() for u in updates_of(w)]
     uses = (
         sorted((x for e in es for x in e.atoms(AppliedUndef)), key=spelled) for es in (said, coefficients)

@@ -348,7 +348,7 @@ def _names_of(program: Program) -> set[str]:
     found = {x.name for x in program.fields} | {x.name for x in program.given}
     found |= {x.name for x in program.attributes}
     found |= {x.name for x in matrices} | {x.name for x in vectors} | {x.source for x in vectors}
-    found |= {*program.scalars, *program.constants, *(x.kernel for x in program.given)}
+    found |= {*program.scalars, *program.constants, *program.tables, *(x.kernel for x in program.given)}
     for w in matrices:
         found |= {*w.sources, *(w.responses or ())}
     for d in program.definitions:
@@ -365,6 +365,9 @@ def _symbols_of(program: Program) -> set[Symbol]:
         return e
 
     program.map(seen)
+    for w in program.trained():
+        for e in w.rule.system.coefficients if hasattr(w.rule, "system") else ():
+            found |= e.atoms(Symbol)
     for d in program.definitions:
         found |= {r.index for r in d.ranges}
     return found
@@ -393,7 +396,14 @@ def _apart(
 
     layered = {x.name for x in program.fields if x.layered}
     plain = {x.name for x in program.fields} - layered
-    read = {*program.scalars, *program.constants, *(x.kernel for x in program.given), *layered, *plain}
+    read = {
+        *program.scalars,
+        *program.constants,
+        *program.tables,
+        *(x.kernel for x in program.given),
+        *layered,
+        *plain,
+    }
     engine = ENGINE if program.scalars or names else ENGINE | LABELS_OF_RANDOM_DATA
     for name in sorted(every - {*names} - (given & {*reserved})):
         if name in new or (name in engine and name in read and not (name in FIELDS and name in plain)):
@@ -447,17 +457,29 @@ def _renamed(program: Program, names: Mapping[str, str], symbols: Mapping[Symbol
     weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     table: dict[Expr, Expr] = {**symbols, **{Symbol(n): Symbol(names[n]) for n in weights & {*names}}}
 
-    def expressed(e: Expr) -> Expr:
+    sources = {x for w in map(gaussian, program.matrices) for x in w.sources}
+    sources |= {x.source for x in map(parameter, program.vectors)}
+    outside = {k: v for k, v in names.items() if k not in sources & program.tables}
+    """Names elsewhere than in rules: a source that is called like a table of a rule keeps its name."""
+
+    def expressed(e: Expr, known: Mapping[str, str] = outside) -> Expr:
         return e.xreplace(table).replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in names,
-            lambda x: Function(names[str(x.func)])(*x.args),
+            lambda x: isinstance(x, AppliedUndef) and str(x.func) in known,
+            lambda x: Function(known[str(x.func)])(*x.args),
         )
+
+    def in_rule(x: Any) -> Any:
+        if isinstance(x, str):
+            return names.get(x, x)
+        return expressed(x, names) if isinstance(x, Expr) else x
 
     def renamed(x: Any) -> Any:
         if isinstance(x, str):
-            return names.get(x, x)
+            return outside.get(x, x)
         if isinstance(x, Expr):
             return expressed(x)
+        if hasattr(x, "memory"):
+            return _inside(x, in_rule)
         if isinstance(x, Population):
             return x.map(lambda e: expressed(expression(e)))
         return _inside(x, renamed)

@@ -50,6 +50,7 @@ from numerics.experiment.given import (
     require_domain,
 )
 from numerics.experiment.literals import Literals, Slot
+from numerics.experiment.memory import symbols_of_rules, tables_of_program
 from numerics.experiment.naming import named_by_role, roles_of
 from numerics.experiment.numbers import (
     Spectrum,
@@ -259,6 +260,9 @@ class Problem:
             program, arrays, len(at), {k: given[k] for k in _sizes(program) & {*given}}
         )
         given = sizes | given
+        if not program.rule.discrete and program.tables and hasattr(program.rule, "system"):
+            name, reason = min(program.tables), "is a table in the training rule of a flow"
+            raise SpecError(f"arrays.{name}", None, reason, "an expression in derive.program.t in its place")
         symbols = _symbols(program)
         for name, value in given.items():
             if name not in symbols and name not in sizes:
@@ -360,6 +364,25 @@ class Problem:
         name = str(self.program.depth)
         accepted = f'numbers={{..., "{name}": 2}}, program.at_depth(2), or --set network.depth=2'
         return SpecError("program", self.program.name, f"its depth {name} {reason}", accepted)
+
+    @cached_property
+    def memory(self) -> dict[str, Array]:
+        """Tables of the memory of rules in steps, by the names that :attr:`discrete` gives them.
+
+        Those of a flow depend on the grid of its integrator, and are not here.
+        """
+        if self.flow:
+            return {}
+        found: dict[str, Array] = {}
+        numbers = {**self.numbers, P: self.numbers.get(P, self.seen)}
+        for _, tables in tables_of_program(self.program):
+            found |= tables.values(numbers, self.times, arrays=self.arrays)
+        return found
+
+    @property
+    def data(self) -> dict[str, Array]:
+        """The arrays of the problem, and :attr:`memory`."""
+        return {**self.arrays, **self.memory}
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:
@@ -509,12 +532,12 @@ def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None
 
 
 def _symbols(program: Program) -> dict[str, Symbol]:
-    """The symbols of a program that need numbers, by name: those of its theory, and of its loss alone."""
+    """The symbols of a program that need numbers, by name: those of its theory, loss and training rules."""
     indices = {t, ell, *(r.index for d in program.definitions for r in d.ranges)}
     weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     loss = expression(0 if program.loss is None else program.loss)
     own = {x.name: x for x in loss.free_symbols - indices if x.name not in weights}
-    return own | derived(program).symbols
+    return own | symbols_of_rules(program) | derived(program).symbols
 
 
 def _sizes(program: Program) -> set[str]:

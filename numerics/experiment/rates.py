@@ -1,7 +1,8 @@
 """Numbers by which a training rule multiplies updates, step by step, for estimates and identities.
 
-From the memory ``k(t, s)`` of a problem's rule, its numbers and its tables this module makes the share of an
-update that enters the weight in the next step.
+From the equation of motion of a problem's rule (or the memory ``k(t, s)`` that the rule states in place of
+one), its numbers and its tables this module makes the share of an update that enters the weight in the next
+step.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from sympy import Expr, Integer, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program import P, TrainingRule, s, t
+from derive.program.rules import LinearSystem
 from derive.program.words import P_train
+from numerics.experiment.memory import Coefficients
 
 if TYPE_CHECKING:
     from numerics.experiment.problem import Problem
@@ -35,8 +38,13 @@ def first_shares(problem: Problem) -> NDArray[np.float64]:
     """
     rule: Any = problem.program.rule
     known = {**problem.numbers, P: problem.seen, P_train: problem.seen}
-    if problem.flow:  # every flow of which an integrator is known has a rate
-        return np.full(len(problem.times) - 1, float(sympify(rule.rate).subs(known)))
+    system: LinearSystem | None = getattr(rule, "system", None)
+    if system is not None:
+        read, at = Coefficients(known, problem.arrays, not problem.flow), problem.times[:-1]
+        if not problem.flow:
+            return read(system.input[0], at)
+        rates = [sympify(rule.rate)] if hasattr(rule, "rate") else list(system.input)
+        return np.asarray(np.max(np.abs([read(x, at) for x in rates]), axis=0))
     kept = _next(rule).subs(known)
     if not kept.has(s):
         return np.full(len(problem.times) - 1, float(kept))
@@ -46,7 +54,9 @@ def first_shares(problem: Problem) -> NDArray[np.float64]:
 
 def is_mean(problem: Problem) -> bool:
     """Return whether the rule divides updates by the number of samples."""
-    return bool(problem.program.rule.memory(t, s)[1].has(P, P_train))
+    rule: Any = problem.program.rule
+    inputs = rule.system.input if hasattr(rule, "system") else rule.memory(t, s)[1:]
+    return any(x.has(P, P_train) for x in inputs)
 
 
 @lru_cache(maxsize=64)

@@ -7,17 +7,12 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, TypedDict, TypeVar
 
-import numpy as np
 from sympy import Abs, Expr, Function, Heaviside, Integer, S, Symbol, oo, sign, sqrt
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import (
-    GradientDescent,
-    GradientFlow,
     L,
-    MomentumFlow,
-    Multistep,
     Program,
     TrainingRule,
     isotropic,
@@ -33,6 +28,7 @@ from derive.theory import Term, Theory, mean_field
 from numerics.errors import SpecError, value_to_toml
 from numerics.experiment.activation import parse_activation
 from numerics.experiment.experiment import Experiment
+from numerics.experiment.memory import share_of_noise, tables_of_program, without_noise
 from numerics.experiment.schema import Spec
 
 sigma = Symbol("sigma", positive=True)
@@ -113,77 +109,47 @@ def derived(program: Program, reductions: tuple[Reduction, ...] = (), layered: L
     return replace(theory, observables=sums).map(numbered)
 
 
-class Grown(Function):  # type: ignore[misc]
-    """``(1 + x)^n - 1``, to rounding however small x is."""
-
-    @staticmethod
-    def _imp_(x: Any, n: Any) -> Any:
-        x, n = np.asarray(x, dtype=float), np.asarray(n, dtype=float)
-        return np.expm1(n * np.log1p(x)) if x > -1 else (1 + x) ** n - 1
-
-
-class PreciseDescent(GradientDescent):
-    """Steps whose noise, ``(a^n - 1)/(a^2 - 1)``, loses no digits for an a near 1."""
-
-    def noise(self, time: Expr, past: Expr) -> Expr:
-        """The same as numbers."""
-
-        def grown(less: Expr) -> Expr:
-            base, n = (less + 1).as_base_exp()
-            return less.expand() if n.is_Integer else Grown((base - 1).expand(), n)
-
-        return super().noise(time, past).replace(lambda x: x.is_Add and (x + 1).is_Pow, grown)
-
-
 @lru_cache(maxsize=128)
 def integrated(program: Program) -> Program:
-    """The program as an integrator trains it: of a flow, an update made at s enters with weight ``w(t, s)``.
+    """The program with the memory of its rules as tables, where theories hold it as such.
 
-    With decay ``m(t)`` is what is left of the start, with temperature ``n(t, s)`` the covariance of noise;
-    what a rule remembers of updates is in ``w(t, s)``.  Steps with both have noise that is computed to
-    rounding (:class:`PreciseDescent`).
+    Of a flow, an update made at s enters with a weight ``w(t, s)`` of the integrator; with decay ``m(t)`` is
+    what is left of the start, with temperature ``n(t, s)`` the covariance of noise.  Of steps, rules whose
+    memory is no closed form have the same tables (:mod:`numerics.experiment.memory`).
 
     >>> integrated(mlp(2, rule="flow", weight_decay=1)).rule
     Multistep(rate=1, weight='w', left='m', heat=None, discrete=True)
     """
-    rule: Any = program.rule
-    forgets, noisy = rule.memory(t, s)[0] != 1, rule.noise(t, s) != 0
-    if rule.discrete and not (forgets and noisy):
-        return program
-    if not rule.discrete:
+    if not program.rule.discrete:
         _require_one_flow(program)
-        tables = {"w", *(("m",) if forgets else ()), *(("n",) if noisy else ())}
-        for name in sorted(tables & program.names_in_theory):
-            told = f"the integrator of a flow has a table {name}, and so has the program something"
-            raise NotApplicable(f"{told}: give {name} another name")
+    tables = dict(tables_of_program(program))
+    if not tables:
+        return program
 
-    def steps(own: Any) -> TrainingRule:
-        if rule.discrete:
-            known = isinstance(own, GradientDescent)
-            return PreciseDescent(own.rate, own.decay, own.diffusion) if known else own
-        share = getattr(own, "diffusion", S.Zero) / getattr(rule, "diffusion", S.One) if noisy else S.Zero
-        left, heat = "m" if forgets else None, "n" if noisy else None
-        return Multistep(rule.rate, left=left, heat=heat, diffusion=share)
+    def tabulated(rule: Any) -> TrainingRule:
+        return tables[rule].rule(share_of_noise(rule, tables[rule])) if rule in tables else rule
 
     def weights(found: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(replace(w, rule=steps(w.rule)) if hasattr(w, "rule") else w for w in found)
+        return tuple(replace(w, rule=tabulated(w.rule)) if hasattr(w, "rule") else w for w in found)
 
     matrices, vectors = weights(program.matrices), weights(program.vectors)
-    return replace(program, rule=steps(rule), matrices=matrices, vectors=vectors)
+    return replace(program, rule=tabulated(program.rule), matrices=matrices, vectors=vectors)
 
 
 def _require_one_flow(program: Program) -> None:
-    """Raise NotApplicable unless all weights move by one flow of which an integrator is known."""
+    """Raise NotApplicable unless all weights move by one flow with an equation of motion."""
     rules: list[Any] = [program.rule, *(w.rule for w in program.trained())]
     for rule in rules:
-        if not isinstance(rule, GradientFlow | MomentumFlow):
+        if not hasattr(rule, "system"):
             told = f"no integrator is known for the flow {rule!r}"
-            raise NotApplicable(f"{told}: use GradientFlow or MomentumFlow, or a rule that counts steps")
+            raise NotApplicable(
+                f"{told}: use GradientFlow, MomentumFlow or LinearRule, or a rule that counts steps"
+            )
     if program.noisy and program.rule.noise(t, s) == 0:
         raise NotApplicable(
             "the rule of a weight adds noise, the program's does not: give it to the program's"
         )
-    alike = {replace(x, diffusion=S.Zero) if hasattr(x, "diffusion") else x for x in rules}
+    alike = {without_noise(x) for x in rules}
     if len(alike) > 1:
         told = f"weights move by different flows, {' and '.join(map(repr, sorted(alike, key=str)))}"
         raise NotApplicable(f"{told}: use one, and Parametrization(rates=...) for rates of single weights")

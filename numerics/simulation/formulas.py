@@ -418,6 +418,8 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, Ranges]]:
         yield d.rhs, d.ranges
     for w in program.trained():
         family = indices(w.initial)
+        for e in w.rule.system.coefficients if hasattr(w.rule, "system") else ():
+            yield e, family
         for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):
             vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
             # of two indices that are added, the one that is summed over tells where a ring begins

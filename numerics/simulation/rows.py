@@ -128,13 +128,13 @@ class State:
     """Networks at one time.
 
     ``fields`` holds a block (networks, entries, units) of each field and number, ``start`` those of step 0;
-    ``weights`` (networks, ...) the matrices and vectors as they are now; ``velocities`` what momentum
-    carries, ``past`` what a rule that states its memory alone keeps.  Where time ``flows``, ``step`` counts
-    the recorded times.
+    ``weights`` (networks, ...) the matrices and vectors as they are now; ``hidden`` the hidden states of
+    their rules, such as a velocity; ``past`` what a rule that states its memory alone keeps.  Where time
+    ``flows``, ``step`` counts the recorded times.
     """
 
     weights: dict[Key, Array]
-    velocities: dict[Key, Array] = field(default_factory=dict)
+    hidden: dict[Key, list[Array]] = field(default_factory=dict)
     past: dict[Key, Any] = field(default_factory=dict)
     fields: dict[Block, Array] = field(default_factory=dict)
     start: dict[Block, Array] = field(default_factory=dict)
@@ -146,12 +146,11 @@ class State:
 
     def copied(self) -> State:
         """A state of its own."""
-        weights, velocities = (
-            {k: x.copy(order="K") for k, x in part.items()} for part in (self.weights, self.velocities)
-        )
+        weights = {k: x.copy(order="K") for k, x in self.weights.items()}
+        hidden = {k: [y.copy(order="K") for y in x] for k, x in self.hidden.items()}
         fields = {k: x.copy() for k, x in self.fields.items()}
         clock = self.step, self.time, self.flows
-        return State(weights, velocities, dict(self.past), fields, self.start, *clock)
+        return State(weights, hidden, dict(self.past), fields, self.start, *clock)
 
     def distance(self, other: State) -> float:
         """The largest difference of fields and numbers, relative to each (to one, of small numbers)."""

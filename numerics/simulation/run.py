@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 from sympy import Expr, Symbol
 
-from derive.program import MomentumFlow, Parametrization, Program
+from derive.program import Parametrization, Program
 from derive.program.program import gaussian
 from numerics.arrays import one_thread
 from numerics.errors import Diverged, NotConverged, require_memory
@@ -33,6 +33,7 @@ from .values import Tables, Values, given_sizes, given_vectors
 from .weights import (
     Factors,
     Law,
+    Recalled,
     Training,
     accumulate,
     by_network,
@@ -46,13 +47,15 @@ from .weights import (
     trainings,
 )
 
+Rngs = Sequence[np.random.Generator]
+
 NODES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
 """Where the stages of the method are taken, and the share of each."""
 
 
 def advance(
     network: Network,
-    moving: Sequence[Training],
+    moving: Sequence[Training | Recalled],
     state: State,
     length: float,
     rngs: Sequence[np.random.Generator],
@@ -62,10 +65,10 @@ def advance(
 
     Noise before and after the step is that of ``kicks`` parts: with two, that of steps of half the length.
     """
-    noisy = [x for x in moving if x.noisy(state)]
-    for _ in range(kicks):
-        relax(noisy, state, length / 2 / kicks, rngs)
-    paths = [_Path(x, state, noisy) for x in moving]
+    driven = [x for x in moving if isinstance(x, Training)]  # a flow has an equation of motion
+    noisy = [x for x in driven if x.noisy]
+    _kicked(noisy, state, length / 2, kicks, rngs)
+    paths = [_Path(x, state, noisy) for x in driven]
     fields, began = network.evolving(state), state.time
     slopes: list[list[Array]] = []
     for k, (node, _) in enumerate(NODES):
@@ -85,54 +88,72 @@ def advance(
         state, [f + sum(shares[k] * s[i] for k, s in enumerate(slopes)) for i, f in enumerate(fields)]
     )
     state.time = began + length
-    for _ in range(kicks):
-        relax(noisy, state, length / 2 / kicks, rngs)
+    state.time = began + length / 2
+    _kicked(noisy, state, length / 2, kicks, rngs)
+    state.time = began + length
+
+
+def _kicked(noisy: Sequence[Training], state: State, length: float, kicks: int, rngs: Rngs) -> None:
+    """Noise and linear terms alone for some time, in so many parts.
+
+    Coefficients that depend on the time are taken in the middle of each part, so that a step of Strang's
+    splitting stays right to second order.
+    """
+    began, part = state.time, length / kicks
+    for k in range(kicks):
+        state.time = began + (k + 0.5) * part
+        relax(noisy, state, part, rngs)
+    state.time = began
 
 
 class _Path:
-    """One weight through the stages of a step, and its velocity if it has one, without copies of them.
+    """One weight through the stages of a step, and its hidden states, without copies of them.
 
-    With the updates U_k of the stages it is ``W = a W_0 + c q_0 + sum_k b_k U_k``, and so is its slope,
-    ``rate U - decay W``.  With momentum the slope is the velocity q, another such sum, whose own slope is
-    ``(rate U - q)/momentum``.  From one stage to the next only coefficients change: W is scaled, and q_0 and
-    a few outer products are added in place; q is needed at the end of the step alone.
+    With the updates U_k of the stages each component is ``z_i = sum_j a_ij z_j(0) + sum_k c_ik U_k``, and so
+    is its slope ``sum_j A_ij z_j + b_i U``.  From one stage to the next only the coefficients of the weight
+    change: it is scaled, and other components and a few outer products are added in place.  Hidden states are
+    needed at the end of the step alone.  Of a weight with noise, ``A`` acts between steps (:func:`relax`).
     """
 
     def __init__(self, training: Training, state: State, noisy: Sequence[Training]) -> None:
-        self.training, self.decays = training, training not in noisy
-        self.w, self.q = state.weights[training.law.key], None
-        if isinstance(training.rule, MomentumFlow):
-            self.q = state.velocities.setdefault(training.law.key, np.zeros_like(self.w))
-        self.terms = np.eye(2 + len(NODES))[..., None]
-        """W_0, q_0 and the updates; the last axis are networks, or one for all."""
-        self.start: Array = self.terms[:2]
-        self.now = self.start  # W and q
+        self.training, self.relaxes = training, training in noisy
+        self.w, *self.hidden = training.components(state)
+        self.n = training.motion.states
+        self.terms = np.eye(self.n + len(NODES))[..., None]
+        """The components at the start and the updates; the last axis are networks, or one for all."""
+        self.start: Array = self.terms[: self.n]
+        self.now = self.start
         self.slopes: list[Array] = []
         self.updates: list[Factors] = []
+        coupled = any(i > 0 and j != i for i, j in training.motion.A)
+        self.old = [x.copy() for x in (self.w, *self.hidden)] if coupled else []
 
     def look(self, state: State) -> None:
         """The slopes at this stage."""
-        n, u = self.training.now(state), self.training.update.factors(state)
-        weight, velocity = self.now
-        update = n["rate"] * self.terms[2 + len(self.updates)]
+        motion, u = self.training.motion, self.training.update.factors(state)
+        update = self.terms[self.n + len(self.updates)]
         self.updates.append(Factors(u.left.copy(), u.right.copy()))
-        if self.q is not None:
-            slopes = velocity, (update - velocity) / n["momentum"]
-        else:
-            slopes = update - (n["decay"] if self.decays else 0.0) * weight, 0.0 * velocity
-        self.slopes.append(np.stack(np.broadcast_arrays(*slopes)))
+        slopes = motion.inputs(state)[:, None] * update
+        if not self.relaxes:
+            rates = motion.rates(state)
+            slopes = slopes + sum(rates[:, j, None] * self.now[j] for j in range(self.n))
+        self.slopes.append(slopes)
 
     def put(self, lengths: Mapping[int, float], *, last: bool = False) -> None:
-        """The start, plus over stages the sum of length times slope; of the velocity, at the ``last`` one."""
-        (before, _), self.now = self.now, self.start + sum(x * self.slopes[k] for k, x in lengths.items())
-        weight, velocity = self.now
-        ratio = weight[0] / before[0]
-        change = weight - ratio * before
-        if self.q is not None and change[1].any():
-            self.w += by_network(change[1], self.w) * self.q
-        self.add(self.w, ratio, change[2:])
-        if self.q is not None and last:
-            self.add(self.q, velocity[1], velocity[2:])
+        """The start plus, over stages, length times slope; of hidden states at the ``last`` stage."""
+        before, self.now = self.now[0], self.start + sum(x * self.slopes[k] for k, x in lengths.items())
+        ratio = self.now[0, 0] / before[0]
+        change = self.now[0] - ratio * before
+        self.add(self.w, ratio, change[self.n :])
+        for j, x in enumerate(self.hidden, 1):
+            if change[j].any():
+                self.w += by_network(change[j], self.w) * x
+        if last:
+            for i, x in enumerate(self.hidden, 1):
+                self.add(x, self.now[i, i], self.now[i, self.n :])
+                for j, y in enumerate(self.old):
+                    if j != i and self.now[i, j].any():
+                        x += by_network(self.now[i, j], x) * y
 
     def add(self, array: Array, ratio: Array, shares: Array) -> None:
         """``ratio array + sum_k shares_k U_k``, in place."""
@@ -151,8 +172,6 @@ def _together(terms: Sequence[tuple[Array, Factors]]) -> Factors:
 def _nothing(w: Array) -> Factors:
     return Factors(np.zeros((1, w.shape[1], 1)), np.zeros((1, 1, w.shape[2] if w.ndim == 3 else 1)))
 
-
-Rngs = Sequence[np.random.Generator]
 
 TOGETHER = 2**19
 """Entries of weights that are trained together, which a core's own memory holds."""
@@ -283,7 +302,7 @@ class Trainer:
 
     network: Network
     weights: list[Law]
-    moving: list[Training]
+    moving: list[Training | Recalled]
     initial: dict[Key, Array]
     wanted: Wanted
     kept: Kept | None

@@ -1,10 +1,10 @@
 """Weights of one network: how they are drawn, and how their rule moves them in one step.
 
-The recursion of each rule is carried out as it is written; nothing is taken from its memory.  A rule of one's
-own, which states a memory alone, is followed by it (:mod:`.recalled`).  Updates are those that the program
-derives or, as a check of these, gradients found numerically: each weight is moved a little, and forward pass
-and loss are done again.  The forward pass is all of the program that the loss needs; nothing is taken from
-its backward fields, errors and updates.
+The equation of motion of each rule is carried out as it is written (:mod:`.motion`); nothing is taken from
+its memory.  A rule that states a memory alone is followed by it (:mod:`.recalled`).  Updates are those that
+the program derives or, as a check of these, gradients found numerically: each weight is moved a little, and
+forward pass and loss are done again.  The forward pass is all of the program that the loss needs; nothing is
+taken from its backward fields, errors and updates.
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import (
     Along,
-    GradientDescent,
-    GradientFlow,
     IndexRange,
-    Momentum,
-    MomentumFlow,
     Outer,
     Parametrization,
     Program,
@@ -36,6 +32,7 @@ from derive.program import (
 from derive.program.program import gaussian, parameter
 
 from .formulas import Binder, members
+from .motion import Motion, relaxed, root
 from .network import Network, Task
 from .recalled import Memory, Past
 from .rows import Applied, Array, Bound, Entry, Key, Reader, Reading, State, common_place, spread
@@ -48,8 +45,6 @@ BAND = 8
 """Rows of a matrix that are turned from row by row to column by column at once."""
 
 ONE = np.ones((1, 1, 1))
-
-RULES = (GradientDescent, GradientFlow, Momentum, MomentumFlow)
 
 
 @dataclass(frozen=True)
@@ -136,53 +131,67 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """How one weight moves: its rule, the rule's numbers, its update, its noise."""
+    """How one weight moves: its update, and the equation of motion of its rule."""
 
     law: Law
-    rule: Any
-    numbers: Mapping[str, Reader]
     update: Update | Numerical
+    motion: Motion
 
-    def now(self, state: State) -> dict[str, Array]:
-        """The rule's numbers, one for each network or one for all."""
-        return {name: read(state)[:, 0, 0] for name, read in self.numbers.items()}
-
-    def noisy(self, state: State) -> bool:
+    @property
+    def noisy(self) -> bool:
         """Does noise enter the weight?"""
-        return "diffusion" in self.numbers and bool(np.any(self.now(state)["diffusion"]))
+        return bool(self.motion.noise)
 
-    def disturb(self, state: State, variance: Array | float, rngs: Sequence[np.random.Generator]) -> None:
-        """Add noise with the law of the weight at initialisation, its variance multiplied by ``variance``."""
-        if np.any(variance):
-            w = state.weights[self.law.key]
-            scale = np.broadcast_to(np.sqrt(variance), len(w))
-            for x, s, rng in zip(w, scale, rngs, strict=True):
-                x += s * self.law.draw(rng)
+    def components(self, state: State) -> list[Array]:
+        """The weight and its hidden states, each (networks, rows, columns); hidden states start at zero."""
+        w = state.weights[self.law.key]
+        if self.law.key not in state.hidden:
+            state.hidden[self.law.key] = [np.zeros_like(w) for _ in range(self.motion.states - 1)]
+        return [w, *state.hidden[self.law.key]]
+
+    def disturb(self, state: State, covariance: Array, rngs: Sequence[np.random.Generator]) -> None:
+        """Add noise with the law of the weight at initialisation, times a covariance of components."""
+        if not np.any(covariance):
+            return
+        z, factor = self.components(state), root(covariance)
+        for j in np.flatnonzero(np.any(factor, axis=(0, 2))):
+            for k, rng in enumerate(rngs):
+                drawn = self.law.draw(rng)
+                for i, x in enumerate(z):
+                    share = factor[i, j, min(k, factor.shape[-1] - 1)]
+                    if share:
+                        x[k] += share * drawn
 
     def begin(self, state: State) -> None:
-        """The weight as the rule has it at step 0: as drawn."""
+        """The weight as the rule has it at step 0: a multiple of what was drawn."""
+        if self.motion.start != 1:
+            state.weights[self.law.key] *= self.motion.start
 
     def step(self, state: State, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
         """Move the weight one step on, by the update ``u``."""
-        n, w = self.now(state), state.weights[self.law.key]
-        if "momentum" not in n:
-            accumulate(w, 1 - n["decay"], n["rate"], u)
-            if "diffusion" in n:
-                self.disturb(state, n["diffusion"], rngs)
-        else:
-            q = state.velocities.setdefault(self.law.key, np.zeros_like(w))
-            accumulate(q, n["momentum"], 1.0, u)
-            w *= 1 - by_network(n["decay"], w)
-            w += by_network(n["rate"], w) * q
+        A, b, z = self.motion.rates(state), self.motion.inputs(state), self.components(state)
+        old = z if self.motion.in_place else [x.copy() for x in z]
+        for i, x in enumerate(z):
+            if i in self.motion.b:
+                accumulate(x, A[i, i], b[i], u)
+            elif np.any(A[i, i] != 1):
+                x *= by_network(A[i, i], x)
+            for j in range(len(z)):
+                if i != j and (i, j) in self.motion.A:
+                    x += by_network(A[i, j], x) * old[j]
+        self.disturb(state, self.motion.disturbance(state), rngs)
 
 
 @dataclass(frozen=True, eq=False)
-class Recalled(Training):
+class Recalled:
     """A weight whose rule states its memory alone: ``m(t) W(0) + sum_s k(t, s) U(s) + noise``."""
 
+    law: Law
+    update: Update | Numerical
     memory: Memory
 
-    def noisy(self, state: State) -> bool:
+    @property
+    def noisy(self) -> bool:
         """Does noise enter the weight?"""
         return self.memory.noisy
 
@@ -253,32 +262,29 @@ def laws(binder: Binder) -> list[Law]:
     return found
 
 
-def trainings(binder: Binder, reading: Reading, every: Sequence[Law]) -> list[Training]:
+def trainings(binder: Binder, reading: Reading, every: Sequence[Law]) -> list[Training | Recalled]:
     """How each trained weight moves.  ``ValueError`` for a flow whose equation is not known here."""
     by_key = {x.key: x for x in every}
-    found = []
+    found: list[Training | Recalled] = []
     for w in binder.program.trained():
-        known = type(w.rule) in RULES
-        if not known and not w.rule.discrete:
+        if not hasattr(w.rule, "system") and not w.rule.discrete:
             told = f"{w.name} is trained by the flow {w.rule!r}, of which finite networks know no equation"
-            raise ValueError(f"{told}: use GradientFlow or MomentumFlow, or a rule that counts steps")
-        numbers_of = [x for x in ("rate", "decay", "diffusion", "momentum") if known and hasattr(w.rule, x)]
-        if getattr(w.rule, "diffusion", 0) == 0:
-            numbers_of = [x for x in numbers_of if x != "diffusion"]
+            raise ValueError(
+                f"{told}: use GradientFlow, MomentumFlow or LinearRule, or a rule that counts steps"
+            )
         for env in members(w.initial, binder.values):
             law = by_key[w.name, tuple(env.values())]
-            numbers = {x: reading.read([binder.bind(sympify(getattr(w.rule, x)), env)]) for x in numbers_of}
             updates = w.update.terms if isinstance(w.update, Outer) else (w.update,)
             pieces = [
                 _piece(binder, w, u, inner) for u in updates for inner in binder.values.members(u.over, env)
             ]
             scale = 1.0 if isinstance(w, TrainedVector) else binder.sizes.scale(w.initial, env)
             update = _update(reading, pieces, scale, law.shape)
-            if known:
-                found.append(Training(law, w.rule, numbers, update))
+            motion = Motion.of(w.rule, binder, reading, env)
+            if motion is None:
+                found.append(Recalled(law, update, Memory.of(w.rule, binder, env)))
             else:
-                memory = Memory.of(w.rule, binder, env)
-                found.append(Recalled(law, w.rule, numbers, update, memory))
+                found.append(Training(law, update, motion))
     return found
 
 
@@ -300,7 +306,7 @@ def _update(
     return Update(coefficients, readers[0], right, (places[0], places[-1]), scale, shape)
 
 
-def move(every: Sequence[Training], state: State, rngs: Sequence[np.random.Generator]) -> None:
+def move(every: Sequence[Training | Recalled], state: State, rngs: Sequence[np.random.Generator]) -> None:
     """All weights one step on, at once."""
     plan = [(x, x.update.factors(state)) for x in every]
     plan = [(x, Factors(u.left.copy(), u.right.copy())) for x, u in plan]
@@ -309,15 +315,17 @@ def move(every: Sequence[Training], state: State, rngs: Sequence[np.random.Gener
 
 
 def relax(every: Sequence[Training], state: State, time: float, rngs: Sequence[np.random.Generator]) -> None:
-    """Decay and noise alone for some time, exactly: ``dW = -decay W dt + sqrt(diffusion) dB``."""
+    """The equations of motion without updates for some time: ``dz = A z dt + noise``, with A as it is now."""
     for x in every:
-        n = x.now(state)
-        decay = n["decay"]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            grown = np.where(decay == 0, time, -np.expm1(-2 * decay * time) / (2 * decay))
-        w = state.weights[x.law.key]
-        w *= by_network(np.exp(-decay * time), w)
-        x.disturb(state, n["diffusion"] * grown, rngs)
+        moved, covariance = relaxed(x.motion.rates(state), x.motion.disturbance(state), time)
+        z = x.components(state)
+        old = [y.copy() for y in z] if len(z) > 1 else z
+        for i, y in enumerate(z):
+            y *= by_network(moved[i, i], y)
+            for j in range(len(z)):
+                if i != j and moved[i, j].any():
+                    y += by_network(moved[i, j], y) * old[j]
+        x.disturb(state, covariance, rngs)
 
 
 def by_network(x: Array, w: Array) -> Array:
@@ -414,7 +422,7 @@ class Numerical:
     :class:`~derive.program.Parametrization` says of raw weights that go down the gradient.
     """
 
-    training: Training
+    training: Training | Recalled
     tasks: tuple[Task, ...]
     loss: Reader
     factor: float
@@ -455,8 +463,12 @@ class Numerical:
 
 
 def numerical(
-    binder: Binder, network: Network, moving: Sequence[Training], loss: Expr, parametrization: Parametrization
-) -> list[Training]:
+    binder: Binder,
+    network: Network,
+    moving: Sequence[Training | Recalled],
+    loss: Expr,
+    parametrization: Parametrization,
+) -> list[Training | Recalled]:
     """The same weights, moved by what goes down ``loss``: an expression of numbers of the program and means
     of its fields, summed over its indices, as :meth:`derive.program.Network.train` takes it.
 

@@ -5,29 +5,22 @@ Stepping W(t_{n+1}) = W(t_n) + int of the polynomial through the last updates gi
 W(t_n) = W(0) + sum_{m<n} w_nm U_m.
 Only past updates enter, so the discretised flow is as causal as gradient descent and one sweep solves
 it.  The first steps are tiny and double in length while the order rises from one.
-
-The tables of a flow's memory on a grid: what an integrator of the flow needs besides its weights.
-
-A weight is ``W(t) = m(t) W(0) + int_0^t k(t, s) U(s) ds`` plus noise.  The rule of the flow knows ``m``,
-``k`` and the covariance ``n(t, s)`` of the noise; on a grid the integral is a sum with the grid's weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sympy import Expr, Matrix, Min, Symbol, Wild, exp, expand, lambdify, powsimp, sympify
-from sympy.codegen.cfunctions import expm1
+from sympy import Symbol, sympify
 
 from derive.calculus.symbols import s, t
-from derive.errors import NotApplicable
-from derive.program import GradientFlow, MomentumFlow, TrainingRule
+from derive.program import Program, TrainingRule
+from numerics.experiment.memory import tables_of_program
 
 Array = NDArray[np.float64]
 
@@ -266,70 +259,36 @@ def derivative_weights(nodes: Array, at: float, degree: int) -> Array:
 
 
 def tables_of(
-    rule: TrainingRule, numbers: Mapping[Symbol, float], nodes: Array, weights: Array
+    program: Program, numbers: Mapping[Symbol, float], nodes: Array, weights: Array
 ) -> dict[str, Array]:
-    """``w`` (T, T), ``m`` (T,) and ``n`` (T, T) at the nodes, by the names that theories give them.
+    """Return the memory of a flow at the nodes, by the names that theories give its tables.
 
     ``weights`` (T, T) are those of the integrator, with which a flow without memory of its own would do.
 
-    >>> rule = GradientFlow(decay=sympify(2))
-    >>> tables = tables_of(rule, {}, np.array([0.0, 1.0]), np.array([[0.0, 0.0], [1.0, 0.0]]))
+    >>> from derive.program import P, mlp
+    >>> flow = mlp(1, rule="flow", weight_decay=2)
+    >>> tables = tables_of(flow, {P: 1}, np.array([0.0, 1.0]), np.array([[0.0, 0.0], [1.0, 0.0]]))
     >>> tables["m"].round(3), tables["w"][1].round(3)
     (array([1.   , 0.135]), array([0.135, 0.   ]))
     """
-    first, second = np.meshgrid(nodes, nodes, indexing="ij")
-    later, earlier = np.maximum(first, second), np.minimum(first, second)
-    left, kept, noise = _formulas(_flow(rule))
-    updates, remains = _numeric(kept, numbers)(later, earlier), _numeric(left, numbers)(nodes, nodes)
-    return {"w": weights * updates, "m": remains, "n": _numeric(noise, numbers)(later, earlier)}
+    found: dict[str, Array] = {}
+    for _, tables in tables_of_program(program):
+        found |= tables.values(numbers, nodes, weights)
+    return found
 
 
 def system_of(rule: TrainingRule, numbers: Mapping[Symbol, float]) -> tuple[Array, Array]:
     """``A`` (n, n) and ``b`` (n,) of a flow ``z' = A z + rate b U``, with the weight first.
 
+    >>> from derive.program import GradientFlow
     >>> [x.tolist() for x in system_of(GradientFlow(decay=sympify(2)), {})]
     [[[-2.0]], [1.0]]
     """
-    system, rate = _flow(rule).system, sympify(_flow(rule).rate)
-    given = [Matrix([x]) if isinstance(x, Expr) else x for x in (system.A, system.b)]
-    A, b = (x.subs(dict(numbers)) for x in (given[0], given[1] / rate))
-    return np.array(A, dtype=float), np.array(b, dtype=float).ravel()
+    system, rate = rule.system, sympify(getattr(rule, "rate", 1))  # type: ignore[attr-defined]
+    A, b = system.matrix.subs(dict(numbers)), [(x / rate).subs(dict(numbers)) for x in system.input]
+    return np.array(A, dtype=float), np.array(b, dtype=float)
 
 
 def is_noisy(rule: TrainingRule) -> bool:
-    """Are the weights of a flow shaken by noise?"""
-    return bool(_formulas(_flow(rule))[2] != 0)
-
-
-def _flow(rule: TrainingRule) -> GradientFlow | MomentumFlow:
-    if not isinstance(rule, GradientFlow | MomentumFlow):
-        raise NotApplicable(f"no integrator is known for {rule!r}")
-    return rule
-
-
-@lru_cache(maxsize=32)
-def _formulas(rule: GradientFlow | MomentumFlow) -> tuple[Expr, Expr, Expr]:
-    """What a rule leaves of the start, keeps of an update (over its rate), and the covariance of noise."""
-    left, kept = rule.memory(t, s)
-    x = Wild("x")  # no power that overflows is left, and no difference of numbers that are almost 1
-    grown = rule.noise(t, s).subs(Min(t, s), s).replace(exp(x) - 1, -exp(x) * expm1(-x))
-    noise = powsimp(expand(grown))
-    return left, kept / sympify(rule.rate), noise
-
-
-@lru_cache(maxsize=128)
-def _compiled(e: Expr) -> Callable[..., Any]:
-    """A function of two times, which every grid of a flow reads."""
-    found: Callable[..., Any] = lambdify((t, s), e, np)
-    return found
-
-
-def _numeric(e: Expr, numbers: Mapping[Symbol, float]) -> Callable[[Any, Any], Array]:
-    """``e`` as a function of two arrays of times."""
-    values = _compiled(e.subs(dict(numbers)))
-
-    def table(later: Any, earlier: Any) -> Array:
-        shape = np.broadcast_shapes(np.shape(later), np.shape(earlier))
-        return np.array(np.broadcast_to(np.asarray(values(later, earlier), dtype=float), shape))
-
-    return table
+    """Return whether noise enters the weights of a flow."""
+    return bool(rule.noise(t, s) != 0)

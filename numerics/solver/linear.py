@@ -378,9 +378,9 @@ class _Run:
     def data(self, grid: Grid | None, weights: Array | None = None) -> dict[str, Array]:
         """The arrays of the problem, and of a flow the tables of its memory, with other ``weights``."""
         if grid is None:
-            return dict(self.problem.arrays)
+            return dict(self.problem.data)
         given = grid.weights if weights is None else weights
-        tables = tables_of(self.problem.program.rule, self.constants, grid.nodes, given)
+        tables = tables_of(self.problem.program, self.constants, grid.nodes, given)
         return {**self.problem.arrays, **tables}
 
     def march(self, steps: int, data: dict[str, Array], implicit: float | None = None) -> March:

@@ -225,6 +225,9 @@ class Lazy:
         if end.output is None:
             lacking = "the theory has no tangent kernel, by which outputs move at gamma0 = 0"
             return _no(problem, "network.gamma0", lacking, "another method")
+        if problem.memory:
+            moving = "the memory of its training rule is a table over times, and fields must not move"
+            return No("program", problem.program.name, moving, "another method")
         if any(_names_time(e.rhs) for e in problem.theory.observables):
             changing = "its tangent kernel has a rate that changes in time, and the limit has one kernel"
             return No("program", problem.program.name, changing, "another method")

@@ -208,9 +208,9 @@ def fastest(problem: Problem) -> float:
 def arrays(small: Problem) -> dict[str, Array]:
     """What the theory of an opening holds of arrays: those of its samples, modes, and integrator."""
     spectrum = modes(small)
-    found = dict(small.arrays) | ({} if spectrum is None else dict(spectrum.attributes))
+    found = dict(small.data) | ({} if spectrum is None else dict(spectrum.attributes))
     if small.flow:
-        tables = tables_of(small.program.rule, small.numbers, small.times, adams_weights(small.times))
+        tables = tables_of(small.program, small.numbers, small.times, adams_weights(small.times))
         found |= tables
     return found
 

@@ -30,7 +30,8 @@ from derive.program.networks.options import (
     rule_of,
 )
 from derive.program.program import Program
-from derive.program.training import Gradient, TrainingRule
+from derive.program.rules import TrainingRule
+from derive.program.training import Gradient
 from derive.program.words import (
     Field,
     GaussianMatrix,

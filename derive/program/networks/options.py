@@ -28,7 +28,7 @@ from sympy import (
 from derive.calculus.symbols import IndexRange, P, ell, eta, expression, s, t
 from derive.errors import ProgramError
 from derive.program.program import Program
-from derive.program.training import (
+from derive.program.rules import (
     GradientDescent,
     GradientFlow,
     Momentum,

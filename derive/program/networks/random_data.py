@@ -35,7 +35,8 @@ from derive.errors import ProgramError
 from derive.program.network import Network
 from derive.program.networks.options import Number, activation_of, rule_of, training_rule
 from derive.program.program import Program
-from derive.program.training import Gradient, Parametrization, TrainingRule
+from derive.program.rules import TrainingRule
+from derive.program.training import Gradient, Parametrization
 from derive.program.words import (
     Attribute,
     Field,

@@ -18,14 +18,8 @@ from sympy import Expr, Function, Integer, Rational, S
 from derive.calculus.symbols import IndexRange, L, ell, expression, t
 from derive.program.network import Network
 from derive.program.program import Program
-from derive.program.training import (
-    Gradient,
-    GradientDescent,
-    LinearSystem,
-    Parametrization,
-    Recursion,
-    TrainedMatrix,
-)
+from derive.program.rules import GradientDescent, LinearSystem, Recursion
+from derive.program.training import Gradient, Parametrization, TrainedMatrix
 from derive.program.words import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
 
 half = Rational(1, 2)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sympy import sympify
 
 from derive.errors import NotApplicable
-from derive.program import GradientFlow, MomentumFlow
 from numerics.arrays import device_named
 from numerics.authored import numbers_of_author
 from numerics.averages.existence import singularities
@@ -262,17 +262,18 @@ def prepared_for(problem: Problem, grid: Grid | None = None, kernels: str = "non
     data: dict[str, Any] = dict(problem.arrays)
     given: dict[str, Any] = {"values": problem.values, "device": device_named(problem.solver.device)}
     if not problem.flow:
+        data = dict(problem.data)
         single = kernels == "full"
         return Prepared(problem.discrete, steps=len(problem.times), data=data, single=single, **given)
     given["single"] = False
     grid = grid or next(grids(problem.times, 2))
-    rule, numbers, steps = problem.program.rule, problem.numbers, len(grid.nodes)
+    rule: Any = problem.program.rule
+    numbers, steps = problem.numbers, len(grid.nodes)
     if grid.age is None:
-        data |= tables_of(rule, numbers, grid.nodes, grid.weights)
+        data |= tables_of(problem.program, numbers, grid.nodes, grid.weights)
         return Prepared(problem.discrete, steps=steps, data=data, **given)
-    data |= tables_of(rule, numbers, grid.nodes, np.zeros((steps, steps)))
-    assert isinstance(rule, GradientFlow | MomentumFlow)
-    rate = float(rule.rate.subs(dict(numbers)))
+    data |= tables_of(problem.program, numbers, grid.nodes, np.zeros((steps, steps)))
+    rate = float(sympify(getattr(rule, "rate", 1)).subs(dict(numbers)))
     A, b = system_of(rule, numbers)
     stepping = Stepping(grid.nodes, grid.order, rate, A, b, bool(A[0, 0]) or is_noisy(rule))
     theory = by_sample(problem.discrete)
@@ -613,12 +614,14 @@ EARLY = 0.25
 
 def integrator_for(problem: Problem) -> Integrator:
     """Collocation of the outputs where the theory allows it, and an explicit rule elsewhere: with noise, with
-    momentum, and for errors that jump.
+    momentum, for errors that jump, and where a coefficient of the rule depends on the time.
     """
-    rule = problem.program.rule
+    rule: Any = problem.program.rule
     noisy = is_noisy(rule)
     order = SMOOTH if prepared_for(problem).smooth and not noisy else ROUGH
     explicit = Integrator("Adams-Bashforth", order, 1.0 if noisy else POWERS[order])
+    if not rule.system.steady:
+        return explicit
     try:
         by_sample(problem.discrete)
     except NotApplicable:

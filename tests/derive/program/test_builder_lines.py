@@ -20,7 +20,7 @@ from derive.program import (
     eta,
     gamma0,
 )
-from derive.program.training import GradientDescent
+from derive.program.rules import GradientDescent
 from derive.theory import Theory
 from derive.theory.compare import compare
 from tests.derive.once import mean_field, mlp

@@ -42,7 +42,7 @@ from derive.program import (
     training_rule,
 )
 from derive.program.networks.options import NAMED, activation_of
-from derive.program.training import with_noise
+from derive.program.rules import with_noise
 from tests.derive.once import mlp
 
 phi = Function("phi")

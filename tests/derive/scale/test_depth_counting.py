@@ -87,7 +87,7 @@ def test_what_is_no_power_is_refused():
 
 
 def test_flows_have_no_first_step():
-    from derive.program.training import GradientFlow
+    from derive.program.rules import GradientFlow
 
     flow = mean_field(isotropic(data="population", rule=GradientFlow()))
     assert not flow.program.rule.discrete

@@ -13,7 +13,7 @@ from sympy import Function, Poly, Rational, S, Symbol, cancel, limit, oo, simpli
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0
 from derive.program.networks.random_data import alpha_B, nu, sigma
-from derive.program.training import GradientDescent, Momentum
+from derive.program.rules import GradientDescent, Momentum
 from derive.scale import LazySteps, MemoryFree
 from derive.scale.early import CORRELATION, KERNEL, MEMORY, NOISE, TERMS
 from derive.scale.first_steps import ExactSteps

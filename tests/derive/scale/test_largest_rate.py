@@ -13,7 +13,7 @@ from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0
 from derive.program.networks.random_data import nu
-from derive.program.training import GradientDescent, Momentum
+from derive.program.rules import GradientDescent, Momentum
 from derive.scale import LargestRate, aligned
 from derive.theory import Theory
 from tests.derive.once import dominant_balance, first_step, isotropic, largest_rate, lazy_kernel, mean_field

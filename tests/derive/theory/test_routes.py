@@ -321,7 +321,7 @@ def test_disagreement_is_raised_with_the_differences() -> None:
             kept, weight = super().memory(time, past)
             return kept, 2 * weight
 
-    with pytest.raises(RoutesDisagree, match=r"memory of Twice: the weight of an update 1 steps old"):
+    with pytest.raises(RoutesDisagree, match=r"equation h"):
         check_routes(mlp(2).with_rule(Twice(Symbol("eta"))))
 
 

@@ -163,7 +163,7 @@ def order_of_convergence(activation: str, depth: int, order: int, halvings: rang
     found = []
     for n in halvings:
         grid = flow_grid(e.times, step=0.5**n, order=order)
-        data = arrays_of(e) | tables_of(Problem.of(e).program.rule, numbers_of(e), grid.nodes, grid.weights)
+        data = arrays_of(e) | tables_of(Problem.of(e).program, numbers_of(e), grid.nodes, grid.weights)
         prepared = Prepared(theory, steps=len(grid.nodes), values=numbers, data=data)
         runs = prepared.runs(samples, [np.random.SeedSequence(0, spawn_key=(k,)) for k in range(8)])
         found.append(np.mean([x["Delta", ()][grid.outputs] for x in runs], axis=0))

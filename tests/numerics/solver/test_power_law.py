@@ -15,6 +15,7 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, gauss_sum, numbers_of, power_law
 from numerics.experiment.problem import Problem
+from numerics.experiment.theory import theory_of
 from numerics.simulation import simulate
 from numerics.solver import solve
 from numerics.solver.direct import evaluate
@@ -61,7 +62,7 @@ def test_the_march_is_the_theory(given: Tables) -> None:
     experiment = Experiment.from_dict(given)
     spectrum = power_law(1.5, 0.4, 4, every=True)
     expected = evaluate(
-        Problem.of(experiment).discrete,
+        theory_of(experiment).at_depth(experiment.depth),
         steps=len(experiment.times),
         values={**numbers_of(experiment), M: 4},
         data=spectrum.attributes,

@@ -14,7 +14,7 @@ from derive.errors import NotApplicable
 from derive.expansion.regression import kept, kept_share, lazy_regression
 from derive.program import L, eta
 from derive.program.networks.random_data import sigma
-from derive.program.training import GradientDescent, Momentum
+from derive.program.rules import GradientDescent, Momentum
 from tests.derive.once import isotropic, mean_field
 
 

@@ -1,0 +1,748 @@
+"""Training rules: linear equations of motion of a weight, and the memory that follows from them.
+
+A rule is a linear system with an input, the update ``U`` of the weight, in steps or in continuous time.  Its
+coefficients may depend on the time.  From the system follow what is left of the initial weight, with which
+factor each update enters the weight, and the covariance of the noise: ``W(t) = m(t) W(0) + sum_{s<t} k(t, s)
+U(s) + noise``.  Theories, integrators and finite networks read the system of a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property, lru_cache
+from typing import ClassVar, Protocol
+
+from sympy import (
+    Dummy,
+    Expr,
+    ImmutableMatrix,
+    Integral,
+    Matrix,
+    MatrixBase,
+    Min,
+    Piecewise,
+    Product,
+    S,
+    Sum,
+    Symbol,
+    exp,
+    integrate,
+    summation,
+    sympify,
+)
+from sympy.core.function import AppliedUndef, Function
+from sympy.simplify import powsimp, simplify
+
+from derive.calculus.symbols import expression, t
+from derive.errors import ProgramError
+
+
+@dataclass(frozen=True)
+class LinearSystem:
+    """A linear equation of motion of a weight and its hidden states, with the update of the weight as input.
+
+    In steps ``z(t + 1) = A(t) z(t) + b(t) U(t) + noise``, in continuous time ``dz = (A(t) z + b(t) U) dt +
+    noise``.  The weight is the first component of ``z``; further ones, such as a velocity, start at zero.
+    Coefficients that depend on the time are expressions in :data:`derive.program.t`.
+
+    Parameters
+    ----------
+    A
+        The matrix (n, n), or a number for a weight without hidden states.
+    b
+        The factors of the update (n,), or a number.
+    diffusion
+        Variance of the noise that a step adds to the weight, in units of the weight's initial variance (in
+        continuous time per unit of time), or the covariance matrix (n, n) of the noise of all states.
+    start
+        The factor of ``W(0)`` with which the weight starts.
+
+    Examples
+    --------
+    >>> from sympy.abc import a
+    >>> from derive.program import s, t
+    >>> LinearSystem(a, S.One).steps(t, s)
+    (a**t, a**(-s + t - 1))
+    >>> LinearSystem(S.One, Function("eta")(t)).steps(t, s)
+    (1, eta(s))
+    """
+
+    A: Expr | Matrix
+    b: Expr | Matrix
+    diffusion: Expr | Matrix = S.Zero
+    start: Expr = S.One
+
+    def __post_init__(self) -> None:
+        if isinstance(self.A, Matrix | ImmutableMatrix) and self.A.shape == (1, 1):
+            for name in ("A", "b", "diffusion"):
+                value = getattr(self, name)
+                object.__setattr__(self, name, Matrix([value])[0])
+        for name in ("A", "b", "diffusion", "start"):
+            value = getattr(self, name)
+            object.__setattr__(
+                self, name, value.as_immutable() if hasattr(value, "as_immutable") else sympify(value)
+            )
+
+    @property
+    def states(self) -> int:
+        """Number of components: the weight and its hidden states."""
+        return int(self.A.rows) if isinstance(self.A, ImmutableMatrix) else 1
+
+    @property
+    def matrix(self) -> ImmutableMatrix:
+        """``A`` as a matrix (n, n)."""
+        return self.A if isinstance(self.A, ImmutableMatrix) else ImmutableMatrix([[self.A]])
+
+    @property
+    def input(self) -> tuple[Expr, ...]:
+        """The factor of the update in each component, (n,)."""
+        return tuple(self.b) if isinstance(self.b, ImmutableMatrix) else (self.b,)
+
+    @cached_property
+    def noise_matrix(self) -> ImmutableMatrix:
+        """The covariance (n, n) of the noise of all components."""
+        if isinstance(self.diffusion, ImmutableMatrix):
+            return self.diffusion
+        found = Matrix.zeros(self.states, self.states)
+        found[0, 0] = self.diffusion
+        return found.as_immutable()
+
+    @property
+    def coefficients(self) -> tuple[Expr, ...]:
+        """Every coefficient of the equation of motion, and the factor of the start."""
+        return (*self.matrix, *self.input, *self.noise_matrix, self.start)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether noise enters the weight or a hidden state."""
+        return any(x != 0 for x in self.noise_matrix)
+
+    @property
+    def tabulated(self) -> bool:
+        """Whether the memory has no closed form: states drive each other, and ``A`` depends on the time."""
+        return self.moves and self.chain is None
+
+    @property
+    def moves(self) -> bool:
+        """Whether ``A`` depends on the time."""
+        return bool(self.matrix.has(t))
+
+    @property
+    def steady(self) -> bool:
+        """Whether no coefficient depends on the time."""
+        return not any(x.has(t) for x in self.coefficients)
+
+    # -- in steps ------------------------------------------------------------------------------------------
+
+    def steps(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """Return ``(m(time), k(time, past))`` if time counts steps.
+
+        ``m(t) = [A(t-1) ... A(0) z(0)]_1`` and ``k(t, s) = [A(t-1) ... A(s+1) b(s)]_1``.
+        """
+        if self.moves:
+            kept = self.start * self._stepping(time, S.Zero)[0]
+            return kept, self._fed(self._stepping(time, past + 1), past)
+        if not isinstance(self.A, ImmutableMatrix):
+            return self.start * self.A**time, self.A ** (time - past - 1) * _at(self.input[0], past)
+        n, kept, row = self._stepped
+        age = time - past - 1
+        if not any(x.has(t) for x in self.input):
+            return kept.subs(n, time), self._fed_by_steps.subs(n, age)
+        return kept.subs(n, time), self._fed([x.subs(n, age) for x in row], past)
+
+    @cached_property
+    def _stepped(self) -> tuple[Symbol, Expr, list[Expr]]:
+        """A number of steps n, what they leave of the start, and the first row of ``A^n``."""
+        n = Dummy("n", integer=True, nonnegative=True)
+        power = self.matrix**n
+        return n, self.start * _neat(power[0, 0]), [_neat(x) for x in power[0, :]]
+
+    @cached_property
+    def _fed_by_steps(self) -> Expr:
+        """The weight of an input after n steps more, for inputs that always enter alike."""
+        n = self._stepped[0]
+        return _neat((self.matrix**n * Matrix(self.input))[0, 0])
+
+    def _stepping(self, time: Expr, since: Expr) -> list[Expr]:
+        """The first row of ``A(time - 1) ... A(since)``."""
+        return self._propagated(time, since, _STEPS)
+
+    def step_noise(self, time: Expr, past: Expr) -> Expr:
+        """Return the covariance of the noise in the weight at two steps.
+
+        ``sum_{u < min(t, s)} [A(t-1) ... A(u+1) D(u) (A(s-1) ... A(u+1))^T]_11``.
+        """
+        if not self.noisy:
+            return S.Zero
+        if self.steady and self.states == 1:
+            first, closed = self._step_variance
+            lag = self.A ** (time + past - 2 * Min(time, past))
+            return self.diffusion * lag * closed.subs(first, Min(time, past))
+        u = _NOISE
+        left, right = (self._row_of_steps(x, u + 1) for x in (time, past))
+        return Sum(self._met(left, right, u), (u, 0, Min(time, past) - 1))
+
+    def _row_of_steps(self, time: Expr, since: Expr) -> list[Expr]:
+        """The first row of the product of the matrices of steps ``since`` .. ``time - 1``."""
+        if self.moves:
+            return self._stepping(time, since)
+        if self.states == 1:
+            return [self.A ** (time - since)]
+        n, _, row = self._stepped
+        return [x.subs(n, time - since) for x in row]
+
+    @cached_property
+    def _step_variance(self) -> tuple[Symbol, Expr]:
+        """A number of steps, and ``sum_u A^(2 u)`` over as many."""
+        u, first = Dummy("u", integer=True, nonnegative=True), Dummy("first", integer=True, positive=True)
+        inner = summation(self.A ** (-2 * u), (u, 0, first - 1))
+        if isinstance(inner, Piecewise):  # the case A^2 = 1 is the limit of the other
+            inner = inner.args[-1][0]
+        return first, simplify(inner * self.A ** (2 * (first - 1)))
+
+    # -- in continuous time --------------------------------------------------------------------------------
+
+    def flow(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """Return ``(m(time), k(time, past))`` in continuous time.
+
+        ``m(t) = [E(t, 0) z(0)]_1`` and ``k(t, s) = [E(t, s) b(s)]_1`` with ``dE(t, s)/dt = A(t) E(t, s)``.
+        """
+        if self.moves:
+            kept = self.start * self._flowing(time, S.Zero)[0]
+            return kept, self._fed(self._flowing(time, past), past)
+        if not isinstance(self.A, ImmutableMatrix):
+            return self.start * exp(self.A * time), exp(self.A * (time - past)) * _at(self.input[0], past)
+        x, kept, row = self._flowed
+        age = time - past
+        if not any(y.has(t) for y in self.input):
+            return kept.subs(x, time), self._fed_by_flow.subs(x, age)
+        return kept.subs(x, time), self._fed([y.subs(x, age) for y in row], past)
+
+    @cached_property
+    def _flowed(self) -> tuple[Symbol, Expr, list[Expr]]:
+        """A time x, what it leaves of the start, and the first row of ``exp(A x)``."""
+        x = Dummy("x", nonnegative=True)
+        power = Matrix(self.matrix * x).exp()
+        return x, self.start * _neat(power[0, 0]), [_neat(y) for y in power[0, :]]
+
+    @cached_property
+    def _fed_by_flow(self) -> Expr:
+        """The weight of an input after a time x, for inputs that always enter alike."""
+        x = self._flowed[0]
+        return _neat((Matrix(self.matrix * x).exp() * Matrix(self.input))[0, 0])
+
+    def _flowing(self, time: Expr, since: Expr) -> list[Expr]:
+        """The first row of ``E(time, since)``."""
+        return self._propagated(time, since, _FLOW)
+
+    def flow_noise(self, time: Expr, past: Expr) -> Expr:
+        """Return the covariance of the noise in the weight at two times.
+
+        ``integral_0^{min(t, s)} [E(t, u) D(u) E(s, u)^T]_11 du``.
+        """
+        if not self.noisy:
+            return S.Zero
+        if self.steady and self.states == 1:
+            x, y, covariance = self._flow_covariance
+            return covariance.xreplace({x: time, y: past})
+        u = _NOISE
+        left, right = (self._row_of_flow(x, u) for x in (time, past))
+        return Integral(self._met(left, right, u), (u, 0, Min(time, past)))
+
+    def _row_of_flow(self, time: Expr, since: Expr) -> list[Expr]:
+        """The first row of ``E(time, since)``, in closed form where ``A`` is constant."""
+        if self.moves:
+            return self._flowing(time, since)
+        if self.states == 1:
+            return [exp(self.A * (time - since))]
+        x, _, row = self._flowed
+        return [y.subs(x, time - since) for y in row]
+
+    @cached_property
+    def _flow_covariance(self) -> tuple[Symbol, Symbol, Expr]:
+        """Two times, and the covariance of the noise until each."""
+        u, first, x, y = (Dummy(n, nonnegative=True) for n in ("u", "first", "x", "y"))
+        inner = integrate(exp(-2 * self.A * u), (u, 0, first))
+        if isinstance(inner, Piecewise):  # the case A = 0 is the limit of the other
+            inner = inner.args[0][0]
+        return x, y, simplify(self.diffusion * exp(self.A * (x + y)) * inner.subs(first, Min(x, y)))
+
+    # -- both ----------------------------------------------------------------------------------------------
+
+    def _fed(self, row: list[Expr], past: Expr) -> Expr:
+        """The weight of an update made at ``past``: the row times ``b(past)``."""
+        return sum((x * _at(y, past) for x, y in zip(row, self.input, strict=True)), S.Zero)
+
+    def _met(self, left: list[Expr], right: list[Expr], when: Expr) -> Expr:
+        """``left D(when) right``."""
+        noise = self.noise_matrix
+        pairs = ((i, j) for i in range(self.states) for j in range(self.states))
+        return sum((left[i] * _at(noise[i, j], when) * right[j] for i, j in pairs), S.Zero)
+
+    @cached_property
+    def chain(self) -> tuple[int, ...] | None:
+        """The weight and the states that reach it, each after all states that it drives.
+
+        None if some of them drive each other in a circle.  With a chain the memory of a system that depends
+        on the time is a sum over intermediate times.
+        """
+        A, order = self.matrix, list[int]()
+        reached = {0}
+        while more := {j for j in range(self.states) if any(A[k, j] != 0 for k in reached)} - reached:
+            reached |= more
+        while open_states := sorted(reached - set(order)):
+            drives = {j: {k for k in reached - {j} if A[k, j] != 0} for j in open_states}
+            free = [j for j in open_states if drives[j] <= set(order)]
+            if not free:
+                return None
+            order.append(free[0])
+        return tuple(order)
+
+    def _propagated(self, time: Expr, since: Expr, kind: _Kind) -> list[Expr]:
+        """The first row of the propagator from ``since`` to ``time`` of a system that depends on the time."""
+        return [self._transfer(0, j, time, since, kind, 0) for j in range(self.states)]
+
+    def _transfer(self, i: int, j: int, time: Expr, since: Expr, kind: _Kind, depth: int) -> Expr:
+        """The entry (i, j) of the propagator.
+
+        ``E_ij(t, s) = sum_{r=s}^{t-1} prod_{q=r+1}^{t-1} A_ii(q) sum_k A_ik(r) E_kj(r, s)`` over the states k
+        that drive i; in continuous time the sum is an integral and the product the exponential of one.
+        """
+        A = self.matrix
+        if i == j:
+            return kind.alone(A[i, i], since, time)
+        r = _between(depth)
+        drivers = [k for k in range(self.states) if k != i and A[i, k] != 0]
+        inner = sum(
+            (_at(A[i, k], r) * self._transfer(k, j, r, since, kind, depth + 1) for k in drivers), S.Zero
+        )
+        if inner == 0:
+            return S.Zero
+        return kind.kind(kind.alone(A[i, i], r + kind.lag, time) * inner, (r, since, time - kind.lag))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How times are summed over: by steps, or continuously."""
+
+    kind: type[Sum] | type[Integral]
+    lag: int
+
+    def alone(self, rate: Expr, since: Expr, time: Expr) -> Expr:
+        """The propagator of one state that nothing else drives."""
+        if self.lag:
+            if not rate.has(t):
+                return rate ** (time - since)
+            return Product(_at(rate, _EACH), (_EACH, since, time - 1))
+        if not rate.has(t):
+            return exp(rate * (time - since))
+        return exp(integral(_at(rate, _EACH), _EACH, since, time))
+
+
+_STEPS, _FLOW = _Kind(Sum, 1), _Kind(Integral, 0)
+
+_EACH = Symbol("t_1", nonnegative=True)
+"""The time over which a product, or an integral in an exponent, runs."""
+
+
+def _between(depth: int) -> Symbol:
+    """The time at which an input passes from one state to the next."""
+    return Symbol(f"t_{depth + 3}", nonnegative=True)
+
+
+_NOISE = Symbol("t_2", nonnegative=True)
+"""The time at which noise enters."""
+
+
+def integral(e: Expr, x: Symbol, low: Expr, high: Expr) -> Expr:
+    """Return the integral of ``e`` over x, in closed form if SymPy finds an elementary one without cases."""
+    found = integrate(e, x)
+    if found.has(Integral, Piecewise):
+        return Integral(e, (x, low, high))
+    return found.xreplace({x: high}) - found.xreplace({x: low})
+
+
+def _at(e: Expr, time: Expr) -> Expr:
+    """A coefficient at a time."""
+    return sympify(e).xreplace({t: time})
+
+
+def _neat(e: Expr) -> Expr:
+    """A solution without the zero powers that SymPy's Jordan form leaves behind."""
+    if e.has(Piecewise):
+        e = e.replace(lambda x: isinstance(x, Piecewise), lambda x: x.args[-1][0])
+    return powsimp(simplify(e))
+
+
+class TrainingRule(Protocol):
+    """What the engine needs to know of a training rule."""
+
+    @property
+    def discrete(self) -> bool:
+        """True when time counts steps."""
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """``(m(t), k(t, s))``: what is left of W(0), and the weight of the update made at ``past``."""
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """The covariance of W(t) and W(s) that noise injected during training adds, entry by entry."""
+
+    def __hash__(self) -> int:
+        """Rules are immutable: what is found of one is kept."""
+
+
+class Recursion:
+    """Base class of rules that are a linear system.  Memory and noise are the solution of the system."""
+
+    discrete: bool
+    label: ClassVar[str] = ""
+
+    @property
+    def system(self) -> LinearSystem:
+        """The equation of motion of the weight and its hidden states."""
+        raise NotImplementedError
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """Return ``(m(t), k(t, s))``, the factors of W(0) and of the update made at ``past``.
+
+        A system that depends on the time and whose states drive each other in a circle has no closed form;
+        its memory is a pair of functions, ``m(t)`` and ``k(t, s)``, whose tables follow from the system.
+        """
+        if self.system.tabulated:
+            return Function(_TABLES[0])(time), Function(_TABLES[1])(time, past)
+        return self.system.steps(time, past) if self.discrete else self.system.flow(time, past)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """Return the covariance of the noise in the weight at two times."""
+        if self.system.tabulated and self.system.noisy:
+            return Function(_TABLES[2])(time, past)
+        return self.system.step_noise(time, past) if self.discrete else self.system.flow_noise(time, past)
+
+
+_TABLES = ("m", "k", "n")
+"""Names of the tables of a system whose memory has no closed form."""
+
+
+@dataclass(frozen=True)
+class LinearRule(Recursion):
+    """A training rule of one's own: a linear equation of motion of a weight and its hidden states.
+
+    In steps ``z(t + 1) = A z(t) + b U(t) + noise``, in continuous time ``dz = (A z + b U) dt + noise``; ``z``
+    holds the weight first, then hidden states that start at zero, and ``U`` is the update that the program
+    derives.  Coefficients may depend on :data:`derive.program.t`, and are then taken at the time of the step.
+
+    Parameters
+    ----------
+    A
+        Matrix (n, n), or a number without hidden states.
+    b
+        Factors of the update (n,), or a number.
+    diffusion
+        Variance of the noise of a step (in continuous time per unit of time) in the weight, in units of its
+        initial variance, or the covariance matrix (n, n) of the noise of all states.
+    start
+        The factor of ``W(0)`` with which the weight starts.
+    discrete
+        Whether time counts steps.
+    name
+        The name in printed theories.
+
+    Raises
+    ------
+    ProgramError
+        If the shapes of ``A``, ``b`` and ``diffusion`` differ, or an entry is text.
+
+    Examples
+    --------
+    Nesterov's momentum, in the form of common packages:
+
+    >>> from sympy import Matrix, symbols
+    >>> from derive.program import s, t
+    >>> eta, m = symbols("eta m", positive=True)
+    >>> rule = LinearRule(Matrix([[1, eta * m**2], [0, m]]), Matrix([eta * (1 + m), 1]), name="Nesterov")
+    >>> k = rule.memory(t, s)[1]
+    >>> k.subs(s, t - 1).simplify(), (k.subs(s, t - 2) - eta * (1 + m + m**2)).simplify()
+    (eta*(m + 1), 0)
+    """
+
+    A: Expr | Matrix
+    b: Expr | Matrix
+    diffusion: Expr | Matrix = S.Zero
+    start: Expr = S.One
+    discrete: bool = True
+    name: str = "linear rule"
+
+    def __post_init__(self) -> None:
+        for key in ("A", "b", "diffusion"):
+            value = getattr(self, key)
+            if isinstance(value, list | tuple):
+                value = ImmutableMatrix(value)
+            if isinstance(value, MatrixBase):
+                object.__setattr__(
+                    self, key, value.applyfunc(lambda x, key=key: expression(x, key)).as_immutable()
+                )
+            else:
+                object.__setattr__(self, key, expression(value, key))
+        object.__setattr__(self, "start", expression(self.start, "start"))
+        n = self.A.rows if isinstance(self.A, MatrixBase) else 1
+        wanted = {"A": (n, n), "b": (n, 1), "diffusion": (n, n)}
+        for key, shape in wanted.items():
+            value = getattr(self, key)
+            if value.shape != shape if isinstance(value, MatrixBase) else (n > 1 and key == "b"):
+                given = value.shape if isinstance(value, MatrixBase) else "a number"
+                raise ProgramError(f"{key} of a linear rule has shape {given}: must be {shape}")
+
+    @cached_property
+    def system(self) -> LinearSystem:
+        """The system as it was given."""
+        return LinearSystem(self.A, self.b, self.diffusion, self.start)
+
+
+class _Descent(Recursion):
+    """``W' = -decay W + rate U + noise``, of the weight alone."""
+
+    @cached_property
+    def system(self) -> LinearSystem:
+        rate, decay, noise = (expression(getattr(self, n), n) for n in ("rate", "decay", "diffusion"))
+        return LinearSystem(1 - decay if self.discrete else -decay, rate, noise)
+
+
+@dataclass(frozen=True)
+class GradientDescent(_Descent):
+    """Exact discrete steps ``W(t+1) = (1 - decay) W(t) + rate U(t) + sqrt(diffusion) xi(t)``.
+
+    ``decay`` is the share of a weight lost in a step (learning rate times weight decay) and ``diffusion``
+    the variance that noise adds to it.  The memory is that of this recursion, see :class:`LinearSystem`.
+
+    >>> from sympy.abc import t, s
+    >>> GradientDescent(Symbol("eta")).memory(t, s)
+    (1, eta)
+    >>> GradientDescent(Symbol("eta"), decay=Symbol("lam")).memory(t, s)
+    ((1 - lam)**t, eta*(1 - lam)**(-s + t - 1))
+    """
+
+    rate: Expr
+    decay: Expr = S.Zero
+    diffusion: Expr = S.Zero
+    discrete: bool = True
+    label: ClassVar[str] = "gradient descent"
+
+
+@dataclass(frozen=True)
+class GradientFlow(_Descent):
+    """Continuous time, ``dW = (rate U - decay W) dt + sqrt(diffusion) dB``.
+
+    ``rate`` is 1 for the summed loss, 1/P for its mean.
+
+    >>> from sympy.abc import t, s
+    >>> GradientFlow(decay=Symbol("lam")).memory(t, s)
+    (exp(-lam*t), exp(-lam*(-s + t)))
+    """
+
+    rate: Expr = S.One
+    decay: Expr = S.Zero
+    diffusion: Expr = S.Zero
+    discrete: bool = False
+    label: ClassVar[str] = "gradient flow"
+
+
+@dataclass(frozen=True)
+class Momentum(Recursion):
+    """Heavy-ball steps ``Q(t+1) = momentum Q(t) + U(t)``, ``W(t+1) = (1 - decay) W(t) + rate Q(t+1)``.
+
+    The rate stands outside of the velocity, as in PyTorch.  With ``rate_inside`` the velocity accumulates
+    ``rate U``: ``Q(t+1) = momentum Q(t) + rate U(t)``, ``W(t+1) = (1 - decay) W(t) + Q(t+1)``.  The two
+    differ if the rate depends on the time.
+
+    >>> from sympy.abc import t, s
+    >>> m, k = Momentum(Symbol("eta"), Symbol("beta")).memory(t, s)
+    >>> m, k.subs(s, t - 1).simplify(), k.subs(s, t - 2).simplify()
+    (1, eta, eta*(beta + 1))
+    """
+
+    rate: Expr
+    momentum: Expr
+    decay: Expr = S.Zero
+    discrete: bool = True
+    rate_inside: bool = False
+    label: ClassVar[str] = "gradient descent with momentum"
+
+    @cached_property
+    def system(self) -> LinearSystem:
+        """The two recursions, of the weight and of its velocity."""
+        rate, m, decay = map(expression, (self.rate, self.momentum, self.decay))
+        outside, inside = (S.One, rate) if self.rate_inside else (rate, S.One)
+        A = Matrix([[1 - decay, outside * m], [S.Zero, m]])
+        return LinearSystem(A, Matrix([outside * inside, inside]))
+
+
+@dataclass(frozen=True)
+class MomentumFlow(Recursion):
+    """The continuous limit ``beta dQ/dt = -Q + rate U``, ``dW/dt = Q`` (selfconsistent2023 L.1).
+
+    >>> from sympy.abc import t, s
+    >>> MomentumFlow(Symbol("beta", positive=True)).memory(t, s)
+    (1, 1 - exp(-(-s + t)/beta))
+    """
+
+    momentum: Expr
+    rate: Expr = S.One
+    discrete: bool = False
+    label: ClassVar[str] = "gradient flow with momentum"
+
+    @cached_property
+    def system(self) -> LinearSystem:
+        """The two differential equations, of the weight and of its velocity."""
+        m = expression(self.momentum, "momentum")
+        return LinearSystem(Matrix([[S.Zero, S.One], [S.Zero, -1 / m]]), Matrix([S.Zero, self.rate / m]))
+
+
+@dataclass(frozen=True)
+class Multistep:
+    """A linear multistep integrator of the flow: the update of step s enters W(t) with weight ``w(t, s)``.
+
+    Every explicit linear multistep method (Euler, Adams-Bashforth of any order, on any time grid) is of
+    this form, so a discretised flow is itself a program with an exact mean-field theory.  Of a flow that
+    forgets, ``w(t, s)`` holds its memory of updates too; ``left`` names what is left of W(0), a function of
+    t, and ``heat`` the covariance of its noise, a function of t and s; ``diffusion`` is how much a weight
+    gets of it, in units of its initial variance (all, if nobody says).
+
+    >>> from sympy.abc import t, s
+    >>> Multistep(left="m", heat="n").memory(t, s), Multistep(left="m", heat="n").noise(t, s)
+    ((m(t), w(t, s)), n(t, s))
+    """
+
+    rate: Expr = S.One
+    weight: str = "w"
+    left: str | None = None
+    heat: str | None = None
+    discrete: bool = True
+    label: ClassVar[str] = "multistep gradient flow"
+    diffusion: Expr = field(default=S.Zero, repr=False)
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """Both stay symbols, ``m(t)`` and ``w(t, s)``; numerics supplies their tables."""
+        left = S.One if self.left is None else Function(self.left)(time)
+        return left, self.rate * Function(self.weight)(time, past)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """A symbol as well, where there is any."""
+        if self.heat is None:
+            return S.Zero
+        return (self.diffusion or S.One) * Function(self.heat)(time, past)
+
+
+@lru_cache(maxsize=256)
+def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
+    """Return the symbols of a rule's memory and noise other than the two times that it is asked for.
+
+    They have one value for the whole of training.  If a time is among them, a parameter holds a time other
+    than that of the step.  Raises :class:`ProgramError` for a rule whose memory or noise is not a SymPy
+    expression.
+
+    >>> from derive.calculus.symbols import s
+    >>> sorted(map(str, fixed_symbols(GradientDescent(Symbol("eta") / (1 + t + s)))))
+    ['eta', 's']
+    """
+    try:
+        left, kept = rule.memory(_LATER, _PAST)
+        found = {"m(t)": left, "k(t, s)": kept, "the noise": rule.noise(_LATER, _PAST)}
+    except (TypeError, ValueError) as error:
+        told = f"{rule!r} states no memory: {error}"
+        raise ProgramError(
+            f"{told}; memory(time, past) returns the pair m, k, and noise(time, past) one value"
+        ) from error
+    for name, value in found.items():
+        if not isinstance(value, Expr):
+            told = f"{rule!r} states {name} as {value!r}, which is not a SymPy expression"
+            raise ProgramError(f"{told}: write S({value!r}) for a number")
+    return frozenset(x for e in found.values() for x in e.free_symbols) - {_LATER, _PAST}
+
+
+_LATER, _PAST = Dummy("later", nonnegative=True), Dummy("past", nonnegative=True)
+"""Two times that no parameter of a rule holds."""
+
+
+@lru_cache(maxsize=256)
+def tables_of(rule: TrainingRule) -> frozenset[str]:
+    """Return the names of the functions that a rule is given, such as a schedule ``eta(t)``.
+
+    They stand in the coefficients of the rule's equation of motion, or in the memory that it states.
+
+    >>> sorted(tables_of(Multistep(left="m"))), sorted(tables_of(GradientDescent(Function("eta")(t))))
+    (['m', 'w'], ['eta'])
+    """
+    system = getattr(rule, "system", None)
+    stated = (
+        (*rule.memory(_LATER, _PAST), rule.noise(_LATER, _PAST)) if system is None else system.coefficients
+    )
+    return frozenset(str(a.func) for e in stated for a in e.atoms(AppliedUndef))
+
+
+def own_names(rule: TrainingRule) -> frozenset[str]:
+    """Return the names of functions in a rule's memory and noise: those given, or tables that follow.
+
+    >>> from sympy import Matrix
+    >>> d = Function("d")(t)
+    >>> sorted(own_names(LinearRule(Matrix([[1, d], [-1, 1]]), Matrix([d, 1]))))
+    ['d', 'k', 'm']
+    """
+    stated = (*rule.memory(_LATER, _PAST), rule.noise(_LATER, _PAST))
+    return tables_of(rule).union(str(a.func) for e in stated for a in e.atoms(AppliedUndef))
+
+
+def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Expr]:
+    """Return the parameters of a rule, by name, that hold a symbol called one of ``names``."""
+    keys: list[str] = [x.name for x in fields(rule)] if is_dataclass(rule) else []
+    stated = {key: getattr(rule, key) for key in keys}
+    found = {key: x for key, x in stated.items() if isinstance(x, Expr)}
+    return {key: x for key, x in found.items() if any(y.name in names for y in x.free_symbols)}
+
+
+def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
+    """The covariance of one entry of the random part of W at two times, in units of its initial variance.
+
+    >>> from sympy.abc import t, s
+    >>> entry_covariance(GradientDescent(Symbol("eta")), t, s)
+    1
+    """
+    return rule.memory(time, past)[0] * rule.memory(past, time)[0] + rule.noise(time, past)
+
+
+def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
+    """The rule for the weight ``name``: noise is the same for all weights, but is counted in units of their
+    initial variance.
+    """
+    heat = getattr(rule, "diffusion", S.Zero)
+    if heat == 0 or variance == 1:
+        return rule
+    if variance == 0:
+        raise ProgramError(f"{name} starts at zero: noise is counted in units of its initial variance")
+    return replace(rule, diffusion=heat / variance)  # type: ignore[type-var]
+
+
+@lru_cache(maxsize=64)
+def held_at_rest(rule: TrainingRule) -> Expr | None:
+    """The number of its own updates that a weight holds once neither moves: ``W = number * U``.
+
+    It is the fixed point of the rule's system.  None for a rule that forgets nothing, whose weights rest only
+    where updates vanish, and for one that is no recursion (:class:`Multistep`).
+
+    >>> lam = Symbol("lam")
+    >>> held_at_rest(GradientDescent(Symbol("eta"), decay=Symbol("eta") * lam)), held_at_rest(GradientFlow())
+    (1/lam, None)
+    """
+    system = getattr(rule, "system", None)
+    if system is None or not system.steady:
+        return None
+    A, b = Matrix(system.matrix), Matrix(system.input)
+    moving = (A - Matrix.eye(A.rows) if rule.discrete else A).applyfunc(simplify)
+    return None if simplify(moving.det()) == 0 else simplify((-moving.inv() * b)[0, 0])
+
+
+def accumulate(rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr) -> Expr:
+    """Sum (or integrate) over past times ``past`` < ``now``."""
+    if rule.discrete:
+        return Sum(integrand, (past, 0, now - 1))
+    return Integral(integrand, (past, 0, now))

@@ -1,0 +1,263 @@
+"""The weight eliminated from the path integral: its equation of motion solved with the update as input.
+
+A rule states a linear equation of motion.  Its solution, a response to updates and a covariance of the random
+part, enters the action.  It is found here from the equation: by residues of the resolvent where coefficients
+are constant, by integrating factors where they depend on the time, and by the equation of the variance.  The
+memory that the rule itself states (:mod:`derive.program.rules`) is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from sympy import (
+    Add,
+    Dummy,
+    Expr,
+    Integral,
+    Matrix,
+    Min,
+    Mul,
+    Product,
+    S,
+    Sum,
+    Symbol,
+    exp,
+    factor_list,
+    factorial,
+    powsimp,
+    roots,
+    simplify,
+)
+
+from derive.calculus.symbols import t
+from derive.program.rules import LinearSystem, TrainingRule, integral
+
+
+@lru_cache(maxsize=256)
+def solution(rule: TrainingRule) -> Solution:
+    """Return the solution of the equation of motion of a rule."""
+    system = getattr(rule, "system", None)
+    if system is None or system.tabulated:
+        return Stated(rule)
+    kind = Steady if not system.moves else Moving
+    return kind(rule, system)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A weight as ``W(t) = left(t) W(0) + sum_s fed(t, s) U(s) + noise``."""
+
+    rule: TrainingRule
+
+    def left(self, time: Expr) -> Expr:
+        """Return the factor of the initial weight at ``time``."""
+        raise NotImplementedError
+
+    def fed(self, time: Expr, past: Expr) -> Expr:
+        """Return the factor in the weight at ``time`` of the update made at ``past``."""
+        raise NotImplementedError
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """Return the covariance of the noise in the weight at two times."""
+        raise NotImplementedError
+
+    def covariance(self, time: Expr, past: Expr) -> Expr:
+        """Return the covariance of the random part at two times, over the variance of the initial weight."""
+        return self.left(time) * self.left(past) + self.noise(time, past)
+
+
+class Stated(Solution):
+    """A rule without an equation of motion, or one whose memory is a table: the memory is taken as stated."""
+
+    def left(self, time: Expr) -> Expr:
+        """Return the factor of the initial weight at ``time``."""
+        return self.rule.memory(time, S.Zero)[0]
+
+    def fed(self, time: Expr, past: Expr) -> Expr:
+        """Return the factor in the weight at ``time`` of the update made at ``past``."""
+        return self.rule.memory(time, past)[1]
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """Return the covariance of the noise in the weight at two times."""
+        return self.rule.noise(time, past)
+
+
+@dataclass(frozen=True)
+class _Solved(Solution):
+    """A rule with an equation of motion."""
+
+    system: LinearSystem
+
+    def response(self, state: int, time: Expr, since: Expr) -> Expr:
+        """Return the weight at ``time`` for a unit input in component ``state`` at ``since``."""
+        raise NotImplementedError
+
+    @property
+    def lag(self) -> int:
+        """Steps from an input to the state that it has changed."""
+        return 1 if self.rule.discrete else 0
+
+    def left(self, time: Expr) -> Expr:
+        """Return the factor of the initial weight at ``time``."""
+        return self.system.start * self.response(0, time, S.Zero)
+
+    def fed(self, time: Expr, past: Expr) -> Expr:
+        """Return the factor in the weight at ``time`` of the update made at ``past``."""
+        parts = (
+            self.response(j, time, past + self.lag) * at(b, past) for j, b in enumerate(self.system.input)
+        )
+        return Add(*parts)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """Return the covariance of the noise in the weight at two times.
+
+        Noise is an input that is independent at different times: the covariance is that of two responses to
+        it, added up over the times at which it entered.
+        """
+        D, states = self.system.noise_matrix, range(self.system.states)
+        entries = [(i, j) for i in states for j in states if D[i, j] != 0]
+        if not entries:
+            return S.Zero
+        first, second = ({i: self.response(i, x, ENTERED + self.lag) for i in states} for x in (time, past))
+        body = Add(*[first[i] * at(D[i, j], ENTERED) * second[j] for i, j in entries])
+        if self.rule.discrete:
+            return Sum(body, (ENTERED, 0, Min(time, past) - 1))
+        return Integral(body, (ENTERED, 0, Min(time, past)))
+
+
+ENTERED = Symbol("t_2", nonnegative=True)
+"""The time at which noise enters a weight."""
+
+
+class Steady(_Solved):
+    """A system whose matrix does not depend on the time: responses are sums over poles of the resolvent."""
+
+    @cached_property
+    def poles(self) -> tuple[tuple[Expr, int], ...]:
+        """The eigenvalues of the matrix, each with its multiplicity."""
+        z = Dummy("z")
+        _, parts = factor_list((z * Matrix.eye(self.system.states) - self.system.matrix).det(), z)
+        found: dict[Expr, int] = {}
+        for part, power in parts:
+            for root, count in roots(part, z).items():
+                found[root] = found.get(root, 0) + count * power
+        return tuple(found.items())
+
+    @cached_property
+    def responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
+        """An age n, and the weight n later for a unit input in each component.
+
+        The residues at the poles of ``[(z - A)^{-1}]_{1j} z^n`` (in continuous time, of the same times
+        ``e^{z n}``) add up to ``[A^n]_{1j}``.
+        """
+        z, age = Dummy("z"), Dummy("age", integer=True, nonnegative=True)
+        if not self.rule.discrete:
+            age = Dummy("age", nonnegative=True)
+        mode = z**age if self.rule.discrete else exp(z * age)
+        shifted = z * Matrix.eye(self.system.states) - Matrix(self.system.matrix)
+        adjugate = shifted.adjugate()
+        found = []
+        for j in range(self.system.states):
+            residues = []
+            for pole, count in self.poles:
+                others = Mul(*[(z - x) ** n for x, n in self.poles if x != pole])
+                regular = adjugate[0, j] / others * mode
+                residues.append(regular.diff(z, count - 1).subs(z, pole) / factorial(count - 1))
+            found.append(Add(*residues))
+        return age, tuple(found)
+
+    def response(self, state: int, time: Expr, since: Expr) -> Expr:
+        """Return the weight at ``time`` for a unit input in component ``state`` at ``since``."""
+        if self.system.states == 1:
+            return growth(self.system.matrix[0, 0], since, time, self.rule.discrete)
+        age, found = self._written
+        return found[state].subs(age, time - since)
+
+    @cached_property
+    def _written(self) -> tuple[Symbol, tuple[Expr, ...]]:
+        age, found = self.responses
+        return age, tuple(powsimp(simplify(x)) for x in found)
+
+    def fed(self, time: Expr, past: Expr) -> Expr:
+        """Return the factor in the weight at ``time`` of the update made at ``past``."""
+        if self.system.states == 1 or any(b.has(t) for b in self.system.input):
+            return super().fed(time, past)
+        age, closed = self._fed
+        return closed.subs(age, time - past - self.lag)
+
+    @cached_property
+    def _fed(self) -> tuple[Symbol, Expr]:
+        """An age, and the factor of an update of this age."""
+        age, found = self.responses
+        parts = (x * b for x, b in zip(found, self.system.input, strict=True))
+        return age, powsimp(simplify(Add(*parts)))
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """Return the covariance of the noise in the weight at two times.
+
+        Of a weight alone with constant noise, the variance obeys ``V(t + 1) = A^2 V(t) + D`` (in continuous
+        time ``V' = 2 A V + D``) and the covariance is the variance at the earlier time, times the response.
+        """
+        if not self.system.steady or self.system.states > 1:
+            return super().noise(time, past)
+        rate, strength = self.system.matrix[0, 0], self.system.noise_matrix[0, 0]
+        early, discrete = Min(time, past), self.rule.discrete
+        lost = 1 - rate**2 if discrete else -2 * rate
+        if simplify(lost) == 0:
+            variance = strength * early
+        else:
+            left = rate ** (2 * early) if discrete else exp(2 * rate * early)
+            variance = simplify(strength / lost * (1 - left))
+        apart = time + past - 2 * early
+        lag = rate**apart if discrete else exp(rate * apart)
+        return lag * variance if discrete else simplify(lag * variance)
+
+
+class Moving(_Solved):
+    """A system whose matrix depends on the time, and in which no states drive each other in a circle."""
+
+    def response(self, state: int, time: Expr, since: Expr) -> Expr:
+        """Return the weight at ``time`` for a unit input in component ``state`` at ``since``."""
+        return self._passed(0, state, time, since, range(3, 3 + self.system.states))
+
+    def _passed(self, to: int, source: int, time: Expr, since: Expr, names: Iterable[int]) -> Expr:
+        """Component ``to`` at ``time``, for a unit input in component ``source`` at ``since``.
+
+        The equation of one component has the others as its input and is solved by its integrating factor.
+        """
+        A, discrete = self.system.matrix, self.rule.discrete
+        if to == source:
+            return growth(A[to, to], since, time, discrete)
+        first, *rest = names
+        when = Symbol(f"t_{first}", nonnegative=True)
+        drivers = [k for k in range(self.system.states) if k != to and A[to, k] != 0]
+        inputs = Add(*[at(A[to, k], when) * self._passed(k, source, when, since, rest) for k in drivers])
+        if inputs == 0:
+            return S.Zero
+        body = growth(A[to, to], when + self.lag, time, discrete) * inputs
+        kind = Sum if discrete else Integral
+        return kind(body, (when, since, time - self.lag))
+
+
+def growth(rate: Expr, since: Expr, time: Expr, discrete: bool) -> Expr:
+    """Return the factor by which a component grows from ``since`` to ``time`` at its own rate.
+
+    >>> from sympy.abc import a
+    >>> from derive.program import s, t
+    >>> growth(a, s, t, True), growth(a, s, t, False)
+    (a**(-s + t), exp(a*(-s + t)))
+    """
+    if not rate.has(t):
+        return rate ** (time - since) if discrete else exp(rate * (time - since))
+    each = Symbol("t_1", nonnegative=True)
+    if discrete:
+        return Product(at(rate, each), (each, since, time - 1))
+    return exp(integral(at(rate, each), each, since, time))
+
+
+def at(coefficient: Expr, time: Expr) -> Expr:
+    """Return a coefficient of an equation of motion at ``time``."""
+    return coefficient.xreplace({t: time})

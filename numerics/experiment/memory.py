@@ -1,0 +1,374 @@
+"""Tables of the memory of a training rule: factors of the start and of updates, and the covariance of noise.
+
+A rule is a linear system (:class:`derive.program.rules.LinearSystem`).  This module follows the system from
+one time to the next, by numbers, and makes from it the tables with which :func:`integrated` writes a program:
+``W(t) = m(t) W(0) + sum_s w(t, s) U(s) + noise of covariance n(t, s)``.  Solvers take them as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import expm
+from sympy import Expr, Integral, Product, S, Sum, Symbol, lambdify, simplify, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.errors import NotApplicable
+from derive.program import Multistep, Program, TrainingRule, s, t
+from derive.program.rules import LinearSystem
+
+Array = NDArray[np.float64]
+
+SUBSTEPS = 2**12
+"""Most parts of an interval of a flow whose coefficients depend on the time."""
+
+ACCURACY = 1e-12
+"""Relative change under which parts of an interval are short enough."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Names of the tables of one rule, and the system that they follow from.
+
+    ``gain`` is the factor of updates that stays a symbol in theories; ``kept`` (T, T), ``left`` (T,) and
+    ``heat`` (T, T) are names, ``left`` None where nothing is lost and ``heat`` None where there is no noise.
+    """
+
+    system: LinearSystem
+    discrete: bool
+    gain: Expr
+    kept: str
+    left: str | None
+    heat: str | None
+
+    def rule(self, share: Expr) -> Multistep:
+        """The rule of a program that reads these tables; its noise is multiplied by ``share``."""
+        return Multistep(self.gain, self.kept, self.left, self.heat, diffusion=share)
+
+    def values(
+        self,
+        numbers: Mapping[Symbol, float],
+        times: Array,
+        weights: Array | None = None,
+        arrays: Mapping[str, Any] | None = None,
+    ) -> dict[str, Array]:
+        """Return the tables at steps 0, 1, ... or at the ``times`` of a flow.
+
+        Parameters
+        ----------
+        numbers
+            Values of symbols.
+        times
+            Steps or times (T,).
+        weights
+            Of a flow, the weights (T, T) of its integrator, with which an integral is a sum.
+        arrays
+            Values of functions of the time, by name, at each step.
+        """
+        followed = Followed.of(self.system, self.discrete, numbers, times, arrays or {}, self.gain)
+        left, kept, noise = followed.tables(noisy=self.heat is not None)
+        found = {self.kept: kept if weights is None else kept * weights}
+        if self.left is not None:
+            found[self.left] = left
+        if self.heat is not None:
+            found[self.heat] = noise
+        return found
+
+
+@lru_cache(maxsize=128)
+def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, Tables], ...]:
+    """Return the rules of a program that need tables, each with its tables.
+
+    A flow needs them for its integrator.  Steps need them where the memory is a product or a sum over times,
+    and where its closed form loses digits: of weights that forget and have noise, and of hidden states, whose
+    modes may decay alike.  Rules that differ by the
+    strength of their noise alone share their tables.
+
+    Raises
+    ------
+    NotApplicable
+        If the memory depends on the index of a family of weights, or a flow has no equation of motion.
+    """
+    found: list[tuple[TrainingRule, Tables]] = []
+    alike: dict[TrainingRule, Tables] = {}
+    rules = dict.fromkeys([program.rule, *(w.rule for w in program.trained())])
+    for rule in rules:
+        if not needs_tables(rule):
+            continue
+        system = rule.system  # type: ignore[attr-defined]
+        bare = without_noise(rule)
+        if bare not in alike:
+            alike[bare] = _named(rule, system, program, alike.values())
+        found.append((rule, alike[bare]))
+    return tuple(found)
+
+
+def symbols_of_rules(program: Program) -> dict[str, Symbol]:
+    """Return the symbols of the coefficients of rules by name, those of memories that are tables included."""
+    systems = [w.rule.system for w in program.trained() if hasattr(w.rule, "system")]
+    found = {x for system in systems for e in system.coefficients for x in e.free_symbols if system.tabulated}
+    return {x.name: x for x in sorted(found - {t}, key=str)}
+
+
+def needs_tables(rule: TrainingRule) -> bool:
+    """Return whether theories hold the memory of a rule as tables.
+
+    >>> from derive.program import GradientDescent, GradientFlow, eta
+    >>> needs_tables(GradientDescent(eta / (1 + t))), needs_tables(GradientDescent(eta, decay=eta / (1 + t)))
+    (False, True)
+    """
+    if getattr(rule, "system", None) is None:
+        return False
+    if not rule.discrete or rule.system.states > 1:  # type: ignore[attr-defined]
+        return True
+    left, kept = rule.memory(t, s)
+    noise = rule.noise(t, s)
+    return any(x.has(Sum, Product, Integral) for x in (left, kept, noise)) or (left != 1 and noise != 0)
+
+
+def without_noise(rule: TrainingRule) -> TrainingRule:
+    """The same rule without noise."""
+    return replace(rule, diffusion=S.Zero) if hasattr(rule, "diffusion") else rule  # type: ignore[type-var]
+
+
+def share_of_noise(rule: TrainingRule, tables: Tables) -> Expr:
+    """The noise of a rule over that of its tables."""
+    pairs = zip(rule.system.noise_matrix, tables.system.noise_matrix, strict=True)  # type: ignore[attr-defined]
+    return next((simplify(x / y) for x, y in pairs if y != 0), S.Zero)
+
+
+def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Tables:
+    """Tables of a rule, under names that nothing else has."""
+    gain = sympify(getattr(rule, "rate", S.One))
+    if gain.has(t) or gain == 0:
+        gain = S.One
+    indices = {r.index for w in program.trained() for r in indices_of(w.initial)}
+    if held := sorted(str(x) for e in system.coefficients for x in (e / gain).free_symbols & indices):
+        told = f"the memory of {rule!r} is a table, and its coefficients depend on {', '.join(held)}"
+        raise NotApplicable(f"{told}: use Parametrization(rates=...) for rates of single weights")
+    left, noise = rule.memory(t, s)[0], rule.noise(t, s)
+    taken = set(program.names_in_theory).union(*({x.kept, x.left, x.heat} for x in others))
+    if not rule.discrete:
+        for name in sorted({"w", *(("m",) if left != 1 else ()), *(("n",) if noise != 0 else ())} & taken):
+            told = f"the integrator of a flow has a table {name}, and so has the program something"
+            raise NotApplicable(f"{told}: give {name} another name")
+    names = [_unused(name, taken) for name in ("w", "m", "n")]
+    return Tables(
+        system,
+        rule.discrete,
+        gain,
+        names[0],
+        names[1] if left != 1 else None,
+        names[2] if noise != 0 else None,
+    )
+
+
+def indices_of(w: Any) -> tuple[Any, ...]:
+    """The ranges of the indices of a family of weights."""
+    return tuple(w.indices) if hasattr(w, "indices") else ((w.index,) if w.index else ()) + w.others
+
+
+def _unused(name: str, taken: set[Any]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A linear system followed along its times.
+
+    From time j to the next one ``z <- moved[j] z + noise of covariance entered[j]``; ``inputs[j]`` is the
+    factor of an update at j.  Shapes (T - 1, n, n), (T - 1, n, n) and (T, n).
+    """
+
+    moved: Array
+    entered: Array
+    inputs: Array
+    start: float
+    discrete: bool
+
+    @classmethod
+    def of(
+        cls,
+        system: LinearSystem,
+        discrete: bool,
+        numbers: Mapping[Symbol, float],
+        times: Array,
+        arrays: Mapping[str, Any],
+        gain: Expr = S.One,
+    ) -> Followed:
+        """Follow a system whose symbols have values, with updates over ``gain``."""
+        n, at = system.states, np.asarray(times, dtype=float)
+        read = Coefficients(numbers, arrays, discrete)
+        inputs = np.stack([read(x / gain, at) for x in system.input], axis=-1)
+        start = float(read(system.start, at[:1])[0])
+        entries = [[read.function(x) for x in e] for e in (system.matrix, system.noise_matrix)]
+
+        def rates(when: Array) -> tuple[Array, Array]:
+            """``A`` and the covariance of the noise per time, (times, n, n)."""
+            A, D = (
+                np.stack([x(when) for x in functions], axis=-1).reshape(-1, n, n) for functions in entries
+            )
+            return A, D
+
+        if discrete:
+            return cls(*rates(at[:-1]), inputs, start, True)
+        if system.moves or any(x.has(t) for x in system.noise_matrix):
+            return cls(*_integrated(rates, at), inputs, start, False)
+        return cls(*_exponentials(*rates(at[:-1]), np.diff(at)), inputs, start, False)
+
+    def tables(self, noisy: bool) -> tuple[Array, Array, Array]:
+        """Return ``m`` (T,), ``k`` (T, T), zero on and above the diagonal of steps, and ``n`` (T, T).
+
+        The first row of the propagator to all later times is followed back from the last time to the first.
+        """
+        count, n = self.inputs.shape
+        row, kept = np.zeros((count, n)), np.zeros((count, count))
+        noise = np.zeros((count, count)) if noisy else np.zeros((0, 0))
+        variances = self.variances() if noisy else np.zeros((0, n, n))
+        for j in range(count - 1, -1, -1):
+            row[j, 0] = 1.0
+            if self.discrete:
+                kept[j + 1 :, j] = row[j + 1 :] @ self.inputs[j]
+            if j + 1 < count:
+                row[j + 1 :] = row[j + 1 :] @ self.moved[j]
+            if not self.discrete:
+                kept[j:, j] = row[j:] @ self.inputs[j]
+            if noisy:
+                noise[j:, j] = noise[j, j:] = row[j:] @ variances[j, :, 0]
+        return self.start * row[:, 0], kept, noise
+
+    def variances(self) -> Array:
+        """The covariance of the noise in all components at each time, (T, n, n)."""
+        found = np.zeros((len(self.inputs), *self.moved.shape[1:]))
+        for j, (move, enter) in enumerate(zip(self.moved, self.entered, strict=True)):
+            found[j + 1] = move @ found[j] @ move.T + enter
+        return found
+
+
+def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
+    """``e^{A x}`` and ``int_0^x e^{A u} D e^{A^T u} du`` of intervals of length x, (T - 1, n, n).
+
+    Of several components both are read from the exponential of one matrix of twice the size (Van Loan, 1978).
+    """
+    n = A.shape[1]
+    x = lengths[:, None, None]
+    if n == 1:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            grown = np.where(A == 0, x, np.expm1(2 * A * x) / (2 * A))
+        return np.exp(A * x), D * grown
+    if not D.any():
+        return np.asarray(expm(A * x)), np.zeros_like(A)
+    zero = np.zeros_like(A)
+    both = np.block([[-A, D], [zero, A.swapaxes(1, 2)]])
+    power = np.asarray(expm(both * x))
+    moved = power[:, n:, n:].swapaxes(1, 2)
+    entered = moved @ power[:, :n, n:]
+    return moved, (entered + entered.swapaxes(1, 2)) / 2
+
+
+def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
+    """The same where coefficients depend on the time: Runge-Kutta steps, all intervals side by side.
+
+    ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.  Intervals are cut into parts until nothing changes.
+    """
+    before: Array | None = None
+    parts = 4
+    while True:
+        found = _runge_kutta(rates, times, parts)
+        if before is not None:
+            change = np.abs(found - before).max(initial=0.0)
+            if change <= ACCURACY * max(1.0, float(np.abs(found).max(initial=0.0))) or parts >= SUBSTEPS:
+                break
+        before, parts = found, 2 * parts
+    return found[0], found[1]
+
+
+def _runge_kutta(rates: Any, times: Array, parts: int) -> Array:
+    """``E`` and ``Q`` of all intervals, (2, T - 1, n, n), in so many parts."""
+    lengths = np.diff(times) / parts
+    A, _ = rates(times[:1])
+    n = A.shape[1]
+    state = np.zeros((2, len(lengths), n, n))
+    state[0] = np.eye(n)
+    h = lengths[:, None, None]
+
+    def slope(x: Array, when: Array) -> Array:
+        rate, noise = rates(when)
+        half = rate @ x[1]
+        return np.stack([rate @ x[0], half + half.swapaxes(1, 2) + noise])
+
+    for k in range(parts):
+        now = times[:-1] + k * lengths
+        first = slope(state, now)
+        second = slope(state + h / 2 * first, now + lengths / 2)
+        third = slope(state + h / 2 * second, now + lengths / 2)
+        fourth = slope(state + h * third, now + lengths)
+        state = state + h / 6 * (first + 2 * second + 2 * third + fourth)
+    return state
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Coefficients of an equation of motion as numbers at given times."""
+
+    numbers: Mapping[Symbol, float]
+    arrays: Mapping[str, Any]
+    discrete: bool
+
+    def __call__(self, e: Expr, times: Array) -> Array:
+        """Return the values (T,) of ``e`` at ``times`` (T,).
+
+        Raises NotApplicable for a function of the time in a flow, and ValueError for what has no value.
+        """
+        return self.function(e)(times)
+
+    def function(self, e: Expr) -> Callable[[Array], Array]:
+        """Return the function that takes times (T,) to the values (T,) of ``e``.
+
+        Raises ValueError for a symbol without a value; the function raises as :meth:`__call__` does.
+        """
+        e = sympify(e).subs(dict(self.numbers))
+        found = {x: Symbol(f"value{k}") for k, x in enumerate(sorted(e.atoms(AppliedUndef), key=str))}
+        bare = e.xreplace(found)
+        if unknown := sorted(str(x) for x in bare.free_symbols - {t, *found.values()}):
+            told = f"a coefficient of the training rule, {e}, holds {', '.join(unknown)}"
+            raise ValueError(f"{told}: give a number for it")
+        if bare.is_number:
+            number = float(bare)
+            return lambda times: np.full(np.shape(times), number)
+        value = _function(bare, tuple(found.values()))
+
+        def values(times: Array) -> Array:
+            made = value(times, *(self._table(x, times) for x in found))
+            return np.array(np.broadcast_to(np.asarray(made, dtype=float), np.shape(times)))
+
+        return values
+
+    def _table(self, x: AppliedUndef, times: Array) -> Array:
+        """The values of a function of the time that is given as an array with a number for each step."""
+        name, (argument,) = str(x.func), x.args
+        if not self.discrete:
+            raise NotApplicable(f"{x} in a flow is a table of numbers: write it as an expression in t")
+        if name not in self.arrays:
+            told = f"a coefficient of the training rule is {x}"
+            raise ValueError(f"{told}: give arrays[{name!r}], a number for each step")
+        table = np.asarray(self.arrays[name], dtype=float)
+        places = np.broadcast_to(_function(argument, ())(times), np.shape(times))
+        at = np.rint(np.asarray(places, dtype=float)).astype(int)
+        if at.size and not 0 <= at.min() <= at.max() < len(table):
+            told = f"arrays[{name!r}] has {len(table)} numbers"
+            raise ValueError(f"{told}, and {x} is read at step {int(at.max())}")
+        return np.asarray(table[at])
+
+
+@lru_cache(maxsize=256)
+def _function(e: Expr, others: tuple[Symbol, ...]) -> Any:
+    return lambdify((t, *others), e, "numpy")

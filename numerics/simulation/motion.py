@@ -1,0 +1,129 @@
+"""The equation of motion of one weight of a finite network, read from its training rule.
+
+A weight and its hidden states z obey ``z(t + 1) = A z(t) + b U(t) + noise``, in continuous time ``dz = (A z +
+b U) dt + noise``.  This module reads ``A``, ``b`` and the covariance of the noise at a time from the rule's
+system; nothing is taken from the memory that is derived from it.  :mod:`.weights` carries out the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import expm
+
+from derive.program import TrainingRule
+from derive.program.rules import LinearSystem
+
+from .formulas import Binder
+from .rows import Array, Reader, Reading, State
+
+Entries = Mapping[tuple[int, int], Reader]
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """The coefficients of the equation of motion of one weight; entries that are zero are left out.
+
+    ``A`` and ``noise`` have a reader for each pair of components, ``b`` for each component; the weight is
+    component 0 of ``states``.  ``start`` is the factor of the initial weight with which it starts.
+    """
+
+    states: int
+    A: Entries
+    b: Mapping[int, Reader]
+    noise: Entries
+    start: float
+
+    @classmethod
+    def of(
+        cls, rule: TrainingRule, binder: Binder, reading: Reading, env: Mapping[Any, int]
+    ) -> Motion | None:
+        """Return the equation of motion of a rule; None for a rule that states a memory in place of one."""
+        system: LinearSystem | None = getattr(rule, "system", None)
+        if system is None:
+            return None
+
+        def reader(e: Any) -> Reader:
+            return reading.read([binder.bind(e, env)])
+
+        n = system.states
+        pairs = [(i, j) for i in range(n) for j in range(n)]
+        A = {x: reader(system.matrix[x]) for x in pairs if system.matrix[x] != 0}
+        b = {i: reader(x) for i, x in enumerate(system.input) if x != 0}
+        noise = {x: reader(system.noise_matrix[x]) for x in pairs if system.noise_matrix[x] != 0}
+        return cls(n, A, b, noise, binder.number(system.start, env))
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Whether components can be moved one after another, each from values not yet overwritten."""
+        return all(i <= j for i, j in self.A)
+
+    def rates(self, state: State) -> Array:
+        """``A`` now, (n, n, networks), or one for all networks."""
+        return self._filled(self.A, state)
+
+    def inputs(self, state: State) -> Array:
+        """``b`` now, (n, networks)."""
+        return self._filled({(i, 0): x for i, x in self.b.items()}, state)[:, 0]
+
+    def disturbance(self, state: State) -> Array:
+        """The covariance of the noise now, (n, n, networks)."""
+        return self._filled(self.noise, state)
+
+    def _filled(self, entries: Entries, state: State) -> Array:
+        values = {x: read(state)[:, 0, 0] for x, read in entries.items()}
+        width = max((len(x) for x in values.values()), default=1)
+        found = np.zeros((self.states, self.states, width))
+        for (i, j), x in values.items():
+            found[i, j] = x
+        return found
+
+
+def relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
+    """Return ``e^{A time}`` and the covariance of the noise of that time, each (n, n, networks).
+
+    The covariance ``int_0^time e^{A u} D e^{A^T u} du`` is read from the exponential of one matrix of twice
+    the size (Van Loan, 1978); one component alone has it in closed form.
+    """
+    if len(rates) == 1:
+        rate = rates[0]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            grown = np.where(rate == 0, time, np.expm1(2 * rate * time) / (2 * rate))
+        return np.exp(rates * time), noise * grown
+    pairs = [_relaxed(a, d, time) for a, d in _by_network(rates, noise)]
+    return np.stack([x for x, _ in pairs], axis=-1), np.stack([x for _, x in pairs], axis=-1)
+
+
+def _relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
+    n = len(rates)
+    both = np.block([[-rates, noise], [np.zeros((n, n)), rates.T]])
+    power = expm(both * time)
+    moved = power[n:, n:].T
+    covariance = moved @ power[:n, n:]
+    return moved, (covariance + covariance.T) / 2
+
+
+def _by_network(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """The arrays of each network in turn."""
+    count = max(x.shape[-1] for x in arrays)
+    for k in range(count):
+        yield tuple(x[..., min(k, x.shape[-1] - 1)] for x in arrays)
+
+
+def root(covariance: Array) -> Array:
+    """Return a square root R of each covariance, ``R R^T``, (n, n, networks).
+
+    Raises ValueError if a covariance has a negative variance.
+    """
+    found = np.empty_like(covariance)
+    for k, (x,) in enumerate(_by_network(covariance)):
+        values, vectors = np.linalg.eigh(x)
+        if values.min() < -1e-12 * max(abs(values).max(), 1e-300):
+            told = f"the noise of a training rule has the covariance {x.tolist()}"
+            raise ValueError(f"{told}: must have no negative variance")
+        found[..., k] = vectors * np.sqrt(np.maximum(values, 0.0))
+    return found
