@@ -40,7 +40,9 @@ STEPS: dict[str, TrainingRule] = {
     "rate inside": Momentum(r(t), b, decay=c, rate_inside=True),
     "everything": Momentum(r(t), m(t), decay=d(t)),
     "Nesterov": LinearRule(Matrix([[1, r(t) * b**2], [0, b]]), Matrix([r(t) * (1 + b), 1])),
-    "coupled decay": LinearRule(Matrix([[1 - a / 3, a / 2], [-Rational(1, 3), Rational(1, 2)]]), Matrix([a, 1])),
+    "coupled decay": LinearRule(
+        Matrix([[1 - a / 3, a / 2], [-Rational(1, 3), Rational(1, 2)]]), Matrix([a, 1])
+    ),
     "underdamped": LinearRule(Matrix([[1, a], [0, b]]), Matrix([a, 1]), diffusion=Matrix([[0, 0], [0, D]])),
     "two hidden states": LinearRule(
         Matrix([[1, r(t), 0], [0, b, d(t)], [0, 0, c]]), Matrix([0, 1, 1]), diffusion=D
