@@ -191,7 +191,9 @@ class _Projection:
 
     def projection_of(self, e: Equation) -> Equation:
         """``p_c(t) = sum_mu Delta_{mu c}(t) h_mu(t)``, term by term."""
-        index = next(r for r in e.ranges if r.index == mu)
+        index = next((r for r in e.ranges if r.index == mu), None)
+        if index is None:
+            raise NotApplicable(f"{e.lhs} has no index {mu} of samples, over which the projection sums")
         at = tuple(r.index for r in self.channels)
         terms = []
         for x in e.terms:

@@ -166,7 +166,7 @@ def _is_factor(a: AppliedUndef, e: Expr) -> bool:
 
 
 def _output_and_error(program: Program) -> tuple[Definition, Definition] | None:
-    """The scalar that is learnt, and the function of it that updates are multiplied by."""
+    """The scalar that is learnt, and the function of it, at its indices, that updates are multiplied by."""
     defined: dict[str, list[Definition]] = {}
     for d in program.definitions:
         if d.name in program.scalars:
@@ -191,7 +191,8 @@ def _output_and_error(program: Program) -> tuple[Definition, Definition] | None:
         if error.rhs.has(Mean) or len(read) != 1 or not read <= learnt & {*single}:
             continue
         output = single[next(iter(read))]
-        if error.name in coefficients | in_fields:
+        same = {*output.lhs.args} == {*error.lhs.args}  # results and losses hold both side by side
+        if same and error.name in coefficients | in_fields:
             pairs.append((output, error))
     constants = {*program.constants}
     preferred = (

@@ -2,7 +2,7 @@
 
 A program is named by its seed, as in ``pytest "...::test_a_program[7-gradient]"``; its text is printed by
 ``python -m tests.numerics.random_programs --show 7``.  Five programs are run here, with few samples;
-`.ci/run` runs ``python -m tests.numerics.random_programs`` on forty, and a thousand take two hours of the processor.
+`.ci/run` runs ``python -m tests.numerics.random_programs`` on forty, and a thousand take two hours.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -201,3 +202,32 @@ def test_weights_tied_over_depth() -> None:
     assert (found.error_stderr > 0).all()
     report = verify(recurrent(), effort=Effort(work=3e8), **posed)
     assert report.passed, report.table()
+
+
+def one_output_for_all_samples(activation: Any) -> Program:
+    """Units that no input reaches, so that the output drops the index that its error has."""
+    units, f, y = Population("units"), Function("f"), Function("y")
+    h, k = Field("h", units), Field("k", units)
+    b, w, W = GaussianVector("b", units), GaussianVector("w", units), GaussianMatrix("W", units, units)
+    lines = {
+        h(t): b.symbol,
+        k(t): W @ activation(h(t)),
+        f(mu, t): Mean(w.symbol * activation(k(t))) / gamma0,
+    }
+    network = Network("bias", (h, k), lines, weights=(W, w), frozen=(b,))
+    return network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+@pytest.mark.parametrize("activation", [lambda x: x, tanh], ids=["linear", "tanh"])
+def test_an_output_may_lack_an_index_of_its_error(activation: Callable[[Any], Any]) -> None:
+    program, arrays = one_output_for_all_samples(activation), {"y": np.array([1.0, -0.5])}
+    chosen = {"numbers": NUMBERS, "arrays": arrays, "times": range(3)}
+    solved = numerics.solve(program, solver=Solver(samples=256), **chosen)
+    networks = numerics.simulate(program, width=24, seeds=8, rng=1, **chosen)
+    for found in (solved, networks):
+        assert found.f.dims == ("time",)
+        assert found.Delta.dims == ("time", "sample")
+    error = arrays["y"] - solved.f.to_numpy()[:, None]
+    np.testing.assert_allclose(solved.Delta, error, rtol=1e-12)
+    spread = solved.f_stderr.to_numpy() if "f_stderr" in solved else 0.0
+    np.testing.assert_allclose(solved.train_loss, ((error**2).mean(axis=1) - spread**2) / 2, rtol=1e-12)

@@ -140,6 +140,22 @@ def test_a_field_without_source_or_correlation_is_refused():
         error_projected(bare)
 
 
+def test_a_field_that_is_the_same_for_all_samples_is_refused():
+    units, y, f = Population("units"), Function("y"), Function("f")
+    first, second = Field("first", units), Field("second", units)
+    b, w, W = GaussianVector("b", units), GaussianVector("w", units), GaussianMatrix("W", units, units)
+    lines = {
+        first(t): b.symbol,
+        second(t): W @ first(t),
+        f(mu, t): Mean(w.symbol * second(t)) / gamma0,
+    }
+    network = Network("bias", (first, second), lines, weights=(W, w), frozen=(b,))
+    with pytest.raises(NotApplicable, match="has no index mu of samples"):
+        error_projected(
+            mean_field(network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))), "first", "Delta"
+        )
+
+
 @pytest.mark.parametrize("rule", ["gd", "multistep"])
 @pytest.mark.parametrize(
     "option",

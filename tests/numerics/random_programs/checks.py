@@ -160,6 +160,18 @@ def in_networks(drawn: Drawn) -> dict[str, Any]:
     return {k: repeated(x) if k in own else x for k, x in drawn.arrays.items()}
 
 
+def idle_axes(case: Case, name: str) -> tuple[int, ...]:
+    """The axes of a number, as it was written, that its definition in the program lacks.
+
+    The number does not depend on the indices of these.
+    """
+    written, own = (
+        next(d.lhs.args[:-1] for d in definitions if d.name == name)
+        for definitions in (case.drawn.network.definitions(), case.stepped.definitions)
+    )
+    return tuple(k for k, x in enumerate(written) if x not in own) if len(own) < len(written) else ()
+
+
 def gradient(case: Case) -> None:
     """Compare what a tiny network says at every step with plain descent of the loss."""
     d, rule = case.drawn, case.drawn.rule
@@ -200,10 +212,10 @@ def gradient(case: Case) -> None:
     if d.options.get("feedback"):  # while weights and those that stand for them are equal
         steps = STEPS + 1 if d.options["learning_feedback"] else 2
     for name in expected[0]:
-        found = run[name].mean
+        found, idle = run[name].mean, idle_axes(case, name)
         for step in range(steps):
-            x, y = expected[step][name], found[step]
-            x = x.reshape(y.shape) if x.size == y.size else x
+            x, y = expected[step][name], np.expand_dims(found[step], idle)
+            y = np.broadcast_to(y, [n if k in idle else y.shape[k] for k, n in enumerate(x.shape)])
             error = (
                 float(np.nanmax(np.abs(x - y) / (1 + np.abs(x)), initial=0.0))
                 if x.shape == y.shape
@@ -280,9 +292,10 @@ def reliable(case: Case, found: Numbers, networks: Numbers) -> int:
     """How many steps come before the first whose margins are near the kink of a hinge in some networks."""
     first = STEPS + 1
     for name, target in case.drawn.margins:
-        f, y = found.mean[name], np.asarray(case.drawn.arrays[target])
+        idle = tuple(k + 1 for k in idle_axes(case, name))
+        f, y = np.expand_dims(found.mean[name], idle), np.asarray(case.drawn.arrays[target])
         y = np.moveaxis(y, -1, 0) if y.ndim == f.ndim else y[None]
-        scatter = networks.error[name] * np.sqrt(networks.dof + 1)
+        scatter = np.expand_dims(networks.error[name], idle) * np.sqrt(networks.dof + 1)
         near = np.abs(1 - y * f) < 6 * np.abs(y) * scatter
         steps = np.flatnonzero(near.reshape(len(f), -1).any(axis=1))
         first = min([first, *steps.tolist()])
@@ -343,7 +356,10 @@ def distance(one: Numbers, two: Numbers, bias: float) -> tuple[int, float, str]:
     two = Numbers(
         *({k: _cut(x[k], np.shape(one.mean.get(k))) for k in x} for x in (two.mean, two.error)), two.dof
     )
-    compared = [k for k in one.mean if k in two.mean and np.shape(one.mean[k]) == np.shape(two.mean[k])]
+    compared = [k for k in one.mean if k in two.mean]
+    for k in compared:
+        if np.shape(one.mean[k]) != np.shape(two.mean[k]):
+            raise Wrong(f"{k} has the shapes {np.shape(one.mean[k])} and {np.shape(two.mean[k])}")
     count = sum(int(np.isfinite(one.mean[k]).sum()) for k in compared)
     worst, place = 0.0, ""
     for name in compared:
