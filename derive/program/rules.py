@@ -195,11 +195,13 @@ class LinearSystem:
     @cached_property
     def _step_variance(self) -> tuple[Symbol, Expr]:
         """A number of steps, and ``sum_u A^(2 u)`` over as many."""
-        u, first = Dummy("u", integer=True, nonnegative=True), Dummy("first", integer=True, positive=True)
-        inner = summation(self.A ** (-2 * u), (u, 0, first - 1))
-        if isinstance(inner, Piecewise):  # the case A^2 = 1 is the limit of the other
-            inner = inner.args[-1][0]
-        return first, simplify(inner * self.A ** (2 * (first - 1)))
+        u, first = (Dummy(n, integer=True, nonnegative=True) for n in ("u", "first"))
+        kept = Dummy("kept", positive=True)
+        in_general = summation(kept ** (2 * u), (u, 0, first - 1))  # cases, as kept may be one
+        if (1 - self.A**2).equals(0):
+            return first, in_general.xreplace({kept: S.One})
+        found = in_general.args[-1][0].xreplace({kept: self.A})
+        return first, found if self.A.is_number else simplify(found)
 
     # -- in continuous time --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from sympy import (
     Dummy,
     Expr,
     Float,
+    Function,
     Integral,
     KroneckerDelta,
     Mul,
@@ -23,6 +24,7 @@ from sympy import (
     Sum,
     Symbol,
     factor_terms,
+    factorrat,
 )
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
@@ -133,7 +135,7 @@ def _equation(label: str, e: Equation, order: Order) -> _Item:
     names = _slots(e.lhs)
     found: Parts = []
     for x in e.terms:
-        form = order(normal_form(_at_first_layer(x.expr, e.ranges).xreplace(names)))
+        form = order(_form(_at_first_layer(x.expr, e.ranges).xreplace(names)))
         found += [(f"{x.kind} {x.matrix}", part) for part in Add.make_args(form)]
     return _Item(label, str(e.lhs), _key(label, e, names, e.lhs), _collected(found), names)
 
@@ -141,16 +143,34 @@ def _equation(label: str, e: Equation, order: Order) -> _Item:
 def _source(u: Source, order: Order) -> _Item:
     pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))  # whichever of the two came first
     names = _slots(*pair)
-    covariance = order(normal_form(_at_first_layer(u.covariance, u.ranges).xreplace(names)))
+    covariance = order(_form(_at_first_layer(u.covariance, u.ranges).xreplace(names)))
     parts = [("covariance", covariance), ("matrix", Symbol(f"of {u.matrix}"))]
     return _Item("source", f"<{u.symbol} {u.partner}>", _key("source", u, names, *pair), parts, names)
 
 
 def _order_parameter(q: OrderParameter, sure: frozenset[str]) -> _Item:
     names = _slots(q.symbol)
-    definition = normal_form(_term_by_term(_at_first_layer(q.definition, q.ranges).xreplace(names), sure))
+    definition = _form(_term_by_term(_at_first_layer(q.definition, q.ranges).xreplace(names), sure))
     parts = [("", definition), ("causal", Symbol(q.causal or "always"))]
     return _Item(q.kind, str(q.symbol), _key("parameter", q, names, q.symbol), parts, names)
+
+
+def _form(e: Expr) -> Expr:
+    """The normal form, with powers of numbers as powers of primes: ``90**t/10**t`` and ``9**t`` are alike."""
+
+    def by_primes(x: Pow) -> Expr:
+        number, rest = x.exp.as_coeff_Add()
+        number, rest = (number, rest) if number.is_Integer else (S.Zero, x.exp)
+        return x.base**number * Mul(*[PRIME(p) ** (k * rest) for p, k in factorrat(x.base).items()])
+
+    def moves(x: Expr) -> bool:
+        return bool(isinstance(x, Pow) and x.base.is_Rational and x.base > 0 and x.exp.free_symbols)
+
+    return normal_form(e.replace(moves, by_primes))
+
+
+PRIME = Function("prime", positive=True)
+"""A prime, as the base of a power that must not be combined with the powers of others."""
 
 
 def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
@@ -202,7 +222,9 @@ def _slots(*atoms: Expr) -> dict[Symbol, Symbol]:
 
 
 def _back(e: Expr | None, names: dict[Symbol, Symbol]) -> Expr | None:
-    return None if e is None else e.xreplace({v: k for k, v in names.items()})
+    if e is None:
+        return None
+    return e.xreplace({v: k for k, v in names.items()}).replace(PRIME, lambda p: p)
 
 
 def _unequal(left: Parts, right: Parts) -> list[tuple[Expr | None, Expr | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from derive.program import (
 )
 from derive.program.rules import LinearSystem, Recursion
 from derive.theory import mean_field
+from derive.theory.compare import compare
 from derive.theory.document import summary
 from derive.theory.routes import RoutesDisagree, check_routes
 
@@ -48,6 +49,9 @@ STEPS: dict[str, TrainingRule] = {
         Matrix([[1, r(t), 0], [0, b, d(t)], [0, 0, c]]), Matrix([0, 1, 1]), diffusion=D
     ),
     "a sum": LinearRule(1, 1, start=0),
+    "decay of a tenth": GradientDescent(a, decay=Rational(1, 10), diffusion=D),
+    "nothing kept": GradientDescent(a, decay=1, diffusion=D),
+    "turned round": GradientDescent(a, decay=2, diffusion=D),
 }
 FLOWS: dict[str, TrainingRule] = {
     "flow": GradientFlow(a, decay=b, diffusion=D),
@@ -126,6 +130,24 @@ def test_memory_of_a_flow_obeys_its_equation_of_motion(name: str) -> None:
 )
 def test_both_routes_find_the_same_memory(rule: TrainingRule) -> None:
     assert check_routes(mlp(1, rule=rule)) == []
+
+
+def test_powers_of_numbers_are_no_difference() -> None:
+    """As ``9^k/10^k`` and ``(9/10)^k``, in sums over the memory of a decay that is a number."""
+    theory = mean_field(mlp(1, rule=GradientDescent(a, decay=Rational(1, 10))))
+
+    def parted(e: Any) -> Any:
+        return e.replace(lambda x: x.is_Pow and x.base == Rational(9, 10), lambda x: 9**x.exp / 10**x.exp)
+
+    lines = tuple(replace(e, terms=tuple(x.map(parted) for x in e.terms)) for e in theory.equations)
+    assert lines != theory.equations
+    assert compare(theory, replace(theory, equations=lines)) == []
+
+
+@pytest.mark.slow
+def test_both_routes_find_noise_with_a_decay_that_is_a_number() -> None:
+    rule = GradientDescent(a, decay=Rational(1, 10), diffusion=Rational(1, 20))
+    assert check_routes(mlp(2, rule=rule)) == []
 
 
 # -- planted errors ------------------------------------------------------------------------------------------
