@@ -26,7 +26,7 @@ from typing import Any
 
 import mpmath
 from sympy import Add, Dummy, Expr, Integer, Mul, Piecewise, Rational, S, Sum, Symbol, lambdify
-from sympy.core.function import AppliedUndef, Derivative
+from sympy.core.function import AppliedUndef, Derivative, Subs
 
 from derive.calculus.symbols import IndexRange, L, expression, t
 from derive.errors import NotApplicable
@@ -452,6 +452,8 @@ def _leaves(e: Expr) -> tuple[Expr, ...]:
     """The largest parts of a function that are values of the network."""
     if isinstance(e, Derivative):
         return tuple(e.expr.args)
+    if isinstance(e, Subs):
+        return _leaves(e.point)
     found: dict[Expr, None] = {}
     for x in e.args:
         leaf = isinstance(x, Sum | Mean | Product | Symbol | AppliedUndef | Derivative)
@@ -463,6 +465,8 @@ def _at(e: Expr, values: Mapping[Any, Expr]) -> Expr:
     """A function at the values of indices, but for those inside its leaves."""
     if isinstance(e, Sum | Mean | Product | AppliedUndef | Derivative) or not e.args:
         return values.get(e, e)
+    if isinstance(e, Subs):
+        return Subs(e.expr, e.variables, _at(e.point, values))
     return e.func(*[_at(x, values) for x in e.args])
 
 
@@ -479,7 +483,8 @@ def _shape(e: Expr, names: tuple[tuple[Expr, Dummy], ...]) -> Expr:
         for x in e.variables:
             shape = _slope(shape, dict(names)[x])
         return shape
-    return _known(e.xreplace(dict(names)))
+    known = _known(e.xreplace(dict(names)))
+    return known.doit() if known.has(Subs) else known
 
 
 def _known(e: Expr) -> Expr:

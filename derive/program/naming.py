@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sympy import Expr, Symbol, sympify
-from sympy.core.function import AppliedUndef
+from sympy.core.function import AppliedUndef, Subs
 
 from derive.calculus.symbols import IndexRange, L, ell, expression, primed, s, spelled, t
 
@@ -137,6 +137,15 @@ def same_names(said: Iterable[Expr]) -> Iterator[str]:
                 continue
             told = f"two symbols are called {x}, which differ in what is assumed of them"
             yield f"{told}: use one, or give one of them another name"
+
+
+def calls_in(e: Expr) -> set[AppliedUndef]:
+    """The functions in an expression with their arguments, but for those of a derivative at a point.
+
+    The argument ``xi`` of ``Subs(Derivative(phi(xi), xi), xi, h(t))`` is bound, and the point is read.
+    """
+    bound = {x for y in e.atoms(Subs) for x in y.variables}
+    return {a for a in e.atoms(AppliedUndef) if not a.free_symbols & bound}
 
 
 def functions_in(e: Expr) -> set[str]:

@@ -19,7 +19,7 @@ from derive.calculus.sums import defined, drawn_out, over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
-from derive.program.naming import aside, complaints, functions_in, uses_of_names
+from derive.program.naming import aside, calls_in, complaints, functions_in, uses_of_names
 from derive.program.program import Definition, Parts, Program
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, with_noise
 from derive.program.training import Along, Gradient, Outer, Parametrization, TrainedMatrix, TrainedVector
@@ -583,7 +583,7 @@ class _Assembly:
         found: dict[str, None] = {}
         for e in said:
             bare = e.replace(lambda x: isinstance(x, Product), lambda x: x.vector)
-            for a in sorted(bare.atoms(AppliedUndef), key=spelled, reverse=True):
+            for a in sorted(calls_in(bare), key=spelled, reverse=True):
                 of_fields = any(name_of(b) in computed for x in a.args for b in x.atoms(AppliedUndef))
                 if name_of(a) not in known and not of_fields:
                     found[name_of(a)] = None

@@ -19,7 +19,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
-from derive.program.naming import complaints, functions_in, same_names, uses_of_names
+from derive.program.naming import calls_in, complaints, functions_in, same_names, uses_of_names
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, parameters_with, tables_of
 from derive.program.training import Parametrization, TrainedMatrix, TrainedVector
 from derive.program.words import (
@@ -301,7 +301,7 @@ def _complaints(program: Parts) -> Iterator[str]:
     for d in program.definitions:
         if d.name not in known:
             yield f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars"
-        for atom in d.rhs.atoms(AppliedUndef):
+        for atom in calls_in(d.rhs):
             name, inside = str(atom.func), (a for x in atom.args for a in x.atoms(AppliedUndef))
             if name not in usable and not any(str(a.func) in known for a in inside):
                 strange = f"{name} is not among the program's fields, scalars or constants"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import DiracDelta, Expr, Function, Heaviside, S, Sum, Symbol, sign, sqrt, tanh
+from sympy import DiracDelta, Expr, Function, Heaviside, S, Sum, Symbol, sign, sin, sqrt, tanh
 
 from derive.program import (
     Field,
@@ -202,3 +202,31 @@ def test_trained_weights_behind_a_matrix_need_a_field() -> None:
     }
     net = Network("behind a matrix", (h, v, q), forward, (W0, w), (A,), given=(x,))
     assert check_gradients(net.train(SQUARE, GradientDescent(eta))) == []
+
+
+phi = Function("phi")
+INSIDE: dict[str, Callable[[Expr], Expr]] = {"twice": lambda e: 2 * e, "normal": normal}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_an_activation_may_stay_open_around_an_expression(name: str) -> None:
+    program = shallow({q(mu, t): W @ phi(INSIDE[name](h(mu, t)))}, W0, W, w)
+    assert program.constants == ("y",)
+    assert check_gradients(program) == []
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_an_open_activation_trains_as_the_function_in_its_place(name: str) -> None:
+    chosen = {"width": 8, "steps": 2, "seeds": 2, "seed": 3, "data": {"x": INPUTS, "y": LABELS}, "wanted": {}}
+    left, right = (
+        simulate_program(
+            shallow({q(mu, t): W @ act(INSIDE[name](h(mu, t)))}, W0, W, w), values=VALUES | more, **chosen
+        )
+        for act, more in ((phi, {"phi": sin}), (sin, {}))
+    )
+    np.testing.assert_allclose(left["f"].mean, right["f"].mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_both_routes_derive_an_open_activation_around_an_expression(name: str) -> None:
+    assert check_routes(shallow({q(mu, t): W @ phi(INSIDE[name](h(mu, t)))}, W0, W, w)) == []

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sympy import Derivative, S, Sum
+from sympy import Derivative, S, Subs, Sum
 from sympy.core.function import AppliedUndef
 
 import numerics
@@ -129,7 +129,7 @@ class Case:
                 lambda x: isinstance(x, AppliedUndef) and str(x.func) in known,
                 lambda x: known[str(x.func)](*x.args),
             )
-            return e.replace(lambda x: isinstance(x, Derivative), lambda x: x.doit())
+            return e.replace(lambda x: isinstance(x, Derivative | Subs), lambda x: x.doit())
 
         return self.stepped.map(put) if known else self.stepped
 
