@@ -465,7 +465,7 @@ def of_results(case: Case, found: Any, dof: float) -> Numbers:
     mean: dict[str, Any] = {}
     error: dict[str, Any] = {}
     roles = dict(x.split(": ") for x in found.attrs.get("names", "").split(", ") if x)
-    roles = {own: role for role, own in roles.items()}
+    roles = {own: role for role, own in roles.items() if own not in case.drawn.numbers}
     missing = []
     for name in case.stepped.scalars:
         role = roles.get(name, name)
