@@ -270,6 +270,8 @@ def symbolic(problem: Problem) -> Program:
     """The program with layer and depth as symbols, if its layers are a family; else as it was given."""
     if problem.experiment is not None:
         return program_of(problem.experiment, L)
+    if problem.family is not None:
+        return problem.family
     try:
         return at_symbolic_depth(problem.program)
     except NotApplicable:

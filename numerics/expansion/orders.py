@@ -117,8 +117,13 @@ def strength_series(source: Source, order: int) -> xr.Dataset:
     try:
         found, table = _in_strength(problem.program, problem.reductions, tuple(problem.layered), order)
     except NotApplicable as reason:
+        accepted = "`dmft solve`"
+        if problem.depth == 1 and problem.experiment is None and problem.seen:
+            accepted = (
+                'the program at symbolic depth, whose series is one of words, with numbers={..., "L": 1}'
+            )
         raise SpecError(
-            *problem.said("network.gamma0"), f"the theory has no series in it: {reason}", "`dmft solve`"
+            *problem.said("network.gamma0"), f"the theory has no series in it: {reason}", accepted
         ) from None
     return _evaluated(problem, found, table, started)
 

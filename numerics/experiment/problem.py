@@ -124,6 +124,7 @@ class Problem:
     - ``text``: what results keep as ``spec``.
     - ``author``: names of a program that its author calls otherwise, with the author's name for each.
     - ``written``: the program as its author wrote it, where that has other names.
+    - ``family``: the program at symbolic depth that was given with a number for the depth.
     - ``experiment``: the file that the problem was read from, whose keys a refusal names; None of a program.
     """
 
@@ -140,6 +141,7 @@ class Problem:
     text: str = ""
     author: Mapping[str, str] = field(default_factory=dict)
     written: Program | None = None
+    family: Program | None = None
     experiment: Experiment | None = None
 
     def __post_init__(self) -> None:
@@ -251,11 +253,12 @@ class Problem:
         at, output_times = _times_of(times, program.rule.discrete)
         given = checked_numbers(numbers)
         program = program.with_layers_counted()
+        family: Program | None = None
         if program.depth.is_Symbol and program.depth.name in given:
             require_domain(program, program.depth, given[program.depth.name])
             depth = int(given.pop(program.depth.name))
             require_derivation((f"numbers.{program.depth.name}", depth), depth, solver.hours)
-            program = program.at_depth(depth)
+            family, program = program, program.at_depth(depth)
         data, sizes = checked_arrays(
             program, arrays, len(at), {k: given[k] for k in _sizes(program) & {*given}}
         )
@@ -286,6 +289,10 @@ class Problem:
         found = {x: given[name] for name, x in symbols.items() if name in given}
         seen = _training_samples(program, data, int(given.get(P.name, 0)))
         origin: dict[str, Any] = {"author": author, "written": written} if author else {}
+        if family is not None and by_role:
+            family = named_by_role(family)[0]
+            family = family if family.at_depth(depth) == program else None
+        origin["family"] = family
         problem = cls(program, found, data, at, output_times, solver, seen=seen, text=text, **origin)
         if problem.attributes and problem.has_roles and not seen:
             reason = f"has attributes of units ({', '.join(problem.attributes)}) and no samples"
@@ -301,7 +308,7 @@ class Problem:
         >>> Problem.of(e).varied(independent_backward).program == Problem.of(e).program
         False
         """
-        return replace(self, program=variant(self.program))
+        return replace(self, program=variant(self.program), family=None)
 
     def at_all_times(self) -> Self:
         """The problem whose results hold all times that are solved for."""
