@@ -23,6 +23,7 @@ from derive.program.naming import aside, calls_in, complaints, functions_in, use
 from derive.program.program import Definition, Parts, Program
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, with_noise
 from derive.program.training import Along, Gradient, Outer, Parametrization, TrainedMatrix, TrainedVector
+from derive.program.unread import without_unread
 from derive.program.words import Attribute, Field, GaussianMatrix, GaussianVector, GivenVector, Mean, Product
 
 Weight = GaussianMatrix | GaussianVector
@@ -258,6 +259,8 @@ class Network:
         loss = expression(loss)
         self._check_uses([(d.lhs, d.rhs) for d in forward], loss)
         self._check_indices(forward, loss)
+        layered = [x.name for x in self.fields if x.layered]
+        forward = without_unread(forward, layered, loss)
         outputs = sorted({name_of(a) for a in loss.atoms(AppliedUndef)} & set(scalars))
         _defined_everywhere(loss, outputs)
         whole = together or len(outputs) != 1 or loss.has(Mean)

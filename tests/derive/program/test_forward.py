@@ -37,6 +37,7 @@ from derive.program import (
     mu,
     t,
 )
+from derive.program.gradient_check import check_gradients
 from derive.scale import count_powers, parametrized
 from derive.theory.routes import check_routes
 from numerics.simulation import simulate_program
@@ -791,3 +792,46 @@ def test_the_error_pushes_an_output_of_zero_towards_its_label(objective: str) ->
     pushed = [error.subs({Function("f")(mu, t): 0, y(mu): label}) for label in (1, -1)]
     assert pushed[0] > 0
     assert pushed[0] == -pushed[1]
+
+
+LAYERS = Population("units")
+DEEP_H, DEEP_C = Field("h", LAYERS, layered=True), Field("c", LAYERS, layered=True)
+
+
+def two_families(
+    last: Expr, upper: Expr, inner: Callable[[Expr], Expr] = tanh, frozen: GaussianMatrix | None = None
+) -> Program:
+    """Layers of two fields each, of which the output reads ``last``; ``c`` runs as far as is said."""
+    f, y, h, c = Function("f"), Function("y"), DEEP_H, DEEP_C
+    x = GivenVector("x", Population("pixels", given=True), "K_x")
+    U = GaussianMatrix("U", LAYERS.at(1), x.population)
+    W = GaussianMatrix("W", LAYERS.at(ell + 1), LAYERS.at(ell), index=IndexRange(ell, S.One, L - 1))
+    w = GaussianVector("w", LAYERS.at(L))
+    lines = {
+        h(1, mu, t): U @ x(mu),
+        c(ell, mu, t): inner(h(ell, mu, t)) if frozen is None else frozen(ell) @ inner(h(ell, mu, t)),
+        h(ell + 1, mu, t): W(ell) @ c(ell, mu, t),
+        f(mu, t): Mean(w.symbol * last) / gamma0,
+    }
+    ranges = (IndexRange(ell, S.One, upper),)
+    kept = () if frozen is None else (frozen,)
+    net = Network("two families", (h, c), lines, (U, W, w), kept, given=(x,), ranges=ranges)
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+@pytest.mark.parametrize("upper", [L - 1, L, L + 1])
+def test_layers_that_nothing_reads_have_no_gradient(upper: Expr) -> None:
+    """The output reads h(L), so c(L) reaches it not; all three are one program."""
+    program = two_families(tanh(DEEP_H(L, mu, t)), upper)
+    assert check_gradients(program) == []
+    assert program == two_families(tanh(DEEP_H(L, mu, t)), L - 1)
+
+
+def test_a_matrix_in_a_layer_that_nothing_reads_has_no_gradient() -> None:
+    family = GaussianMatrix("O", LAYERS.at(ell), LAYERS.at(ell), index=IndexRange(ell, S.One, L))
+    assert check_gradients(two_families(DEEP_H(L, mu, t), L, lambda e: e, family)) == []
+
+
+def test_a_layer_that_no_definition_gives_is_refused() -> None:
+    with pytest.raises(ProgramError, match=r"c is read at layer L, and its definitions do not go so far"):
+        two_families(DEEP_C(L, mu, t), L - 1)

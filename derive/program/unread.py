@@ -1,0 +1,141 @@
+"""Layers of a forward pass that nothing reads, or that nothing defines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from sympy import Expr, Integer, Piecewise, S, Sum, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import IndexRange, expression
+from derive.errors import ProgramError
+from derive.program.program import Definition
+
+Span = tuple[Expr, Expr]
+"""The first and the last layer of some."""
+
+
+def without_unread(
+    lines: tuple[Definition, ...], layered: Iterable[str], *others: Expr
+) -> tuple[Definition, ...]:
+    """Return the definitions without the ends of families of layers that no line reads.
+
+    Parameters
+    ----------
+    lines
+        The forward pass.
+    layered
+        The fields that have layers.  Other numbers and fields are kept as they are.
+    others
+        What reads fields besides, as the loss.
+
+    Returns
+    -------
+    tuple[Definition, ...]
+        The forward pass that has the same outputs.  No gradient reaches what is left out.
+
+    Raises
+    ------
+    ProgramError
+        If a line reads a layer that no line defines.
+
+    Examples
+    --------
+    >>> from sympy import Function, S, tanh
+    >>> from derive.program import IndexRange, L, ell, t
+    >>> a, b, f = (Function(x) for x in "abf")
+    >>> family = Definition(a(ell, t), tanh(b(ell, t)), (IndexRange(ell, S.One, L),))
+    >>> below = Definition(b(ell + 1, t), a(ell, t), (IndexRange(ell, S.One, L - 1),))
+    >>> without_unread((family, below, Definition(f(t), b(L, t))), ("a", "b"))[0].ranges[0].upper
+    L - 1
+    """
+    names, found = {*layered}, lines
+    for _ in range(MOST):
+        read = [x for d in found for x in _reads(d.rhs, d, names)]
+        read += [x for e in others for x in _reads(e, None, names)]
+        shorter = tuple(
+            y for d in found for y in _kept(d, [span for name, span in read if name == d.name], names)
+        )
+        if shorter == found:
+            sure = [x for d in found if not d.rhs.has(Piecewise) for x in _reads(d.rhs, d, names)]
+            _require_defined(found, sure, names)
+            return found
+        found = shorter
+    return lines
+
+
+MOST = 8
+"""Rounds in which ends are left out; a family that reads itself alone would recede for ever."""
+
+
+def _reads(e: Expr, d: Definition | None, names: set[str]) -> Iterator[tuple[str, Span]]:
+    """The layers of fields that an expression reads."""
+    runs = {} if d is None else {r.index: (r.lower, r.upper) for r in d.ranges}
+    runs |= {x: (low, high) for total in e.atoms(Sum) for x, low, high in total.limits}
+    yield from ((str(a.func), _span(a, runs)) for a in e.atoms(AppliedUndef) if str(a.func) in names)
+
+
+def _span(a: AppliedUndef, runs: Mapping[Symbol, Span]) -> Span:
+    """The first and the last layer of a field in a line, whose indices run as given."""
+    layer = expression(a.args[0])
+    low, high = (layer.xreplace({x: expression(ends[k]) for x, ends in runs.items()}) for k in (0, 1))
+    return low, high
+
+
+def _kept(d: Definition, read: list[Span], names: set[str]) -> Iterator[Definition]:
+    """The definition as far as something reads it: as it is, shorter, or not at all."""
+    if d.name not in names or not read:  # no gradient is derived of what nothing reads at all
+        yield d
+        return
+    runs = {r.index: r for r in d.ranges}
+    low, high = _span(d.lhs, {x: (r.lower, r.upper) for x, r in runs.items()})
+    index = next((x for x in expression(d.lhs.args[0]).free_symbols if x in runs), None)
+    if index is None:
+        if any(max(_size(low - last), _size(first - low)) <= 0 for first, last in read):
+            yield d
+        return
+    above = min(_size(high - last) for _, last in read)
+    below = min(_size(first - low) for first, _ in read)
+    above, below = (x if 0 < x < S.Infinity else S.Zero for x in (above, below))
+    if above == below == 0:
+        yield d
+        return
+    r = runs[index]
+    shorter = IndexRange(index, r.lower + below, r.upper - above)
+    yield replace(d, ranges=tuple(shorter if x is r else x for x in d.ranges))
+
+
+def _size(difference: Expr) -> Expr:
+    """A difference of layers, of which one that grows with the depth is infinite."""
+    if difference.is_Integer:
+        return difference
+    slopes = [difference.coeff(x) for x in difference.free_symbols]
+    return S.Infinity if all(x > 0 for x in slopes) else S.NegativeInfinity
+
+
+def _require_defined(lines: Iterable[Definition], read: Iterable[tuple[str, Span]], names: set[str]) -> None:
+    """Raise :class:`ProgramError` for a layer that is read and not defined, in a network of DEEP layers."""
+    known: dict[str, set[int]] = {}
+    for d in lines:
+        if d.name in names:
+            runs = {r.index: (r.lower, r.upper) for r in d.ranges}
+            known.setdefault(d.name, set()).update(_layers(_span(d.lhs, runs)))
+    for name, span in read:
+        if name in known and any(x not in known[name] for x in _layers(span)):
+            low, high = span
+            where = f"layer {low}" if low == high else f"the layers {low}..{high}"
+            raise ProgramError(
+                f"{name} is read at {where}, and its definitions do not go so far: "
+                "ranges=(IndexRange(...),) of the network says how far they go"
+            )
+
+
+DEEP = 9
+"""Layers of the network in which layers are counted."""
+
+
+def _layers(span: Span) -> range:
+    """The layers of a span, in a network of DEEP layers."""
+    low, high = (x.xreplace({y: Integer(DEEP) for y in x.free_symbols}) for x in span)
+    return range(int(low), int(high) + 1) if low.is_Integer and high.is_Integer else range(0)
