@@ -98,18 +98,23 @@ def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]
 
 
 def uses_of_names(
-    heads: Iterable[AppliedUndef], weights: dict[str, int], said: Iterable[Expr]
+    heads: Iterable[AppliedUndef],
+    weights: dict[str, int],
+    said: Iterable[Expr],
+    attributes: Collection[str] = (),
 ) -> Iterator[str]:
     """Where one name is written with different indices.
 
-    ``heads`` are what is defined, ``weights`` the number of indices of each weight.  In the uses of a
-    function each place is that of a time, or of an index.
+    ``heads`` are what is defined, ``weights`` the number of indices of each weight; ``attributes`` have one,
+    that of a unit.  In the uses of a function each place is that of a time, or of an index.
     """
     first: dict[str, AppliedUndef] = {}
     for use in (*heads, *(a for e in said for a in sorted(e.atoms(AppliedUndef), key=spelled))):
         name = str(use.func)
         if name in weights and len(use.args) != weights[name]:
             yield f"{use} is called like the weight {name}: give one of them another name"
+        if name in attributes and len(use.args) != 1:
+            yield f"{use} is the attribute {name}, whose one index is that of a unit: write {name}(k)"
         known = first.setdefault(name, use)
         plain = not any(x.atoms(AppliedUndef) for x in (*use.args, *known.args))
         if name not in weights and (

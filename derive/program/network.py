@@ -151,7 +151,8 @@ class Network:
         """Raise :class:`ProgramError` for a name that is written with different indices."""
         weights = {w.name: len(w.symbol.args) for w in (*self.weights, *self.frozen)}
         said = [*(rhs for _, rhs in lines), *more]
-        for complaint in uses_of_names([lhs for lhs, _ in lines], weights, said):
+        attributes = {x.name for x in self.attributes}
+        for complaint in uses_of_names([lhs for lhs, _ in lines], weights, said, attributes):
             raise ProgramError(complaint)
 
     def _check_indices(self, lines: tuple[Definition, ...], loss: Expr) -> None:
@@ -595,14 +596,19 @@ class _Assembly:
 
 def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str | None) -> None:
     """Raise :class:`ProgramError` for a chosen name of a gradient or error that something else has."""
-    chosen = [(f"gradients[{key!r}]", x) for key, n in gradients.items() for x in (n.name, n.inner) if x]
-    chosen += [("error", error)] if error is not None else []
+    chosen = [
+        (f"a gradient (gradients[{key!r}])", x)
+        for key, n in gradients.items()
+        for x in (n.name, n.inner)
+        if x
+    ]
+    chosen += [("the error", error)] if error is not None else []
     seen: set[str] = set()
     for what, name in chosen:
         if name in taken or name in seen:
-            raise ProgramError(f"{what} = {name!r} is the name of something else: give it another name")
+            raise ProgramError(f"{name} is the name of {what} and of something else: rename one of them")
         if not name.isidentifier():
-            raise ProgramError(f"{what} = {name!r} is no name: use letters, digits and underscores")
+            raise ProgramError(f"{name!r} is no name of {what}: use letters, digits and underscores")
         seen.add(name)
 
 

@@ -413,7 +413,8 @@ def _about_names(program: Parts) -> Iterator[str]:
     yield from complaints(declared, ranges, [d.rhs for d in program.definitions])
     weights = {w.name: len(w.symbol.args) for w in _weights(program)}
     said = [d.rhs for d in program.definitions]
-    yield from uses_of_names([d.lhs for d in program.definitions], weights, said)
+    attributes = {x.name for x in program.attributes}
+    yield from uses_of_names([d.lhs for d in program.definitions], weights, said, attributes)
     ends = [expression(x) for r in ranges for x in (r.lower, r.upper)]
     coefficients = [expression(u.coefficient) for w in program.trained() for u in updates_of(w)]
     stated = [x for w in program.trained() if hasattr(w.rule, "memory") for x in w.rule.memory(t, s)]

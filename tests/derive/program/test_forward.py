@@ -17,6 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import (
+    Attribute,
     Definition,
     Field,
     GaussianMatrix,
@@ -835,3 +836,20 @@ def test_a_matrix_in_a_layer_that_nothing_reads_has_no_gradient() -> None:
 def test_a_layer_that_no_definition_gives_is_refused() -> None:
     with pytest.raises(ProgramError, match=r"c is read at layer L, and its definitions do not go so far"):
         two_families(DEEP_C(L, mu, t), L - 1)
+
+
+@pytest.mark.parametrize("indices", [(), (Symbol("k", integer=True), t)], ids=str)
+def test_an_attribute_is_written_with_the_index_of_a_unit(indices: tuple[Expr, ...]) -> None:
+    units, f, y = Population("units"), Function("f"), Function("y")
+    h, w, a = Field("h", units), GaussianVector("w", units), Attribute("a", units)
+    lines = {h(t): a(*indices) * w.symbol, f(t): Mean(h(t) ** 2)}
+    with pytest.raises(
+        ProgramError, match=r"is the attribute a, whose one index is that of a unit: write a\(k\)"
+    ):
+        Network("own", (h,), lines, (w,), attributes=(a,)).train((y(t) - f(t)) ** 2 / 2, GradientDescent(eta))
+
+
+@pytest.mark.parametrize("name", ["z", "g"])
+def test_a_table_called_like_a_gradient_of_a_builder_is_told_so(name: str) -> None:
+    with pytest.raises(ProgramError, match=rf"^{name} is the name of a gradient .* and of something else"):
+        mlp(2, rule=GradientDescent(Function(name)(t)))
