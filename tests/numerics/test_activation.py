@@ -19,7 +19,8 @@ from sympy import Max as SymPyMax
 from derive.program import ell, mu, t
 from derive.program.networks.options import NAMED
 from numerics.errors import SpecError
-from numerics.experiment.activation import GRID, SYMBOLIC, h, is_linear, parse_activation
+from numerics.experiment.activation import GRID, h, is_linear, parse_activation
+from numerics.experiment.formulas import SYMBOLIC
 from tests.derive.once import mlp
 
 MEANT = {

@@ -1,0 +1,406 @@
+"""Functions of one variable as a user writes them, such as ``tanh(0.8*h)/0.8`` or ``0.1*min(1, (t + 1)/10)``.
+
+User text is never evaluated as Python.  Its syntax tree is walked, and a node that is not on the lists
+below is refused by name.  The same walk gives the SymPy expression and its value at a number: the text is
+tried at numbers first, which refuses what is not real and finite, and what would be too large to hold.
+:mod:`.activation` and :mod:`.schedule` say which variable a text has and which numbers it is tried at.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import operator
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from sympy import (
+    Abs,
+    Expr,
+    Max,
+    Min,
+    Pow,
+    Rational,
+    Symbol,
+    atan,
+    cos,
+    cosh,
+    erf,
+    exp,
+    floor,
+    log,
+    pi,
+    sin,
+    sinh,
+    sqrt,
+    tanh,
+)
+
+from derive.program.networks.options import NAMED
+from numerics.errors import SpecError
+
+LENGTH, NODES, DEPTH = 200, 100, 40
+EXPONENT, DENOMINATOR = 16, 100
+"""The largest power, also of a power; and the largest denominator of an exponent."""
+LARGEST, DIGITS = 1e30, 1000
+"""The largest number (and the inverse of the smallest), and the most digits that arithmetic may give one."""
+
+TINY = 1e-9
+"""A denominator that falls to this share of its value a step away has a zero there."""
+
+
+@dataclass(frozen=True)
+class Algebra:
+    """What names, numbers, functions and powers mean in one of the two readings of a text."""
+
+    names: Mapping[str, Any]
+    number: Callable[[Any], Any]
+    functions: Mapping[str, Callable[..., Any]]
+    power: Callable[[Any, Fraction], Any]
+    exponential: Callable[[Any, Any], Any]
+
+
+class _Unsupported(Exception):
+    """What a function of an algebra cannot take; the text is added on the way out."""
+
+
+def _named(name: str) -> Callable[[Expr], Expr]:
+    body = NAMED[name]
+    (slot,) = body.free_symbols
+    return lambda x: body.subs(slot, x)
+
+
+def _exponential(x: Expr) -> Expr:
+    if x.has(log):  # exp(c*log(x)) becomes x**c, whatever c is
+        raise _Unsupported("takes exp of a logarithm")
+    return exp(x)
+
+
+SYMBOLIC: Mapping[str, Callable[..., Any]] = {
+    **{f.__name__.lower(): f for f in (tanh, sinh, cosh, sin, cos, atan, erf, log, sqrt, Abs)},
+    **{name: _named(name) for name in ("relu", "softplus", "gelu")},
+    **{"exp": _exponential, "max": Max, "min": Min},
+}
+"""Functions of activations, as SymPy has them."""
+
+STEPWISE: Mapping[str, Callable[..., Any]] = {"floor": floor}
+"""A function that a text in a count of steps has beside these."""
+
+
+def _or_infinite(function: Callable[[float], float]) -> Callable[[float], float]:
+    def value(x: float) -> float:
+        try:
+            return function(x)
+        except OverflowError:
+            return math.inf
+
+    return value
+
+
+def _odd_or_infinite(function: Callable[[float], float]) -> Callable[[float], float]:
+    return lambda x: math.copysign(_or_infinite(function)(abs(x)), x)
+
+
+NUMERIC: Mapping[str, Callable[..., float]] = {
+    **{name: getattr(math, name) for name in ("tanh", "sin", "cos", "atan", "erf", "log", "sqrt", "floor")},
+    **{"exp": _or_infinite(math.exp), "cosh": _or_infinite(math.cosh), "sinh": _odd_or_infinite(math.sinh)},
+    **{"abs": abs, "max": max, "min": min, "relu": lambda x: max(x, 0.0)},
+    "softplus": lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x))),
+    "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+}
+ARGUMENTS = {"max": 2, "min": 2}
+OPERATORS: Mapping[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How the text of one key of a file is read.
+
+    Parameters
+    ----------
+    key
+        The key, which a refusal names.
+    variable
+        What the text is a function of.
+    grid
+        Numbers at which the text must be real and finite, and between which it must have no pole.
+    accepted
+        What a refusal says would do.
+    finite
+        What it says would do for a text that is not finite.
+    functions
+        The functions that the text may have.
+    words
+        Names that stand for a whole text, listed where one is misspelt.
+    powers_of_numbers
+        Whether a positive number may have a power that varies, as in ``0.9**t``.
+    """
+
+    key: str
+    variable: Symbol
+    grid: Sequence[float]
+    accepted: str
+    finite: str
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=lambda: SYMBOLIC)
+    words: Sequence[str] = ()
+    powers_of_numbers: bool = False
+
+    def read(self, text: str) -> Expr:
+        """Return the expression in :attr:`variable` that a text stands for.
+
+        Numbers are exact: 0.8 is 4/5.
+
+        Raises
+        ------
+        SpecError
+            Naming what is not supported: anything but the variable, pi, numbers, ``+ - * / **`` and the
+            functions of the reader; text without the variable; and what is not real and finite on the grid.
+        """
+        tree = self._tree(text)
+        self._check_shape(text, tree)
+        for x in self.grid:
+            self._check_value(text, tree, x)
+        self._check_poles(text, tree)
+        names = {self.variable.name: self.variable, "pi": pi}
+        try:
+            found = self._walk(text, tree, Algebra(names, _exact, self.functions, _power, _power_of_number))
+        except _Unsupported as error:
+            raise self._refuse(text, str(error), "a power written as **") from None
+        self._check_expression(text, found)
+        return found
+
+    def _refuse(self, text: str, problem: str, accepted: str | None = None) -> SpecError:
+        return SpecError(self.key, text, problem, accepted or self.accepted)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def _tree(self, text: str) -> ast.expr:
+        """The syntax tree, of text that is short and has no characters but those of arithmetic."""
+        if len(text) > LENGTH:
+            raise self._refuse(text, f"has {len(text)} characters", f"at most {LENGTH} characters")
+        strange = re.search(r"[^A-Za-z0-9_.+\-*/(), ]", text)
+        if strange is not None:
+            raise self._refuse(text, f"contains the character {strange[0]!r}, which is not supported")
+        if self.words and re.fullmatch(r" *[A-Za-z_]\w* *", text) and text.strip() != self.variable.name:
+            near = difflib.get_close_matches(text.strip().lower(), self.words, n=1)
+            hint = f', perhaps "{near[0]}" was meant' if near else ""
+            raise self._refuse(text, f"is not the name of an activation{hint}")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about doubtful spellings of numbers
+                return ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError):
+            raise self._refuse(text, "cannot be read as an expression") from None
+
+    def _check_shape(self, text: str, tree: ast.expr) -> None:
+        """Refuses what is too long, too deep or too large, before anything is made of it."""
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+        if len(nodes) > NODES:
+            raise self._refuse(
+                text, "is too long an expression", f"at most {NODES} numbers, names and operators"
+            )
+        if _depth(tree) > DEPTH:
+            raise self._refuse(
+                text, "is nested too deeply", f"at most {DEPTH} levels of brackets and operators"
+            )
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+                size = abs(node.value)
+                if size != 0 and not 1 / LARGEST <= size <= LARGEST:
+                    accepted = f"numbers between {1 / LARGEST:g} and {LARGEST:g}"
+                    raise self._refuse(text, "contains a number that is too large or too small", accepted)
+        if self._degree(text, tree) > EXPONENT:
+            raise self._refuse(
+                text, "has powers of powers that are too large", f"powers up to {EXPONENT} in all"
+            )
+
+    def _degree(self, text: str, node: ast.AST) -> Fraction:
+        """The largest product of exponents that stand around one another."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not self._is_exponential(node):
+            return max(abs(self._exponent(text, node.right)), Fraction(1)) * self._degree(text, node.left)
+        return max((self._degree(text, child) for child in ast.iter_child_nodes(node)), default=Fraction(1))
+
+    def _varies(self, node: ast.AST) -> bool:
+        return any(isinstance(x, ast.Name) and x.id == self.variable.name for x in ast.walk(node))
+
+    def _is_exponential(self, node: ast.BinOp) -> bool:
+        """Whether this power is one of a positive number, and varies."""
+        number = isinstance(node.left, ast.Constant) and isinstance(node.left.value, int | float)
+        return self.powers_of_numbers and number and self._varies(node.right)
+
+    def _walk(self, text: str, node: ast.expr, algebra: Algebra) -> Any:
+        """The meaning of a node in one algebra; refuses what is on no list."""
+
+        def read(child: ast.expr) -> Any:
+            return self._walk(text, child, algebra)
+
+        match node:
+            case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+                return algebra.number(node.value)
+            case ast.Name(id=name) if name in algebra.names:
+                return algebra.names[name]
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                return -read(inner)
+            case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+                return read(inner)
+            case ast.BinOp(left=base, op=ast.Pow(), right=power) if self._is_exponential(node):
+                return algebra.exponential(read(base), read(power))
+            case ast.BinOp(left=base, op=ast.Pow(), right=power):
+                return algebra.power(read(base), self._exponent(text, power))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+                return OPERATORS[type(op)][1](read(left), read(right))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in algebra.functions:
+                wanted = ARGUMENTS.get(name, 1)
+                if len(args) != wanted:
+                    raise self._refuse(text, f"gives {name} {len(args)} arguments", f"{wanted} for {name}")
+                if name != "sqrt" and not any(map(self._varies, args)):
+                    raise self._refuse(text, f"contains {name} of a number", "its value, written as a number")
+                return algebra.functions[name](*map(read, args))
+        raise self._refuse(text, f"contains {_called(node)}, which is not supported", self._supported(node))
+
+    def _exponent(self, text: str, node: ast.expr) -> Fraction:
+        """A number, as a fraction; refuses anything else, and powers too large to be worked with."""
+        accepted = f"a number between -{EXPONENT} and {EXPONENT}, such as 2 or 0.5"
+        if self._varies(node):
+            raise self._refuse(text, f"has {self.variable} in an exponent", f"{accepted}; or exp(...)")
+        try:
+            power = self._walk(text, node, Algebra({}, lambda x: Fraction(repr(x)), {}, _no_power, _no_power))
+        except (ZeroDivisionError, _Unsupported):
+            raise self._refuse(text, "has an exponent that is no number", accepted) from None
+        if abs(power) > EXPONENT or power.denominator > DENOMINATOR:
+            raise self._refuse(text, "has an exponent that is too large or is no simple fraction", accepted)
+        return Fraction(power)
+
+    def _supported(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Call):
+            return f"one of {', '.join(self.functions)}"
+        if isinstance(node, ast.Name):
+            return f"{self.variable}, pi, numbers and " + ", ".join(self.functions)
+        return self.accepted
+
+    # -- its value at a number -----------------------------------------------------------------------------
+
+    def _check_value(self, text: str, tree: ast.expr, x: float) -> None:
+        """Refuses what is not real and finite at x."""
+        try:
+            value = self._value(text, tree, x)
+        except SpecError:
+            raise
+        except (ValueError, ZeroDivisionError, OverflowError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise self._refuse(text, f"is not a finite real number at {self.variable} = {x:g}", self.finite)
+
+    def _check_poles(self, text: str, tree: ast.expr) -> None:
+        """Refuses what divides by something that vanishes, also between the points of the grid."""
+        for node in ast.walk(tree):
+            below = None
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                below = node.right
+            if (
+                isinstance(node, ast.BinOp)
+                and isinstance(node.op, ast.Pow)
+                and not self._is_exponential(node)
+            ):
+                below = node.left if self._exponent(text, node.right) < 0 else None
+            if below is None or not self._varies(below):
+                continue
+            values = [self._value(text, below, x) for x in self.grid]
+            if len({value > 0 for value in values}) > 1:
+                raise self._refuse(text, "divides by something that changes its sign", self.finite)
+            triples = zip(
+                self.grid, self.grid[1:], self.grid[2:], values, values[1:], values[2:], strict=False
+            )
+            for low, x, high, before, here, after in triples:
+                if abs(before) > abs(here) <= abs(after):
+                    least, size = self._least(text, below, low, x, high)
+                    if size <= TINY * abs(before):
+                        told = f"divides by something that vanishes at {self.variable} = {least:g}"
+                        raise self._refuse(text, told, self.finite)
+
+    def _least(self, text: str, tree: ast.expr, low: float, near: float, high: float) -> tuple[float, float]:
+        """Where the text's size has its minimum between the neighbours of a grid point, and that minimum."""
+
+        def size(x: float) -> float:
+            return abs(self._value(text, tree, x))
+
+        while high - low > 1e-12 * max(1.0, abs(near)):
+            left, right = low + (high - low) / 3, high - (high - low) / 3
+            low, high = (low, right) if size(left) <= size(right) else (left, high)
+        return low, size(low)
+
+    def _value(self, text: str, tree: ast.expr, x: float) -> float:
+        functions = {name: NUMERIC[name] for name in self.functions}
+        names = {self.variable.name: x, "pi": math.pi}
+        return float(self._walk(text, tree, Algebra(names, float, functions, _real_power, _real_exponential)))
+
+    # -- the expression ------------------------------------------------------------------------------------
+
+    def _check_expression(self, text: str, expression: Expr) -> None:
+        """Refuses what became a constant, and powers or numbers that would be slow to work with."""
+        if not expression.has(self.variable):
+            raise self._refuse(text, f"does not depend on {self.variable}")
+        for x in expression.atoms(Rational):
+            if max(abs(x.p), x.q) >= 10**DIGITS:
+                raise self._refuse(text, "contains a number with too many digits", f"at most {DIGITS} digits")
+        for x in expression.atoms(Pow):
+            if x.exp.is_Rational and abs(x.exp) > EXPONENT:
+                raise self._refuse(text, f"contains a power {x.exp}", f"powers up to {EXPONENT}")
+
+
+def _depth(node: ast.AST) -> int:
+    return 1 + max((_depth(child) for child in ast.iter_child_nodes(node)), default=0)
+
+
+def _no_power(*_: object) -> Fraction:
+    raise _Unsupported("a power in an exponent")
+
+
+def _called(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name):
+            return f"the name {name}"
+        case ast.Attribute(attr=name):
+            return f"an attribute (.{name})"
+        case ast.Call(func=ast.Name(id=name)):
+            return f"the function {name}"
+        case ast.Constant(value=value):
+            return f"the value {value!r}"
+        case ast.BinOp(op=op) | ast.UnaryOp(op=op):
+            return f"the operator {type(op).__name__}"
+    return f"a {type(node).__name__}"
+
+
+def _real_power(base: float, exponent: Fraction) -> float:
+    result = base ** float(exponent)
+    if not isinstance(result, float):
+        raise ValueError("the root of a negative number")
+    return result
+
+
+def _real_exponential(base: float, exponent: float) -> float:
+    if base <= 0:
+        raise ValueError("a power of a number that is not positive")
+    return float(base**exponent)
+
+
+def _exact(number: float) -> Expr:
+    return Rational(repr(number))
+
+
+def _power(base: Expr, exponent: Fraction) -> Expr:
+    return base ** Rational(exponent.numerator, exponent.denominator)
+
+
+def _power_of_number(base: Expr, exponent: Expr) -> Expr:
+    return base**exponent
