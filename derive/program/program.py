@@ -9,7 +9,7 @@ has ends.  The mean-field limit is taken elsewhere (:mod:`derive.theory`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -264,9 +264,21 @@ class Program(Parts):
 
     def with_rule(self, rule: TrainingRule) -> Program:
         """The same program trained by another rule."""
-        matrices = tuple(replace(m, rule=rule) if isinstance(m, TrainedMatrix) else m for m in self.matrices)
-        vectors = tuple(replace(v, rule=rule) if isinstance(v, TrainedVector) else v for v in self.vectors)
-        return replace(self, rule=rule, matrices=matrices, vectors=vectors)
+        return self.with_rules(lambda _: rule)
+
+    def with_rules(self, change: Callable[[TrainingRule], TrainingRule]) -> Program:
+        """Return the program with its rule, and that of each weight, changed by a function of rules."""
+        rules = {rule: change(rule) for rule in dict.fromkeys([self.rule, *(w.rule for w in self.trained())])}
+
+        def changed(w: Any) -> Any:
+            return replace(w, rule=rules[w.rule]) if isinstance(w, TrainedMatrix | TrainedVector) else w
+
+        return replace(
+            self,
+            rule=rules[self.rule],
+            matrices=tuple(map(changed, self.matrices)),
+            vectors=tuple(map(changed, self.vectors)),
+        )
 
 
 def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:

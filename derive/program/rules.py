@@ -14,20 +14,25 @@ from functools import cached_property, lru_cache
 from typing import ClassVar, Protocol
 
 from sympy import (
+    Abs,
     Dummy,
     Expr,
     ImmutableMatrix,
     Integral,
     Matrix,
     MatrixBase,
+    Max,
     Min,
     Piecewise,
     Product,
+    Rational,
     S,
     Sum,
     Symbol,
     exp,
+    floor,
     integrate,
+    log,
     summation,
     sympify,
 )
@@ -357,10 +362,17 @@ _NOISE = Symbol("t_2", nonnegative=True)
 """The time at which noise enters."""
 
 
+LARGEST_POWER = 1000
+"""The largest exponent: exponentials of logarithms are powers, and powers of numbers are multiplied out."""
+
+
 def integral(e: Expr, x: Symbol, low: Expr, high: Expr) -> Expr:
     """Return the integral of ``e`` over x, in closed form if SymPy finds an elementary one without cases."""
+    if e.has(Max, Min, Abs, floor):
+        return Integral(e, (x, low, high))
     found = integrate(e, x)
-    if found.has(Integral, Piecewise):
+    large = any(max(abs(y.p), y.q) > LARGEST_POWER for y in found.atoms(Rational))
+    if found.has(Integral, Piecewise) or (found.has(log) and large):
         return Integral(e, (x, low, high))
     return found.xreplace({x: high}) - found.xreplace({x: low})
 

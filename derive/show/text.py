@@ -137,6 +137,14 @@ class PaperText(Arranged, StrPrinter):
         bound = ",".join(self._print(limits[0]) for limits in x.limits)
         return f"{'Σ' if isinstance(x, Sum) else '∫'}_{{{bound}}} {self.factor(x.function)}"
 
+    def _print_Product(self, expr: Any) -> str:
+        """A product over times, ``Π_{k=0..t-1} (1 - λ(k))``."""
+        bounds = (
+            f"{self._print(k)}={tight(self._print(a))}..{tight(self._print(b))}" for k, a, b in expr.limits
+        )
+        body = self._print(expr.function)
+        return f"Π_{{{','.join(bounds)}}} " + (f"({body})" if expr.function.is_Add else body)
+
     def loop(self, loops: list[Loop]) -> str:
         """A sum or an integral; a sum over all samples shows its index only."""
         x, indices = loops[0], [self._print(y.index) for y in loops]

@@ -94,7 +94,8 @@ def largest_rate(
     training = experiment.training
     if training.rule == "flow" or training.steps is None:
         raise SpecError("training.rule", training.rule, "has no learning rate to be found", '"gd" or "sgd"')
-    rate = training.learning_rate or 0.1
+    experiment.require_constant("a largest learning rate", "learning_rate")
+    rate = float(training.learning_rate or 0.1)
     learns = partial(_learns, experiment.at_all_times(), rise=rise, settle=settle)
     low, high = (rate, 2 * rate) if learns(rate) else (rate / 2, rate)
     for _ in range(10 if settle else 60):
@@ -185,6 +186,7 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
         step = _of_program(source, _of_theory, "the first step in closed form")
         return _at(_formulas(step), numbers, step.theory) if numbers else _formulas(step)
     experiment = source
+    experiment.require_constant("the first step in closed form")
     step = served(experiment, _first_step, "the first step in closed form", FIRST_STEP)
     if experiment.symbolic:
         return _formulas(step)
@@ -340,6 +342,7 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     """
     if steps < 1:
         raise SpecError("steps", steps, "is no number of steps", "1 or more")
+    experiment.require_constant("the first steps without memory")
     numbers = _numbers(experiment)
     solved = solve(experiment.replace({"training.steps": steps, "training.times": None}))
     curves = {
@@ -399,6 +402,7 @@ def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) 
     >>> round(found.critical, 4), round(found.lazy, 3), found.ceiling, found.recovers
     (0.1333, 0.175, 0.2, True)
     """
+    experiment.require_constant("a largest learning rate")
     numbers = {x: value for x, value in _numbers(experiment).items() if x not in (eta, gamma0)}
     lazy: tuple[float | None, float | None, str | None]
     try:
@@ -482,6 +486,7 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
         form = _of_program(source, lambda theory: largest_rate_form(theory, own), what)
         return RateLimit(form, None, None, None, None)
     experiment = source
+    experiment.require_constant("a largest learning rate")
     width = experiment.network.width_ratio
     if isinstance(width, list):
         raise SpecError("network.width_ratio", width, "is not one width over features", "a positive number")

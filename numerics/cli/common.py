@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from numerics.errors import Diverged, NumericsError, SpecError
+from numerics.errors import Diverged, NumericsError, SpecError, value_to_toml
 
 if TYPE_CHECKING:
     import numpy as np
@@ -218,10 +218,9 @@ def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
             raise
         key, value = "solver.rtol", source.solver.rtol
         if isinstance(error, Diverged):
-            flow = source.training.rule == "flow"
-            key = "training.time" if flow else "training.learning_rate"
-            value = (source.training.time if flow else source.training.learning_rate) or 0.0
-        raise type(error)(f"{key} = {value}: {error}") from error
+            key = "training.time" if source.training.rule == "flow" else "training.learning_rate"
+            value = source.value(key)
+        raise type(error)(f"{key} = {value_to_toml(value)}: {error}") from error
 
 
 @contextmanager

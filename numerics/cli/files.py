@@ -35,6 +35,15 @@ ALWAYS: dict[str, dict[str, Any]] = {
 }
 
 
+SHOWN: dict[tuple[str, str], tuple[tuple[Any, str], ...]] = {
+    ("training", "learning_rate"): (
+        ("0.05*min(1, (t + 1)/10)", "warm-up in ten steps"),
+        ("0.05*(1 + cos(pi*t/60))/2", "cosine decay over sixty"),
+    ),
+}
+"""Further values that a template shows for a key, with what they do."""
+
+
 def template(kind: str) -> str:
     """An experiment with a line on every key that goes with this kind of data; those left out are comments.
 
@@ -59,6 +68,7 @@ def template(kind: str) -> str:
             words = f"rule = {' or '.join(rules)}: {field.description}" if rules else f"{field.description}"
             said = textwrap.wrap(words, 100, break_on_hyphens=False)
             lines += [f"# {x}" for x in said]
+            lines += [f"#{key} = {value_to_toml(x)}  # {words}" for x, words in SHOWN.get((name, key), ())]
             if key in chosen:
                 lines.append(f"{key} = {value_to_toml(chosen[key])}")
             else:

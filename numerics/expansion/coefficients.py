@@ -269,7 +269,10 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
 def symbolic(problem: Problem) -> Program:
     """The program with layer and depth as symbols, if its layers are a family; else as it was given."""
     if problem.experiment is not None:
-        return program_of(problem.experiment, L)
+        written, own = program_of(problem.experiment), problem.program
+        pairs = zip((written, *written.trained()), (own, *own.trained()), strict=True)
+        rules = {x.rule: y.rule for x, y in pairs}
+        return program_of(problem.experiment, L).with_rules(lambda rule: rules.get(rule, rule))
     if problem.family is not None:
         return problem.family
     try:

@@ -92,6 +92,8 @@ def step_size_series(source: Source, order: int, rtol: float = 1e-5) -> xr.Datas
     key, rule = problem.said("training.rule")
     if problem.flow or rule == "sgd":
         raise SpecError(key, rule, "has no steps that become small", "gd")
+    if problem.experiment is not None:
+        problem.experiment.require_constant("an expansion in it", "learning_rate")
     try:
         found = expand_step_size(problem.theory, order)
         table = _table(found, problem.depth or 0)

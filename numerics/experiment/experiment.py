@@ -509,10 +509,28 @@ class Experiment:
     @property
     def effective_rate(self) -> float:
         """What multiplies the sum over samples in an update: eta, or eta/P (mean); flow has eta = 1."""
-        rate = 1.0 if self.training.rule == "flow" else self.training.learning_rate
-        if rate is None:
-            raise SpecError("training.learning_rate", None, "is missing", "a positive number")
+        rate = 1.0
+        if self.training.rule != "flow":
+            self.require_constant("the rate of an update", "learning_rate")
+            if self.training.learning_rate is None:
+                raise SpecError("training.learning_rate", None, "is missing", "a positive number")
+            rate = float(self.training.learning_rate)
         return rate / len(self.targets) if self.training.loss == "mean" else rate
+
+    def require_constant(self, what: str, *keys: str) -> None:
+        """Raise SpecError if one of these keys of [training], or any, is an expression in t.
+
+        >>> training = {"learning_rate": "0.1/(1 + t)", "steps": 3}
+        >>> e = Experiment.from_dict({"network": {"depth": 1}, "training": training})
+        >>> e.require_constant("the growth of the first step")
+        Traceback (most recent call last):
+        numerics.errors.SpecError: training.learning_rate = "0.1/(1 + t)": depends on the time, and th...
+        """
+        for key, text in self.training.schedules.items():
+            if key in keys or not keys:
+                raise SpecError(
+                    f"training.{key}", text, f"depends on the time, and {what} needs a constant", "a number"
+                )
 
     @property
     def times(self) -> Array:

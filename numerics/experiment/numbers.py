@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Symbol
+from sympy import Function, Symbol
 
-from derive.program import P, P_train, eta, gamma0
+from derive.program import P, P_train, eta, gamma0, t
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import B, M, N, alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as noise
@@ -22,6 +22,7 @@ from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import theory as theories
 from numerics.experiment.experiment import Experiment
+from numerics.experiment.schedule import values_of
 from numerics.experiment.schema import Section, Spec
 
 Array = NDArray[np.float64]
@@ -105,7 +106,8 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     del found[theories.kept if spec.training.rule == "flow" else theories.tau]
     if spec.network.outputs == 1:
         del found[theories.C]
-    found = {x: v for x, v in found.items() if v and not isinstance(v, list)}  # what is zero is not there
+    # what is zero is not there, and what depends on the layer or on the time is a function
+    found = {x: v for x, v in found.items() if v and not isinstance(v, list | str)}
     if spec.kind == "fixed":
         found[P] = experiment.sample_count
         if experiment.held_out is not None:
@@ -170,13 +172,21 @@ def legend(spec: Spec, theory: Theory) -> str:
         own = theory.losses(noise if spec.data is not None and spec.data.noise else 0)
         lines = ["Losses", *(f"  {k:10} = {text(v)}" for k, v in own.items()), ""]
     rows = (*MEANING, *(OF_FIXED if fixed else OF_RANDOM))
-    found = [(text(x), key, words) for x, key, words in rows if x in asked]
+    moving = {x: Function(x.name)(t) for x in theories.moving_symbols(spec)}
+    found = []
+    for x, key, words in rows:
+        if x in moving:
+            found.append((text(moving[x]), key, f"{words}, {getattr(spec.training, key.split('.')[1])}"))
+        elif x in asked:
+            found.append((text(x), key, words))
     width = max((len(name) for name, *_ in found), default=0)
     return "\n".join([*lines, "Symbols", *(f"  {x:{width}}  {key}: {words}" for x, key, words in found)])
 
 
 def arrays_of(experiment: Experiment) -> dict[str, Array]:
     """The arrays that stand in the theory: ``K_x`` (P, P) and ``y`` (P,) or (P, C) of fixed samples.
+
+    What the file gives as an expression in the step has a number for each, such as ``eta`` (T,).
 
     With P* test points, these come last: ``K_x`` is (P + P*, P + P*), targets that are not known are zero,
     and ``rho`` is how much each counts in the loss, one for training samples and zero for test points.
@@ -189,14 +199,23 @@ def arrays_of(experiment: Experiment) -> dict[str, Array]:
     y [3.0, 0.0]
     rho [1.0, 0.0]
     """
+    tables = _schedules(experiment)
     if experiment.spec.kind != "fixed":
-        return {}
+        return tables
     y, held = experiment.targets, experiment.held_out
     if held is None:
-        return {"K_x": experiment.kernel, "y": y}
+        return {"K_x": experiment.kernel, "y": y, **tables}
     unseen = np.zeros((len(held), *y.shape[1:])) if held.targets is None else held.targets
     weight = np.concatenate([np.ones(len(y)), np.zeros(len(held))])
-    return {"K_x": held.kernel, "y": np.concatenate([y, unseen]), SAMPLE_WEIGHT: weight}
+    return {"K_x": held.kernel, "y": np.concatenate([y, unseen]), SAMPLE_WEIGHT: weight, **tables}
+
+
+def _schedules(experiment: Experiment) -> dict[str, Array]:
+    """The values at each step of what the file gives as expressions in t; none of a flow."""
+    if experiment.training.rule == "flow" or not experiment.training.schedules:
+        return {}
+    found = theories.schedules_of(experiment.spec)
+    return {name: values_of(x, experiment.times) for name, x in found.items()}
 
 
 def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | None:

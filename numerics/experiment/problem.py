@@ -69,6 +69,7 @@ from numerics.experiment.theory import (
     integrated,
     program_of,
     reductions_of,
+    scheduled,
 )
 
 Array = NDArray[np.float64]
@@ -222,9 +223,9 @@ class Problem:
     @classmethod
     def _of_experiment(cls, experiment: Experiment) -> Problem:
         require_numbers(experiment, depth=False)
-        spec = experiment.spec
+        spec, program = experiment.spec, program_of(experiment)
         return cls(
-            program=program_of(experiment),
+            program=scheduled(program, spec) if spec.training.rule == "flow" else program,
             numbers=numbers_of(experiment),
             arrays=arrays_of(experiment),
             times=experiment.times,

@@ -14,14 +14,38 @@ from math import inf
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from numerics.errors import SpecError, value_to_toml
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+
+SCHEDULED = ("learning_rate", "weight_decay", "momentum", "temperature")
+"""Keys of [training] that take an expression in the step, or time, t."""
+
+
+def _positive(value: float | str) -> float | str:
+    if not isinstance(value, str) and value <= 0:
+        raise PydanticCustomError("greater_than", "Input should be greater than 0")
+    return value
+
+
+def _not_negative(value: float | str) -> float | str:
+    if not isinstance(value, str) and value < 0:
+        raise PydanticCustomError("greater_than_equal", "Input should be greater than or equal to 0")
+    return value
+
+
+IN_TIME = ', or an expression in t such as "0.2*min(1, (t + 1)/10)"'
+
+PositiveInTime = Annotated[float | str, AfterValidator(_positive)]
+NonNegativeInTime = Annotated[float | str, AfterValidator(_not_negative)]
+"""A number, or the text of an expression in t."""
+
 OneOrMany = Positive | Annotated[list[Positive], Field(min_length=1)]
 
 MOST_STEPS = 1_000_000
@@ -115,7 +139,7 @@ class Training(Section):
     """[training]: the rule, and either its rate and steps (gd, sgd) or its time and output grid (flow)."""
 
     rule: Literal["gd", "flow", "sgd"] = Field(default="gd", description='"gd", "flow" or "sgd"')
-    learning_rate: float | None = Field(default=None, gt=0, description="a positive number")
+    learning_rate: PositiveInTime | None = Field(default=None, description=f"a positive number{IN_TIME}")
     steps: int | None = Field(
         default=None, ge=1, le=MOST_STEPS, description="an integer >= 1, at most a million"
     )
@@ -136,14 +160,24 @@ class Training(Section):
         "outputs that are classes",
     )
     center: bool | None = Field(default=None, description="true or false")
-    weight_decay: float = Field(default=0.0, ge=0, description="a number >= 0")
-    momentum: float = Field(
+    weight_decay: NonNegativeInTime = Field(default=0.0, description=f"a number >= 0{IN_TIME}")
+    momentum: NonNegativeInTime = Field(
         default=0.0,
-        ge=0,
         description='a number >= 0 and < 1, the share of the velocity that a step keeps; with rule "flow" a '
-        "time constant >= 0",
+        f"time constant >= 0{IN_TIME}",
     )
-    temperature: float = Field(default=0.0, ge=0, description="a number >= 0")
+    temperature: NonNegativeInTime = Field(default=0.0, description=f"a number >= 0{IN_TIME}")
+
+    @property
+    def schedules(self) -> dict[str, str]:
+        """The texts of the keys that depend on the time, by key."""
+        found = {key: getattr(self, key) for key in SCHEDULED}
+        return {key: x for key, x in found.items() if isinstance(x, str)}
+
+    @property
+    def end(self) -> float | None:
+        """The number of steps, or the time of a flow; None if it is left out."""
+        return self.time if self.rule == "flow" else self.steps
 
 
 class Solver(Section):
@@ -280,6 +314,7 @@ def check_together(spec: Spec) -> None:
     _check_lists(spec)
     _check_rule(spec)
     _check_times(spec)
+    _check_schedules(spec)
     for key, wrong, problem, accepted in CLASHES:
         if wrong(spec):
             raise SpecError(key, attrgetter(key)(spec), problem.format(spec), accepted)
@@ -408,6 +443,34 @@ def _check_times(spec: Spec) -> None:
             raise SpecError(key, training.times, problem, "one of the two")
 
 
+def _check_schedules(spec: Spec) -> None:
+    """Refuse expressions in t that cannot be read, or that leave the range of their key."""
+    training = spec.training
+    if not training.schedules:
+        return
+    from numerics.experiment.schedule import POINTS, parse_schedule, values_of
+
+    steps, end = training.rule != "flow", training.end
+    for name, text in training.schedules.items():
+        key = f"training.{name}"
+        schedule = parse_schedule(key, text, end, steps, _description(["training", name]))
+        times = np.arange(1.0 if end is None else end) if steps else np.linspace(0.0, end or 0.0, POINTS + 1)
+        values = values_of(schedule, times)
+        accepted = "values >= 0"
+        wrong = values < 0
+        if name == "momentum":
+            accepted = "values >= 0 and < 1" if steps else "positive values"
+            wrong |= (values >= 1) if steps else (values <= 0)
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            raise SpecError(key, text, f"is {values[at]:g} at t = {times[at]:g}", f"{accepted} throughout")
+
+
+def is_positive(value: float | str | None) -> bool:
+    """Return whether a key is given by a positive number, or by an expression in t."""
+    return isinstance(value, str) or bool(value)
+
+
 def _nonlinear(spec: Spec) -> bool:
     if spec.network.activation == "linear":
         return False
@@ -426,6 +489,10 @@ def _vanishes(spec: Spec) -> bool:
 
 def _batches(spec: Spec, key: str) -> bool:
     return spec.data is not None and getattr(spec.data, key) is not None
+
+
+def _below_one(momentum: float | str) -> bool:
+    return isinstance(momentum, str) or momentum < 1
 
 
 CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
@@ -491,19 +558,23 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
     ),
     (
         "training.momentum",
-        lambda x: x.training.rule != "flow" and x.training.momentum >= 1,
+        lambda x: x.training.rule != "flow" and not _below_one(x.training.momentum),
         "must be less than 1",
         "a number >= 0 and < 1",
     ),
     (
         "training.momentum",
-        lambda x: x.training.momentum > 0 and x.training.temperature > 0,
+        lambda x: is_positive(x.training.momentum) and is_positive(x.training.temperature),
         "with training.temperature = {0.training.temperature}: noise through a velocity is not derived",
         "0.0, or training.temperature = 0.0",
     ),
     (
         "training.momentum",
-        lambda x: x.training.rule == "flow" and x.training.momentum > 0 and x.training.weight_decay > 0,
+        lambda x: (
+            x.training.rule == "flow"
+            and is_positive(x.training.momentum)
+            and is_positive(x.training.weight_decay)
+        ),
         "with training.weight_decay = {0.training.weight_decay} in a flow is not derived",
         '0.0, or training.rule = "gd"',
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache, partial
 from typing import Any, TypedDict, TypeVar
 
@@ -15,6 +15,7 @@ from derive.program import (
     L,
     Program,
     TrainingRule,
+    eta,
     isotropic,
     mlp,
     s,
@@ -29,6 +30,7 @@ from numerics.errors import SpecError, value_to_toml
 from numerics.experiment.activation import parse_activation
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.memory import share_of_noise, tables_of_program, without_noise
+from numerics.experiment.schedule import parse_schedule
 from numerics.experiment.schema import Spec
 
 sigma = Symbol("sigma", positive=True)
@@ -129,11 +131,7 @@ def integrated(program: Program) -> Program:
     def tabulated(rule: Any) -> TrainingRule:
         return tables[rule].rule(share_of_noise(rule, tables[rule])) if rule in tables else rule
 
-    def weights(found: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(replace(w, rule=tabulated(w.rule)) if hasattr(w, "rule") else w for w in found)
-
-    matrices, vectors = weights(program.matrices), weights(program.vectors)
-    return replace(program, rule=tabulated(program.rule), matrices=matrices, vectors=vectors)
+    return program.with_rules(tabulated)
 
 
 def _require_one_flow(program: Program) -> None:
@@ -222,7 +220,63 @@ def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) ->
     spec = experiment.spec
     build = {"fixed": _fixed, "isotropic": _isotropic, "power-law": _structured}[spec.kind]
     own = L if experiment.symbolic else Integer(experiment.depth)
-    return build(spec, own if depth is None else depth, spec.training.rule)
+    program = build(spec, own if depth is None else depth, spec.training.rule)
+    moving = tuple(sorted(moving_symbols(spec), key=str))
+    return _moving(program, moving) if moving else program
+
+
+def moving_symbols(spec: Spec) -> dict[Symbol, str]:
+    """Return the symbols of a training rule that the file gives as expressions in t, each with its key."""
+    symbols = {
+        "learning_rate": eta,
+        "weight_decay": decay,
+        "momentum": tau if spec.training.rule == "flow" else kept,
+        "temperature": temperature,
+    }
+    return {symbols[key]: key for key in spec.training.schedules}
+
+
+@lru_cache(maxsize=64)
+def _moving(program: Program, symbols: tuple[Symbol, ...]) -> Program:
+    """The program with functions of the time in place of these symbols of its training rules."""
+    put = {x: Function(x.name)(t) for x in symbols}
+    return program.with_rules(lambda rule: _with_coefficients(rule, lambda e: e.xreplace(put)))
+
+
+def scheduled(program: Program, spec: Spec) -> Program:
+    """Return the program with the expressions of the file in place of the functions of its training rules."""
+    found = schedules_of(spec)
+    if not found:
+        return program
+
+    def put(e: Expr) -> Expr:
+        return e.replace(
+            lambda x: isinstance(x, AppliedUndef) and str(x.func) in found,
+            lambda x: found[str(x.func)].xreplace({t: x.args[0]}),
+        )
+
+    return program.with_rules(lambda rule: _with_coefficients(rule, put))
+
+
+def schedules_of(spec: Spec) -> dict[str, Expr]:
+    """Return the expressions in t of a file, by the names of their functions in the theory.
+
+    >>> from numerics.experiment.schema import parse
+    >>> training = {"learning_rate": "0.1/(1 + t)", "weight_decay": "0.5**t", "steps": 9}
+    >>> schedules_of(parse({"network": {"depth": 1}, "training": training}))
+    {'eta': 1/(10*(t + 1)), 'lambda': (1/2)**t}
+    """
+    training, steps = spec.training, spec.training.rule != "flow"
+    return {
+        x.name: parse_schedule(f"training.{key}", getattr(training, key), training.end, steps)
+        for x, key in moving_symbols(spec).items()
+    }
+
+
+def _with_coefficients(rule: TrainingRule, put: Callable[[Expr], Expr]) -> TrainingRule:
+    """The rule with each of its coefficients changed."""
+    changed = {x.name: put(e) for x in fields(rule) if isinstance(e := getattr(rule, x.name), Expr)}  # type: ignore[arg-type]
+    return replace(rule, **changed)  # type: ignore[type-var]
 
 
 def slope_jumps(program: Program) -> bool:

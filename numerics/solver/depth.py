@@ -30,7 +30,7 @@ from numerics.errors import SpecError, require_memory
 from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import Reduction, beta, derived, wide_layers
+from numerics.experiment.theory import Reduction, beta, derived, integrated, wide_layers
 from numerics.predictions import OUTPUT, random_losses, split
 from numerics.solver.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
 
@@ -231,7 +231,7 @@ def _solved(problem: Problem, table: LayerTable, layers: int, progress: Progress
         len(problem.times),
         constants={beta0 if k == beta else k: v for k, v in problem.numbers.items()},
         extents=extents,
-        known=problem.arrays,
+        known=problem.data,
         progress=progress,
     )
 
@@ -266,7 +266,7 @@ def require_limit(problem: Problem) -> None:
 
 def limit_of(problem: Problem) -> tuple[Program, tuple[Reduction, ...]]:
     """The program of a problem, and what is done to its theory: the limit of wide layers."""
-    return problem.program, tuple(x for x in problem.reductions if x is wide_layers)
+    return integrated(problem.program), tuple(x for x in problem.reductions if x is wide_layers)
 
 
 def refused(derive: Callable[[], T]) -> T:

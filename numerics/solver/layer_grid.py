@@ -119,8 +119,8 @@ def solve_layer_grid(
     """Solve the rows of ``table`` on ``layers`` cells of layer time, for times 0..steps-1.
 
     ``constants`` gives every symbol a number, ``extents`` every data index (by the name before an
-    underscore) how far it runs; ``known`` are arrays by data indices, and functions of the time, or of the
-    time and a scalar.  Raises :class:`~numerics.errors.Diverged` with the step,
+    underscore) how far it runs; ``known`` are arrays by data indices and times, and functions of the time, or
+    of the time and a scalar.  Raises :class:`~numerics.errors.Diverged` with the step,
     :class:`~numerics.errors.NotConverged` if a step does not settle.
     """
     return _Grid(table, layers, steps, constants, extents or {}, known or {}).run(progress)
@@ -244,7 +244,7 @@ class _Grid(_Sizes):
     ) -> tuple[Operand, list[Expr]]:
         """A tensor with the names of its axes; with ``at_jump`` set to ``onto``, and from below there."""
         if r.name not in self.values:
-            return self.given(r, now)
+            return self.given(r, now, ends)
         names = [onto if x == at_jump else x for x in r.args if isinstance(x, Symbol) and x != t]
         times = tuple(
             now if x == t else int(x) if x.is_number else slice(ends.get(x)) for x in r.args[r.layers :]
@@ -267,11 +267,12 @@ class _Grid(_Sizes):
         layers = tuple(round(float(x) * self.n) if x.is_number else slice(None) for x in r.args[: r.layers])
         return whole[(*layers, *times)], names
 
-    def given(self, r: Read, now: int) -> tuple[Operand, list[Expr]]:
-        """Constant arrays by data indices, and functions of the time."""
+    def given(self, r: Read, now: int, ends: Mapping[Symbol, int]) -> tuple[Operand, list[Expr]]:
+        """Constant arrays by data indices and by times up to now, and functions of the time."""
         value = self.known[r.name]
         if not callable(value):
-            return np.asarray(value, dtype=float), list(r.args)
+            cut = tuple(now if x == t else slice(ends.get(x)) for x in r.args)
+            return np.asarray(value, dtype=float)[cut], [x for x in r.args if x != t]
         if r.args == (t,):
             return np.asarray(value(now), dtype=float), []
         if r.args == (s,):

@@ -495,11 +495,7 @@ def extrapolated(experiment: Experiment, end: float) -> tuple[float, float, int]
     """The training loss at ``end`` without the length of steps, what is not known of it, the most steps."""
     row: list[float] = []
     count, missed, value = FEWEST, np.inf, np.nan
-    tau = experiment.training.momentum
     while count <= MOST:
-        if tau and end / count >= tau:  # a velocity that is gone within a step is another network
-            count *= 2
-            continue
         try:
             found = [float(solve(descent(experiment, end, count), kernels="none").train_loss[-1])]
         except Diverged:

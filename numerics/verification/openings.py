@@ -7,13 +7,16 @@ its keys, a program of one's own by its numbers, arrays and times.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sympy import Expr, ImmutableMatrix, Symbol, eye
 
-from derive.program import P, eta, gamma0
+from derive.program import LinearRule, P, eta, gamma0, t
 from derive.program.networks.options import SAMPLE_WEIGHT
+from derive.program.rules import LinearSystem
 from derive.theory import Theory
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, spectrum_of
@@ -172,15 +175,38 @@ def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
 
 
 def descent(experiment: Experiment, end: float, count: int) -> Problem:
-    """Steps of length ``end/count`` of the flow of an experiment.
+    """Return the flow of an experiment in steps of length ``dt = end/count``, those of Euler.
 
-    With momentum ``tau dQ/dt = -Q + U`` and ``dW/dt = Q`` are steps of ``Q tau/dt`` that keep 1 - dt/tau.
+    The equation of motion ``dz = (A z + b U) dt + noise`` of each weight becomes ``z <- z + dt (A z + b U) +
+    noise``, with coefficients at the start of the step.
     """
-    dt, tau = end / count, experiment.training.momentum
-    rate, kept = (dt * dt / tau, 1 - dt / tau) if tau else (dt, 0.0)
-    changes: dict[str, object] = {"rule": "gd", "learning_rate": rate, "steps": count, "momentum": kept}
-    changes |= {"time": None, "points": None, "grid": None, "times": None}
-    return Problem.of(experiment.replace({f"training.{k}": x for k, x in changes.items()}))
+    dt = end / count
+    length = Symbol("dt", positive=True)
+    rest = dict.fromkeys(("time", "points", "grid", "times"))
+    changes: dict[str, object] = {"rule": "gd", "learning_rate": dt, "steps": count, **rest}
+    changes |= dict.fromkeys(("weight_decay", "momentum", "temperature"), 0.0)
+    steps = Problem.of(experiment.replace({f"training.{k}": x for k, x in changes.items()}))
+    flow = Problem.of(experiment)
+    return replace(
+        steps,
+        program=flow.program.with_rules(lambda rule: _in_steps(rule, length)),
+        numbers={**flow.numbers, length: dt},
+    )
+
+
+@lru_cache(maxsize=64)
+def _in_steps(rule: Any, length: Symbol) -> LinearRule:
+    """A rule of a flow in Euler steps of a length."""
+    system: LinearSystem = rule.system
+
+    def at(e: Expr) -> Expr:
+        return length * e.xreplace({t: length * t})
+
+    moved = eye(system.states) + system.matrix.applyfunc(at)
+    entered = ImmutableMatrix([at(x) for x in system.input])
+    if system.states == 1:
+        return LinearRule(moved[0], entered[0], at(system.noise_matrix[0]), system.start)
+    return LinearRule(moved, entered, system.noise_matrix.applyfunc(at), system.start)
 
 
 def at(problem: Problem, strength: float) -> Problem:

@@ -211,14 +211,19 @@ def _data(experiment: Experiment) -> str:
     return f"isotropic data: {size}{noise}"
 
 
+def _said(value: float | str) -> str:
+    """A number, or the text of an expression in t."""
+    return value if isinstance(value, str) else f"{value:g}"
+
+
 def _training(experiment: Experiment) -> str:
     training = experiment.training
-    words = [f"{training.steps} steps of gradient descent at rate {training.learning_rate or 0:g}"]
+    words = [f"{training.steps} steps of gradient descent at rate {_said(training.learning_rate or 0)}"]
     if training.rule == "flow":
         words = [f"gradient flow up to time {training.time:g}"]
-    words += [f"decay {training.weight_decay:g}"] if training.weight_decay else []
-    words += [f"momentum {training.momentum:g}"] if training.momentum else []
-    words += [f"temperature {training.temperature:g}"] if training.temperature else []
+    words += [f"decay {_said(training.weight_decay)}"] if training.weight_decay else []
+    words += [f"momentum {_said(training.momentum)}"] if training.momentum else []
+    words += [f"temperature {_said(training.temperature)}"] if training.temperature else []
     return ", ".join(words + (["centred"] if experiment.spec.centered else []))
 
 
