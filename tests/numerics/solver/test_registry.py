@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.solver import choose, explain, solve
+from numerics.solver import choose, explain, nodes, solve
 from numerics.solver.method import No, Yes
 from numerics.solver.registry import METHODS
 from numerics.verification import Effort, sampled
@@ -55,8 +57,13 @@ def test_the_best_that_fits(
     assert f"runs: {method}" in str(choice)
 
 
-def test_nodes_reach_their_accuracy_where_paths_do_not() -> None:
-    """A network with one hidden layer, by nodes and by the judge's series of its own paths."""
+def test_nodes_reach_their_accuracy_where_paths_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network with one hidden layer, by nodes and by the judge's series of its own paths.
+
+    Trials with few nodes take a millisecond each, on any machine.
+    """
+    ticks = count()
+    monkeypatch.setattr(nodes, "clock", SimpleNamespace(process_time=lambda: next(ticks) / 1000))
     e = experiment(TANH)
     exact = solve(experiment(TANH, accuracy=1e-10))
     found = solve(e)
