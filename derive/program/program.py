@@ -486,6 +486,10 @@ def _about_parameters(program: Parts) -> Iterator[str]:
             yield f"{told}: write @dataclass(frozen=True) above its class"
             continue
         found = {x.name for x in fixed_symbols(rule)}
+        partners = {f"{name}_" for name in indices} & indices
+        for name in sorted(found & partners - {x.name for x in fixed_symbols(rule) if x.is_integer}):
+            told = f"the symbol {name} is called like the partner of the index {name[:-1]}"
+            yield f"{told} in correlations at two values of it: give it another name"
         if clock := found & _CLOCK:
             yield _of_rule(rule, clock, "at the time of reading", _OWN_MEMORY)
         if clock := (found & indices) - family:

@@ -192,6 +192,12 @@ def test_a_symbol_that_is_the_partner_of_an_index_is_refused(kind: str) -> None:
         of_symbols(Symbol("i_", **{kind: True}), i, together=False)
 
 
+def test_a_decay_that_is_the_partner_of_an_index_is_refused_by_its_name() -> None:
+    program = of_symbols(Symbol("size", positive=True), Symbol("i", integer=True), together=False)
+    with pytest.raises(ProgramError, match="the symbol i_ is called like the partner of the index i"):
+        program.with_rule(GradientDescent(eta, decay=Symbol("i_", positive=True)))
+
+
 def test_mlp_of_one_layer_has_its_outputs() -> None:
     """Linear networks are marched exactly: f = y - error to rounding."""
     given = {"numbers": NUMBERS, "arrays": {"K_x": [[1.0]], "y": [1.0]}, "times": range(3)}
