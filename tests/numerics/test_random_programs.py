@@ -31,6 +31,7 @@ from tests.numerics.random_programs.checks import (
     judge,
     networks,
     simulate,
+    through_three,
     too_narrow,
 )
 from tests.numerics.random_programs.language import STEPS, draw
@@ -118,6 +119,15 @@ def test_networks_whose_fluctuations_are_no_averages_are_too_narrow_to_extrapola
     first, told = too_narrow(found[0], found[1], ["f"])
     assert first == steps
     assert told.startswith("the variance of f[1] falls as") == (steps == 1)
+
+
+def test_a_parabola_in_one_over_the_width_is_extrapolated_exactly() -> None:
+    small, middle, large = (
+        Numbers({"f": np.array([3 + 5 / n - 7 / n**2])}, {"f": np.array([0.1])}, 9) for n in (40, 80, 160)
+    )
+    found = through_three(small, middle, large)
+    np.testing.assert_allclose(found.mean["f"], 3, rtol=1e-13)
+    assert found.error["f"] == pytest.approx(0.1 * np.sqrt(1 + 36 + 64) / 3)
 
 
 def test_results_without_a_number_in_common_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

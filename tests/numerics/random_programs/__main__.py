@@ -22,7 +22,7 @@ from typing import Any
 from tests.numerics.random_programs.checks import CHECKS, judge
 from tests.numerics.random_programs.language import draw
 
-SECONDS = 120
+SECONDS = 300
 """Seconds of the processor after which a program is given up."""
 
 

@@ -299,6 +299,14 @@ def in_the_limit(small: Numbers, large: Numbers) -> Numbers:
     return Numbers(mean, error, min(small.dof, large.dof))
 
 
+def through_three(smallest: Numbers, small: Numbers, large: Numbers) -> Numbers:
+    """Networks of widths N/2, N and 2 N extrapolated by a parabola in 1/N."""
+    weights = [(1 / 3, smallest), (-2.0, small), (8 / 3, large)]
+    mean = {k: sum(a * x.mean[k] for a, x in weights) for k in small.mean}
+    error = {k: np.sqrt(sum((a * x.error[k]) ** 2 for a, x in weights)) for k in small.mean}
+    return Numbers(mean, error, min(x.dof for _, x in weights))
+
+
 def of_theory(case: Case, found: Evaluated) -> Numbers:
     """What ``evaluate`` gave, layer by layer."""
     mean = {" ".join(map(str, (name, *layers))): x for (name, layers), x in found.values.items()}
@@ -421,7 +429,8 @@ def twice(compare: Callable[[int], tuple[int, float, str]], what: str, *, may_be
 def networks(case: Case) -> int:
     """Compare the theory with networks of two widths; returns how many numbers were compared.
 
-    Where they disagree twice, only the steps count up to which the networks are wide enough.
+    Where they disagree twice, only the steps count up to which the networks are wide enough; where they
+    still do, networks of half the width join, and the curvature in 1/N is no longer left out.
     """
     wanted = watched(case.theory)
 
@@ -443,7 +452,12 @@ def networks(case: Case) -> int:
             steps, told = too_narrow(small, large, scalars)
             if steps == 0:
                 raise Narrow(f"{told}; {place}")
-            count, worst, place = distance(until(found, steps, set(scalars)), limit, bias)
+            found = until(found, steps, set(scalars))
+            count, worst, place = distance(found, limit, bias)
+        if attempt and worst > 1:
+            half = wide * WIDTHS[0] // 2
+            smallest = of_networks(case, half, more * case.effort.networks, seed + half, wanted)
+            count, worst, place = distance(found, through_three(smallest, small, large), bias)
         return count, worst, place
 
     return twice(compare, "evaluate and networks", may_be_empty=bool(case.drawn.margins))
