@@ -429,8 +429,8 @@ def twice(compare: Callable[[int], tuple[int, float, str]], what: str, *, may_be
 def networks(case: Case) -> int:
     """Compare the theory with networks of two widths; returns how many numbers were compared.
 
-    Where they disagree twice, only the steps count up to which the networks are wide enough; where they
-    still do, networks of half the width join, and the curvature in 1/N is no longer left out.
+    Where they disagree twice, networks of half the width join, and the curvature in 1/N is no longer left
+    out; where they still do, only the steps count up to which the networks are wide enough.
     """
     wanted = watched(case.theory)
 
@@ -449,15 +449,18 @@ def networks(case: Case) -> int:
         limit, bias = in_the_limit(small, large), 30 / WIDTHS[0] ** 2 / wide**2 + 4 / samples
         count, worst, place = distance(found, limit, bias)
         if attempt and worst > 1:
-            steps, told = too_narrow(small, large, scalars)
-            if steps == 0:
-                raise Narrow(f"{told}; {place}")
-            found = until(found, steps, set(scalars))
-            count, worst, place = distance(found, limit, bias)
-        if attempt and worst > 1:
             half = wide * WIDTHS[0] // 2
             smallest = of_networks(case, half, more * case.effort.networks, seed + half, wanted)
-            count, worst, place = distance(found, through_three(smallest, small, large), bias)
+            curved = through_three(smallest, small, large)
+            count, worst, place = distance(found, curved, bias)
+            if worst > 1:
+                steps, told = too_narrow(small, large, scalars)
+                if steps == 0:
+                    raise Narrow(f"{told}; {place}")
+                found = until(found, steps, set(scalars))
+                count, worst, place = min(
+                    (distance(found, x, bias) for x in (limit, curved)), key=lambda x: x[1]
+                )
         return count, worst, place
 
     return twice(compare, "evaluate and networks", may_be_empty=bool(case.drawn.margins))
