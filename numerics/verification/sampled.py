@@ -7,12 +7,13 @@ lemma; the lazy limit.  Numbers with standard errors are judged together by Sida
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Float, Function, Symbol
 
-from derive.calculus.averages import Average
+from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
 from derive.program import IndexRange, s, t
 from derive.theory import OrderParameter
@@ -69,52 +70,78 @@ def reading(problem: Problem, effort: Effort = FULL) -> list[Check]:
 def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """Responses from derivatives along the paths obey Stein's lemma, which has none.
 
-    ``<X(t) u(s)>`` is the sum of ``<dX(t)/du(s')> <u(s') u(s)>``.  Where a slope jumps the responses
-    themselves come from the lemma, and there is nothing to check.
+    ``<X(t) u(s)>`` is the sum of ``<dX(t)/dv(s')> <v(s') u(s)>`` over s' and the sources v that are
+    correlated with u: u itself, and those of other vectors that the same matrix multiplies.  Where a slope
+    jumps the responses themselves come from the lemma, and there is nothing to check.
     """
     small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
     theory = small.discrete
     found = [q for q in theory.order_parameters if q.kind == "response"]
-    pairs = [_lemma(q) for q in found]
-    more = tuple(x for pair in pairs for x in pair)
     if not found:
         return []
-    extended = replace(theory, order_parameters=(*theory.order_parameters, *more))
+    products = [_product(q) for q in found]
+    correlated = {frozenset((x.symbol.func, x.partner.func)) for x in theory.sources}
+    pairs = {
+        (i, j): _covariance(f"covariance_{i}_{j}", p, q)
+        for (i, p), (j, q) in product(enumerate(found), repeat=2)
+        if _response(p).body == _response(q).body
+        and frozenset((_response(p).source.func, _response(q).source.func)) in correlated
+    }
+    extended = replace(theory, order_parameters=(*theory.order_parameters, *products, *pairs.values()))
     try:
         run = particles(small, effort.paths, replicas, SEED, theory=extended, responses="jacobian")
     except ValueError:
         return []
+    values = {x: run.runs[node_of(x.symbol)] for x in (*found, *products, *pairs.values())}
+    steps = len(small.times)
+    entries = [int(np.sqrt(values[pairs[i, i]][0].size)) // steps for i in range(len(found))]
     gap = []
-    for q, (both, own) in zip(found, pairs, strict=True):
-        response, product, covariance = (run.runs[node_of(x.symbol)] for x in (q, both, own))
-        entries = int(np.sqrt(covariance[0].size)) // len(small.times)
-        shape = (replicas, -1, entries, *response.shape[-2:])
-        C = covariance.reshape(shape)
-        (average,) = q.definition.atoms(Average)
-        factor = float((q.definition / average).xreplace({k: Float(v) for k, v in small.numbers.items()}))
-        expected = np.einsum("riats,rabsw->ribtw", response.reshape(shape), C) / factor
-        gap.append((product.reshape(shape) - expected).reshape(replicas, -1))
+    for j, both in enumerate(products):
+        expected = np.zeros(
+            (replicas, values[both][0].size // (entries[j] * steps**2), entries[j], steps, steps)
+        )
+        for i, p in enumerate(found):
+            if (i, j) in pairs:
+                response = values[p].reshape(replicas, -1, entries[i], steps, steps) / _factor(p, small)
+                C = values[pairs[i, j]].reshape(replicas, entries[i], entries[j], steps, steps)
+                expected += np.einsum("riats,rabsw->ribtw", response, C)
+        gap.append((values[both].reshape(expected.shape) - expected).reshape(replicas, -1))
     joined = np.concatenate(gap, axis=1)
     name = "derivatives along paths: Stein's lemma"
     return [_judged(name, joined.mean(axis=0), [joined.var(axis=0, ddof=1) / replicas], replicas)]
 
 
-def _lemma(q: OrderParameter) -> tuple[OrderParameter, OrderParameter]:
-    """``<X(t) u(s)>`` for a response of X to u, and ``<u(t) u(s)>``, as order parameters."""
+def _response(q: OrderParameter) -> Response:
+    """The derivative whose average a response is."""
     (average,) = q.definition.atoms(Average)
-    body, source = average.body.body, average.body.source
-    layer = [x for x in source.args if x.is_Integer]
-    indices = [x for x in source.args if isinstance(x, Symbol) and x != s]
-    twins = {x: Symbol(f"{x.name}2", integer=True) for x in indices}
-    ranges = [r for r in q.ranges if r.index in twins]
-    twin = [IndexRange(twins[r.index], r.lower, r.upper) for r in ranges]
-    both = Function(f"lemma_{q.name}")(*q.symbol.args)
-    own = Function(f"source_{q.name}")(*layer, *indices, *twins.values(), t, s)
-    square = source.xreplace({s: t}) * source.xreplace(twins)
-    return (
-        OrderParameter(both, Average(body * source), "correlation", q.ranges),
-        OrderParameter(own, Average(square), "correlation", (*ranges, *twin)),
+    found: Response = average.body
+    return found
+
+
+def _factor(q: OrderParameter, problem: Problem) -> float:
+    """The number that a response has in front of the average."""
+    (average,) = q.definition.atoms(Average)
+    return float((q.definition / average).xreplace({k: Float(v) for k, v in problem.numbers.items()}))
+
+
+def _product(q: OrderParameter) -> OrderParameter:
+    """``<X(t) u(s)>`` for a response of X to u."""
+    d = _response(q)
+    return OrderParameter(
+        Function(f"lemma_{q.name}")(*q.symbol.args), Average(d.body * d.source), "correlation", q.ranges
     )
+
+
+def _covariance(name: str, p: OrderParameter, q: OrderParameter) -> OrderParameter:
+    """``<v(t) u(s)>`` for responses to v and to u, under a name of its own."""
+    first, second = _response(p).source, _response(q).source
+    indices, others = ([x for x in u.args if isinstance(x, Symbol) and x != s] for u in (first, second))
+    twins = {x: Symbol(f"{x.name}2", integer=True) for x in others}
+    ranges = [r for r in p.ranges if r.index in indices]
+    twin = [IndexRange(twins[r.index], r.lower, r.upper) for r in q.ranges if r.index in twins]
+    symbol = Function(name)(*indices, *twins.values(), t, s)
+    average = Average(first.xreplace({s: t}) * second.xreplace(twins))
+    return OrderParameter(symbol, average, "correlation", (*ranges, *twin))
 
 
 def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:

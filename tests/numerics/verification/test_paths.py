@@ -4,7 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sympy import Function, tanh
 
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import solve
@@ -88,6 +103,27 @@ def test_an_affine_activation_is_checked_on_paths():
 
 def test_responses_obey_steins_lemma():
     (check,) = sampled.responses(experiment(), replace(QUICK, replicas=16))
+    assert check.passed
+
+
+@pytest.mark.slow
+def test_steins_lemma_holds_of_sources_of_one_matrix_that_is_used_twice():
+    """Sources of ``R @ a`` and ``R @ b`` are correlated: each response contributes to products with both."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    first, second, third = (Field(name, units) for name in "abc")
+    x, read = GivenVector("x", pixels, "K_x"), GaussianVector("w", units)
+    W, R = GaussianMatrix("W", units, pixels), GaussianMatrix("R", units, units)
+    f, y = Function("f"), Function("y")
+    forward = {
+        first(mu, t): W @ x(mu),
+        second(mu, t): R @ tanh(first(mu, t)) + W @ x(mu),
+        third(mu, t): R @ tanh(second(mu, t)),
+        f(mu, t): Mean(read.symbol * third(mu, t)) / gamma0,
+    }
+    net = Network("twice", (first, second, third), forward, weights=(W, R, read), given=(x,))
+    program = net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    given = {"numbers": {"eta": 0.3, "gamma0": 1.5}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+    (check,) = sampled.responses(Problem.of(program, **given, times=range(3)), QUICK)
     assert check.passed
 
 
