@@ -94,6 +94,16 @@ def solve_lazy(
     return LazySolved(kernels, scalars, at, solver.error, prod(solver.tails.values()))
 
 
+def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
+    """Return what multiplies an earlier error in the output, and the indices of that error but its time."""
+    output, theory = reduced.output, reduced.theory
+    assert output is not None
+    error = next(e for e in theory.scalars if e.lhs != output.lhs)
+    total = output.rhs if theory.program.rule.discrete else output.rhs.function
+    past = next(x for x in total.function.atoms(AppliedUndef) if x.func == error.lhs.func)
+    return total.function / past, tuple(x[0] for x in total.limits if x[0] != s)
+
+
 class _Solver(Present):
     """Values at gamma0 = 0; kernels are computed when they are read."""
 
@@ -289,15 +299,16 @@ class _Solver(Present):
         error = next(e for e in theory.scalars if e.lhs != output.lhs)
         own = axes_of(output.lhs)
         size = int(np.prod(self.system.shape(own)))
-        body = output.rhs.function if discrete else output.rhs.function.function
-        limits = [x for x in (output.rhs if discrete else output.rhs.function).limits if x[0] != s]
-        past = next(x for x in body.atoms(AppliedUndef) if x.func == error.lhs.func)
-        others = tuple(x[0] for x in limits)
-        coupling = body / past
+        coupling, others = coupling_of(self.static)
+        schedules = (
+            a for a in coupling.atoms(AppliedUndef) if a.args == (s,) and str(a.func) in self.system.data
+        )
+        tables = {a: Symbol(f"_{a.func}_then") for a in schedules} if discrete else {}
 
         def matrix(now: float, then: float) -> Array:
-            e = coupling.xreplace({t: Symbol("_now"), s: Symbol("_then")})
-            self.values = {**self.values, "_now": now, "_then": then}
+            e = coupling.xreplace({t: Symbol("_now"), s: Symbol("_then"), **tables})
+            read = {str(x): self.system.data[str(a.func)][int(then)] for a, x in tables.items()}
+            self.values = {**self.values, "_now": now, "_then": then, **read}
             value = np.broadcast_to(self.value(e, (*own, *others)), (*self.system.shape((*own, *others)), 1))
             return value.reshape(size, size)
 

@@ -217,6 +217,7 @@ class Lazy:
         if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
             return no
         from derive.reduce.stationary import static
+        from numerics.solver.lazy import coupling_of
 
         try:
             end = static(problem.theory)
@@ -237,6 +238,9 @@ class Lazy:
         if problem.flow and not _affine(problem):
             linear = "the flow at gamma0 = 0 is solved where the error is linear in the output"
             return _no(problem, "training.objective", linear, '"square"')
+        if problem.flow and coupling_of(end)[0].has(t, s):
+            changing = "the flow at gamma0 = 0 is solved for a constant rate without momentum"
+            return No("program", problem.program.name, changing, "another method")
         moved = _moved(problem)
         if moved > FAR:
             return _no(problem, "network.gamma0", f"fields move, by about {moved:.1g}", "a smaller gamma0")

@@ -16,6 +16,8 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import theory_of
+from numerics.solver.method import No
+from numerics.solver.methods import Lazy
 from tests.chance import excess, in_errors
 
 Array = NDArray[np.float64]
@@ -153,6 +155,21 @@ def test_random_data_take_schedules(tables: dict[str, Any]) -> None:
     assert moving[:2] == pytest.approx(solved(0.2, 1), rel=1e-10)
     assert abs(moving[2] - solved(0.2, 2)[2]) > 1e-3
     assert moving == pytest.approx(solved("0.2*min(1, exp(-0.693147180559945309*t))", 3), rel=1e-10)
+
+
+def test_without_feature_learning_errors_step_by_the_tangent_kernel_and_the_rate() -> None:
+    solved = numerics.solve(experiment({"activation": "tanh", "gamma0": 1e-5}, learning_rate=RATE))
+    assert solved.attrs["method"] == "lazy"
+    errors, kernel = solved.error.values, solved.tangent_kernel.values[0, 0]
+    for t, rate in enumerate(values("rate")[0]):
+        assert errors[t + 1] == pytest.approx(errors[t] - rate * kernel @ errors[t] / len(TARGETS), abs=1e-9)
+
+
+def test_the_lazy_limit_does_not_offer_flows_with_momentum() -> None:
+    """It follows flows of constant rate, and `auto` must choose another method at any gamma0."""
+    flow = {"rule": "flow", "time": 0.2, "points": 2, "momentum": 0.5}
+    e = experiment({"activation": "tanh", "gamma0": 1e-5}, **flow)
+    assert isinstance(Lazy().fits(Problem.of(e), "none"), No)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
