@@ -27,7 +27,7 @@ from derive.program import P, Program, eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as label_noise
 from numerics.arrays import one_thread
-from numerics.compile.lower import Node, Request, Table, lower
+from numerics.compile.lower import Node, NotLinear, Request, Table, lower
 from numerics.errors import SpecError
 from numerics.expansion.coefficients import Setting, check_order, evaluated, parted
 from numerics.experiment import Experiment
@@ -156,13 +156,19 @@ def _in_strength(
 
 def _table(series: TheorySeries, depth: int) -> Table:
     """The rows of the expanded theory, and order parameters of the ends that no equation needs."""
-    order, table = series.order, lower(series.expanded)
+    try:
+        order, table = series.order, lower(series.expanded)
+    except NotLinear as reason:
+        raise NotApplicable(str(reason)) from None
     more: dict[Node, Request] = {}
     there, layers = {row.field for row in table.fields}, range(1, depth + 1)
 
-    def push(name: str, layer: int, field: Node, source: Node) -> None:
-        if field in there and source in table.source_indices:
-            more[name, layer] = Request("response", field, source, S.One)
+    driven = {row.field: row.drives[0][0] for row in table.fields if row.drives}
+
+    def push(name: str, layer: int, field: Node, pushed: Node) -> None:
+        """The response of a field to the source of another one."""
+        if field in there and pushed in driven:
+            more[name, layer] = Request("response", field, driven[pushed], S.One)
 
     if any(e.name == "Delta" for e in series.theory.scalars):
         for (name, a), layer in product((("H", "h"), ("G", "g")), layers):
@@ -172,11 +178,11 @@ def _table(series: TheorySeries, depth: int) -> Table:
                     more[named(name, n, k), layer] = Request("correlation", *pair, S.One)
         if isinstance(series, StrengthSeries):  # the papers' A and B have 1/gamma0 in front
             for n, layer in product(range(1, order + 2), layers):
-                push(named("A", n), layer, (named("h", n), layer), ("r", layer))
-                push(named("B", n), layer, (named("g", n), layer + 1), ("u", layer + 1))
+                push(named("A", n), layer, (named("h", n), layer), ("g", layer))
+                push(named("B", n), layer, (named("g", n), layer + 1), ("h", layer + 1))
     elif any(name.startswith("R_hr") for name, _ in table.tensors):
         for n in range(order + 1):
-            push(named("R_hr", n), depth, (named("h", n), depth), ("r", depth))
+            push(named("R_hr", n), depth, (named("h", n), depth), ("g", depth))
     return replace(table, tensors={**more, **table.tensors})
 
 

@@ -17,7 +17,7 @@ from sympy import Dummy, Expr, Function, Pow, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, P, alpha, ell, expression, gamma0, mu, primed, t
-from derive.program import Definition, Mean, Population, Product, Program, TrainedMatrix
+from derive.program import Definition, GaussianMatrix, Mean, Population, Product, Program, TrainedMatrix
 from derive.program.networks.random_data import sigma
 from derive.program.program import gaussian, parameter
 
@@ -41,6 +41,9 @@ RESPONSES = ("A", "B")
 
 CORRELATIONS = ("Phi", "H", "G")
 """Correlations of a chain of layers: of what a layer hands on, of fields of a linear chain, of gradients."""
+
+SOURCES = "u", "r"
+"""Sources of a chain of layers, forwards and backwards."""
 
 FIELDS = frozenset({"h", "g", "z"})
 """Fields of a chain of layers."""
@@ -245,6 +248,7 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
         wanted = {str(roles.output.func): OUTPUT, str(roles.error.func): ERROR} | layers
         constants = {role: getattr(roles, role) for role in CONSTANTS}
         wanted |= {own: CONSTANTS[role] for role, own in constants.items() if own is not None}
+        wanted |= _sources_of(program) if layers else {}
         symbols = _symbols_of_roles(roles)
         if roles.count is not None and roles.count.is_Integer:
             sizes = {P.name: float(roles.count)}
@@ -253,10 +257,11 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     chain = bool(layers) and not program.notation
     reserved = [*([P.name] if sizes else []), *((*RESPONSES, *CORRELATIONS) if chain else ())]
     names, symbols = _apart(program, wanted, symbols, reserved)
-    back = {v: k for k, v in names.items() if k != v}
+    silent = {v for v in names.values() if v in SOURCES}  # no result holds a source
+    back = {v: k for k, v in names.items() if k != v and v not in silent}
     partners = {primed(x) for x in symbols}  # the engine's, which no author has a name for
     back |= {v.name: k.name for k, v in symbols.items() if k != v and k not in partners}
-    if not back and not sizes:
+    if not sizes and all(k == v for k, v in (*names.items(), *symbols.items())):
         return program, {}, {}
     new = _renamed(program, names, symbols)
     if sizes:
@@ -325,6 +330,32 @@ def _layers_of(program: Program) -> dict[str, str]:
     inner = {str(a.func) for d in lines for a in d.rhs.atoms(AppliedUndef)} & layered - {h, g}
     z = _one({n for n in inner if any(d.name == n and d.rhs.has(Product) for d in program.definitions)})
     return found if z is None else found | {z: "z"}
+
+
+def _sources_of(program: Program) -> dict[str, str]:
+    """``u`` and ``r`` by the names of the forward and backward sources of a chain of layers.
+
+    They are those of its family of matrices, of the matrices that lead into its population, and of its
+    readouts.  None are renamed if a name is forwards in one place and backwards in another.
+    """
+    family = _family(program)
+    units = family.rows.name
+    pairs: list[tuple[str, str]] = []
+    for w in map(gaussian, program.matrices):
+        if w.rows.name == units:
+            pairs += zip(w.sources, SOURCES, strict=True)
+    pairs += [(v.source, SOURCES[1]) for v in map(parameter, program.vectors) if v.population.name == units]
+    found: dict[str, str] = {}
+    if any(found.setdefault(own, new) != new for own, new in pairs):
+        return {}
+    return found
+
+
+def _family(program: Program) -> GaussianMatrix:
+    """The first family of trained matrices."""
+    return next(
+        w.initial for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None
+    )
 
 
 def _chain(program: Program) -> Program:

@@ -48,8 +48,8 @@ def parse_schedule(key: str, text: str, end: float | None, steps: bool, accepted
 
     Examples
     --------
-    >>> parse_schedule("training.learning_rate", "0.1*0.5**floor(t/30)", 100, steps=True)
-    (1/2)**floor(t/30)/10
+    >>> parse_schedule("training.learning_rate", "0.1/(1 + t)", 100, steps=True)
+    1/(10*(t + 1))
     """
     if _is_number(text):
         raise SpecError(key, text, "is a number in quotes", f"{accepted}; a number has no quotes")

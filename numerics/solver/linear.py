@@ -443,20 +443,23 @@ class _Run:
     def gradient(k: int) -> Request:
         return Request("correlation", ("g", k), ("g", k), S.One)
 
-    @staticmethod
-    def response_A(k: int) -> Request:
+    def response_A(self, k: int) -> Request:
         """A^k, that of the last layer too, which no layer above reads."""
-        return Request("response", ("h", k), ("r", k), 1 / gamma0)
+        return Request("response", ("h", k), self.source("g", k), 1 / gamma0)
+
+    def source(self, name: str, k: int) -> Node:
+        """The Gaussian source that drives a field of a layer."""
+        return next(row.drives[0][0] for row in self.table.fields if row.field == (name, k))
 
     def response_B(self, k: int) -> Request:
         """B^k; of a theory projected on the error it is ``sum_c b_c Delta_{alpha c}``."""
-        source = ("u_p", k + 1) if self.projected else ("u", k + 1)
+        source = self.source("p" if self.projected else "h", k + 1)
         return Request("response", ("g", k + 1), source, 1 / gamma0)
 
     def last_response(self) -> Request | None:
         """The response of the last layer of random data, which no layer above reads."""
         known = next((q for (name, _), q in self.table.tensors.items() if name == "R_hr"), None)
-        return known and Request("response", ("h", self.depth), ("r", self.depth), known.factor)
+        return known and Request("response", ("h", self.depth), self.source("g", self.depth), known.factor)
 
     @cached_property
     def answers(self) -> bool:

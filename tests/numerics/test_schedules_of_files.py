@@ -14,11 +14,11 @@ from numerics.analysis.limits import early_time, largest_rate, rate_limit
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.memory import Followed
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import theory_of
 from numerics.solver.method import No
 from numerics.solver.methods import Lazy
+from numerics.verification import identities
 from tests.chance import excess, in_errors
 
 Array = NDArray[np.float64]
@@ -173,19 +173,6 @@ def test_the_lazy_limit_does_not_offer_flows_with_momentum() -> None:
     assert isinstance(Lazy().fits(Problem.of(e), "none"), No)
 
 
-@pytest.mark.parametrize(
-    ("decay", "kept"), [("1e6*t", 0.0), ("1/(0.001 + t)", 1 / 1001), ("sqrt(t)", np.exp(-2 / 3))]
-)
-def test_stiff_and_kinked_decay_of_a_flow_is_followed(decay: str, kept: float) -> None:
-    """What is left of the initial weights is the exponential of minus the integral of the decay."""
-    flow = {"rule": "flow", "time": 1.0, "points": 2, "weight_decay": decay}
-    problem = Problem.of(experiment(**flow))
-    rule, at = problem.program.rule, np.linspace(0, 1, 65)
-    system: Any = rule.system  # type: ignore[attr-defined]
-    initial, _, _ = Followed.of(system, False, problem.numbers, at, {}).tables(noisy=False)
-    assert initial[-1] == pytest.approx(kept, rel=1e-6, abs=1e-12)
-
-
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative": ({"learning_rate": "0.1*(1 - t/3)"}, "is -0.0333333 at t = 4"),
     "infinite": ({"learning_rate": "1/(t - 2)**2"}, "is not a finite real number at t = 2"),
@@ -229,6 +216,14 @@ def test_verify_takes_a_schedule() -> None:
     report = numerics.verify(experiment(**MOVING["all"]))
     assert report.checks
     assert all(x.passed for x in report.checks)
+
+
+def test_steps_of_a_flow_read_its_coefficients_at_their_times() -> None:
+    flow = {"rule": "flow", "time": 0.5, "points": 3, "weight_decay": "4*t"}
+    tables = {"network": {"depth": 1}, "training": flow, "solver": {"rtol": 1e-4}}
+    problem = Problem.of(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))
+    (check,) = identities.small_steps(problem, numerics.solve(problem, kernels="none"))
+    assert check.passed, check
 
 
 def test_the_theory_names_its_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
