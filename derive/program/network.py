@@ -296,6 +296,9 @@ def _without_range(x: Symbol) -> str:
     own = f"ranges=(IndexRange({x}, 1, ...),) of the network says how far it runs"
     if known is None:
         return f"the index {x} has no range; {own}"
+    if x == known:
+        tied = "fields of tied layers are Field(..., ordered=True), with another index"
+        return f"no matrix with an index says how far {x} runs; {own}, and {tied}"
     return f"its {x} is not the symbol {x} of derive.program: import that one, or {own}"
 
 

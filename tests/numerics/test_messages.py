@@ -16,10 +16,12 @@ from derive.program import (
     GaussianVector,
     GivenVector,
     GradientDescent,
+    L,
     Mean,
     Network,
     Population,
     Program,
+    ell,
     eta,
     gamma0,
     mlp,
@@ -80,6 +82,25 @@ def test_symbols_that_look_like_those_of_the_package_are_named(kind: dict[str, b
         trained(sample=Symbol("mu", **kind))
     with pytest.raises(ProgramError, match=r"its t is not the symbol t of derive\.program"):
         trained(time=Symbol("t", **kind))
+
+
+def test_a_layer_index_that_no_matrix_has_is_not_called_another_symbol() -> None:
+    """It is the package's own ``ell``: one matrix of all layers has no index that says its range."""
+    units, pixels = Population("units", shared=True), Population("pixels", given=True)
+    x, h, f = GivenVector("x", pixels, "K_x"), Field("h", units, layered=True), Function("f")
+    W, R, w = (
+        GaussianMatrix("W", units, pixels),
+        GaussianMatrix("R", units, units),
+        GaussianVector("w", units),
+    )
+    lines = {
+        h(1, mu, t): W @ x(mu),
+        h(ell + 1, mu, t): R @ h(ell, mu, t),
+        f(mu, t): Mean(w.symbol * h(L, mu, t)) / gamma0,
+    }
+    network = Network("tied", (h,), lines, weights=(W, R, w), given=(x,))
+    with pytest.raises(ProgramError, match=r"no matrix with an index says how far ell runs.*ordered=True"):
+        network.train(f(mu, t) ** 2, GradientDescent(eta))
 
 
 def test_networks_that_diverge_while_a_theory_is_checked_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
