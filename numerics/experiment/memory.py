@@ -21,6 +21,7 @@ from sympy.core.function import AppliedUndef
 from derive.errors import NotApplicable
 from derive.program import Multistep, Program, TrainingRule, s, t
 from derive.program.rules import LinearSystem
+from numerics.errors import NotConverged
 
 Array = NDArray[np.float64]
 
@@ -275,27 +276,56 @@ def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
 
 
 def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
-    """The same where coefficients depend on the time: Runge-Kutta steps, all intervals side by side.
+    """The same where coefficients depend on the time, all intervals side by side.
 
-    ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.  Intervals are cut into parts until nothing changes.
+    ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.  Each interval is cut into parts until nothing changes.
+
+    Raises NotConverged where the steps of several components are unstable at the smallest parts.
     """
-    before: Array | None = None
-    parts = 4
-    while True:
-        found = _runge_kutta(rates, times, parts)
-        if before is not None:
-            change = np.abs(found - before).max(initial=0.0)
-            if change <= ACCURACY * max(1.0, float(np.abs(found).max(initial=0.0))) or parts >= SUBSTEPS:
-                break
-        before, parts = found, 2 * parts
+    starts, lengths, parts = times[:-1], np.diff(times), 4
+    advance = _magnus if rates(times[:1])[0].shape[1] == 1 else _runge_kutta
+    left = np.arange(len(lengths))
+    with np.errstate(over="ignore", invalid="ignore"):
+        before = advance(rates, starts, lengths, parts)
+        found = before.copy()
+        while len(left) and parts < SUBSTEPS:
+            parts *= 2
+            now = advance(rates, starts[left], lengths[left], parts)
+            found[:, left] = now
+            change = np.abs(now - before).max(axis=(0, 2, 3))
+            moving = ~(change <= ACCURACY * max(1.0, float(np.abs(found).max(initial=0.0))))
+            left, before = left[moving], now[:, moving]
+    if not np.isfinite(found).all():
+        told = f"intervals of {lengths.max():.3g} are too long for the coefficients of the training rule"
+        raise NotConverged(f"{told} at t = {starts[left[0]] if len(left) else 0.0:.3g}")
     return found[0], found[1]
 
 
-def _runge_kutta(rates: Any, times: Array, parts: int) -> Array:
-    """``E`` and ``Q`` of all intervals, (2, T - 1, n, n), in so many parts."""
-    lengths = np.diff(times) / parts
-    A, _ = rates(times[:1])
-    n = A.shape[1]
+def _magnus(rates: Any, starts: Array, lengths: Array, parts: int) -> Array:
+    """``E`` and ``Q`` of intervals of one component, (2, T, 1, 1), in so many parts; stable at any length.
+
+    Magnus's expansion to fourth order: the exponential of ``h (M_1 + M_2) / 2 + sqrt(3) h^2 [M_2, M_1] / 12``
+    for ``M = ((2 A, D), (0, 0))`` at the two Gauss points of a part of length h.
+    """
+    decay, noise = np.ones(len(lengths)), np.zeros(len(lengths))
+    h = lengths / parts
+    for k in range(parts):
+        (a, d), (b, e) = (
+            (x[:, 0, 0] for x in rates(starts + (k + 1 / 2 + c) * h))
+            for c in (-np.sqrt(3) / 6, np.sqrt(3) / 6)
+        )
+        total = h * (a + b)
+        entering = h * (d + e) / 2 + np.sqrt(3) * h**2 * (b * d - a * e) / 6
+        grown = np.expm1(total) / np.where(total == 0, 1.0, total) + (total == 0)
+        decay = decay * np.exp(total / 2)
+        noise = np.exp(total) * noise + entering * grown
+    return np.stack([decay, noise])[..., None, None]
+
+
+def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
+    """``E`` and ``Q`` of intervals, (2, T, n, n), in so many parts."""
+    lengths = whole / parts
+    n = rates(starts[:1])[0].shape[1]
     state = np.zeros((2, len(lengths), n, n))
     state[0] = np.eye(n)
     h = lengths[:, None, None]
@@ -306,7 +336,7 @@ def _runge_kutta(rates: Any, times: Array, parts: int) -> Array:
         return np.stack([rate @ x[0], half + half.swapaxes(1, 2) + noise])
 
     for k in range(parts):
-        now = times[:-1] + k * lengths
+        now = starts + k * lengths
         first = slope(state, now)
         second = slope(state + h / 2 * first, now + lengths / 2)
         third = slope(state + h / 2 * second, now + lengths / 2)

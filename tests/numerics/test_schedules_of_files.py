@@ -14,6 +14,7 @@ from numerics.analysis.limits import early_time, largest_rate, rate_limit
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.memory import Followed
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import theory_of
 from numerics.solver.method import No
@@ -171,6 +172,19 @@ def test_the_lazy_limit_does_not_offer_flows_with_momentum() -> None:
     flow = {"rule": "flow", "time": 0.2, "points": 2, "momentum": 0.5}
     e = experiment({"activation": "tanh", "gamma0": 1e-5}, **flow)
     assert isinstance(Lazy().fits(Problem.of(e), "none"), No)
+
+
+@pytest.mark.parametrize(
+    ("decay", "kept"), [("1e6*t", 0.0), ("1/(0.001 + t)", 1 / 1001), ("sqrt(t)", np.exp(-2 / 3))]
+)
+def test_stiff_and_kinked_decay_of_a_flow_is_followed(decay: str, kept: float) -> None:
+    """What is left of the initial weights is the exponential of minus the integral of the decay."""
+    flow = {"rule": "flow", "time": 1.0, "points": 2, "weight_decay": decay}
+    problem = Problem.of(experiment(**flow))
+    rule, at = problem.program.rule, np.linspace(0, 1, 65)
+    system: Any = rule.system  # type: ignore[attr-defined]
+    initial, _, _ = Followed.of(system, False, problem.numbers, at, {}).tables(noisy=False)
+    assert initial[-1] == pytest.approx(kept, rel=1e-6, abs=1e-12)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
