@@ -156,24 +156,25 @@ def aged_grid(times: Array, age: Age, *, step: float, order: int) -> Grid:
     return Grid(nodes, np.zeros_like(read[:0]), np.arange(0), order, age, read)
 
 
-def flow_grid(times: ArrayLike, *, step: float, order: int = ORDER) -> Grid:
+def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> Grid:
     """Nodes that contain ``times`` (increasing, from 0) with no step above ``step``, and their weights.
 
-    The first step is cut into doubling pieces, the smallest ``step * 2**-m`` with m growing as the step
-    shrinks, so that the first-order start does not show.  Later steps at most double too: a polynomial is not
-    extrapolated far beyond its nodes.
+    ``step`` is a number, or one for each interval between ``times``.  The first step is cut into doubling
+    pieces, the smallest ``step * 2**-m`` with m growing as the step shrinks, so that the first-order start
+    does not show.  Later steps at most double too: a polynomial is not extrapolated far beyond its nodes.
 
     >>> g = flow_grid([0.0, 1.0, 2.0], step=0.5)
     >>> g.nodes[g.outputs]
     array([0., 1., 2.])
     """
     t = np.asarray(times, dtype=float)
-    first = t[1] / _count(t[1], step)
+    steps = np.broadcast_to(np.asarray(step, dtype=float), len(t) - 1)
+    first = t[1] / _count(t[1], steps[0])
     halvings = 2 * order + (order // 2) * max(0, int(np.ceil(np.log2(t[-1] / first / 64))))
     pieces = [np.array([0.0]), first * 2.0 ** -np.arange(halvings, 0, -1), np.array([first])]
     last = first
-    for a, b in pairwise(t):
-        inner = _cut(max(a, first), b, step, last)
+    for (a, b), most in zip(pairwise(t), steps, strict=True):
+        inner = _cut(max(a, first), b, float(most), last)
         pieces.append(inner)
         last = float(inner[-1] - (inner[-2] if len(inner) > 1 else max(a, first))) if len(inner) else last
     nodes = np.concatenate(pieces)

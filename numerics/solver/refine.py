@@ -34,6 +34,15 @@ MAX_NODES = 2000
 """Time nodes beyond which a flow is reported as not converged: the cost of a march grows with their cube."""
 
 
+SHRUNK = 0.9
+"""The share of its length that a step has at most on the next grid."""
+
+NEAR = 16.0
+"""Steps shorter than the longest one by this factor are not judged: their errors are of the sixth power."""
+
+ATTEMPTS = 12
+"""How often steps are cut further before a grid is left out."""
+
 DEGREE = 7
 """Degree of the polynomials that read functions between nodes."""
 
@@ -89,13 +98,62 @@ class Multistep:
         self.integrator = f"Adams-Bashforth, order {self.order}{widened}"
 
     def grids(self) -> Iterator[tuple[float, Grid]]:
-        longest, before = float(np.max(np.diff(self.times))), np.inf
-        for pieces in PIECES:
-            grid = flow_grid(self.times, step=longest / pieces, order=self.order)
-            step = float(np.max(np.diff(grid.nodes)))
-            if step <= 0.9 * before:  # steps that grow from a short start may not reach the longest one
-                before = step
-                yield 1 / step, grid
+        """Pieces and grids, in each of which the steps of every output interval have shrunk."""
+        pieces, before = 1.0, None
+        for grid in shrinking_grids(self.times, self.order):
+            pieces *= 1.0 if before is None else shrinkage(before, grid)
+            before = grid
+            yield (1 / grid.step if self.power else pieces), grid
+
+
+def shrinking_grids(times: Array, order: int) -> Iterator[Grid]:
+    """Yield grids, in each of which the steps of every interval between ``times`` shrink as the longest one.
+
+    What an interval adds to the error is judged by what changes from one grid to the next, so an interval
+    that keeps its nodes would not be judged.  Steps much shorter than the longest one need not shrink.
+
+    >>> grids = shrinking_grids(np.array([0.0, 1.0, 2.0]), 2)
+    >>> [longest_steps(next(grids)).round(2).tolist() for _ in range(2)]
+    [[0.5, 1.0], [0.25, 0.5]]
+    """
+    gaps = np.diff(times)
+    before: Array | None = None
+    for pieces in PIECES:
+        most = np.full(len(gaps), gaps.max() / pieces)
+        for _ in range(ATTEMPTS):
+            grid = flow_grid(times, step=most, order=order)
+            steps = longest_steps(grid)
+            allowed = np.full(len(gaps), np.inf)
+            if before is not None:
+                allowed = before * min(SHRUNK, steps.max() / before.max() * (1 + 1e-9))
+            late = (steps > allowed) & (steps >= steps.max() / NEAR)
+            if not late.any():
+                before = steps
+                yield grid
+                break
+            most = np.where(late, np.minimum(allowed, SHRUNK * np.minimum(most, steps)), most)
+
+
+def shrinkage(coarse: Grid, fine: Grid) -> float:
+    """Return the least factor by which steps of an output interval are shorter on the finer grid.
+
+    Steps much shorter than the longest one do not count.  Where the grids have other output times it is the
+    factor of the longest steps.
+    """
+    if len(coarse.outputs) != len(fine.outputs) or not len(fine.outputs):
+        return coarse.step / fine.step
+    one, two = longest_steps(coarse), longest_steps(fine)
+    return float(np.min((one / two)[two >= two.max() / NEAR]))
+
+
+def longest_steps(grid: Grid) -> Array:
+    """Return the longest step of each output interval, (T - 1,).
+
+    >>> longest_steps(flow_grid([0.0, 1.0, 2.0], step=0.5))
+    array([0.5, 0.5])
+    """
+    found: Array = np.maximum.reduceat(np.diff(grid.nodes), grid.outputs[:-1])
+    return found
 
 
 class Trapezoidal:

@@ -20,7 +20,7 @@ from scipy.special import stdtrit
 
 from numerics.errors import Diverged, NotConverged
 from numerics.solver.grid import Age, Grid, aged_grid, flow_grid
-from numerics.solver.refine import MAX_NODES, PIECES
+from numerics.solver.refine import MAX_NODES, PIECES, shrinkage, shrinking_grids
 from numerics.stats import Spread
 
 Array = NDArray[np.float64]
@@ -338,9 +338,7 @@ def grids(times: Array, order: int, age: Age | None = None) -> Iterator[Grid]:
         some = times[kept(len(times), stride)]
         yield flow_grid(some, step=float(np.max(np.diff(some))), order=order)
         stride //= 2
-    longest = float(np.max(np.diff(times)))
-    for pieces in PIECES:
-        yield flow_grid(times, step=longest / pieces, order=order)
+    yield from shrinking_grids(times, order)
 
 
 def kept(count: int, stride: int) -> NDArray[np.intp]:
@@ -436,7 +434,7 @@ def settle_paths(
             gaps = np.array(apart(new.seen_by(coarse), coarse.level.watched))
         error = new.level.typical
         allowed = max(rtol, SHARE * min(error, LARGE if accuracy is None else accuracy))
-        ratio = coarse.grid.step / grid.step
+        ratio = shrinkage(coarse.grid, grid)
         gain = ratio**integrator.power
         most = missed if pilots == REPLICAS else unknown
         missed = np.minimum(gaps / (gain - 1), most / ratio)
@@ -480,7 +478,7 @@ def _confirmed(tried: Sequence[_Tried[C]], k: int, bound: float, integrator: Int
     for x in (chosen, other):
         _extend(x.solve, x.level, REPLICAS)
     fine, coarse = (chosen, other) if before else (other, chosen)
-    gain = (coarse.grid.step / fine.grid.step) ** integrator.power
+    gain = shrinkage(coarse.grid, fine.grid) ** integrator.power
     share = (1 if before else gain) / (gain - 1)
     sides = fine.seen_by(coarse), coarse.level.watched
     seen, whole = (share * x for x in apart(*sides, SURE))

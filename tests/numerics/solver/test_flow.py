@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.integrate import solve_ivp
 
 from derive.program import eta
 from numerics.errors import NotConverged
@@ -13,6 +18,8 @@ from numerics.solver import solve
 from numerics.solver.afterwards import densities
 from numerics.solver.grid import flow_grid
 from tests.numerics.solver.helpers import flow, gd, marched, unprojected
+
+Array = NDArray[np.float64]
 
 
 def on_grid(experiment, pieces, order=4):
@@ -153,3 +160,69 @@ def test_a_grid_on_which_responses_do_not_settle_is_refused():
     data = {"K_x": e.kernel, "y": e.targets, "w": np.ones_like(grid.weights)}
     with pytest.raises(NotConverged, match="did not settle"), np.errstate(all="ignore"):
         densities(m, 1e3 * grid.nodes, data)  # as if each step were a thousand times longer
+
+
+# -- every output interval -----------------------------------------------------------------------------------
+
+INPUTS, ASKED = np.array([[1.0, 0.5, -0.3], [-0.2, 0.9, 0.8]]), np.array([1.0, -0.7])
+
+
+def by_moments(decay: Callable[[float], float], times: Array) -> Array:
+    """The mean square error of a linear network with one hidden layer, from equations for its moments.
+
+    ``A = <W W^T>``, ``b = <w W>``, ``c = <w^2>`` over the units; ``dW = w v - lambda W``, ``dw = W v - lambda
+    w`` with ``v`` the error on the inputs.
+    """
+
+    def motion(now: float, z: Array) -> Array:
+        A, b, c = z[:9].reshape(3, 3), z[9:12], z[12]
+        v = INPUTS.T @ (ASKED - INPUTS @ b / np.sqrt(3)) / np.sqrt(3) / 2
+        rate = decay(now)
+        dA = np.outer(b, v) + np.outer(v, b) - 2 * rate * A
+        return np.concatenate([dA.ravel(), A @ v + c * v - 2 * rate * b, [2 * b @ v - 2 * rate * c]])
+
+    start = np.concatenate([np.eye(3).ravel(), np.zeros(3), [1.0]])
+    found = solve_ivp(motion, (0, times[-1]), start, "LSODA", times, rtol=1e-11, atol=1e-13)
+    return np.array([np.mean((ASKED - INPUTS @ b / np.sqrt(3)) ** 2) for b in found.y[9:12].T])
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-6])
+@pytest.mark.parametrize(
+    "points",
+    [
+        {"points": 3},
+        {"points": 12, "grid": "log"},
+        {"times": [0.0, 0.1, 1.0, 2.0]},
+        pytest.param({"points": 21}, marks=pytest.mark.slow),
+        pytest.param({"points": 50, "grid": "log"}, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize(
+    ("text", "decay"),
+    [
+        (2.7, lambda t: 2.7),
+        ("3*t", lambda t: 3 * t),
+        ("1/(0.1 + t)", lambda t: 1 / (0.1 + t)),
+        pytest.param("exp(t)", np.exp, marks=pytest.mark.slow),
+    ],
+)
+def test_every_output_time_is_as_accurate_as_is_said(
+    text: object, decay: Callable[[float], float], points: dict[str, Any], rtol: float
+) -> None:
+    """Few output times, of a loss that falls fast: an interval that no grid refined was taken as it was."""
+    training = {"rule": "flow", "time": 2.0, "weight_decay": text, **points}
+    tables = {"network": {"depth": 1}, "training": training, "solver": {"rtol": rtol}}
+    found = solve(Experiment.from_dict(tables, inputs=INPUTS, targets=ASKED), kernels="none")
+    expected = by_moments(decay, found.time.values)
+    assert np.abs(found.train_loss.values - expected).max() <= 2 * rtol * expected.max()
+
+
+@pytest.mark.slow
+def test_sampled_paths_are_as_accurate_at_every_output_time() -> None:
+    training = {"rule": "flow", "time": 2.0, "points": 3, "weight_decay": "3*t"}
+    tables = {"network": {"depth": 1}, "training": training, "solver": {"method": "paths", "samples": 256}}
+    found = solve(Experiment.from_dict(tables, inputs=INPUTS, targets=ASKED), kernels="none")
+    expected = by_moments(lambda t: 3 * t, found.time.values)
+    far = np.abs(found.train_loss.values - expected)
+    stated = found.train_loss_stderr.values + found.train_loss_systematic.values
+    assert (far <= 6 * stated + 1e-9).all()
