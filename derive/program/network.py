@@ -216,6 +216,7 @@ class Network:
                 f"the symbol {x} is called like the partner of the index {partners[x]} in correlations at "
                 "two values of it: give it another name"
             )
+        self._check_tied_layers(lines)
         homes = {x.name: x.population.name for x in self.fields}
         homes |= {x.name: x.population.name for x in self.attributes}
         for lhs, mean in ((d.lhs, mean) for d in lines for mean in d.rhs.atoms(Mean)):
@@ -226,6 +227,23 @@ class Network:
                     f"{lhs}: {mean} pairs units of {' and '.join(sorted(places))}, which differ and may do "
                     "so in number, so it has no limit: send one of them through a matrix first"
                 )
+
+    def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
+        """Raise :class:`ProgramError` for layers that share one matrix and have units of their own."""
+        layered = {x.name for x in self.fields if x.layered}
+        for d in lines:
+            if d.name not in layered or not d.lhs.args[0].has(ell):
+                continue
+            for q in d.products():
+                read = {name_of(a) for a in q.vector.atoms(AppliedUndef) if a.args and a.args[0].has(ell)}
+                if d.name in read and not q.matrix.has(ell):
+                    told = (
+                        f"{d.lhs}: layers of {d.name} have other units, and {q.matrix} is one matrix for all"
+                    )
+                    raise ProgramError(
+                        f"{told}: make the field Field(..., ordered=True), whose layers share units, with an "
+                        f"index other than {ell}, or give the matrix the index {ell}"
+                    )
 
     def train(
         self,

@@ -234,9 +234,8 @@ class Reader:
         return any(isinstance(x, ast.Name) and x.id == self.variable.name for x in ast.walk(node))
 
     def _is_exponential(self, node: ast.BinOp) -> bool:
-        """Whether this power is one of a positive number, and varies."""
-        number = isinstance(node.left, ast.Constant) and isinstance(node.left.value, int | float)
-        return self.powers_of_numbers and number and self._varies(node.right)
+        """Whether this power is one of a number, and varies."""
+        return self.powers_of_numbers and self._varies(node.right) and not self._varies(node.left)
 
     def _walk(self, text: str, node: ast.expr, algebra: Algebra) -> Any:
         """The meaning of a node in one algebra; refuses what is on no list."""

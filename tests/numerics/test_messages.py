@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sympy import Function, Symbol
+from sympy import Function, S, Symbol
 
 import numerics
 from derive.errors import ProgramError
@@ -16,6 +16,7 @@ from derive.program import (
     GaussianVector,
     GivenVector,
     GradientDescent,
+    IndexRange,
     L,
     Mean,
     Network,
@@ -101,6 +102,9 @@ def test_a_layer_index_that_no_matrix_has_is_not_called_another_symbol() -> None
     network = Network("tied", (h,), lines, weights=(W, R, w), given=(x,))
     with pytest.raises(ProgramError, match=r"no matrix with an index says how far ell runs.*ordered=True"):
         network.train(f(mu, t) ** 2, GradientDescent(eta))
+    ranged = replace(network, ranges=(IndexRange(ell, S.One, L - 1),))
+    with pytest.raises(ProgramError, match=r"R is one matrix for all.*ordered=True"):
+        ranged.train(f(mu, t) ** 2, GradientDescent(eta))
 
 
 def test_networks_that_diverge_while_a_theory_is_checked_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

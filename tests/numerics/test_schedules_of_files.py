@@ -116,6 +116,10 @@ CONSTANT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"rule": "flow", "time": 0.5, "points": 2, "weight_decay": "0.3 + t/1e30"},
         {"rule": "flow", "time": 0.5, "points": 2, "weight_decay": 0.3},
     ),
+    "powers of numbers": (
+        {"learning_rate": "0.3*(3/4)**t*pi**(0*t)"},
+        {"learning_rate": "0.3*0.75**t"},
+    ),
     "a velocity that flows": (
         {"rule": "flow", "time": 0.5, "points": 2, "momentum": "0.5 + t/1e30"},
         {"rule": "flow", "time": 0.5, "points": 2, "momentum": 0.5},
