@@ -116,19 +116,28 @@ def _size(difference: Expr) -> Expr:
 
 def _require_defined(lines: Iterable[Definition], read: Iterable[tuple[str, Span]], names: set[str]) -> None:
     """Raise :class:`ProgramError` for a layer that is read and not defined, in a network of DEEP layers."""
-    known: dict[str, set[int]] = {}
+    known: dict[str, list[range]] = {}
     for d in lines:
         if d.name in names:
             runs = {r.index: (r.lower, r.upper) for r in d.ranges}
-            known.setdefault(d.name, set()).update(_layers(_span(d.lhs, runs)))
+            known.setdefault(d.name, []).append(_layers(_span(d.lhs, runs)))
     for name, span in read:
-        if name in known and any(x not in known[name] for x in _layers(span)):
+        if name in known and not _covered(_layers(span), known[name]):
             low, high = span
             where = f"layer {low}" if low == high else f"the layers {low}..{high}"
             raise ProgramError(
                 f"{name} is read at {where}, and its definitions do not go so far: "
                 "ranges=(IndexRange(...),) of the network says how far they go"
             )
+
+
+def _covered(layers: range, known: Iterable[range]) -> bool:
+    """Whether all these layers are among the known ones, which may be more than can be listed."""
+    first = layers.start
+    for x in sorted(known, key=lambda x: x.start):
+        if x.start <= first < x.stop:
+            first = x.stop
+    return first >= layers.stop
 
 
 DEEP = 9

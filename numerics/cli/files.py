@@ -68,7 +68,7 @@ def template(kind: str) -> str:
             words = f"rule = {' or '.join(rules)}: {field.description}" if rules else f"{field.description}"
             said = textwrap.wrap(words, 100, break_on_hyphens=False)
             lines += [f"# {x}" for x in said]
-            lines += [f"#{key} = {value_to_toml(x)}  # {words}" for x, words in SHOWN.get((name, key), ())]
+            lines += [f"# {words}: {value_to_toml(x)}" for x, words in SHOWN.get((name, key), ())]
             if key in chosen:
                 lines.append(f"{key} = {value_to_toml(chosen[key])}")
             else:

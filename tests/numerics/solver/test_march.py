@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from numerics.solver import solve
-from numerics.solver.grid import flow_grid
-from numerics.solver.refine import PIECES
+from numerics.solver.grid import ORDER
+from numerics.solver.refine import shrinking_grids
 from tests.numerics.solver.helpers import TARGETS, distances, flow, gd, marched, unprojected
 from tests.reference.adams_weights import adams_weights, step_sum_weights
 from tests.reference.dense_causal import dense_causal
@@ -68,7 +68,7 @@ def test_flow_is_the_published_scheme_converged_on_the_same_grid(depth, loss):
     e = flow(depth, 2, loss=loss, points=4, time=0.6 if loss == "sum" else 1.2, rtol=3e-3)
     result = solve(e)
     nodes = result.attrs["time_nodes"]
-    grids = (flow_grid(e.times, step=e.times[1] / n) for n in PIECES)
+    grids = shrinking_grids(e.times, ORDER)
     grid = next(g for g in grids if len(g.nodes) == nodes)
     exact = adams_weights(grid.nodes, grid.order)  # in fractions, by the reference
     expected = reference(e, exact, scheme=fixed_point, low_rank=True, window=8)
