@@ -47,7 +47,8 @@ def without_unread(
     >>> a, b, f = (Function(x) for x in "abf")
     >>> family = Definition(a(ell, t), tanh(b(ell, t)), (IndexRange(ell, S.One, L),))
     >>> below = Definition(b(ell + 1, t), a(ell, t), (IndexRange(ell, S.One, L - 1),))
-    >>> without_unread((family, below, Definition(f(t), b(L, t))), ("a", "b"))[0].ranges[0].upper
+    >>> lines = (Definition(b(S.One, t), S.One), family, below, Definition(f(t), b(L, t)))
+    >>> without_unread(lines, ("a", "b"))[1].ranges[0].upper
     L - 1
     """
     names, found = {*layered}, lines

@@ -251,6 +251,7 @@ def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
     )
     if not rest.free_symbols or not rest.has(Pow) or rest.has(Piecewise, Relational):
         return False
+    rest = rest.replace(lambda x: isinstance(x, Sum | Integral), _constants_outside)
     opaque = {x: Dummy() for x in _opaque(rest)}
     bare = rest.xreplace(opaque)
     symbols = sorted(bare.free_symbols, key=str)
@@ -264,6 +265,12 @@ def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
         if not number.is_number or not abs(number) < scale * Float(10) ** (-DIGITS // 2):
             return False
     return True
+
+
+def _constants_outside(x: Expr) -> Expr:
+    """A sum or integral with the factors that do not depend on its variables in front."""
+    outside, inside = x.function.as_independent(*x.variables, as_Add=False)
+    return outside * x.func(inside, *x.limits)
 
 
 TRIALS, DIGITS = 3, 40
