@@ -26,7 +26,7 @@ from numerics.solver.lazy import solve_lazy
 from numerics.solver.method import No
 from numerics.stats import bound
 from numerics.tensors import node_of
-from numerics.verification.openings import FULL, WRITTEN, Effort, arrays, at, opening, particles
+from numerics.verification.openings import FULL, WRITTEN, Effort, arrays, at, by, opening, particles
 from numerics.verification.report import EPS, LEVEL, Check
 
 Array = NDArray[np.float64]
@@ -151,7 +151,8 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
     (decay, noise), without a tangent kernel, or with data that change from step to step.
     """
     small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
-    if isinstance(methods.Lazy().fits(at(small, NOTHING), "none"), No):
+    without_paths = by(at(small, NOTHING), "auto", samples=None)  # of which the lazy limit has none
+    if isinstance(methods.Lazy().fits(without_paths, "none"), No):
         return []
     theory, steps = small.discrete, len(small.times)
     try:
