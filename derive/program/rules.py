@@ -1,8 +1,8 @@
 """Training rules: linear equations of motion of a weight, and the memory that follows from them.
 
 A rule is a linear system with an input, the update ``U`` of the weight, in steps or in continuous time.  Its
-coefficients may depend on the time.  From the system follow what is left of the initial weight, with which
-factor each update enters the weight, and the covariance of the noise: ``W(t) = m(t) W(0) + sum_{s<t} k(t, s)
+coefficients may depend on the time.  The system determines three functions: the factor of the initial weight,
+the factor of each update, and the covariance of the noise: ``W(t) = m(t) W(0) + sum_{s<t} k(t, s)
 U(s) + noise``.  Theories, integrators and finite networks read the system of a rule.
 """
 
@@ -390,14 +390,14 @@ def _neat(e: Expr) -> Expr:
 
 
 class TrainingRule(Protocol):
-    """What the engine needs to know of a training rule."""
+    """The interface of a training rule: its memory of the start and of updates, and its noise."""
 
     @property
     def discrete(self) -> bool:
         """True when time counts steps."""
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """``(m(t), k(t, s))``: what is left of W(0), and the weight of the update made at ``past``."""
+        """Return ``(m(t), k(t, s))``, the factors of W(0) and of the update made at ``past``."""
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """The covariance of W(t) and W(s) that noise injected during training adds, entry by entry."""
@@ -618,9 +618,9 @@ class Multistep:
 
     Every explicit linear multistep method (Euler, Adams-Bashforth of any order, on any time grid) is of
     this form, so a discretised flow is itself a program with an exact mean-field theory.  Of a flow that
-    forgets, ``w(t, s)`` holds its memory of updates too; ``left`` names what is left of W(0), a function of
-    t, and ``heat`` the covariance of its noise, a function of t and s; ``diffusion`` is how much a weight
-    gets of it, in units of its initial variance (all, if nobody says).
+    forgets, ``w(t, s)`` holds its memory of updates too; ``left`` names the table of the factor of W(0), a
+    function of t, and ``heat`` that of the covariance of its noise, a function of t and s; ``diffusion`` is
+    the strength of this noise in a weight, in units of its initial variance (0 stands for 1).
 
     >>> from sympy.abc import t, s
     >>> Multistep(left="m", heat="n").memory(t, s), Multistep(left="m", heat="n").noise(t, s)

@@ -33,7 +33,7 @@ def without_unread(
     Returns
     -------
     tuple[Definition, ...]
-        The forward pass that has the same outputs.  No gradient reaches what is left out.
+        The shorter forward pass.  Its outputs are the same, as no output reads the layers left out.
 
     Raises
     ------

@@ -239,7 +239,7 @@ def _unequal(left: Parts, right: Parts) -> list[tuple[Expr | None, Expr | None]]
 
 
 def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
-    """Whether what is left on the two sides is one expression in two forms.
+    """Return whether the terms without a partner on the two sides add up to equal numbers.
 
     The memory of a rule can be written in several ways, such as ``eta/(eta*lam)`` and ``1/lam``.  Both sides
     are evaluated at random rational values of symbols and of all that is no elementary function of them.

@@ -56,7 +56,7 @@ TINY = 1e-9
 
 @dataclass(frozen=True)
 class Algebra:
-    """What names, numbers, functions and powers mean in one of the two readings of a text."""
+    """The meaning of names, numbers, functions and powers: SymPy expressions, or floating-point numbers."""
 
     names: Mapping[str, Any]
     number: Callable[[Any], Any]
@@ -66,7 +66,7 @@ class Algebra:
 
 
 class _Unsupported(Exception):
-    """What a function of an algebra cannot take; the text is added on the way out."""
+    """An argument that a function of an algebra does not take; :meth:`Reader.read` adds the text."""
 
 
 def _named(name: str) -> Callable[[Expr], Expr]:

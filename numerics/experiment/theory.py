@@ -116,8 +116,8 @@ def integrated(program: Program) -> Program:
     """The program with the memory of its rules as tables, where theories hold it as such.
 
     Of a flow, an update made at s enters with a weight ``w(t, s)`` of the integrator; with decay ``m(t)`` is
-    what is left of the start, with temperature ``n(t, s)`` the covariance of noise.  Of steps, rules whose
-    memory is no closed form have the same tables (:mod:`numerics.experiment.memory`).
+    the factor of the initial weight, with temperature ``n(t, s)`` the covariance of noise.  In steps, rules
+    whose memory has no closed form have the same tables (:mod:`numerics.experiment.memory`).
 
     >>> integrated(mlp(2, rule="flow", weight_decay=1)).rule
     Multistep(rate=1, weight='w', left='m', heat=None, discrete=True)

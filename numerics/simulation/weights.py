@@ -163,7 +163,7 @@ class Training:
                         x[k] += share * drawn
 
     def begin(self, state: State) -> None:
-        """The weight as the rule has it at step 0: a multiple of what was drawn."""
+        """Multiply the drawn weight by the factor with which the rule starts it."""
         if self.motion.start != 1:
             state.weights[self.law.key] *= self.motion.start
 
