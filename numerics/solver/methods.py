@@ -59,18 +59,18 @@ def _symbolic(problem: Problem) -> No | None:
 
 def _no_samples(problem: Problem) -> No | None:
     """Single-site processes are those of given samples, at a number of layers."""
-    no = _symbolic(problem) or _attributes(problem)
+    no = _symbolic(problem)
     if no is not None or problem.seen or not problem.has_roles:
         return no or _no_output(problem)
     return _no(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
 
 
 def _attributes(problem: Problem) -> No | None:
-    """The reference solver alone reads attributes of units from arrays."""
+    """Sampled paths and the reference solver alone read attributes of units from arrays."""
     if not problem.attributes:
         return None
     reason = f"has attributes of units ({', '.join(problem.attributes)}), which this method does not take"
-    accepted = 'solver.method = "direct", for a rule in steps'
+    accepted = 'solver.method = "paths"'
     return No("program", problem.program.name, reason, accepted)
 
 
@@ -171,7 +171,8 @@ class Nodes:
     responses = False
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
+        no = _no_samples(problem) or _attributes(problem) or _sampled(problem) or _mixed(problem)
+        if no is not None:
             return no
         from numerics.solver.nodes import forecast, moving
         from numerics.solver.paths.problem import kept
@@ -214,7 +215,8 @@ class Lazy:
     responses = False
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
+        no = _no_samples(problem) or _attributes(problem) or _sampled(problem) or _mixed(problem)
+        if no is not None:
             return no
         from derive.reduce.stationary import static
         from numerics.solver.lazy import coupling_of

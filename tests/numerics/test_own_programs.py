@@ -20,12 +20,10 @@ from derive.program import (
     GaussianVector,
     GivenVector,
     GradientDescent,
-    GradientFlow,
     Mean,
     Network,
     Population,
     Program,
-    TrainingRule,
     eta,
     gamma0,
     mu,
@@ -147,7 +145,7 @@ def test_what_is_not_served_is_refused_in_a_sentence(name: str) -> None:
             command(case.make(), **given(case))
 
 
-def gains(rule: TrainingRule | None = None) -> Program:
+def gains() -> Program:
     """One hidden layer whose units have gains of their own."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h, gain = GivenVector("x", pixels, "K_x"), Field("h", units), Attribute("gain", units)
@@ -156,7 +154,7 @@ def gains(rule: TrainingRule | None = None) -> Program:
     f, y = Function("f"), Function("y")
     forward = {h(mu, t): U @ x(mu), f(mu, t): Mean(w.symbol * gain(k) * h(mu, t)) / gamma0}
     net = Network("gains", (h,), forward, weights=(U, w), given=(x,), attributes=(gain,))
-    return net.train((y(mu) - f(mu, t)) ** 2 / 2, rule or GradientDescent(eta))
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
 
 
 GAINS = {"numbers": {"eta": 0.2, "gamma0": 1.0}, "times": range(3)}
@@ -181,7 +179,7 @@ def test_attributes_that_a_command_does_not_take_are_refused() -> None:
     refused = [
         (partial(few, gains(), width=7), GAINS, "width: gives 7 units, and arrays.gain has 3 numbers"),
         (partial(numerics.expand, gains(), 2), GAINS, "which the expansion does not take"),
-        (partial(numerics.solve, gains(GradientFlow(eta))), GAINS, 'solver.method = "direct", for a rule in'),
+        (partial(numerics.solve, gains(), solver=Solver(method="march")), GAINS, 'solver.method = "paths"'),
     ]
     for wrong, told in ((np.eye(3), "gain: has shape"), (None, "gain: is missing")):
         arrays = {**GAINS["arrays"], "gain": wrong}

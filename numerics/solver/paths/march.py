@@ -8,7 +8,7 @@ give them are, ``(replicas, t, indices at t, s, indices at s)``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
 from numerics.arrays import PathArray, transposed
-from numerics.errors import AT_START, SMALLER, Diverged
+from numerics.errors import AT_START, SMALLER, Diverged, Unserved
 from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.reading import (
     Correlation,
@@ -162,13 +162,19 @@ class March:
         still = {n for i in self.constant for n in model.groups[i]}
         sizes = {n: q.sizes for n, q in model.quantities.items()}
         sizes |= {n: x for n, (_, x) in model.sources.items()}
+        sizes |= {n: () for n in model.attributes}
         past = model.read_later
+        still |= {*model.attributes}
+        self.units = {n: units_of(model, n, known.data) for n in sizes}
         self.random: dict[Node, PathArray] = {
             n: _history(
-                (self.replicas, steps, prod(x), self.samples), n not in still and (whole or n in past), room
+                (self.replicas, steps, prod(x), self.paths(n)), n not in still and (whole or n in past), room
             )
             for n, x in sizes.items()
         }
+        for n, name in model.attributes.items():
+            blocks = np.repeat(known.arrays[name], self.samples)
+            self.random[n][:, 0] = self.device.put(np.tile(blocks, self.paths(n) // len(blocks)))
         self.arrays: dict[Node, Array] = {}
         axes = {n: _axes(e) for n, e in entries.items()}
         shapes = [[steps if x in TIMES else model.sizes[x] for x in axes[n]] for n in entries]
@@ -237,6 +243,10 @@ class March:
         for n in self.afterwards:
             self.store(self.model.entries[n], every, every, self.evaluated(self.averaged[n], every, every))
 
+    def paths(self, node: Node) -> int:
+        """How many paths a quantity has: all ``samples`` for each unit that attributes tell apart."""
+        return self.units[node] * self.samples
+
     # -- sources ---------------------------------------------------------------------------------------
 
     def draw(self, index: int, now: int) -> None:
@@ -256,8 +266,20 @@ class March:
         at = 0
         for n in nodes:
             count = prod(self.model.sources[n][1])
-            self.random[n][:, now] = values[:, at : at + count]
+            self.random[n][:, now] = self._for_units(n, values[:, at : at + count])
             at += count
+
+    def _for_units(self, node: Node, values: PathArray) -> PathArray:
+        """The values of a source on its paths: units that attributes tell apart have the same."""
+        count = self.units[node]
+        return values if count == 1 else self.device.namespace.tile(values, (1, 1, count))
+
+    def _over_units(self, values: PathArray, paths: int) -> PathArray:
+        """The mean over units, so that of each the same number of ``paths`` is left."""
+        if values.shape[-1] == paths:
+            return values
+        blocks = values.reshape(*values.shape[:-1], -1, paths)
+        return self.device.namespace.mean(blocks, axis=blocks.ndim - 2)
 
     def _covariance(self, a: Node, b: Node) -> tuple[Reading | None, bool]:
         """``<a(t) b(s)>`` along the indices of a, a time, and the indices of b; is a the later one?"""
@@ -289,7 +311,7 @@ class March:
         self.seen[q.node] = leaves = self.leaves(q, now)
         value = self.functions[q.node](*leaves)
         here = self.random[q.node][:, now]
-        full = self.device.broadcast(value, (self.replicas, *q.sizes, self.samples))
+        full = self.device.broadcast(value, (self.replicas, *q.sizes, self.paths(q.node)))
         here[...] = full.reshape(here.shape)
 
     def _leaf(self, q: Quantity, x: Expr) -> list[Term] | Reading | PathArray:
@@ -299,7 +321,7 @@ class March:
         if not (isinstance(x, AppliedUndef) and self.model.is_random(x)):
             return Reading(self.known, x, q.indices, self.model.sizes)
         paths, symbols = self.random[node_of(x)], indices_of(x)
-        shaped = paths.reshape(*paths.shape[:2], *self.model.size(symbols), self.samples)
+        shaped = paths.reshape(*paths.shape[:2], *self.model.size(symbols), paths.shape[-1])
         return arranged(shaped, (REPLICA, t, *symbols, PATH), (REPLICA, t, *q.indices, PATH))
 
     def leaves(self, q: Quantity, now: int) -> list[Any]:
@@ -394,13 +416,13 @@ class March:
         if not np.ndim(total):
             return total
         sizes = q.sizes if total.shape[1] > 1 else [1] * len(q.sizes)
-        return total.reshape(self.replicas, *sizes, self.samples)
+        return total.reshape(self.replicas, *sizes, total.shape[-1])
 
     def applied(self, kernel: Array, what: Node, start: int) -> PathArray:
         """A kernel times the values of a quantity at the times from ``start`` on, summed."""
         past = self.random[what][:, start : start + kernel.shape[2]]
         rows = self.device.put(kernel.reshape(*kernel.shape[:2], -1))
-        return rows @ past.reshape(self.replicas, -1, self.samples)
+        return rows @ past.reshape(self.replicas, -1, past.shape[-1])
 
     # -- averages --------------------------------------------------------------------------------------
 
@@ -461,7 +483,7 @@ class March:
                         paths = self.random[x]
                         squares = self.device.namespace.einsum("rtis,rtis->rti", paths, paths)
                         change *= np.sqrt(self.device.take(squares).max())
-                        change /= np.sqrt(self.samples)
+                        change /= np.sqrt(paths.shape[-1])
                     found = max(found, float(np.finfo(float).eps * change / np.sqrt(self.samples)))
         return found
 
@@ -509,8 +531,10 @@ class March:
             mean = self.device.take(self.device.namespace.mean(x, axis=3))
             return self.arranged(e, mean, c.first_symbols)
         y = self.random[c.second][:, early]
-        flat = self._products(*(z.reshape(self.replicas, -1, self.samples) for z in (x, y)))
-        flat /= self.samples
+        paths = min(x.shape[-1], y.shape[-1])  # quantities that meet in no field share no unit
+        x, y = self._over_units(x, paths), self._over_units(y, paths)
+        flat = self._products(*(z.reshape(self.replicas, -1, paths) for z in (x, y)))
+        flat /= paths
         both = flat.reshape(*x.shape[:3], *y.shape[1:3])
         return self.arranged(e, both, c.first_symbols, c.second_symbols)
 
@@ -562,10 +586,22 @@ class March:
         if carried is not None:
             found = carried.mean(c.what, index, now, count)
         else:
-            found = group.responses(self.random[c.what][:, now], count * group.size, damped=damped)
+            values = self._over_units(self.random[c.what][:, now], self.samples)
+            found = group.responses(values, count * group.size, damped=damped)
         before = sum(prod(self.model.sources[n][1]) for n in nodes[: nodes.index(c.source)])
         mine = slice(before, before + prod(self.model.sources[c.source][1]))
         return found.reshape(len(found), 1, found.shape[1], count, -1)[..., mine]
+
+
+def units_of(model: Model, node: Node, data: Mapping[str, Any]) -> int:
+    """How many units attributes tell apart where a quantity lives.
+
+    Raises Unserved for attributes of one population that have different numbers of them.
+    """
+    counts = {name: len(data[name]) for name in model.attributes_of.get(node, ())}
+    if len({*counts.values()}) > 1:
+        raise Unserved(f"attributes of the same units have different lengths: {counts}")
+    return max(counts.values(), default=1)
 
 
 def _history(shape: tuple[int, ...], whole: bool, room: Room) -> PathArray:
@@ -697,7 +733,7 @@ class Tangents:
         panels = self.panels.setdefault((node, group), [])
         if now % PANEL == 0:
             times = min(PANEL, march.steps - now)
-            shape = (march.replicas, march.steps - now, found.shape[1], times * size, self.samples)
+            shape = (march.replicas, march.steps - now, found.shape[1], times * size, found.shape[-1])
             panels.append(self.device.zeros(*shape))
         for k, panel in enumerate(panels):
             part = found[:, :, k * PANEL * size : (k + 1) * PANEL * size]
@@ -706,10 +742,10 @@ class Tangents:
     def carried(self, x: Any) -> Any:
         """Values on the paths that carry derivatives; a value that is the same on all paths stays one."""
         whole = self.march.samples
-        if self.samples == whole or not np.ndim(x) or x.shape[-1] != whole:
+        if self.samples == whole or not np.ndim(x) or x.shape[-1] == 1:
             return x
-        halves = x.reshape(*x.shape[:-1], 2, whole // 2)[..., : self.samples // 2]
-        return halves.reshape(*x.shape[:-1], self.samples)
+        halves = x.reshape(*x.shape[:-1], -1, 2, whole // 2)[..., : self.samples // 2]
+        return halves.reshape(*x.shape[:-1], -1)
 
     def step(self, q: Quantity, group: int, now: int) -> PathArray:
         """The chain rule at this step."""
@@ -721,7 +757,8 @@ class Tangents:
                 leaves[i] = self.device.put(value[..., None]) if np.ndim(value) else value
         columns = (now + 1) * self.size(group)
         entries = march.random[q.node].shape[2]
-        total = self.device.zeros(march.replicas, entries, columns, self.samples)
+        paths = march.units[q.node] * self.samples
+        total = self.device.zeros(march.replicas, entries, columns, paths)
         for i, x in enumerate(q.function.leaves):
             if x in q.memories:
                 part, symbols = self.memory(q, x, group, now), q.indices
@@ -738,13 +775,14 @@ class Tangents:
                 product = outer[..., None, :] * spread
             else:
                 product = spread if outer == 1 else outer * spread
-            whole = (march.replicas, *q.sizes, columns, self.samples)
+            whole = (march.replicas, *q.sizes, columns, paths)
             total += self.device.broadcast(product, whole).reshape(total.shape)
         return total
 
     def memory(self, q: Quantity, leaf: Expr, group: int, now: int) -> PathArray | None:
         """Derivatives of a sum over the past."""
         march, size = self.march, self.size(group)
+        paths = march.units[q.node] * self.samples
         total: PathArray | None = None
         for m in q.memories[leaf]:
             if m.through:
@@ -760,10 +798,10 @@ class Tangents:
                 if rows.shape[2] == 0:
                     continue
                 if total is None:
-                    total = self.device.zeros(march.replicas, rows.shape[1], (now + 1) * size, self.samples)
+                    total = self.device.zeros(march.replicas, rows.shape[1], (now + 1) * size, paths)
                 rows = self.device.put(rows.reshape(*rows.shape[:2], -1))
                 flat = rows @ past.reshape(march.replicas, rows.shape[2], -1)
-                shaped = flat.reshape(*flat.shape[:2], -1, self.samples)
+                shaped = flat.reshape(*flat.shape[:2], -1, paths)
                 here = slice(first * size, min((first + PANEL) * size, (now + 1) * size))
                 total[:, :, here] += shaped[:, :, : here.stop - here.start]
         return total

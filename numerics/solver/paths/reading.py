@@ -184,24 +184,50 @@ def with_named_averages(theory: Theory) -> Theory:
     return replace(found, scalars=(*scalars.values(), *found.scalars)) if scalars else theory
 
 
+def with_attributes_as_fields(theory: Theory) -> Theory:
+    """Return the theory with each attribute of units read as a field at the time of what it multiplies.
+
+    In ``<tanh(h(t)*gain(k))*r(s)>`` the attribute becomes ``gain(t)``: a quantity without an index that
+    differs between paths and is the same at all times.
+    """
+    names = {x.name for x in theory.program.attributes}
+    return theory.map(lambda e: _attributes_at(sympify(e), names, t)) if names else theory
+
+
+def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
+    """``e`` with ``time``, or the time of the sum or factor that it stands in, as argument of attributes."""
+    if isinstance(e, AppliedUndef) and str(e.func) in names:
+        return e.func(time)
+    if isinstance(e, Average):
+        factors = Mul.make_args(e.body)
+        late = s if e.body.has(s) and not e.body.has(t) else t
+        return Average(
+            Mul(*[_attributes_at(x, names, late if x.has(t) or not x.has(s) else s) for x in factors])
+        )
+    if isinstance(e, Sum):
+        own = s if any(limit[0] == s for limit in e.limits) else time
+        return Sum(_attributes_at(e.function, names, own), *e.limits)
+    if not any(str(x.func) in names for x in e.atoms(AppliedUndef)):
+        return e
+    return e.func(*[_attributes_at(x, names, time) for x in e.args])
+
+
 class Model:
     """The tables of a theory for given sizes, whatever the other numbers are."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        theory = with_named_averages(layout.theory)
+        theory = with_named_averages(with_attributes_as_fields(layout.theory))
         self.observables = theory.observables
-        if layout.attributes:
-            raise Unserved(
-                "sampled paths do not serve attributes of units: use numerics.solver.direct.evaluate"
-            )
+        self.attributes: dict[Node, str] = {(name, ()): name for name in sorted(layout.attributes)}
+        """The attributes of units, which are the same at all times, by the nodes that stand for them."""
         if layout.ordered:
             raise Unserved(
                 f"layers run through in order ({', '.join(sorted(layout.ordered))}) share one matrix: "
                 "sources of one need averages over the one before within a step; use "
                 "numerics.solver.direct.evaluate"
             )
-        self.random = set(layout.random)
+        self.random = {*layout.random, *layout.attributes}
         self.sizes: dict[Symbol, int] = {}
         self.first: dict[Symbol, int] = {}
         self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}
@@ -223,7 +249,13 @@ class Model:
             self._remember(r.limits for r in x.ranges)
         require_open_numbers(theory)
         self.groups = together(self.sources, self.covariances)
-        self.populations = self._populations()
+        components = self._components()
+        number = {n: i for i, group in enumerate(self.groups) for n in group}
+        groups = [list(dict.fromkeys(number[n] for n in x if n in number)) for x in components]
+        self.populations = [own for own in groups if own]
+        self.attributes_of = {
+            n: tuple(self.attributes[a] for a in x if a in self.attributes) for x in components for n in x
+        }
         self.blocks = list(self.groups)
         """What is drawn at once: all of a group, unless some of its sources need others at the same step."""
         self.order = self._causal_order()
@@ -330,7 +362,7 @@ class Model:
 
     def piece(self, e: Expr, time: Symbol) -> tuple[Node, tuple[Symbol, ...]]:
         """The quantity that ``e``, read at ``time``, is, and the indices that it carries."""
-        if isinstance(e, AppliedUndef) and node_of(e) in self.field_names | set(self.sources):
+        if isinstance(e, AppliedUndef) and node_of(e) in {*self.field_names, *self.sources, *self.attributes}:
             return node_of(e), indices_of(e)
         symbols = tuple(
             i
@@ -453,17 +485,15 @@ class Model:
 
     # -- groups and populations ------------------------------------------------------------------------
 
-    def _populations(self) -> list[list[int]]:
-        """The groups that meet in a field, by their numbers: averages over these are taken together."""
+    def _components(self) -> list[tuple[Node, ...]]:
+        """The sources, quantities and attributes that meet in fields: their averages are taken together."""
         links = [*self.groups, *((q.node, *self.feeds(q)) for q in self.quantities.values())]
-        there = {*self.sources, *self.quantities}
+        there = {*self.sources, *self.quantities, *self.attributes}
         for name, literals in sorted({n for link in links for n in link} - there):
             raise Unserved(
                 f"{name} is read at the integers {literals}, but its equation is that of all indices"
             )
-        number = {group[0]: i for i, group in enumerate(self.groups)}
-        sets = together([*self.sources, *self.quantities], links)
-        return [own for x in sets if (own := [number[n] for n in x if n in number])]
+        return together([*self.sources, *self.quantities, *self.attributes], links)
 
     def feeds(self, q: Quantity) -> list[Node]:
         """The random nodes in the expression of ``q``."""
@@ -587,9 +617,9 @@ def _needs(model: Model, op: Op) -> Iterator[Op]:
                 for m in q.memories[x]:
                     yield from _reads(model, m.kernel, present=m.through)
                     if m.through:
-                        yield _random(model, m.what)
+                        yield from _drawn(model, m.what)
             elif model.is_random(x):
-                yield _random(model, node_of(x))
+                yield from _drawn(model, node_of(x))
             else:
                 yield from _reads(model, x, present=True)
     else:
@@ -599,14 +629,14 @@ def _needs(model: Model, op: Op) -> Iterator[Op]:
 def _averages(model: Model, kind: str, e: Entry) -> Iterator[Op]:
     for mean in e.averages.values():
         if isinstance(mean, Responding):
-            yield _random(model, mean.what)
+            yield from _drawn(model, mean.what)
             if e.causal != "strict":
                 yield _random(model, mean.source)
         else:
             if kind != "column":
-                yield _random(model, mean.first)
+                yield from _drawn(model, mean.first)
             if kind in ("column", "now") and mean.second is not None:
-                yield _random(model, mean.second)
+                yield from _drawn(model, mean.second)
     for inner in e.sums.values():
         yield from _averages(model, kind, inner)
     rest = e.expr.xreplace({a: Symbol("average") for a in (*e.averages, *e.sums)})
@@ -617,6 +647,12 @@ def _random(model: Model, node: Node) -> Op:
     if node in model.sources:
         return "draw", ("", (next(i for i, x in enumerate(model.blocks) if node in x),))
     return "quantity", node
+
+
+def _drawn(model: Model, node: Node) -> Iterator[Op]:
+    """The operation that gives a random node its values at this step; attributes always have them."""
+    if node not in model.attributes:
+        yield _random(model, node)
 
 
 def _reads(model: Model, e: Expr, present: bool) -> Iterator[Op]:

@@ -28,8 +28,10 @@ from numerics.solver.direct.layout import Layout, Number, sizes
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
-from numerics.solver.paths.march import March, written
+from numerics.solver.paths.march import March, units_of, written
 from numerics.solver.paths.reading import (
+    Correlation,
+    Entry,
     Model,
     Responding,
     group_of,
@@ -245,6 +247,8 @@ class Prepared:
         self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
         self.values = {str(k): v for k, v in (values or {}).items()}
         self.model = _read(theory, frozenset(sizes(theory, self.values).items()))
+        nodes = (*self.model.sources, *self.model.quantities)
+        self.units = {n: units_of(self.model, n, self.data) for n in nodes}
         self.chosen = _responses(self.model, responses, steps)
         again = single and responses == "auto" and "stein" in self.chosen.values()
         self.single = frozenset(self.chosen if again else ())
@@ -296,7 +300,8 @@ class Prepared:
         model = self.model
         for q in model.quantities.values():
             for i, x in enumerate(q.function.leaves):
-                if x in q.memories or (isinstance(x, AppliedUndef) and model.is_random(x)):
+                moving = isinstance(x, AppliedUndef) and model.is_random(x)
+                if x in q.memories or (moving and node_of(x) not in model.attributes):
                     try:
                         q.function.derivative(i)
                     except Jump:
@@ -312,7 +317,9 @@ class Prepared:
         """About how much memory a replica takes."""
         model = self.model
         past = model.read_later
-        counts = [prod(q.sizes) for n, q in model.quantities.items() if n in past]
+        counts = [prod(q.sizes) * self.units[n] for n, q in model.quantities.items() if n in past]
+        moving = [g for g in model.groups if moves(model, g)]
+        counts += [prod(model.sources[n][1]) * self.units[n] for g in moving for n in g]
         groups = self._moving()
         tables = [
             prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
@@ -320,7 +327,7 @@ class Prepared:
         ]
         if self.stepping is not None:  # weights of updates, of each error its own
             tables += [self.steps**2 * prod(model.size(e.indices)) for e in model.scalars.values()]
-        paths = samples * (self.steps * sum(counts) + sum(groups))
+        paths = samples * self.steps * sum(counts)
         return 8 * (paths + sum(n**2 for n in groups) + sum(tables))
 
     def seconds(self, samples: int) -> float:
@@ -339,9 +346,9 @@ class Prepared:
         for q in model.quantities.values():
             for ms in q.memories.values():
                 read = {m.what: prod(model.size(m.symbols)) for m in ms if t in m.kernel.free_symbols}
-                past += prod(q.sizes) * sum(read.values()) * T**2 / 2
+                past += self.units[q.node] * prod(q.sizes) * sum(read.values()) * T**2 / 2
         pairs = [
-            prod(model.sizes[x] for x in e.args if x in model.sizes) * T**2 / 2
+            self._units_of(e) * prod(model.sizes[x] for x in e.args if x in model.sizes) * T**2 / 2
             for e in model.entries.values()
             if not e.is_response
         ]
@@ -350,6 +357,11 @@ class Prepared:
         calls = T * (len(model.quantities) + len(model.entries) + len(entries))
         return work / SPEED + calls * CALL
 
+    def _units_of(self, e: Entry) -> int:
+        """The most units whose paths an average of an order parameter is taken over."""
+        firsts = [c.first for c in e.averages.values() if isinstance(c, Correlation)]
+        return max((self.units.get(n, 1) for n in firsts), default=1)
+
     def derivatives(self, samples: int) -> int:
         """About how much memory derivatives along the paths of a replica take."""
         every = "jacobian" in self.chosen.values()
@@ -357,7 +369,7 @@ class Prepared:
 
     def _derivatives(self, paths: int) -> int:
         """The same of so many paths."""
-        counts = [prod(q.sizes) for q in self.model.quantities.values()]
+        counts = [prod(q.sizes) * self.units[n] for n, q in self.model.quantities.items()]
         size = max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
         return 8 * paths * self.steps**2 * sum(counts) * size
 

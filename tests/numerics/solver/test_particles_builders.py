@@ -82,7 +82,7 @@ def test_residual_convolutions() -> None:
 
 @pytest.mark.parametrize(
     ("program", "reason"),
-    [(recurrent(2, "tanh"), "share one matrix"), (structured(1), "attributes of units")],
+    [(recurrent(2, "tanh"), "share one matrix"), (structured(1), "stands in an equation at time t")],
 )
 def test_refused_with_the_reason(program: Program, reason: str) -> None:
     with pytest.raises(Unserved, match=reason):
