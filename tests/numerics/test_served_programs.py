@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sympy import Function, S, Symbol, tanh
+from sympy import Function, S, Sum, Symbol, sqrt, tanh
 
 import numerics
 from derive.program import (
@@ -60,7 +60,7 @@ class Case:
     arrays: Mapping[str, Any] = field(default_factory=lambda: {"overlap": X @ X.T / 5, "label": Y})
     method: str = "paths"
     widths: tuple[int, int] = (36, 72)
-    seeds: int = 400
+    seeds: int = 300
 
     @property
     def given(self) -> dict[str, Any]:
@@ -143,19 +143,292 @@ def train_two(linear: bool) -> Train:
     return train
 
 
+# -- one matrix used several times within a step -------------------------------------------------------------
+
+LETTERS = RNG.standard_normal((2, 3, 5))
+POSITIONS = {"overlap": np.einsum("apd,bqd->apbq", LETTERS, LETTERS) / 5, "label": Y}
+p, q, r, n = (Symbol(name, integer=True) for name in "pqrn")
+PLACES = IndexRange(p, S.One, S(3))
+
+
+def trained(name: str, fields: tuple[Field, ...], forward: Any, weights: Any, *ranges: IndexRange) -> Program:
+    """A network with the square loss, trained by plain descent."""
+    net = Network(name, fields, forward, weights, given=(z,), ranges=(*ranges, SAMPLES))
+    return net.train((label(i) - out(i, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def recurrent(phi: Callable[[Any], Any]) -> Program:
+    """``state(n + 1) = R phi(state(n)) + V z(n + 1)``, read after three letters."""
+    state, R = Field("state", cells, ordered=True), GaussianMatrix("R", cells, cells)
+    V, o = GaussianMatrix("V", cells, pixels), GaussianVector("o", cells)
+    forward = {
+        state(1, i, t): V @ z(i, 1),
+        state(n + 1, i, t): R @ phi(state(n, i, t)) + V @ z(i, n + 1),
+        out(i, t): Mean(o.symbol * state(3, i, t)) / gamma0,
+    }
+    return trained("recurrent", (state,), forward, (R, V, o), IndexRange(n, S.One, S(2)))
+
+
+def train_recurrent(linear: bool) -> Train:
+    def train(width: int, seeds: int, rng: np.random.Generator) -> Array:
+        V, R = normal(seeds, rng, width, 5) / np.sqrt(5), normal(seeds, rng, width, width) / np.sqrt(width)
+        o, found = normal(seeds, rng, width), []
+        for _ in range(STEPS + 1):
+            states = [LETTERS[:, 0] @ V.swapaxes(1, 2)]
+            for k in (1, 2):
+                phi = states[-1] if linear else np.tanh(states[-1])
+                states.append(phi @ R.swapaxes(1, 2) + LETTERS[:, k] @ V.swapaxes(1, 2))
+            found.append(np.einsum("sn,spn->sp", o, states[2]) / (GAMMA * width))
+            error = (RATE * GAMMA * (Y - found[-1]))[..., None]
+            g = [np.broadcast_to(o[:, None], states[2].shape)]
+            for k in (1, 0):
+                slope = 1.0 if linear else 1 - np.tanh(states[k]) ** 2
+                g.insert(0, slope * (g[0] @ R))
+            low = [x if linear else np.tanh(x) for x in states]
+            o = o + (error * states[2]).sum(axis=1)
+            R = R + sum((error * g[k + 1]).swapaxes(1, 2) @ low[k] for k in range(2)) / width
+            V = V + sum((error * g[k]).swapaxes(1, 2) @ LETTERS[:, k] for k in range(3)) / 5
+        return np.stack(found, axis=1)
+
+    return train
+
+
+def there_and_back() -> Program:
+    """One matrix and its transpose: ``a = A z``, ``b = R tanh(a)``, ``c = R^T tanh(b)``."""
+    a, b, c = (Field(name, cells) for name in ("a", "b", "c"))
+    A, R = GaussianMatrix("A", cells, pixels), GaussianMatrix("R", cells, cells)
+    o = GaussianVector("o", cells)
+    forward = {
+        a(i, t): A @ z(i),
+        b(i, t): R @ tanh(a(i, t)),
+        c(i, t): R.T @ tanh(b(i, t)),
+        out(i, t): Mean(o.symbol * tanh(c(i, t))) / gamma0,
+    }
+    return trained("there and back", (a, b, c), forward, (A, R, o))
+
+
+def train_there_and_back(width: int, seeds: int, rng: np.random.Generator) -> Array:
+    A, R = normal(seeds, rng, width, 5) / np.sqrt(5), normal(seeds, rng, width, width) / np.sqrt(width)
+    o, found = normal(seeds, rng, width), []
+    for _ in range(STEPS + 1):
+        low = np.tanh(X @ A.swapaxes(1, 2))
+        middle = np.tanh(low @ R.swapaxes(1, 2))
+        top = np.tanh(middle @ R)
+        found.append(np.einsum("sn,spn->sp", o, top) / (GAMMA * width))
+        error = (RATE * GAMMA * (Y - found[-1]))[..., None]
+        g_top = (1 - top**2) * o[:, None]
+        g_middle = (1 - middle**2) * (g_top @ R.swapaxes(1, 2))
+        g_low = (1 - low**2) * (g_middle @ R)
+        o = o + (error * top).sum(axis=1)
+        R = R + ((error * g_middle).swapaxes(1, 2) @ low + (error * middle).swapaxes(1, 2) @ g_top) / width
+        A = A + (error * g_low).swapaxes(1, 2) @ X / 5
+    return np.stack(found, axis=1)
+
+
+# -- positions: convolutions, sums over earlier positions ----------------------------------------------------
+
+
+def filters() -> Program:
+    """``a(p) = sum_q A(q) z(p + q)`` on a ring of three, ``out = sum_p <o tanh(a(p))>/gamma0``."""
+    a, offsets = Field("a", cells), IndexRange(q, -S.One, S.One)
+    A, o = GaussianMatrix("A", cells, pixels, others=(offsets,)), GaussianVector("o", cells)
+    forward = {
+        a(i, p, t): Sum(A(q) @ z(i, p + q), (q, -1, 1)),
+        out(i, t): Sum(Mean(o.symbol * tanh(a(i, p, t))), (p, 1, 3)) / gamma0,
+    }
+    return trained("filters", (a,), forward, (A, o), PLACES)
+
+
+def train_filters(width: int, seeds: int, rng: np.random.Generator) -> Array:
+    shifted = np.stack([np.roll(LETTERS, -k, axis=1) for k in (-1, 0, 1)])
+    A, o, found = normal(seeds, rng, 3, width, 5) / np.sqrt(5), normal(seeds, rng, width), []
+    for _ in range(STEPS + 1):
+        phi = np.tanh(np.einsum("skni,kapi->sapn", A, shifted))
+        found.append(np.einsum("sn,sapn->sa", o, phi) / (GAMMA * width))
+        error = RATE * GAMMA * (Y - found[-1])
+        g = (1 - phi**2) * o[:, None, None]
+        o = o + np.einsum("sa,sapn->sn", error, phi)
+        A = A + np.einsum("sa,sapn,kapi->skni", error, g, shifted) / 5
+    return np.stack(found, axis=1)
+
+
+def causal() -> Program:
+    """``m(p)`` is the mean of ``v(r) = A z(r)`` over ``r = 1..p``, ``out = sum_p <o tanh(R tanh(m(p)))>``."""
+    v, m, c = (Field(name, cells) for name in ("v", "m", "c"))
+    A, R = GaussianMatrix("A", cells, pixels), GaussianMatrix("R", cells, cells)
+    o = GaussianVector("o", cells)
+    forward = {
+        v(i, p, t): A @ z(i, p),
+        m(i, p, t): Sum(v(i, r, t), (r, 1, p)) / p,
+        c(i, p, t): R @ tanh(m(i, p, t)),
+        out(i, t): Sum(Mean(o.symbol * tanh(c(i, p, t))), (p, 1, 3)) / gamma0,
+    }
+    return trained("causal means", (v, m, c), forward, (A, R, o), PLACES)
+
+
+def train_causal(width: int, seeds: int, rng: np.random.Generator) -> Array:
+    share = np.tril(np.ones((3, 3))) / np.arange(1, 4)[:, None]
+    A, R = normal(seeds, rng, width, 5) / np.sqrt(5), normal(seeds, rng, width, width) / np.sqrt(width)
+    o, found = normal(seeds, rng, width), []
+    for _ in range(STEPS + 1):
+        v = np.einsum("sni,ari->sarn", A, LETTERS)
+        low = np.tanh(share @ v)
+        top = np.tanh(np.einsum("snm,sapm->sapn", R, low))
+        found.append(np.einsum("sn,sapn->sa", o, top) / (GAMMA * width))
+        error = (RATE * GAMMA * (Y - found[-1]))[..., None, None]
+        g = (1 - top**2) * o[:, None, None]
+        back = share.T @ ((1 - low**2) * np.einsum("snm,sapn->sapm", R, g))
+        o = o + (error * top).sum(axis=(1, 2))
+        R = R + np.einsum("sapn,sapm->snm", error * g, low) / width
+        A = A + np.einsum("sarn,ari->sni", error * back, LETTERS) / 5
+    return np.stack(found, axis=1)
+
+
+# -- numbers within functions, families of readouts, streams, weights that start at zero ---------------------
+
+
+def normalised(named: bool) -> Program:
+    """``out = <o tanh(a/sqrt(<a^2>))>/gamma0``; the mean stands inline, or is called ``size``."""
+    a, A, o = Field("a", cells), GaussianMatrix("A", cells, pixels), GaussianVector("o", cells)
+    size, mean = Function("size"), Mean(a(i, t) ** 2)
+    forward = {
+        a(i, t): A @ z(i),
+        out(i, t): Mean(o.symbol * tanh(a(i, t) / sqrt(size(i, t) if named else mean))) / gamma0,
+    }
+    return trained("normalised", (a,), forward | ({size(i, t): mean} if named else {}), (A, o))
+
+
+def train_normalised(width: int, seeds: int, rng: np.random.Generator) -> Array:
+    A, o, found = normal(seeds, rng, width, 5) / np.sqrt(5), normal(seeds, rng, width), []
+    for _ in range(STEPS + 1):
+        a = X @ A.swapaxes(1, 2)
+        root = np.sqrt((a**2).mean(axis=2, keepdims=True))
+        phi = np.tanh(a / root)
+        found.append(np.einsum("sn,spn->sp", o, phi) / (GAMMA * width))
+        error = (RATE * GAMMA * (Y - found[-1]))[..., None]
+        slope = (1 - phi**2) * o[:, None] / root
+        g = slope - a * (slope * a).mean(axis=2, keepdims=True) / root**2
+        o = o + (error * phi).sum(axis=1)
+        A = A + (error * g).swapaxes(1, 2) @ X / 5
+    return np.stack(found, axis=1)
+
+
+def readouts(phi: Callable[[Any], Any]) -> Program:
+    """Five outputs of one layer, as many as the data have dimensions."""
+    d, D = (Symbol(name, integer=True, positive=True) for name in "dD")
+    a, A, every = Field("a", cells), GaussianMatrix("A", cells, pixels), IndexRange(d, S.One, D)
+    o = GaussianVector("o", cells, indices=(every,))
+    forward = {a(i, t): A @ z(i), out(i, d, t): Mean(o(d) * phi(a(i, t))) / gamma0}
+    net = Network("readouts", (a,), forward, (A, o), given=(z,), ranges=(every, SAMPLES))
+    return net.train(Sum((label(i, d) - out(i, d, t)) ** 2, (d, 1, D)) / 2, GradientDescent(eta))
+
+
+def train_readouts(linear: bool) -> Train:
+    def train(width: int, seeds: int, rng: np.random.Generator) -> Array:
+        A, o, found = normal(seeds, rng, width, 5) / np.sqrt(5), normal(seeds, rng, 5, width), []
+        for _ in range(STEPS + 1):
+            pre = X @ A.swapaxes(1, 2)
+            phi = pre if linear else np.tanh(pre)
+            found.append(phi @ o.swapaxes(1, 2) / (GAMMA * width))
+            error = RATE * GAMMA * (X - found[-1])
+            g = (error @ o) * (1.0 if linear else 1 - phi**2)
+            o = o + error.swapaxes(1, 2) @ phi
+            A = A + g.swapaxes(1, 2) @ X / 5
+        return np.stack(found, axis=1)
+
+    return train
+
+
+INCOMING, ANSWERS = RNG.standard_normal((STEPS + 1, 5)), RNG.standard_normal(STEPS + 1)
+
+
+def stream() -> Program:
+    """A new sample at each step; the readout starts at zero."""
+    a, A = Field("a", cells), GaussianMatrix("A", cells, pixels)
+    o = GaussianVector("o", cells, variance=0)
+    forward = {a(t): A @ z(t), out(t): Mean(o.symbol * tanh(a(t))) / gamma0}
+    net = Network("stream", (a,), forward, (A, o), given=(z,))
+    return net.train((label(t) - out(t)) ** 2 / 2, GradientDescent(eta))
+
+
+def train_stream(width: int, seeds: int, rng: np.random.Generator) -> Array:
+    A, o, found = normal(seeds, rng, width, 5) / np.sqrt(5), np.zeros((seeds, width)), []
+    for x, y in zip(INCOMING, ANSWERS, strict=True):
+        phi = np.tanh(A @ x)
+        found.append((o * phi).sum(axis=1) / (GAMMA * width))
+        error = (RATE * GAMMA * (y - found[-1]))[:, None]
+        g = error * (1 - phi**2) * o
+        o, A = o + error * phi, A + g[..., None] * x / 5
+    return np.stack(found, axis=1)[..., None]
+
+
+BRANCH = np.array([0.2, 0.5, 0.7, 1.0])
+MOVING, COSTS = RNG.standard_normal((2, STEPS + 1)), RNG.uniform(0.5, 1.5, (2, STEPS + 1))
+
+
+def timed() -> Program:
+    """Targets, weights of samples and the strength of a branch are functions of the time."""
+    a, c, strength, cost = Field("a", cells), Field("c", cells), Function("strength"), Function("cost")
+    A, R = GaussianMatrix("A", cells, pixels), GaussianMatrix("R", cells, cells)
+    o = GaussianVector("o", cells)
+    forward = {
+        a(i, t): A @ z(i),
+        c(i, t): a(i, t) + strength(t) * (R @ tanh(a(i, t))),
+        out(i, t): Mean(o.symbol * tanh(c(i, t))) / gamma0,
+    }
+    net = Network("timed", (a, c), forward, (A, R, o), given=(z,), ranges=(SAMPLES,))
+    return net.train(cost(i, t) * (label(i, t) - out(i, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def train_timed(width: int, seeds: int, rng: np.random.Generator) -> Array:
+    A, R = normal(seeds, rng, width, 5) / np.sqrt(5), normal(seeds, rng, width, width) / np.sqrt(width)
+    o, found = normal(seeds, rng, width), []
+    for step in range(STEPS + 1):
+        a = X @ A.swapaxes(1, 2)
+        low = np.tanh(a)
+        top = np.tanh(a + BRANCH[step] * (low @ R.swapaxes(1, 2)))
+        found.append(np.einsum("sn,spn->sp", o, top) / (GAMMA * width))
+        error = (RATE * GAMMA * COSTS[:, step] * (MOVING[:, step] - found[-1]))[..., None]
+        g = (1 - top**2) * o[:, None]
+        back = g + (1 - low**2) * BRANCH[step] * (g @ R)
+        o = o + (error * top).sum(axis=1)
+        R = R + BRANCH[step] * (error * g).swapaxes(1, 2) @ low / width
+        A = A + (error * back).swapaxes(1, 2) @ X / 5
+    return np.stack(found, axis=1)
+
+
 OF_UNITS = {"overlap": X @ X.T / 5, "label": Y, "gain": GAINS}
+OF_STREAM = {"overlap": INCOMING @ INCOMING.T / 5, "label": ANSWERS}
+OF_TIME = {"overlap": X @ X.T / 5, "label": MOVING, "cost": COSTS, "strength": BRANCH}
+OF_OUTPUTS = {"overlap": X @ X.T / 5, "label": X}
+
+
+def straight(h: Any) -> Any:
+    """No nonlinearity."""
+    return h
+
 
 CASES: dict[str, Case] = {
     "slopes of units": Case(lambda: one_layer(lambda h: tanh(gain(k) * h)), train_one(False), OF_UNITS),
     "gains of units": Case(lambda: one_layer(lambda h: gain(k) * h), train_one(True), OF_UNITS),
-    "slopes in two layers": Case(
-        lambda: two_layers(lambda h: tanh(gain(k) * h)), train_two(False), OF_UNITS, seeds=200
-    ),
+    "slopes in two layers": Case(lambda: two_layers(lambda h: tanh(gain(k) * h)), train_two(False), OF_UNITS),
     "gains in two layers": Case(
-        lambda: two_layers(lambda h: gain(k) * h), train_two(True), OF_UNITS, seeds=200
+        lambda: two_layers(lambda h: gain(k) * h), train_two(True), OF_UNITS, widths=(48, 96)
     ),
+    "recurrent": Case(lambda: recurrent(tanh), train_recurrent(False), POSITIONS),
+    "recurrent linear": Case(lambda: recurrent(straight), train_recurrent(True), POSITIONS, widths=(48, 96)),
+    "there and back": Case(there_and_back, train_there_and_back, seeds=200),
+    "filters": Case(filters, train_filters, POSITIONS),
+    "causal means": Case(causal, train_causal, POSITIONS, seeds=200),
+    "normalised inline": Case(lambda: normalised(False), train_normalised),
+    "normalised by name": Case(lambda: normalised(True), train_normalised),
+    "readouts": Case(lambda: readouts(tanh), train_readouts(False), OF_OUTPUTS),
+    "readouts linear": Case(lambda: readouts(straight), train_readouts(True), OF_OUTPUTS),
+    "stream": Case(stream, train_stream, OF_STREAM),
+    "functions of time": Case(timed, train_timed, OF_TIME),
 }
-SLOW = ("slopes in two layers", "gains in two layers")
+SLOW = ("slopes in two layers", "gains in two layers", "recurrent")
+"""Cases whose solution is compared in the slow suite; smaller ones of their kind stand beside them."""
 
 
 def marked(names: Any) -> list[Any]:
@@ -184,7 +457,7 @@ def test_solve_is_the_limit_of_networks(name: str) -> None:
     assert excess(in_errors(found.f.values - value, np.hypot(error, own)), case.seeds - 1) < 1
 
 
-@pytest.mark.parametrize("name", marked(CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_simulate_trains_these_networks(name: str) -> None:
     case, width, seeds = CASES[name], 24, 100
     found = numerics.simulate(case.make(), width=width, seeds=seeds, rng=1, **case.given)

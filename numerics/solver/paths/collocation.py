@@ -133,7 +133,7 @@ class Stepping:
 
     def reads(self, model: Model) -> frozenset[Node]:
         """The order parameters that steps are found from: those of the tangent kernel."""
-        rates = [layers_written_out(e.rhs) for e in model.layout.theory.observables]
+        rates = [layers_written_out(e.rhs) for e in model.observables]
         return frozenset(node_of(x) for e in rates for x in e.atoms(AppliedUndef))
 
     def start(self, march: March) -> Collocation:
@@ -152,7 +152,7 @@ class Collocation:
         self.sizes = march.model.size(self.indices)
         shape = (*self.sizes, march.steps, march.steps, march.replicas)
         self.weights = known.found[WEIGHTS] = np.zeros(shape)
-        (tangent,) = (e for e in march.model.layout.theory.observables if str(e.lhs.func) == TANGENT)
+        (tangent,) = (e for e in march.model.observables if str(e.lhs.func) == TANGENT)
         self.tangent = layers_written_out(tangent.rhs)
         self.axes = [x for x in tangent.lhs.args if x not in (t, s)]
         self.states = np.zeros((len(stepping.A), *self.sizes, march.steps, march.replicas))

@@ -150,7 +150,7 @@ class March:
         self.steps, self.samples, self.replicas = steps, max(samples), len(seeds)
         paths = np.array(samples)
         known.first |= model.first
-        known.literals |= model.layout.literals
+        known.literals |= model.literals
         entries = {**model.entries, **model.scalars}
         asked = {
             group_of(model, c.source)

@@ -478,7 +478,7 @@ class _Attempt:
     def numbers(self, found: Found) -> dict[str, Array]:
         """The numbers that have no role, replicas along the first axis."""
         early = {}
-        for place in self.prepared.model.scalars:
+        for place in self.prepared.numbers:
             x = np.moveaxis(found[place], -1, 1)
             early[place] = x if self.grid is None else np.stack([self.grid.once(one) for one in x])
         return numbers_of_author(self.problem, early, 1)

@@ -36,6 +36,7 @@ from derive.calculus.symbols import IndexRange, s, t
 from derive.theory import Equation, OrderParameter, Term, Theory
 from numerics.errors import Unserved
 from numerics.solver.direct.layout import Layout
+from numerics.solver.paths.indices import with_plain_indices
 from numerics.solver.plan import NotCausal, in_order
 from numerics.tensors import (
     TIMES,
@@ -217,16 +218,12 @@ class Model:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        theory = with_named_averages(with_attributes_as_fields(layout.theory))
+        plain = with_plain_indices(layout)
+        self.written_out, self.literals = plain.written_out, plain.literals
+        theory = with_named_averages(with_attributes_as_fields(plain.theory))
         self.observables = theory.observables
         self.attributes: dict[Node, str] = {(name, ()): name for name in sorted(layout.attributes)}
         """The attributes of units, which are the same at all times, by the nodes that stand for them."""
-        if layout.ordered:
-            raise Unserved(
-                f"layers run through in order ({', '.join(sorted(layout.ordered))}) share one matrix: "
-                "sources of one need averages over the one before within a step; use "
-                "numerics.solver.direct.evaluate"
-            )
         self.random = {*layout.random, *layout.attributes}
         self.sizes: dict[Symbol, int] = {}
         self.first: dict[Symbol, int] = {}
@@ -258,6 +255,8 @@ class Model:
         }
         self.blocks = list(self.groups)
         """What is drawn at once: all of a group, unless some of its sources need others at the same step."""
+        self.in_order = True
+        """Are blocks in the order in which they are drawn?"""
         self.order = self._causal_order()
 
     # -- sizes -----------------------------------------------------------------------------------------
@@ -432,11 +431,11 @@ class Model:
             return self._sorted()
         except NotCausal:
             pass
-        self.blocks = [(n,) for group in self.groups for n in group]
+        self.blocks, self.in_order = [(n,) for group in self.groups for n in group], False
         try:
             drawn = [self.blocks[node[1][0]][0] for kind, node in self._sorted() if kind == "draw"]
             self.groups = [tuple(n for n in drawn if n in group) for group in self.groups]
-            self.blocks = [(n,) for n in drawn]
+            self.blocks, self.in_order = [(n,) for n in drawn], True
             return self._sorted()
         except NotCausal as reason:
             raise Unserved(f"sampled paths find no order within a step: {reason}") from None
@@ -449,7 +448,7 @@ class Model:
     def before(self, block: tuple[Node, ...]) -> tuple[Node, ...]:
         """Return the sources of the same group that are drawn before a block in the same step."""
         group = self.groups[group_of(self, block[0])]
-        earlier = self.blocks[: self.blocks.index(block)]
+        earlier = self.blocks[: self.blocks.index(block)] if self.in_order else []
         return tuple(n for n in group if any(n in x for x in earlier))
 
     @cached_property

@@ -28,6 +28,7 @@ from numerics.solver.direct.layout import Layout, Number, sizes
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
+from numerics.solver.paths.indices import put_together
 from numerics.solver.paths.march import March, units_of, written
 from numerics.solver.paths.reading import (
     Correlation,
@@ -140,7 +141,7 @@ def solve_particles(
         )
     )
     every = {n: np.concatenate([x[n] for x in batches]) if batches[1:] else x for n, x in batches[0].items()}
-    every |= {n: np.moveaxis(every[n], -1, 1) for n in prepared.model.scalars}
+    every |= {n: np.moveaxis(every[n], -1, 1) for n in prepared.numbers}
     solved = _solved(prepared, every, samples)
     return replace(solved, paths=gathered(walked, times, kind="theory")) if walked else solved
 
@@ -167,7 +168,7 @@ def solve_to_accuracy(
     if not 0 < accuracy < 1:
         raise ValueError(f"accuracy = {accuracy}: a number between 0 and 1")
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
-    names = list(prepared.model.scalars)
+    names = prepared.numbers
 
     def attempt(samples: int, numbers: Iterable[int], into: _Runs) -> Iterator[dict[str, Array]]:
         seeds = [np.random.SeedSequence(seed, spawn_key=(n,)) for n in numbers]
@@ -186,9 +187,10 @@ _Runs = list[dict[Node, Array]]
 def _solved(prepared: Prepared, runs: dict[Node, Array], samples: int) -> Solved:
     """Means and standard errors over these replicas; without responses that are not known."""
     count = len(next(iter(runs.values())))
-    found = {n: runs[n] for n in prepared.single}
+    single = {prepared.whole.get(n, n) for n in prepared.single}
+    found = {n: runs[n] for n in single}
     names = {n[0] for n, x in found.items() if unclear(x.mean(axis=0), x.std(axis=0, ddof=1), count)}
-    gone = {n for n in prepared.single if n[0] in names}  # of all layers, so that none is taken for zero
+    gone = {n for n in single if n[0] in names}  # of all layers, so that none is taken for zero
     methods = prepared.methods | {name_of(n): "left out" for n in gone}
     runs = {n: x for n, x in runs.items() if n not in gone}
     return Solved("particles", *averaged(runs), samples, count, methods, runs=runs)
@@ -247,6 +249,7 @@ class Prepared:
         self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
         self.values = {str(k): v for k, v in (values or {}).items()}
         self.model = _read(theory, frozenset(sizes(theory, self.values).items()))
+        self.whole = {n: x.node for x in self.model.written_out for n in x.members}
         nodes = (*self.model.sources, *self.model.quantities)
         self.units = {n: units_of(self.model, n, self.data) for n in nodes}
         self.chosen = _responses(self.model, responses, steps)
@@ -255,6 +258,11 @@ class Prepared:
         self.beside = frozenset(n for n in self.single if not self._jumps(n))
         self.methods = {name_of(n): "jacobian" if n in self.beside else x for n, x in self.chosen.items()}
         self.noisy = theory.program.noisy
+
+    @property
+    def numbers(self) -> list[Node]:
+        """The nodes of scalars, by which solutions have them."""
+        return list(dict.fromkeys(self.whole.get(n, n) for n in self.model.scalars))
 
     def _jumps(self, n: Node) -> bool:
         """Does a function on the way to a response jump?"""
@@ -398,7 +406,7 @@ class Prepared:
         for batch in self.batches([samples] * len(seeds), seeds, **given):
             for i in range(len(next(iter(batch.values())))):
                 found = {n: x[i] for n, x in batch.items()}
-                yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
+                yield {n: np.moveaxis(x, -1, 0) if n in self.numbers else x for n, x in found.items()}
 
     def batches(
         self,
@@ -456,7 +464,8 @@ class Prepared:
                 given = known.found, known.values, known.data, None, self.model.first, known.literals
                 side[node_of(e.lhs)] = observable(e, *given, self.model.sizes)
             side |= single
-            yield {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
+            found = {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
+            yield put_together(found, self.model.written_out)
 
     def _written(self, march: March) -> dict[Node, Array]:
         """The responses that a result shows, their axes as they are written, replicas last."""

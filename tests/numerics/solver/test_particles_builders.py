@@ -15,7 +15,7 @@ from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import solve_particles
 from tests.chance import excess, in_errors
-from tests.derive.once import convolution, feedback_alignment, mean_field, perceptron, recurrent, structured
+from tests.derive.once import convolution, feedback_alignment, mean_field, perceptron, structured
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.test_particles_networks import distances
 from tests.numerics.solver.test_two_layer import within
@@ -80,10 +80,7 @@ def test_residual_convolutions() -> None:
     assert excess(z, 15) < 1
 
 
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [(recurrent(2, "tanh"), "share one matrix"), (structured(1), "stands in an equation at time t")],
-)
+@pytest.mark.parametrize(("program", "reason"), [(structured(1), "stands in an equation at time t")])
 def test_refused_with_the_reason(program: Program, reason: str) -> None:
     with pytest.raises(Unserved, match=reason):
         solve_particles(mean_field(program), **GIVEN)

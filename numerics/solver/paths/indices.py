@@ -1,0 +1,473 @@
+"""The indices of a theory as sampled paths read them: each runs over one range, and is read as it stands.
+
+From a theory with numbers for its sizes to one in which
+
+- indices that are run through in order, or of which a field is read at ``p + 1``, are written out:
+  ``x(p, t)`` becomes ``x(1, t), x(2, t), ...``, and sums over them become sums of their terms;
+- a sum over a part of a range, such as ``r = 1..p``, is one over all of it with a factor that is one or zero;
+- an index that runs over two ranges has a name for each.
+
+:class:`~numerics.solver.paths.reading.Model` reads the result; :func:`put_together` gathers the arrays of
+what was written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Add, Expr, Heaviside, Integer, Max, Min, S, Sum, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import IndexRange, ell
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
+from numerics.experiment.literals import Literals, Slot, literals_of
+from numerics.solver.direct.layout import Layout
+from numerics.tensors import TIMES, Node, expressions_of, lowest_values, node_of
+
+Array = NDArray[np.float64]
+Item = Equation | Source | OrderParameter
+Span = tuple[int, int]
+"""The first and the last value of an index."""
+
+Spans = Mapping[Symbol, Span]
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """A number, an order parameter or an observable that was written out along some of its indices.
+
+    Attributes:
+    - ``node``: its node in the theory as it was.
+    - ``axes``: the places of these indices among all of its indices, in increasing order.
+    - ``shape``: how many values each of them has.
+    - ``members``: the nodes of its members, in the order of an array of this shape.
+    """
+
+    node: Node
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+    members: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A theory whose indices are plain, what was written out in it, and where axes of data begin."""
+
+    theory: Theory
+    written_out: tuple[WrittenOut, ...]
+    literals: Mapping[Slot, Literals]
+
+
+def with_plain_indices(layout: Layout) -> Plain:
+    """Return the theory of a layout with indices that each run over one range and are read as they stand."""
+    theory, out = layout.theory, _Unrolling(layout)
+    written_out: tuple[WrittenOut, ...] = ()
+    if out.slots:
+        items = (*theory.scalars, *theory.observables, *theory.order_parameters)
+        written_out = tuple(x for item in items if (x := out.written_out(item)) is not None)
+        theory = theory.each(out.members)
+    whole = _WholeRanges(layout, theory)
+    theory = theory.each(lambda x: [whole.of(x)])
+    names = _Names(layout)
+    theory = theory.each(lambda x: [names.of(x)])
+    return Plain(theory, written_out, _literals(layout))
+
+
+def put_together(found: Mapping[Node, Array], written_out: Iterable[WrittenOut]) -> dict[Node, Array]:
+    """Arrays with the members of what was written out along axes of their own; axis 0 counts replicas."""
+    whole = dict(found)
+    for x in written_out:
+        if all(n in whole for n in x.members):
+            members = np.stack([whole.pop(n) for n in x.members])
+            array = members.reshape(*x.shape, *members.shape[1:])
+            whole[x.node] = np.moveaxis(array, range(len(x.shape)), [1 + k for k in x.axes])
+    return whole
+
+
+def _literals(layout: Layout) -> dict[Slot, Literals]:
+    """Where the axes of all data begin."""
+    lowest = {index: layout.integer(lower) for index, lower in lowest_values(layout.theory).items()}
+    kernels = {x.kernel for x in layout.theory.program.given}
+    return literals_of(expressions_of(layout.theory), lowest, kernels)
+
+
+# -- ranges of indices ---------------------------------------------------------------------------------------
+
+
+def _symbols(item: Any) -> tuple[AppliedUndef, ...]:
+    """What an item determines."""
+    if isinstance(item, Source):
+        return (item.symbol, item.partner)
+    return (item.symbol,)
+
+
+def _body(item: Any) -> Expr:
+    """What an item says of it."""
+    if isinstance(item, Source):
+        return sympify(item.covariance)
+    return item.rhs if isinstance(item, Equation) else item.definition
+
+
+def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
+    """The item with another body; itself if that is the same."""
+    body = _body(item)
+    new = change(body)
+    if new == body:
+        return item
+    if isinstance(item, Source):
+        return replace(item, covariance=new)
+    if isinstance(item, Equation):
+        return replace(item, terms=(Term.local(new),))
+    return replace(item, definition=new)
+
+
+def _span(layout: Layout, lower: Any, upper: Any, scope: Spans) -> Span:
+    """The lowest and the highest value that the limits have for all values of the indices of ``scope``."""
+    inside = sorted((sympify(lower).free_symbols | sympify(upper).free_symbols) & {*scope}, key=str)
+    corners = [dict(zip(inside, ends, strict=True)) for ends in product(*(scope[x] for x in inside))]
+    return min(layout.integer(lower, at) for at in corners), max(layout.integer(upper, at) for at in corners)
+
+
+def _spans(layout: Layout, ranges: Iterable[IndexRange]) -> dict[Symbol, Span]:
+    found: dict[Symbol, Span] = {}
+    for r in ranges:
+        found[r.index] = _span(layout, r.lower, r.upper, found)
+    return found
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A function of indices in an expression, the ranges of the indices there, and those that are summed."""
+
+    atom: AppliedUndef
+    scope: Spans
+    summed: frozenset[Symbol]
+
+
+def _uses(layout: Layout, e: Expr, scope: Spans, summed: frozenset[Symbol] = frozenset()) -> Iterator[_Use]:
+    """Every function in an expression."""
+    if isinstance(e, Sum):
+        inner = dict(scope)
+        for index, lower, upper in reversed(e.limits):
+            if index not in TIMES:
+                inner[index] = _span(layout, lower, upper, inner)
+        yield from _uses(layout, e.function, inner, summed | {*inner} - {*scope})
+        return
+    if isinstance(e, AppliedUndef):
+        yield _Use(e, scope, summed)
+    for x in e.args:
+        yield from _uses(layout, x, scope, summed)
+
+
+def _uses_of(layout: Layout, theory: Theory) -> Iterator[tuple[Item, _Use]]:
+    """Every function in the bodies of all items."""
+    for item in theory.stated():
+        scope = _spans(layout, item.ranges)
+        for use in _uses(layout, _body(item), scope):
+            yield item, use
+
+
+def _extents(layout: Layout, theory: Theory) -> dict[Slot, Span]:
+    """The first and the last value of each index of what a theory determines."""
+    found: dict[Slot, Span] = {}
+    for item in theory.stated():
+        scope = _spans(layout, item.ranges)
+        for x in _symbols(item):
+            for k, a in enumerate(x.args):
+                if a not in TIMES:
+                    low, high = _span(layout, a, a, scope)
+                    first, last = found.get((str(x.func), k), (low, high))
+                    found[str(x.func), k] = min(low, first), max(high, last)
+    return found
+
+
+# -- indices that are written out ----------------------------------------------------------------------------
+
+
+class _Unrolling:
+    """Which indices are written out, and items with integers in their place.
+
+    ``slots`` are the places of these indices: names of what the theory determines, and numbers of arguments.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout, self.theory = layout, layout.theory
+        self.extents = _extents(layout, layout.theory)
+        self.known = {name for name, _ in self.extents}
+        self.uses: dict[int, list[AppliedUndef]] = {}
+        self.limits: dict[int, list[Any]] = {}
+        self.slots = set(self._first())
+        if self.slots:
+            self._close()
+
+    def _first(self) -> Iterator[Slot]:
+        """The places that paths do not read as they stand."""
+        ordered = {x.name for x in self.theory.program.fields if x.ordered}
+        for e in self.theory.equations:
+            name = str(e.symbol.func)
+            if name in ordered:
+                yield name, 0
+            yield from ((name, k) for k, a in enumerate(e.symbol.args) if a.free_symbols and not a.is_Symbol)
+        for _, use in _uses_of(self.layout, self.theory):
+            name = str(use.atom.func)
+            if name in self.layout.random:
+                yield from (
+                    (name, k) for k, a in enumerate(use.atom.args) if self._is_apart((name, k), a, use)
+                )
+
+    def _is_apart(self, slot: Slot, a: Expr, use: _Use) -> bool:
+        """Is a field read at a shifted index that no sum over a ring takes, or at a part of its range?"""
+        if a in TIMES or a.is_Integer:
+            return False
+        if a.is_Symbol:
+            return a not in use.summed and a in use.scope and use.scope[a] != self.extents[slot]
+        ring = [x for x in use.summed if x in a.free_symbols]
+        whole = len(ring) == 1 and a.coeff(ring[0]) == 1 and use.scope[ring[0]][0] == 1
+        return not whole or use.scope[ring[0]] != self.extents[slot]
+
+    def _close(self) -> None:
+        """Add the places of what carries the same indices."""
+        count = 0
+        while count != len(self.slots):
+            count = len(self.slots)
+            for item in self.theory.stated():
+                indices = self.indices(item)
+                for x in self._atoms(item):
+                    if str(x.func) in self.known:
+                        self.slots |= {
+                            (str(x.func), k) for k, a in enumerate(x.args) if a.free_symbols & indices
+                        }
+
+    def _atoms(self, item: Any) -> list[AppliedUndef]:
+        key = id(item)
+        if key not in self.uses:
+            atoms = {*_body(item).atoms(AppliedUndef), *_symbols(item)}
+            self.uses[key] = sorted(atoms, key=str)
+            self.limits[key] = [
+                x for total in _body(item).atoms(Sum) for x in total.limits if x[0] not in TIMES
+            ]
+        return self.uses[key]
+
+    def indices(self, item: Any) -> set[Symbol]:
+        """The indices of an item that are written out, with those that their limits hold."""
+        found: set[Symbol] = set()
+        for x in self._atoms(item):
+            for k, a in enumerate(x.args):
+                if (str(x.func), k) in self.slots:
+                    found |= a.free_symbols - {*TIMES}
+        own = {r.index for r in item.ranges} | {x[0] for x in self.limits[id(item)]}
+        for index, lower, upper in self.limits[id(item)]:
+            if index in found:
+                found |= lower.free_symbols | upper.free_symbols
+        return found & own
+
+    def members(self, item: Any) -> Iterator[Any]:
+        """The item at all values of the indices that are written out; of two orders of a pair the first."""
+        indices = self.indices(item)
+        if not indices:
+            yield item
+            return
+        rest = tuple(r for r in item.ranges if r.index not in indices)
+        for at in self.layout.over(r for r in item.ranges if r.index in indices):
+            integers = {x: Integer(n) for x, n in at.items()}
+            body = self.put(_body(item), integers, indices)
+            symbols = [self.put(x, integers, indices) for x in _symbols(item)]
+            if isinstance(item, Source):
+                if self._is_second(item, at):
+                    continue
+                yield replace(item, symbol=symbols[0], partner=symbols[1], covariance=body, ranges=rest)
+            elif isinstance(item, Equation):
+                yield Equation(symbols[0], (Term.local(body),), rest)
+            else:
+                yield replace(item, symbol=symbols[0], definition=body, ranges=rest)
+
+    def _is_second(self, item: Source, at: Mapping[Symbol, int]) -> bool:
+        """Is the covariance of this pair of members that of another one, read the other way round?"""
+        pair = [
+            tuple(self.layout.integer(a, at) for a in x.args if a.free_symbols & {*at})
+            for x in (item.symbol, item.partner)
+        ]
+        return item.symbol.func == item.partner.func and pair[0] < pair[1]
+
+    def put(self, e: Expr, at: Mapping[Symbol, Expr], indices: set[Symbol]) -> Expr:
+        """``e`` with integers for indices, and sums over ``indices`` written out."""
+        if not e.atoms(Symbol) & indices:
+            return e
+        if isinstance(e, Symbol):
+            return at.get(e, e)
+        if isinstance(e, Sum):
+            return Add(*self._terms(e.function, tuple(e.limits), at, indices))
+        if isinstance(e, AppliedUndef):
+            return e.func(*[self._argument(e, k, a, at) for k, a in enumerate(e.args)])
+        return e.func(*[self.put(x, at, indices) for x in e.args])
+
+    def _terms(
+        self, body: Expr, limits: tuple[Any, ...], at: Mapping[Symbol, Expr], indices: set[Symbol]
+    ) -> Iterator[Expr]:
+        """The terms of a sum, each a sum over the other indices; the last limits are the outer ones."""
+        outer = [x for x in limits if x[0] in indices]
+        rest = [x for x in limits if x[0] not in indices]
+
+        def run(left: list[Any], at: Mapping[Symbol, Expr]) -> Iterator[Expr]:
+            if not left:
+                inner = self.put(body, at, indices)
+                ends = [(i, self.put(low, at, indices), self.put(high, at, indices)) for i, low, high in rest]
+                yield Sum(inner, *ends) if ends else inner
+                return
+            index, lower, upper = left[-1]
+            values = {x: int(n) for x, n in at.items()}
+            for n in range(self.layout.integer(lower, values), self.layout.integer(upper, values) + 1):
+                yield from run(left[:-1], {**at, index: Integer(n)})
+
+        yield from run(outer, at)
+
+    def _argument(self, e: AppliedUndef, k: int, a: Expr, at: Mapping[Symbol, Expr]) -> Expr:
+        """An argument with integers for indices; one such as ``p + 1`` beyond its range goes round a ring."""
+        new = a.xreplace(dict(at))
+        if not new.is_Integer or a.is_Integer or a.is_Symbol or self.layout.is_ordered(a):
+            return new
+        low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
+        return Integer(low + (int(new) - low) % (high - low + 1))
+
+    def _of_data(self, a: Expr) -> Span:
+        """The range of an axis of data that is read at ``p + k``: that of the index that comes first."""
+        lowest = self.layout.lowest
+        index = next(x for x in lowest if x in a.free_symbols)
+        spans = [use.scope[index] for _, use in _uses_of(self.layout, self.theory) if index in use.scope]
+        return min(x for x, _ in spans), max(x for _, x in spans)
+
+    def written_out(self, item: Any) -> WrittenOut | None:
+        """What is written out of a number or an order parameter; None if it stays as it is."""
+        indices, symbol = self.indices(item), item.symbol
+        ranges = [r for r in item.ranges if r.index in indices]
+        if not ranges:
+            return None
+        open_places = [a for a in symbol.args if not a.is_Integer and a not in TIMES]
+        axes = tuple(k for k, a in enumerate(open_places) if a.free_symbols & indices)
+        index_of = [next(iter(open_places[k].free_symbols & indices)) for k in axes]
+        spans = {
+            r.index: range(self.layout.integer(r.lower), self.layout.integer(r.upper) + 1) for r in ranges
+        }
+        members = []
+        for values in product(*(spans[x] for x in index_of)):
+            at = {x: Integer(n) for x, n in zip(index_of, values, strict=True)}
+            members.append(node_of(self.put(symbol, at, indices)))
+        return WrittenOut(node_of(symbol), axes, tuple(len(spans[x]) for x in index_of), tuple(members))
+
+
+# -- sums over parts of a range ------------------------------------------------------------------------------
+
+
+class _WholeRanges:
+    """Sums over a part of the range of what they read become sums over all of it."""
+
+    def __init__(self, layout: Layout, theory: Theory) -> None:
+        self.layout, self.extents = layout, _extents(layout, theory)
+        known = {name for name, _ in self.extents}
+        for _, use in _uses_of(layout, theory):
+            name = str(use.atom.func)
+            for k, a in enumerate(use.atom.args) if name not in known else ():
+                if a.is_Symbol and a in use.scope:
+                    low, high = use.scope[a]
+                    first, last = self.extents.get((name, k), (low, high))
+                    self.extents[name, k] = min(low, first), max(high, last)
+
+    def of(self, item: Any) -> Any:
+        """The item with sums over whole ranges."""
+        scope = _spans(self.layout, item.ranges)
+        return _changed(item, lambda e: self.summed(e, scope))
+
+    def summed(self, e: Expr, scope: Spans) -> Expr:
+        """``e`` with sums over whole ranges, where indices have the ranges of ``scope``."""
+        if not e.has(Sum):
+            return e
+        if not isinstance(e, Sum):
+            return e.func(*[self.summed(x, scope) for x in e.args])
+        inner = dict(scope)
+        for index, lower, upper in reversed(e.limits):
+            if index not in TIMES:
+                inner[index] = _span(self.layout, lower, upper, inner)
+        body, inside, limits = self.summed(e.function, inner), S.One, []
+        for index, lower, upper in e.limits:
+            found = S.One
+            if index not in TIMES and index != ell:
+                first, last = self.whole(index, e.function, inner[index])
+                found = self.inside(index, self.valued(lower), self.valued(upper), (first, last))
+            limits.append((index, lower, upper) if found == 1 else (index, first, last))
+            inside *= found
+        return Sum(Add(*[inside * x for x in Add.make_args(body)]), *limits)
+
+    def valued(self, e: Expr) -> Expr:
+        """``e`` with numbers for its symbols that have one."""
+        values = self.layout.values
+        return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
+
+    def whole(self, index: Symbol, body: Expr, own: Span) -> Span:
+        """The range of what is read at an index, which holds that of the sum; else the latter."""
+        spans = {
+            self.extents[str(x.func), k]
+            for x in body.atoms(AppliedUndef)
+            for k, a in enumerate(x.args)
+            if a == index and (str(x.func), k) in self.extents
+        }
+        wide = [x for x in spans if x[0] <= own[0] and own[1] <= x[1]]
+        return wide[0] if len(spans) == len(wide) == 1 else own
+
+    def inside(self, index: Symbol, lower: Expr, upper: Expr, whole: Span) -> Expr:
+        """A factor that is one within the limits of a sum and zero in the rest of the whole range."""
+        factor: Expr = S.One
+        for e in lower.args if isinstance(lower, Max) else (lower,):
+            if e.free_symbols or self.layout.integer(e) > whole[0]:
+                factor *= Heaviside(index - e + S.Half)
+        for e in upper.args if isinstance(upper, Min) else (upper,):
+            if e.free_symbols or self.layout.integer(e) < whole[1]:
+                factor *= Heaviside(e - index + S.Half)
+        return factor
+
+
+# -- one name for each range ---------------------------------------------------------------------------------
+
+
+class _Names:
+    """Indices of different ranges have different names."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.ranges: dict[Symbol, Span] = {}
+
+    def name(self, index: Symbol, lower: Any, upper: Any) -> Symbol:
+        """The name of an index that runs over a range."""
+        free = sympify(lower).free_symbols | sympify(upper).free_symbols
+        if index in TIMES or index == ell or any(x.name not in self.layout.values for x in free):
+            return index
+        span = self.layout.integer(lower), self.layout.integer(upper)
+        if self.ranges.setdefault(index, span) == span:
+            return index
+        return Symbol(f"{index.name}[{span[0]}:{span[1]}]", **index.assumptions0)
+
+    def of(self, item: Any) -> Any:
+        """The item with indices that have one range each."""
+        names = {r.index: self.name(r.index, r.lower, r.upper) for r in item.ranges}
+        changed = {x: new for x, new in names.items() if x != new}
+        item = _changed(item, self.summed)
+        if not changed:
+            return item
+        ranges = tuple(r.renamed(names[r.index]) for r in item.ranges)
+        if isinstance(item, Equation):
+            return Equation(item.lhs.xreplace(changed), (Term.local(item.rhs.xreplace(changed)),), ranges)
+        return replace(item.map(lambda e: sympify(e).xreplace(changed)), ranges=ranges)
+
+    def summed(self, e: Expr) -> Expr:
+        """``e`` with names for the indices of its sums."""
+        if not e.has(Sum):
+            return e
+        if not isinstance(e, Sum):
+            return e.func(*[self.summed(x) for x in e.args])
+        names = {x[0]: self.name(*x) for x in e.limits}
+        body = self.summed(e.function).xreplace({x: new for x, new in names.items() if x != new})
+        return Sum(body, *[(names[index], lower, upper) for index, lower, upper in e.limits])
