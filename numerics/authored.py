@@ -23,8 +23,9 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, mu, primed, s, t
 from derive.program import Definition, Program
-from numerics.experiment.naming import CHANNEL, ERROR, OUTPUT
+from numerics.experiment.naming import CHANNEL
 from numerics.experiment.problem import Problem
+from numerics.names import ERROR, OUTPUT
 from numerics.results import COUNTED, STDERR, SYSTEMATIC, TWO_TIMES, VARIABLES
 
 Array = NDArray[np.float64]

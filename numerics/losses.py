@@ -23,11 +23,9 @@ from derive.program.networks.options import SAMPLE_WEIGHT
 from numerics.arrays import CPU
 from numerics.authored import authored_variables, sample_index
 from numerics.experiment.problem import Problem
+from numerics.names import ERROR, OUTPUT
 
 Array = NDArray[np.float64]
-
-OUTPUT, ERROR = "f", "Delta"
-"""What theories and programs call the output and its error on all samples."""
 
 
 @dataclass(frozen=True)

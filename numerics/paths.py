@@ -17,6 +17,7 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.program import Program, ell, mu, t
+from numerics.names import FEATURE_KERNEL, FIELD, LINEAR_KERNEL
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -39,7 +40,7 @@ class Paths:
     {'z': z(ell, mu, t), 'phi(h)': tanh(h(ell, mu, t))}
     """
 
-    fields: Sequence[str] | Mapping[str, Expr] = ("h",)
+    fields: Sequence[str] | Mapping[str, Expr] = (FIELD,)
     layers: Sequence[int] | None = None
     times: Sequence[int] | None = None
     samples: Sequence[int] | None = None
@@ -53,7 +54,7 @@ class Paths:
             return dict(self.fields)
         there = {d.name: d.lhs for d in program.definitions if program.field_of(d.name) is not None}
         known = {n: _anywhere(program, lhs) for n, lhs in there.items()}
-        handed = [e for e, name in program.notation.items() if name in ("Phi", "H")]
+        handed = [e for e, name in program.notation.items() if name in (FEATURE_KERNEL, LINEAR_KERNEL)]
         if len(handed) == 1:
             known["phi(h)"] = handed[0]
         for name in self.fields:

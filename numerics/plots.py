@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from numerics.names import (
+    BACKWARD_RESPONSE,
+    C_FIELD,
+    C_GRADIENT,
+    FEATURE_KERNEL,
+    FORWARD_RESPONSE,
+    GRADIENT_KERNEL,
+)
 from numerics.results import STDERR, replacing
 
 if TYPE_CHECKING:
@@ -33,16 +41,16 @@ LOSSES = (("train_loss", "training", "black", "-"), ("test_loss", "test", "#c257
 """The losses that are drawn: name, label, colour and dashes."""
 
 KERNELS = (
-    ("Phi", "-", r"tr $\Phi^{{{0}}}/P$"),
-    ("G", "--", "{1}$G^{{{0}}}${2}"),
-    ("C_h", "-", "$C_h^{{{0}}}$"),
-    ("C_g", "--", "$C_g^{{{0}}}$"),
+    (FEATURE_KERNEL, "-", r"tr $\Phi^{{{0}}}/P$"),
+    (GRADIENT_KERNEL, "--", "{1}$G^{{{0}}}${2}"),
+    (C_FIELD, "-", "$C_h^{{{0}}}$"),
+    (C_GRADIENT, "--", "$C_g^{{{0}}}$"),
 )
 """The kernels of a layer that are drawn, how, and what they are called."""
 
 RESPONSES = (
-    ("A", "-", "$A^{{{0}}}$"),
-    ("B", "--", "$B^{{{0}}}$"),
+    (FORWARD_RESPONSE, "-", "$A^{{{0}}}$"),
+    (BACKWARD_RESPONSE, "--", "$B^{{{0}}}$"),
     ("R_hr", "-", "$R_{{hr}}^{{{0}}}$"),
     ("R_gu", "--", "$R_{{gu}}^{{{0}}}$"),
 )
@@ -94,7 +102,7 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
         kernel = _equal_time(result, name)
         shades = colours(kernel.sizes["layer"])
         for layer, colour in zip(kernel.layer.values, shades, strict=True):
-            traced = ("tr ", "$/P$") if name == "G" and _of_samples(result, name) else ("", "")
+            traced = ("tr ", "$/P$") if name == GRADIENT_KERNEL and _of_samples(result, name) else ("", "")
             row = {"color": colour, "linestyle": line, "label": label.format(layer, *traced), **style}
             of = kernel.sel(layer=layer)
             artists += _curve(ax, of, name, **row)

@@ -15,8 +15,8 @@ from derive.program.networks.random_data import sigma
 from derive.theory import Theory
 from numerics.experiment.experiment import Array
 from numerics.experiment.problem import Problem
-from numerics.losses import OUTPUT as OUTPUT
 from numerics.losses import SampleLoss, loss_of
+from numerics.names import ERROR, OUTPUT
 from numerics.results import dimensions
 
 
@@ -102,7 +102,7 @@ def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
 
 def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
     """What the steps of a flow are judged by: errors of training samples, predictions on test points."""
-    error, held = scalars["Delta"], problem.held_out
+    error, held = scalars[ERROR], problem.held_out
     if held is None:
         return error
     return np.concatenate([error[:, : held.training], scalars[OUTPUT][:, held.training :]], axis=1)

@@ -30,6 +30,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from numerics.errors import AT_START, SMALLER, Diverged
+from numerics.names import (
+    BACKWARD_RESPONSE,
+    C_FIELD,
+    C_GRADIENT,
+    C_LEARNT,
+    FEATURE_KERNEL,
+    FORWARD_RESPONSE,
+    GRADIENT_KERNEL,
+    OUTPUT,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -108,7 +118,7 @@ LARGEST = "largest_value"
 AUTHORED = "authored"
 """The attribute of variables that stand under a name of the program, not of a role: that name."""
 LOSSES = ("train_loss", "test_loss")
-BY_SAMPLE = frozenset({"f", "error", "test_f", "test_error", "tangent_kernel"})
+BY_SAMPLE = frozenset({OUTPUT, "error", "test_f", "test_error", "tangent_kernel"})
 """Outputs, errors and their kernel, of which results know the indices of samples and channels."""
 RUNAWAY = 1e8
 """By how much a loss may outgrow the larger of 1 and itself at the start: beyond it the dynamics diverged."""
@@ -148,31 +158,31 @@ VARIABLES: Mapping[str, Variable] = {
     "error": Variable(
         ("time", "sample"), "error Delta_mu(t) = y_mu - f_mu(t)", ("time", "sample", "channel")
     ),
-    "f": Variable(("time", "sample"), "output f_mu(t)", ("time", "sample", "channel")),
+    OUTPUT: Variable(("time", "sample"), "output f_mu(t)", ("time", "sample", "channel")),
     "test_f": Variable(
         ("time", "test_sample"), "prediction f(t) on test points", ("time", "test_sample", "channel")
     ),
     "test_error": Variable(
         ("time", "test_sample"), "error y - f(t) on test points", ("time", "test_sample", "channel")
     ),
-    "Phi": Variable(
+    FEATURE_KERNEL: Variable(
         ("layer", "time", "time_", "sample", "sample_"), "feature kernel Phi^l_{mu alpha}(t,s); H^l if linear"
     ),
     "Phi_trace": Variable(LAYERED, "sum over samples of Phi^l_{mu mu}(t,s)"),
-    "G": Variable(
+    GRADIENT_KERNEL: Variable(
         LAYERED,
         "gradient kernel G^l(t,s), of nonlinear networks G^l_{mu alpha}(t,s)",
         (*LAYERED, "channel", "channel_"),
         (PAIRS, (*LAYERED, "sample", "channel", "sample_", "channel_")),
     ),
     "G_trace": Variable(LAYERED, "sum over samples (and outputs) of G^l_{mu mu}(t,s)"),
-    "A": Variable(
+    FORWARD_RESPONSE: Variable(
         (*LAYERED, "sample"),
         "response A^l_mu(t,s) of phi(h^l_mu(t)) to r^l(s), of nonlinear networks r^l_alpha(s), / gamma0",
         (*LAYERED, "sample", "channel"),
         (PAIRS, (*PAIRS, "channel_")),
     ),
-    "B": Variable(
+    BACKWARD_RESPONSE: Variable(
         (*LAYERED, "sample"),
         "response B^l_mu(t,s) of g^{l+1}(t), of nonlinear networks g^{l+1}_mu(t), to u^{l+1}(s), / gamma0",
         (*LAYERED, "channel", "sample"),
@@ -187,11 +197,11 @@ VARIABLES: Mapping[str, Variable] = {
     **{
         name: Variable(dims, long_name, (*dims, "channel", "channel_"))
         for name, dims, long_name in (
-            ("C_v", TWO_TIMES, "correlation of v(t) and v(s)"),
+            (C_LEARNT, TWO_TIMES, "correlation of v(t) and v(s)"),
             ("C_Delta", TWO_TIMES, "correlation of the errors"),
             ("C_h0", TWO_TIMES, "correlation of h^0(t) and h^0(s)"),
-            ("C_h", LAYERED, "correlation of h^l(t) and h^l(s)"),
-            ("C_g", LAYERED, "correlation of g^l(t) and g^l(s)"),
+            (C_FIELD, LAYERED, "correlation of h^l(t) and h^l(s)"),
+            (C_GRADIENT, LAYERED, "correlation of g^l(t) and g^l(s)"),
             ("R_hr", LAYERED, "response of h^l(t) to r^l(s)"),
             ("R_gu", LAYERED, "response of g^l(t) to u^l(s)"),
             ("R_Delta", TWO_TIMES, "response of the error to its source, the population error"),
@@ -431,7 +441,7 @@ def _bounded(
     np.logical_not(wrong, out=wrong)
     if "order" in dims and not every:
         wrong[[bool(np.isnan(x).all()) for x in array]] = False
-    if named(name) == "A" and "layer" in dims and not every:
+    if named(name) == FORWARD_RESPONSE and "layer" in dims and not every:
         at = dims.index("layer")
         last = np.arange(array.shape[at]) == array.shape[at] - 1
         wrong &= ~(np.isnan(array) & last.reshape([-1 if k == at else 1 for k in range(array.ndim)]))

@@ -13,6 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from numerics import names
 from tests.planted import planted
 
 ROOT = Path(__file__).parents[1]
@@ -86,3 +87,23 @@ def test_planted_errors_stand_once_in_their_files(room: str) -> None:
     for x in planted():
         if x.room == room:
             ast.parse(x.put(ROOT), x.file)
+
+
+def test_numerics_spells_the_names_of_roles_in_one_module() -> None:
+    """Solvers call fields and kernels by the constants of ``numerics.names``; examples may spell them."""
+    roles = {names.FIELD, names.GRADIENT, names.OUTPUT, names.ERROR, names.INPUT_KERNEL, *names.RESPONSES}
+    roles |= {names.FEATURE_KERNEL, names.GRADIENT_KERNEL, names.C_LEARNT, names.C_FIELD, names.C_GRADIENT}
+    found = set()
+    for path in sorted((ROOT / "numerics").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        formats = {id(x) for e in ast.walk(tree) if isinstance(e, ast.JoinedStr) for x in ast.walk(e)}
+        for e in ast.walk(tree):
+            if isinstance(e, ast.Constant) and id(e) not in formats and e.value in roles:
+                found.add((str(path.relative_to(ROOT)), e.value))
+    spelled = {(file, name) for file, name in found if file != "numerics/names.py"}
+    assert spelled == {
+        ("numerics/experiment/activation.py", "h"),  # what files call the argument of an activation
+        ("numerics/experiment/checks.py", "f"),  # the kind of floating-point numbers
+        ("numerics/solver/folded.py", "A"),  # type variables
+        ("numerics/solver/folded.py", "B"),
+    }

@@ -15,7 +15,9 @@ from derive.program.networks import (
     structured,
     training_rule,
 )
-from derive.program.program import Definition, Program
+from derive.program.parts import Definition
+from derive.program.program import Program
+from derive.program.roles import Roles
 from derive.program.rules import (
     GradientDescent,
     GradientFlow,
@@ -66,6 +68,7 @@ __all__ = [
     "Product",
     "Program",
     "ProgramError",
+    "Roles",
     "TrainedMatrix",
     "TrainedVector",
     "TrainingRule",

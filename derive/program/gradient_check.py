@@ -30,7 +30,8 @@ from sympy.core.function import AppliedUndef, Derivative, Subs
 
 from derive.calculus.symbols import IndexRange, L, expression, t
 from derive.errors import NotApplicable
-from derive.program.program import Definition, Program, gaussian, parameter
+from derive.program.parts import Definition, gaussian, parameter
+from derive.program.program import Program
 from derive.program.training import Along, Outer, Parametrization, TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product
 

@@ -54,7 +54,7 @@ from derive.program.domains import (
     summed,
 )
 from derive.program.naming import apart
-from derive.program.program import Definition
+from derive.program.parts import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
 from derive.program.words import (
     Attribute,

@@ -20,7 +20,8 @@ from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, prime
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.naming import aside, calls_in, complaints, functions_in, uses_of_names
-from derive.program.program import Definition, Parts, Program
+from derive.program.parts import Definition, Parts
+from derive.program.program import Program
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, with_noise
 from derive.program.training import Along, Gradient, Outer, Parametrization, TrainedMatrix, TrainedVector
 from derive.program.unread import without_unread

@@ -9,202 +9,30 @@ has ends.  The mean-field limit is taken elsewhere (:mod:`derive.theory`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
-from sympy import Dummy, Expr, Function, Mul, S, Sum, preorder_traversal, sympify
+from sympy import Dummy, Expr, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
-from derive.program.naming import calls_in, complaints, functions_in, same_names, uses_of_names
-from derive.program.rules import TrainingRule, fixed_symbols, own_names, parameters_with, tables_of
-from derive.program.training import Parametrization, TrainedMatrix, TrainedVector
+from derive.program.naming import calls_in, complaints, same_names, uses_of_names
+from derive.program.parts import Definition, Named, Parts, gaussian, parameter
+from derive.program.roles import Roles, roles_of
+from derive.program.rules import TrainingRule, fixed_symbols, own_names, parameters_with
+from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import (
-    Attribute,
-    Field,
     GaussianMatrix,
     GaussianVector,
-    GivenVector,
-    Mapped,
     Mean,
     Population,
     Product,
     layer_count,
     terms,
 )
-
-
-class Named(Mapping[Expr, str]):
-    """Names of expressions, as a value: it does not change and can be hashed.
-
-    >>> Named({t: "time"})[t]
-    'time'
-    """
-
-    def __init__(self, names: Mapping[Expr, str] | None = None) -> None:
-        self._names: dict[Expr, str] = dict(names or {})
-
-    def __getitem__(self, key: Expr) -> str:
-        return self._names[key]
-
-    def __iter__(self) -> Iterator[Expr]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._names.items()))
-
-    def __repr__(self) -> str:
-        return repr(self._names)
-
-
-@dataclass(frozen=True)
-class Definition(Mapped):
-    """``lhs = rhs`` at every step, for all indices in ``ranges``; with ``evolves``, ``d lhs/dt = rhs``."""
-
-    lhs: AppliedUndef
-    rhs: Expr
-    ranges: tuple[IndexRange, ...] = ()
-    evolves: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the field that is defined."""
-        return str(self.lhs.func)
-
-    def products(self) -> list[Product]:
-        """The matrix products on the right-hand side."""
-        return sorted(self.rhs.atoms(Product), key=spelled)
-
-
-@dataclass(frozen=True)
-class Parts(Mapped):
-    """What a program is made of, and how things are found in it; :class:`Program` is these, checked."""
-
-    name: str
-    rule: TrainingRule
-    fields: tuple[Field, ...]
-    definitions: tuple[Definition, ...]
-    matrices: tuple[GaussianMatrix | TrainedMatrix, ...] = ()
-    vectors: tuple[GaussianVector | TrainedVector, ...] = ()
-    given: tuple[GivenVector, ...] = ()
-    attributes: tuple[Attribute, ...] = ()
-    scalars: tuple[str, ...] = ()
-    constants: tuple[str, ...] = ()
-    notation: Mapping[Expr, str] = Named()
-    scale: Expr = S.One
-    depth: Expr = L
-    loss: Expr | None = None
-    descent: Parametrization | None = None
-
-    # -- looking things up --------------------------------
-
-    def field_of(self, name: str) -> Field | None:
-        """The field called ``name``, or None."""
-        return next((x for x in self.fields if x.name == name), None)
-
-    def given_of(self, name: str) -> GivenVector | None:
-        """The given vector called ``name``, or None."""
-        return next((x for x in self.given if x.name == name), None)
-
-    def attribute_of(self, name: str) -> Attribute | None:
-        """The attribute called ``name``, or None."""
-        return next((x for x in self.attributes if x.name == name), None)
-
-    def matrix_of(self, product: Product) -> GaussianMatrix | TrainedMatrix:
-        """The matrix a product uses.  Raises :class:`ProgramError` if the program has none of that name."""
-        name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
-        for m in self.matrices:
-            if gaussian(m).name == name:
-                return m
-        raise ProgramError(f"matrix {name} is applied but not among the program's matrices")
-
-    def site_of(self, vector: Expr) -> Population:
-        """The population on which ``vector`` lives.
-
-        Raises :class:`ProgramError` when its fields live on different ones.
-        """
-        found: dict[tuple[str, Expr | None], Population] = {}
-        for own in (v for v in map(parameter, self.vectors) if v.uses(vector)):
-            found[(own.population.name, own.population.site)] = own.population
-        for atom in sorted(vector.atoms(AppliedUndef), key=spelled):
-            name = str(atom.func)
-            if (x := self.field_of(name)) is not None:
-                population = x.population.at(atom.args[0]) if x.layered else x.population
-            elif (v := self.given_of(name) or self.attribute_of(name)) is not None:
-                population = v.population
-            else:
-                continue
-            if population.shared and (population.name, None) in found:
-                continue  # one of several layers of the same units; the first one names the place
-            found[(population.name, None if population.shared else population.site)] = population
-        if len(found) != 1:
-            places = sorted(f"{n}({i})" if i is not None else n for n, i in found) or ["none"]
-            raise ProgramError(
-                f"{vector} must live on one population, but its fields live on: {', '.join(places)}"
-            )
-        return next(iter(found.values()))
-
-    def trained(self) -> Iterator[TrainedMatrix | TrainedVector]:
-        """Every weight that training moves."""
-        for w in (*self.matrices, *self.vectors):
-            if isinstance(w, TrainedMatrix | TrainedVector):
-                yield w
-
-    @property
-    def noisy(self) -> bool:
-        """Whether the rule of any weight adds noise."""
-        return any(w.rule.noise(t, s) != 0 for w in self.trained())
-
-    @property
-    def names_in_theory(self) -> frozenset[str]:
-        """The names that a theory takes over from the program: those of weights and given vectors are not."""
-        known = {*self.scalars, *self.constants, *self.tables, *self.notation.values()}
-        known |= {x.name for x in self.fields} | {x.name for x in self.attributes}
-        known |= {x.kernel for x in self.given}
-        said = [d.rhs for d in self.definitions]
-        said += [u.coefficient for w in self.trained() for u in updates_of(w)]
-        weights = {gaussian(m).name for m in self.matrices} | {parameter(v).name for v in self.vectors}
-        functions = set[str]().union(*map(functions_in, said))
-        return frozenset(known | functions - weights - {x.name for x in self.given})
-
-    @property
-    def tables(self) -> frozenset[str]:
-        """The names of the functions that rules hold, such as a schedule of learning rates."""
-        rules = [w.rule for w in self.trained()] or [self.rule]
-        return frozenset[str]().union(*(tables_of(x) for x in rules if hasattr(x, "memory")))
-
-    # -- the same, written otherwise --------------------------------
-
-    def drop_idle_indices(self) -> Self:
-        """The same program with every index removed from fields that do not depend on it.
-
-        In a linear network this finds that the backward fields are the same for all samples.  The least set
-        of dependences consistent with the definitions is kept: an index stays only if data carry it in, or if
-        the loss would lose it, which is summed over its indices.
-        """
-        kept = _needed_positions(self)
-
-        def prune(e: Any) -> Any:
-            e = expression(e)
-            table = {
-                a: Function(str(a.func))(*[x for i, x in enumerate(a.args) if i in kept[str(a.func)]])
-                for a in e.atoms(AppliedUndef)
-                if str(a.func) in kept
-            }
-            return e.xreplace(table) if table else e
-
-        pruned = Parts(**vars(self)).map(prune)  # to be checked when it is complete
-        slim = tuple(
-            replace(d, ranges=tuple(r for r in d.ranges if d.lhs.has(r.index) or d.rhs.has(r.index)))
-            for d in pruned.definitions
-        )
-        return type(self)(**vars(replace(pruned, definitions=slim)))
 
 
 @dataclass(frozen=True)
@@ -236,6 +64,11 @@ class Program(Parts):
         for complaint in _complaints(self):
             raise ProgramError(complaint)
         causal_order(self)
+
+    @property
+    def roles(self) -> Roles:
+        """What is output, error, feature, gradient, target, index of samples: read off the program."""
+        return roles_of(self)
 
     def causal_order(self) -> tuple[Definition, ...]:
         """The definitions in an order in which one step can compute them."""
@@ -279,16 +112,6 @@ class Program(Parts):
             matrices=tuple(map(changed, self.matrices)),
             vectors=tuple(map(changed, self.vectors)),
         )
-
-
-def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:
-    """The matrix at initialisation."""
-    return m.initial if isinstance(m, TrainedMatrix) else m
-
-
-def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
-    """The vector at initialisation."""
-    return v.initial if isinstance(v, TrainedVector) else v
 
 
 # -- whether it is well posed ----
@@ -428,7 +251,7 @@ def _about_names(program: Parts) -> Iterator[str]:
     attributes = {x.name for x in program.attributes}
     yield from uses_of_names([d.lhs for d in program.definitions], weights, said, attributes)
     ends = [expression(x) for r in ranges for x in (r.lower, r.upper)]
-    coefficients = [expression(u.coefficient) for w in program.trained() for u in updates_of(w)]
+    coefficients = [expression(u.coefficient) for w in program.trained() for u in w.update.terms]
     stated = [x for w in program.trained() if hasattr(w.rule, "memory") for x in w.rule.memory(t, s)]
     yield from same_names([*said, *ends, *coefficients, *stated, *(x for _, x in _fixed_numbers(program))])
     outside = {"constant", "matrix", "vector", "given vector"}
@@ -479,7 +302,7 @@ def _about_parameters(program: Parts) -> Iterator[str]:
     for w in program.trained():
         family = {r.index.name for r in _ranges_of(w.initial)}
         rules.append((w.name, w.rule, family))
-        indices |= family | {r.index.name for u in updates_of(w) for r in u.over}
+        indices |= family | {r.index.name for u in w.update.terms for r in u.over}
     for owner, rule, family in rules:
         if getattr(type(rule), "__hash__", None) is None:
             told = f"{owner} is trained by {rule!r}, which cannot be hashed"
@@ -523,11 +346,6 @@ def _of_rule(rule: TrainingRule, names: Collection[str], where: str, remedy: str
 def _ranges_of(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
     """The ranges of the indices of a family of weights."""
     return w.indices if isinstance(w, GaussianVector) else ((w.index,) if w.index else ()) + w.others
-
-
-def updates_of(w: TrainedMatrix | TrainedVector) -> tuple[Any, ...]:
-    """The terms of a weight's update."""
-    return w.update.terms if isinstance(w, TrainedMatrix) else (w.update,)
 
 
 def _weights(program: Parts) -> Iterator[GaussianMatrix | GaussianVector]:
@@ -680,54 +498,6 @@ def _is_end(d: Definition) -> bool:
     """A definition of one member, such as h(1, mu, t), rather than of a family."""
     site = d.lhs.args[0] if d.lhs.args else S.Zero
     return not any(site.has(r.index) for r in d.ranges)
-
-
-# -- indices that nothing depends on ----
-
-
-def _needed_positions(program: Parts) -> dict[str, set[int]]:
-    """The places of the indices that each field or number keeps.
-
-    They are layers, times, places at which a definition has an integer, as ``m(2, t)``, and what data carry
-    in.
-    """
-    names = {x.name for x in program.fields} | set(program.scalars)
-    kept: dict[str, set[int]] = {n: set() for n in names}
-    layered = {x.name for x in program.fields if x.layered or x.ordered}
-    for d in program.definitions:
-        first = {0} if d.name in layered else set()
-        kept[d.name] |= first | {i for i, x in enumerate(d.lhs.args) if x == t or not x.is_Symbol}
-
-    kept = _carried_in(program, kept)
-    loss = expression(program.loss or 0)
-    for x in {r.index for d in program.definitions for r in d.ranges} & loss.free_symbols:
-        if not _depends(loss, x, kept):  # the loss is summed over x, so that equal terms count as often
-            for a in loss.atoms(AppliedUndef):
-                kept.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))
-    return _carried_in(program, kept)
-
-
-def _carried_in(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[int]]:
-    """The places that are kept, and those that definitions need because of them."""
-    found = {name: set(places) for name, places in kept.items()}
-    open_ones = [(d, i, x) for d in program.definitions for i, x in enumerate(d.lhs.args) if x.is_Symbol]
-    while True:
-        needed = [
-            (d.name, i) for d, i, x in open_ones if i not in found[d.name] and _depends(d.rhs, x, found)
-        ]
-        if not needed:
-            return found
-        for name, i in needed:
-            found[name].add(i)
-
-
-def _depends(e: Expr, index: Expr, kept: Mapping[str, set[int]]) -> bool:
-    """Does an expression depend on an index, by itself or in an argument that is kept?"""
-    if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):
-        return True  # it stands for itself
-    atoms = ((str(a.func), a.args) for a in preorder_traversal(e) if isinstance(a, AppliedUndef))
-    used = ((n, {i for i, x in enumerate(xs) if x.has(index) and x != t}) for n, xs in atoms)
-    return any(places & kept[n] if n in kept else places for n, places in used)
 
 
 def used_once(program: Program, what: str) -> None:

@@ -15,7 +15,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, ell, expression
 from derive.errors import NotApplicable
-from derive.program.program import Program, gaussian, parameter
+from derive.program.parts import gaussian, parameter
+from derive.program.program import Program
 from derive.program.words import Population
 
 

@@ -10,7 +10,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, expression
 from derive.errors import ProgramError
-from derive.program.program import Definition
+from derive.program.parts import Definition
 
 Span = tuple[Expr, Expr]
 """The first and the last layer of some."""

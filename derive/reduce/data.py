@@ -32,7 +32,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.linear.propagators import Transfer, population, transfer, units
 from derive.program.networks.random_data import M
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from derive.program.training import TrainedMatrix
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory

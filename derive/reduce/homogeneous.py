@@ -16,7 +16,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
-from derive.program.program import Definition, Program, gaussian, parameter
+from derive.program.parts import Definition, gaussian, parameter
+from derive.program.program import Program
 from derive.program.words import Mean, Product
 from derive.theory.applications import nonempty
 

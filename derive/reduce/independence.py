@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from sympy import Expr, Function, Symbol
 
-from derive.program.program import Program, gaussian
+from derive.program.parts import gaussian
+from derive.program.program import Program
 from derive.program.training import TrainedMatrix
 from derive.program.words import Product
 from derive.theory import OrderParameter, Term, Theory

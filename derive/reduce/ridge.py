@@ -34,7 +34,8 @@ from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, P, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Unit
-from derive.program.program import Definition, Program, parameter
+from derive.program.parts import Definition, parameter
+from derive.program.program import Program
 from derive.program.rules import held_at_rest
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.reduce.homogeneous import network_degree, output

@@ -57,7 +57,8 @@ from derive.calculus.symbols import L, ell, eta, gamma0
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.program.networks.random_data import nu
-from derive.program.program import Program, gaussian, parameter, plain_steps, used_once
+from derive.program.parts import gaussian, parameter
+from derive.program.program import Program, plain_steps, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product
 from derive.scale.first_steps import first_step, same_unit

@@ -59,7 +59,8 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, linear_form
-from derive.program.program import gaussian, plain_steps, used_once
+from derive.program.parts import gaussian
+from derive.program.program import plain_steps, used_once
 from derive.program.training import TrainedVector
 from derive.scale.first_steps import exact_steps, same_unit
 from derive.show.latex import aligned_latex

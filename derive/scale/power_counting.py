@@ -50,7 +50,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
-from derive.program.program import Definition, Program, gaussian, parameter, used_once
+from derive.program.parts import Definition, gaussian, parameter
+from derive.program.program import Program, used_once
 from derive.program.rules import TrainingRule
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Mean, Population, Product

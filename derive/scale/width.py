@@ -41,7 +41,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, exact
 from derive.errors import NotApplicable, require_type
 from derive.program.networks.options import Listed
-from derive.program.program import Definition, Program, gaussian, parameter, used_once
+from derive.program.parts import Definition, gaussian, parameter
+from derive.program.program import Program, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Product, terms
 from derive.scale.power_counting import HALF, Counted, Counting, Env, N, Place, count_powers, powers, shape_of

@@ -21,7 +21,8 @@ from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import ProgramError
 from derive.program.naming import apart as apart_from
 from derive.program.naming import aside
-from derive.program.program import Definition, Program, gaussian, member
+from derive.program.parts import Definition, gaussian
+from derive.program.program import Program, member
 from derive.program.rules import entry_covariance
 from derive.program.training import Outer, TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product, terms

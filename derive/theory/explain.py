@@ -9,7 +9,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
 from derive.calculus.sums import normal_form
-from derive.program.program import Definition, gaussian, parameter
+from derive.program.parts import Definition, gaussian, parameter
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, Product
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData

@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import factors, times
 from derive.calculus.symbols import ell, s, t
-from derive.program.program import Definition
+from derive.program.parts import Definition
 from derive.program.words import Product
 from derive.show.latex import PaperLatex
 from derive.show.notation import Notation, notation

@@ -32,6 +32,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import layered_numbers, numbers_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta, derived, program_of, reductions_of, served
+from numerics.names import C_FIELD, C_LEARNT, LINEAR_KERNEL
 from numerics.solver import solve
 from numerics.solver.depth import LAYERS, Progress, correction_of, limit_of, solve_depth_correction
 
@@ -231,7 +232,7 @@ def _of_program(program: Program, find: Callable[[Theory], Found], what: str) ->
     """What is found in the theory of a program; a refusal says what that theory lacks."""
     theory = mean_field(program)
     accepted = "a program on isotropic data, such as derive.program.isotropic makes"
-    if "C_v" not in {x.name for x in theory.order_parameters}:
+    if C_LEARNT not in {x.name for x in theory.order_parameters}:
         reason = f"{what}: is derived from C_v, the correlation of the population error of isotropic data"
         raise SpecError("program", program.name, reason, accepted)
     try:
@@ -318,7 +319,7 @@ class EarlySteps(Finite):
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "C_v": list(self.C_v),
+            C_LEARNT: list(self.C_v),
             "test_growth_factor": self.test_growth_factor,
             "train_growth_factor": self.train_growth_factor,
             "memory_free": None if self.memory_free is None else list(self.memory_free),
@@ -347,11 +348,11 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     solved = solve(experiment.replace({"training.steps": steps, "training.times": None}))
     curves = {
         name: tuple(float(solved[name].values[t, t]) for t in range(steps + 1))
-        for name in ("C_v", "C_Delta")
+        for name in (C_LEARNT, "C_Delta")
         if name in solved
     }
     rest = {sigma: numbers.pop(sigma, Rational(0))}
-    found = (curves["C_v"], curves.get("C_Delta"), float(rest[sigma]))
+    found = (curves[C_LEARNT], curves.get("C_Delta"), float(rest[sigma]))
     try:
         recursion = memory_free(_put(_theory(experiment), numbers))
     except NotApplicable as reason:
@@ -613,7 +614,7 @@ def depth_limits(
     found = solve_depth_correction(problem, layers=layers, progress=progress)
     name = "train_loss" if problem.seen else "test_loss"
     limit = correction_of(*limit_of(problem)).limit
-    field = next(str(e.lhs.func) for e in limit.correlations if str(e.lhs.func) in ("C_h", "H"))
+    field = next(str(e.lhs.func) for e in limit.correlations if str(e.lhs.func) in (C_FIELD, LINEAR_KERNEL))
     finite = None
     if depth is not None and experiment is not None:
         finite = np.asarray(solve(experiment)[name].values, dtype=float)

@@ -42,6 +42,15 @@ from numerics.expansion.operators import (
     summed,
     time_table,
 )
+from numerics.names import (
+    BACKWARD_RESPONSE,
+    ERROR,
+    FEATURE_KERNEL,
+    FORWARD_RESPONSE,
+    GRADIENT_KERNEL,
+    INPUT_KERNEL,
+    LINEAR_KERNEL,
+)
 from numerics.solver.afterwards import interval_weights
 from numerics.solver.grid import Grid, tables_of
 
@@ -49,7 +58,7 @@ Array = NDArray[np.float64]
 Place = tuple[str, int]
 """An operator's name and layer."""
 
-DATA = operator("K_x")
+DATA = operator(INPUT_KERNEL)
 
 PROBED = 16
 """So many times say how the output at order 0 depends on the error."""
@@ -535,10 +544,10 @@ class OrderByOrder:
         for n, into in zip(orders, tangent, strict=True):
             closed.tangent(n, out, into)
         kernels = {
-            "Phi": read("H", closed, P, P).swapaxes(3, 4),
-            "G": read("G", closed, 1, 1)[:, :, :, 0, :, 0],
-            "A": read("A", source, P, 1)[..., 0].swapaxes(3, 4),
-            "B": read("B", source, 1, P)[:, :, :, 0],
+            FEATURE_KERNEL: read(LINEAR_KERNEL, closed, P, P).swapaxes(3, 4),
+            GRADIENT_KERNEL: read(GRADIENT_KERNEL, closed, 1, 1)[:, :, :, 0, :, 0],
+            FORWARD_RESPONSE: read(FORWARD_RESPONSE, source, P, 1)[..., 0].swapaxes(3, 4),
+            BACKWARD_RESPONSE: read(BACKWARD_RESPONSE, source, 1, P)[:, :, :, 0],
             "tangent_kernel": tangent.swapaxes(2, 3),
         }
         error, f = self.watched()[:, out], np.stack(self.closed.outputs)[:, out]
@@ -548,7 +557,7 @@ class OrderByOrder:
 def memories(setting: Setting, closure: LinearClosure) -> dict[str, Array]:
     """The weight with which each kernel remembers, (T, T), by its name."""
     causal = [k for k in closure.kernels if k.causal and k.definition != 0]
-    weights = {k.name: memory_weight(k, "Delta", tuple(setting.tables)) for k in causal}
+    weights = {k.name: memory_weight(k, ERROR, tuple(setting.tables)) for k in causal}
     known = setting.numbers, setting.times, setting.tables
     tables = {weight: time_table(weight, *known) for weight in set(weights.values())}
     return {name: tables[weight] for name, weight in weights.items()}

@@ -35,6 +35,7 @@ from numerics.errors import SpecError, diverged_at, require_whole
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.losses import SampleLoss, loss_in_words, loss_of
+from numerics.names import INPUT_KERNEL, TARGETS
 from numerics.predictions import of_training, squares_errors
 from numerics.results import RUNAWAY, STDERR, dataset
 from numerics.solver.grid import Grid, tables_of
@@ -163,12 +164,12 @@ class Setting:
     @property
     def kernel(self) -> Array:
         """The data's kernel, (P, P)."""
-        return np.asarray(self.problem.arrays["K_x"])
+        return np.asarray(self.problem.arrays[INPUT_KERNEL])
 
     @property
     def targets(self) -> Array:
         """The targets, (P,); zero where they are not known."""
-        return np.asarray(self.problem.arrays["y"])
+        return np.asarray(self.problem.arrays[TARGETS])
 
     @cached_property
     def error(self) -> Composed:

@@ -42,6 +42,15 @@ from numerics.expansion.coefficients import Evaluator, Progress, Setting, evalua
 from numerics.expansion.statics import Array, Moments, Points, Statics, contracted
 from numerics.expansion.trees import TIMES, Evaluation, Index, accuracy, summed
 from numerics.experiment.problem import Problem
+from numerics.names import (
+    BACKWARD_RESPONSE,
+    ERROR,
+    FEATURE_KERNEL,
+    FIELD,
+    FORWARD_RESPONSE,
+    GRADIENT_KERNEL,
+    OUTPUT,
+)
 from numerics.results import STDERR
 from numerics.solver.grid import Grid
 from numerics.stats import normal_points
@@ -138,12 +147,12 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
 
 
 NAMES = {
-    "error": "Delta",
-    "train_loss": "Delta",
+    "error": ERROR,
+    "train_loss": ERROR,
     "tangent_kernel": "K",
-    "test_f": "Delta",
-    "test_error": "Delta",
-    "test_loss": "Delta",
+    "test_f": ERROR,
+    "test_error": ERROR,
+    "test_loss": ERROR,
 }
 """What variables are called in the derived expansion."""
 
@@ -183,7 +192,7 @@ class AtKinks(Evaluation):
         """``Delta_1`` answers what the units at the kink add to f."""
         if n == 0:
             return super().error(0)
-        if n > self.known["Delta"]:
+        if n > self.known[ERROR]:
             unknown = np.full_like(self.errors[0], np.nan)
             return unknown, unknown
         times = TwoTimes(self.statics, self.series.laws, self.weight, self.errors)
@@ -449,7 +458,7 @@ class TwoTimes:
 
     def value(self, name: str, n: int, layer: int) -> Array:
         """A law of the population at ``layer``: (T, P, T, P), or (T, P) for f."""
-        single = name == "f"
+        single = name == OUTPUT
         total = np.zeros(self.errors[0].shape * (1 if single else 2))
         for p, c in self.laws.get((name, n), {}).items():
             total += float(c) * self.piece(p, layer, single)
@@ -507,14 +516,14 @@ class Layers:
         self.output = np.zeros((T, P))
         moving = self.times.moving
         for layer in range(1, self.depth):
-            moving["Phi", 2, layer] = self.times.value("Phi", 2, layer)
-            self.drift[layer + 1] = since_start(series.drift, moving["Phi", 2, layer])
+            moving[FEATURE_KERNEL, 2, layer] = self.times.value(FEATURE_KERNEL, 2, layer)
+            self.drift[layer + 1] = since_start(series.drift, moving[FEATURE_KERNEL, 2, layer])
         self.added = {layer: self.crossing(layer) for layer in range(1, self.depth + 1)}
         for layer in range(self.depth, 0, -1):
             self.down(layer)
         for layer in range(1, self.depth + 1):
             self.up(layer)
-        self.output += self.added[self.depth]["f"][:, :, 0, 0] + self.times.value("f", 1, self.depth)
+        self.output += self.added[self.depth][OUTPUT][:, :, 0, 0] + self.times.value(OUTPUT, 1, self.depth)
 
     # -- from layer to layer ---------------------------------------------------------------------------
 
@@ -524,28 +533,34 @@ class Layers:
         if self.site.backward is not None:
             for n in (LOWEST, 0):
                 moving["D", n, layer] = self.memory("z", n, layer)
-        moving["G", 1, layer] = times.value("G", 1, layer) + self.added[layer]["G"]
+        moving[GRADIENT_KERNEL, 1, layer] = (
+            times.value(GRADIENT_KERNEL, 1, layer) + self.added[layer][GRADIENT_KERNEL]
+        )
         if self.site.backward is not None and layer > 1:
             below = layer + self.site.backward
-            for n, name in ((LOWEST, "turning"), (0, "B")):
-                moving["B", n, below] = times.value("B", n, layer) + self.added[layer][name]
+            for n, name in ((LOWEST, "turning"), (0, BACKWARD_RESPONSE)):
+                moving[BACKWARD_RESPONSE, n, below] = (
+                    times.value(BACKWARD_RESPONSE, n, layer) + self.added[layer][name]
+                )
 
     def up(self, layer: int) -> None:
         """The kernel of h, A, Phi."""
         moving, times = self.times.moving, self.times
         if self.site.forward is not None:
-            moving["C", 1, layer] = self.memory("h", 1, layer)
+            moving["C", 1, layer] = self.memory(FIELD, 1, layer)
             if layer < self.depth:
-                moving["A", 1, layer + self.site.forward] = (
-                    times.value("A", 1, layer) + self.added[layer]["A"]
+                moving[FORWARD_RESPONSE, 1, layer + self.site.forward] = (
+                    times.value(FORWARD_RESPONSE, 1, layer) + self.added[layer][FORWARD_RESPONSE]
                 )
-        moving["Phi", 2, layer] = times.value("Phi", 2, layer) + self.added[layer]["Phi"]
+        moving[FEATURE_KERNEL, 2, layer] = (
+            times.value(FEATURE_KERNEL, 2, layer) + self.added[layer][FEATURE_KERNEL]
+        )
 
     def memory(self, field: str, n: int, layer: int) -> Array:
         """A kernel at order n, of what drives the error at order 1 only: Delta_1 itself is not in it."""
         T, P = self.error.shape
         total = np.zeros((T, P, T, P))
-        for edge in self.site.h if field == "h" else self.site.z:
+        for edge in self.site.h if field == FIELD else self.site.z:
             at = layer + edge.kernel.shift
             if not edge.memory:
                 total += self.times.moving.get((edge.kernel.name, n, at), 0.0)
@@ -560,11 +575,14 @@ class Layers:
         """What units at the kink add; f has no second time and sample, A and B stand at the second time t."""
         T, P = self.error.shape
         jumps = self.series.jumps
-        sizes = {"f": (T, P, 1, 1), "A": (T, P, 1, P), "B": (T, P, 1, P)}
+        sizes = {OUTPUT: (T, P, 1, 1), FORWARD_RESPONSE: (T, P, 1, P), BACKWARD_RESPONSE: (T, P, 1, P)}
         total = {name: np.zeros(sizes.get(name, (T, P, T, P))) for name in jumps}
         total["turning"] = np.zeros((T, P, T, P))
         wanted = {
-            n for n in jumps if not (n == "A" and layer == self.depth) and not (n == "B" and layer == 1)
+            n
+            for n in jumps
+            if not (n == FORWARD_RESPONSE and layer == self.depth)
+            and not (n == BACKWARD_RESPONSE and layer == 1)
         }
         motion = Motion(self.series, self.statics, layer, self.weight, self.error)
         K = self.statics.correlation(self.site.u.name, layer + self.site.u.shift)
@@ -576,7 +594,7 @@ class Layers:
                 for name in wanted:
                     units.add(total[name], jumps[name], share)
                 total["turning"][:, k, :, k] += share * units.turning(self.series.turning)
-        for name in {"A", "B"} & set(total):
+        for name in {FORWARD_RESPONSE, BACKWARD_RESPONSE} & set(total):
             total[name] = np.einsum("tasb,ts->tasb", np.broadcast_to(total[name], (T, P, T, P)), np.eye(T))
         return total
 
@@ -606,7 +624,7 @@ class Patterns:
         # on one side phi is linear: its mean is phi of the mean
         slopes, features = np.asarray(self.motion.side(signs)), np.asarray(self.motion.phi(means))
         upsilon = np.zeros(len(means))
-        if "B" in self.layers.series.jumps and self.layer > 1:
+        if BACKWARD_RESPONSE in self.layers.series.jumps and self.layer > 1:
             upsilon[:] = np.linalg.solve(self.K, means)
         return Sources(slopes, features, upsilon, r, rho, xi, dimension)
 

@@ -33,7 +33,18 @@ from numerics.expansion.coefficients import Setting, check_order, evaluated, par
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Layered, Reduction, derived, integrated
-from numerics.predictions import OUTPUT
+from numerics.names import (
+    BACKWARD_RESPONSE,
+    C_LEARNT,
+    ERROR,
+    FEATURE_KERNEL,
+    FIELD,
+    FORWARD_RESPONSE,
+    GRADIENT,
+    GRADIENT_KERNEL,
+    LINEAR_KERNEL,
+    OUTPUT,
+)
 from numerics.solver.grid import Grid, end_weights
 from numerics.solver.linear import RANDOM, by_layer, of_outputs
 from numerics.solver.march import march
@@ -170,19 +181,19 @@ def _table(series: TheorySeries, depth: int) -> Table:
         if field in there and pushed in driven:
             more[name, layer] = Request("response", field, driven[pushed], S.One)
 
-    if any(e.name == "Delta" for e in series.theory.scalars):
-        for (name, a), layer in product((("H", "h"), ("G", "g")), layers):
+    if any(e.name == ERROR for e in series.theory.scalars):
+        for (name, a), layer in product(((LINEAR_KERNEL, FIELD), (GRADIENT_KERNEL, GRADIENT)), layers):
             for n, k in product(range(order + 1), repeat=2):
                 pair = (named(a, n), layer), (named(a, k), layer)
                 if n + k <= order and there >= set(pair):
                     more[named(name, n, k), layer] = Request("correlation", *pair, S.One)
         if isinstance(series, StrengthSeries):  # the papers' A and B have 1/gamma0 in front
             for n, layer in product(range(1, order + 2), layers):
-                push(named("A", n), layer, (named("h", n), layer), ("g", layer))
-                push(named("B", n), layer, (named("g", n), layer + 1), ("h", layer + 1))
+                push(named(FORWARD_RESPONSE, n), layer, (named(FIELD, n), layer), (GRADIENT, layer))
+                push(named(BACKWARD_RESPONSE, n), layer, (named(GRADIENT, n), layer + 1), (FIELD, layer + 1))
     elif any(name.startswith("R_hr") for name, _ in table.tensors):
         for n in range(order + 1):
-            push(named("R_hr", n), depth, (named("h", n), depth), ("g", depth))
+            push(named("R_hr", n), depth, (named(FIELD, n), depth), (GRADIENT, depth))
     return replace(table, tensors={**more, **table.tensors})
 
 
@@ -238,15 +249,15 @@ class OfTheory:
             constants=problem.numbers,
             data={**problem.data, **tables},
             wanted=tuple(n for n, q in table.tensors.items() if q.kind == "correlation" or grid is None),
-            watched=() if problem.seen else (("C_v", None),),
+            watched=() if problem.seen else ((C_LEARNT, None),),
             units=problem.spectrum,
         )
 
     def watched(self) -> Array:
         """Errors on samples, or ``C_v`` at equal times; (orders, T, ...)."""
         if self.problem.seen:
-            return self.scalar("Delta")
-        value: Array = np.einsum("ntctc->nt", self.correlation("C_v", None))
+            return self.scalar(ERROR)
+        value: Array = np.einsum("ntctc->nt", self.correlation(C_LEARNT, None))
         return value
 
     def values(self) -> dict[str, Array]:
@@ -262,8 +273,8 @@ class OfTheory:
         H, G = ({k: self.at_outputs(name, k) for k in layers} for name in "HG")
         many = next(iter(G.values())).shape[2] > 1
         kernels = {
-            "Phi": np.stack([x.transpose(0, 1, 3, 2, 4) for x in H.values()], axis=1),
-            "G": np.stack([of_outputs(x) for x in G.values()], axis=1),
+            FEATURE_KERNEL: np.stack([x.transpose(0, 1, 3, 2, 4) for x in H.values()], axis=1),
+            GRADIENT_KERNEL: np.stack([of_outputs(x) for x in G.values()], axis=1),
         }
         if isinstance(self.series, StrengthSeries):
             if self.grid is None:
@@ -271,10 +282,15 @@ class OfTheory:
                     np.stack([self.response(x, k) for k in layers], axis=1).transpose(0, 1, 2, 4, 3, 5)
                     for x in "AB"
                 )
-                kernels |= {"A": A if many else A[..., 0], "B": B if many else B[:, :, :, :, 0]}
+                kernels |= {
+                    FORWARD_RESPONSE: A if many else A[..., 0],
+                    BACKWARD_RESPONSE: B if many else B[:, :, :, :, 0],
+                }
             if self.series.theory.observables:
                 tensors: dict[Node, Array] = {
-                    (name, k): x for name, own in (("H", H), ("G", G)) for k, x in own.items()
+                    (name, k): x
+                    for name, own in ((LINEAR_KERNEL, H), (GRADIENT_KERNEL, G))
+                    for k, x in own.items()
                 }
                 kernels["tangent_kernel"] = self.tangent(tensors, many)
         return parted(problem, error, f, kernels, self.orders)
@@ -287,7 +303,7 @@ class OfTheory:
                 continue
             found = {k: of_outputs(self.at_outputs(name, k)) for k in layers}
             values[name] = by_layer(found, range(1, (self.problem.depth or 0) + 1), axis=1)
-        test = _equal(values["C_v"])
+        test = _equal(values[C_LEARNT])
         test[0] += self.problem.numbers.get(label_noise, 0.0) ** 2 * self.problem.outputs
         train = _equal(values["C_Delta"]) if "C_Delta" in values else test
         return {"train_loss": train, "test_loss": test} | values
@@ -327,7 +343,7 @@ class OfTheory:
     def response(self, name: str, layer: int) -> Array:
         """Orders 0, 1, ... of A or B, (orders, T, n, T, m); zero where it vanishes."""
         samples, outputs = int(self.problem.numbers[P]), self.problem.outputs
-        rows, columns = (samples, outputs) if name == "A" else (outputs, samples)
+        rows, columns = (samples, outputs) if name == FORWARD_RESPONSE else (outputs, samples)
         found = np.zeros((len(self.orders), self.run.steps, rows, self.run.steps, columns))
         for n in self.orders:
             if (named(name, n + 1), layer) in self.run.plan.table.tensors:
@@ -347,7 +363,7 @@ class OfTheory:
         at: dict[tuple[str, tuple[int, ...]], Array] = {}
         for (name, layer), a in tensors.items():
             value = np.tensordot(a, powers[:, : order + 1], (0, 1)).transpose(1, 3, 0, 2, 4)
-            at[name, (layer or 0,)] = value if name == "H" or many else value[0, 0]
+            at[name, (layer or 0,)] = value if name == LINEAR_KERNEL or many else value[0, 0]
         known = {str(k): v for k, v in numbers.items()}
         found = observable(equation, at, known, data, (t, s, *axes_of(equation.lhs)))
         return np.tensordot(np.linalg.inv(powers)[: order + 1], found, (1, -1))

@@ -18,6 +18,7 @@ from derive.expansion.nonlinear.trees import OUTPUT, PAIR, Piece, Tensor, sample
 from derive.program import L
 from numerics.averages import tensors
 from numerics.averages.panels import compiled, expression
+from numerics.names import FEATURE_KERNEL, FORWARD_RESPONSE, INPUT_KERNEL
 from numerics.stats import normal_points
 from numerics.tensors import arranged
 
@@ -28,10 +29,10 @@ Pattern = tuple[tuple[int, ...], ...]
 PAIRS = 2
 """Averages over so many samples, or fewer, are never sampled."""
 
-FORWARD = ("Phi", "A", "C")
+FORWARD = (FEATURE_KERNEL, FORWARD_RESPONSE, "C")
 """What is found from the first layer on; the rest from the last layer back."""
 
-DATA = "K_x"
+DATA = INPUT_KERNEL
 """What the data's kernel is called in a theory of one layer, where it is in the equations themselves."""
 
 
@@ -149,7 +150,7 @@ class Statics:
             array = self.kernel if value.free_symbols else np.full((P, P), float(value))
             found[name, number] = array
         if self.expansion.site.u.given:
-            found["Phi", 0] = self.kernel
+            found[FEATURE_KERNEL, 0] = self.kernel
         return found
 
     def value(self, tensor: Tensor, layer: int) -> Array:
@@ -217,7 +218,9 @@ class Statics:
         found = set(self.needed)
         for x, law in self.expansion.laws.items():
             beyond = (x.name, layer + law.shift) in self.bases or not 1 <= layer + law.shift <= self.depth
-            unread = (x.name == OUTPUT and layer != self.depth) or (x.name == "A" and layer == self.depth)
+            unread = (x.name == OUTPUT and layer != self.depth) or (
+                x.name == FORWARD_RESPONSE and layer == self.depth
+            )
             if beyond or unread or f"{x.name}{x.order}" in self.skipped:
                 continue
             for p in law.terms:

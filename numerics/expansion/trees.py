@@ -24,11 +24,11 @@ from numerics.expansion.operators import time_table
 from numerics.expansion.statics import Array, Moments, Points, Statics, contracted
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import integrated
+from numerics.names import BACKWARD_RESPONSE, FEATURE_KERNEL, FORWARD_RESPONSE, GRADIENT_KERNEL, RESPONSES
 from numerics.solver.grid import Grid
 
 Index = NDArray[np.intp]
 
-RESPONSES = ("A", "B")
 QUADRATURE = 6
 """With more samples than this, averages over three or four of them are sampled, and responses left out."""
 
@@ -247,9 +247,9 @@ class Evaluation:
         out, layers = self.setting.out, range(1, self.depth + 1)
         size = (len(out), len(self.setting.targets)) * 2
         found = {}
-        for name in ("Phi", "G", *self.responses):
+        for name in (FEATURE_KERNEL, GRADIENT_KERNEL, *self.responses):
             # at the last layer B is zero, and A, which no layer reads, is not known
-            last = {"A": np.full(size, np.nan), "B": np.zeros(size)}.get(name)
+            last = {FORWARD_RESPONSE: np.full(size, np.nan), BACKWARD_RESPONSE: np.zeros(size)}.get(name)
             kernels = [
                 [
                     last if k == self.depth and last is not None else self.kernel(name, n, k, out)
@@ -273,6 +273,6 @@ def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, 
             layers = range(int(y.layers.lower), int(y.layers.upper.subs(L, depth)) + 1)
         for k in layers:
             # the data's kernel is what Phi is before the first layer
-            factors = [("Phi", 0)] if y.given != 1 else []
+            factors = [(FEATURE_KERNEL, 0)] if y.given != 1 else []
             found.append(factors + [(name, int(at.subs({ell: k, L: depth}))) for name, at in y.factors])
     return found

@@ -17,7 +17,6 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, spelled, t
 from derive.program import Program
-from derive.program.program import updates_of
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
 from numerics.experiment.literals import Literals, Slot, literals_of, require_literals
@@ -213,7 +212,7 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
             said += [e.xreplace({t: s}) for e in x.system.coefficients]
         else:
             said += [*x.memory(t, s), x.noise(t, s)]
-    coefficients = [u.coefficient for w in program.trained() for u in updates_of(w)]
+    coefficients = [u.coefficient for w in program.trained() for u in w.update.terms]
     uses = (
         sorted((x for e in es for x in e.atoms(AppliedUndef)), key=spelled) for es in (said, coefficients)
     )

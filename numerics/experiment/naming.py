@@ -9,17 +9,36 @@ is read off the program: updates are multiplied by an error, and an error is a f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import lru_cache
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from sympy import Dummy, Expr, Function, Pow, S, Sum, Symbol
+from sympy import Expr, Function, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, P, alpha, ell, expression, gamma0, mu, primed, t
-from derive.program import Definition, GaussianMatrix, Mean, Population, Product, Program, TrainedMatrix
+from derive.calculus.symbols import IndexRange, P, alpha, ell, expression, gamma0, mu, primed
+from derive.program import GaussianMatrix, Population, Program, Roles, TrainedMatrix
+from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import sigma
-from derive.program.program import gaussian, parameter
+from derive.program.parts import gaussian, parameter
+from numerics.names import (
+    BACKPROPAGATED,
+    BACKWARD_SOURCE,
+    C_FIELD,
+    C_GRADIENT,
+    C_LEARNT,
+    ERROR,
+    FEATURE_KERNEL,
+    FIELD,
+    FORWARD_SOURCE,
+    GRADIENT,
+    GRADIENT_KERNEL,
+    INPUT_KERNEL,
+    LEARNT,
+    LINEAR_KERNEL,
+    OUTPUT,
+    RESPONSES,
+    TARGETS,
+)
 
 CHANNEL = Symbol("c", integer=True)
 """The index of outputs in programs of the builders."""
@@ -27,39 +46,32 @@ CHANNEL = Symbol("c", integer=True)
 POSITION, CHANNELS = "p", Symbol("C", integer=True, positive=True)
 """The index of positions of units, and the number of outputs."""
 
-OUTPUT, ERROR = "f", "Delta"
-"""What results call the output and its error."""
-
 ASIDE = "_own"
 """The end of a name that is in the way of another."""
 
-CONSTANTS = {"target": "y", "weight": "rho", "kernel": "K_x"}
+CONSTANTS = {"target": TARGETS, "weight": SAMPLE_WEIGHT, "kernel": INPUT_KERNEL}
 """What results and files call the constants of these roles."""
 
-RESPONSES = ("A", "B")
-"""Responses of a chain of layers."""
-
-CORRELATIONS = ("Phi", "H", "G")
+CORRELATIONS = (FEATURE_KERNEL, LINEAR_KERNEL, GRADIENT_KERNEL)
 """Correlations of a chain of layers: of what a layer hands on, of fields of a linear chain, of gradients."""
 
-SOURCES = "u", "r"
+SOURCES = FORWARD_SOURCE, BACKWARD_SOURCE
 """Sources of a chain of layers, forwards and backwards."""
 
-FIELDS = frozenset({"h", "g", "z"})
+FIELDS = frozenset({FIELD, GRADIENT, BACKPROPAGATED})
 """Fields of a chain of layers."""
 
-LABELS_OF_RANDOM_DATA = frozenset({"v", "C_v", "h0"})
+LABELS_OF_RANDOM_DATA = frozenset({LEARNT, C_LEARNT, "h0"})
 """What results of random data are made of."""
 
 KERNELS = (
-    "Phi",
-    "G",
-    "A",
-    "B",
+    FEATURE_KERNEL,
+    GRADIENT_KERNEL,
+    *RESPONSES,
     "tangent_kernel",
     "C_Delta",
-    "C_h",
-    "C_g",
+    C_FIELD,
+    C_GRADIENT,
     "error",
     "train_loss",
     "test_loss",
@@ -73,152 +85,18 @@ ENGINE = frozenset(
         *CONSTANTS.values(),
         *FIELDS,
         *KERNELS,
-        "H",
+        LINEAR_KERNEL,
+        *SOURCES,
         "K",
         "w",
         "m",
         "n",
-        "u",
-        "r",
         "p",
         "q",
         "u_p",
     }
 ) - {*LABELS_OF_RANDOM_DATA}
 """Names that solvers and results give: to data, fields, kernels, sources and the tables of an integrator."""
-
-
-@dataclass(frozen=True)
-class Roles:
-    """The output and its error, the indices that they carry, and the data; None where there is no such name.
-
-    ``weight`` is a constant of the sample alone that multiplies the error; ``position`` is the index, beside
-    those of the output and of layers, that units of a layer have.
-    """
-
-    output: AppliedUndef
-    error: AppliedUndef
-    sample: Symbol | None = None
-    channel: Symbol | None = None
-    count: Expr | None = None
-    kernel: str | None = None
-    target: str | None = None
-    weight: str | None = None
-    position: Symbol | None = None
-    channels: Expr | None = None
-
-
-@lru_cache(maxsize=64)
-def roles_of(program: Program) -> Roles | None:
-    """Return the roles of a program's scalars and data; None unless it has one output with one error.
-
-    >>> from derive.program import isotropic, mlp
-    >>> roles = roles_of(mlp(2, outputs=3))
-    >>> roles.output, roles.error, roles.sample, roles.channel, roles.target
-    (f(mu, c, t), Delta(mu, c, t), mu, c, 'y')
-    >>> roles_of(isotropic(2)) is None
-    True
-    """
-    pair = _output_and_error(program)
-    if pair is None:
-        return None
-    output, error = pair
-    indices = [x for x in output.lhs.args if x.is_Symbol and x != t]
-    names = {x.name for x in program.given}
-    inputs = _applied((d.rhs for d in program.definitions), names)
-    carried = {x for a in inputs for x in a.args}
-    samples = [x for x in indices if x in carried] or [x for x in indices if x == mu]
-    sample = samples[0] if samples else None
-    others = [x for x in indices if x != sample and x not in samples]
-    counts = {r.index: r.upper for r in output.ranges}
-    given = {str(a.func) for a in inputs if sample is None or sample in a.args}
-    kernels = {x.kernel for x in program.given if x.name in given}
-    constants = _applied([error.rhs], {*program.constants})
-    factors = [a for a in constants if _is_factor(a, error.rhs)]
-    targets = [a for a in constants if a not in factors]
-    if len(targets) > 1:  # the target is what the output is compared with
-        x, y = Dummy(), Dummy()
-        slopes = [error.rhs.xreplace({a: x, output.lhs: y}) for a in targets]
-        targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]
-    return Roles(
-        output.lhs,
-        error.lhs,
-        sample,
-        others[0] if len(others) == 1 else None,
-        counts.get(sample),
-        _one(kernels),
-        _one({str(a.func) for a in targets}),
-        _one({str(a.func) for a in factors if a.args == (sample,)}),
-        _position(program, {*indices, *samples}),
-        counts.get(others[0]) if len(others) == 1 else None,
-    )
-
-
-def _position(program: Program, indices: set[Symbol]) -> Symbol | None:
-    """The one index of fields that outputs and layers do not have."""
-    lines = [d for d in program.definitions if d.name not in program.scalars]
-    found = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
-    return next(iter(found)) if len(found) == 1 else None
-
-
-def _is_factor(a: AppliedUndef, e: Expr) -> bool:
-    """Is an expression proportional to this factor?"""
-    x = Dummy()
-    e = e.xreplace({a: x})
-    return bool(e.xreplace({x: S.Zero}) == 0 and e.diff(x, 2) == 0)
-
-
-def _output_and_error(program: Program) -> tuple[Definition, Definition] | None:
-    """The scalar that is learnt, and the function of it, at its indices, that updates are multiplied by."""
-    defined: dict[str, list[Definition]] = {}
-    for d in program.definitions:
-        if d.name in program.scalars:
-            defined.setdefault(d.name, []).append(d)
-    single = {name: found[0] for name, found in defined.items() if len(found) == 1}
-    coefficients: set[str] = set()
-    for w in program.trained():
-        coefficients |= {
-            str(a.func) for u in w.update.terms for a in expression(u.coefficient).atoms(AppliedUndef)
-        }
-    in_fields = {
-        str(a.func) for d in program.definitions if d.name not in defined for a in d.rhs.atoms(AppliedUndef)
-    }
-    learnt = {*defined}
-    if program.loss is not None:
-        learnt &= {str(a.func) for a in program.loss.atoms(AppliedUndef)}
-        if len(learnt) != 1:
-            return None
-    pairs = []
-    for error in single.values():
-        read = {str(a.func) for a in error.rhs.atoms(AppliedUndef)} & {*defined} - {error.name}
-        if error.rhs.has(Mean) or len(read) != 1 or not read <= learnt & {*single}:
-            continue
-        output = single[next(iter(read))]
-        same = {*output.lhs.args} == {*error.lhs.args}  # results and losses hold both side by side
-        if same and error.name in coefficients | in_fields:
-            pairs.append((output, error))
-    constants = {*program.constants}
-    preferred = (
-        [pair for pair in pairs if pair[1].name in coefficients],
-        [pair for pair in pairs if _applied([pair[1].rhs], constants)],
-        [pair for pair in pairs if [d.name for d in pair] == ["f", "Delta"]],
-    )
-    for better in preferred:
-        both = [pair for pair in pairs if pair in better]
-        pairs = both or pairs
-        if len(pairs) == 1:
-            return pairs[0]
-    return None
-
-
-def _applied(expressions: Iterable[Expr], names: set[str]) -> list[AppliedUndef]:
-    """The functions of these names in expressions, in a fixed order."""
-    found = {a for e in expressions for a in expression(e).atoms(AppliedUndef) if str(a.func) in names}
-    return sorted(found, key=str)
-
-
-def _one(names: set[str]) -> str | None:
-    return next(iter(names)) if len(names) == 1 else None
 
 
 def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, float]]:
@@ -234,13 +112,14 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     >>> named_by_role(program)[0] is program
     True
     """
-    roles = roles_of(program)
-    layers = _layers_of(program)
+    roles = program.roles
+    layers = {own: name for own, name in _fields_of(roles).items() if own is not None}
     symbols: dict[Symbol, Symbol] = {}
     sizes: dict[str, float] = {}
-    if roles is None:
-        wanted = _roles_of_random_data(program) | layers
-        if wanted and "Delta" not in wanted.values():  # then it is the noise of labels that no field has
+    if roles.output is None or roles.error is None:
+        data = {roles.residual: ERROR, roles.learnt: LEARNT}
+        wanted = {own: name for own, name in data.items() if own is not None} | layers
+        if wanted and roles.residual is None:  # then it is the noise of labels that no field has
             symbols |= {
                 x: Symbol(f"{x.name}{ASIDE}", **x.assumptions0) for x in _symbols_of(program) & {sigma}
             }
@@ -250,8 +129,8 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
         wanted |= {own: CONSTANTS[role] for role, own in constants.items() if own is not None}
         wanted |= _sources_of(program) if layers else {}
         symbols = _symbols_of_roles(roles)
-        if roles.count is not None and roles.count.is_Integer:
-            sizes = {P.name: float(roles.count)}
+        if roles.samples is not None and roles.samples.is_Integer:
+            sizes = {P.name: float(roles.samples)}
     if isinstance(program.scale, Symbol):
         symbols[program.scale] = gamma0
     chain = bool(layers) and not program.notation
@@ -271,6 +150,11 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     return new, back, sizes
 
 
+def _fields_of(roles: Roles) -> dict[str | None, str]:
+    """The names that results use by those of the fields of a chain of layers."""
+    return {roles.field: FIELD, roles.gradient: GRADIENT, roles.backpropagated: BACKPROPAGATED}
+
+
 def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
     """The indices and sizes of results by those of the program."""
     symbols: dict[Symbol, Symbol] = {}
@@ -282,54 +166,10 @@ def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
             symbols |= {own: other, primed(own): primed(other)}
         elif own is not None:
             symbols |= {own: own, primed(own): primed(own)}
-    for count, size in ((roles.count, P), (roles.channels, CHANNELS)):
+    for count, size in ((roles.samples, P), (roles.channels, CHANNELS)):
         if isinstance(count, Symbol):
             symbols[count] = size
     return symbols
-
-
-def _roles_of_random_data(program: Program) -> dict[str, str]:
-    """The names of results by those of the fields of a program on random data; none if its loss says none.
-
-    The loss is the mean of the square of an error: of the error of samples, a matrix times that of the
-    function learnt, or of the latter itself.
-    """
-    loss = expression(0 if program.loss is None else program.loss)
-    squares = [
-        a for m in loss.atoms(Mean) for a in m.atoms(Pow) if a.exp == 2 and isinstance(a.base, AppliedUndef)
-    ]
-    if len(squares) != 1 or program.given:
-        return {}
-    name = str(squares[0].base.func)
-    lines = [d for d in program.definitions if d.name == name]
-    inner = [q.vector for d in lines for q in d.products() if not q.transposed]
-    learnt = _applied(inner, {x.name for x in program.fields})
-    if len(inner) == 1 and len(learnt) == 1:
-        return {name: ERROR, str(learnt[0].func): "v"}
-    return {name: "v"}
-
-
-def _layers_of(program: Program) -> dict[str, str]:
-    """``h``, ``z`` and ``g`` by the names of the fields of a chain of layers, one family of matrices.
-
-    The update of a family has the gradient at the layer above on its left, and what the layer hands on on its
-    right.
-    """
-    families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None]
-    moves = {(w.update.left, w.update.right) for w in families if len(w.update.terms) == 1}
-    if len(moves) != 1 or any(len(w.update.terms) != 1 for w in families):
-        return {}
-    update, layered = families[0].update, {x.name for x in program.fields if x.layered}
-    below = {str(a.func) for a in update.right.atoms(AppliedUndef)} & layered
-    above = {str(a.func) for a in update.left.atoms(AppliedUndef)} & layered
-    if len(below) != 1 or len(above) != 1 or below == above:
-        return {}
-    h, g = *below, *above
-    found = {h: "h", g: "g"}
-    lines = [d for d in program.definitions if d.name == g and ell in d.lhs.args]
-    inner = {str(a.func) for d in lines for a in d.rhs.atoms(AppliedUndef)} & layered - {h, g}
-    z = _one({n for n in inner if any(d.name == n and d.rhs.has(Product) for d in program.definitions)})
-    return found if z is None else found | {z: "z"}
 
 
 def _sources_of(program: Program) -> dict[str, str]:

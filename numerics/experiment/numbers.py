@@ -24,6 +24,7 @@ from numerics.experiment import theory as theories
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.schedule import values_of
 from numerics.experiment.schema import Section, Spec
+from numerics.names import INPUT_KERNEL, TARGETS
 
 Array = NDArray[np.float64]
 
@@ -204,10 +205,10 @@ def arrays_of(experiment: Experiment) -> dict[str, Array]:
         return tables
     y, held = experiment.targets, experiment.held_out
     if held is None:
-        return {"K_x": experiment.kernel, "y": y, **tables}
+        return {INPUT_KERNEL: experiment.kernel, TARGETS: y, **tables}
     unseen = np.zeros((len(held), *y.shape[1:])) if held.targets is None else held.targets
     weight = np.concatenate([np.ones(len(y)), np.zeros(len(held))])
-    return {"K_x": held.kernel, "y": np.concatenate([y, unseen]), SAMPLE_WEIGHT: weight, **tables}
+    return {INPUT_KERNEL: held.kernel, TARGETS: np.concatenate([y, unseen]), SAMPLE_WEIGHT: weight, **tables}
 
 
 def _schedules(experiment: Experiment) -> dict[str, Array]:

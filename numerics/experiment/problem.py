@@ -36,7 +36,8 @@ from derive.calculus.symbols import ell, expression, mu, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
 from derive.program import Network, P, Program
-from derive.program.program import gaussian, parameter
+from derive.program.networks.options import SAMPLE_WEIGHT
+from derive.program.parts import gaussian, parameter
 from derive.theory import Theory, mean_field
 from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
@@ -51,7 +52,7 @@ from numerics.experiment.given import (
 )
 from numerics.experiment.literals import Literals, Slot
 from numerics.experiment.memory import symbols_of_rules, tables_of_program
-from numerics.experiment.naming import named_by_role, roles_of
+from numerics.experiment.naming import named_by_role
 from numerics.experiment.numbers import (
     Spectrum,
     arrays_of,
@@ -71,6 +72,7 @@ from numerics.experiment.theory import (
     reductions_of,
     scheduled,
 )
+from numerics.names import ERROR, GRADIENT_KERNEL, INPUT_KERNEL, OUTPUT, TARGETS
 
 Array = NDArray[np.float64]
 
@@ -344,7 +346,7 @@ class Problem:
         Where a program has several outputs, results hold its numbers under the names of its author.
         """
         scalars = {*self.program.scalars}
-        return self.experiment is not None or not scalars or {"f", "Delta"} <= scalars
+        return self.experiment is not None or not scalars or {OUTPUT, ERROR} <= scalars
 
     @property
     def flow(self) -> bool:
@@ -411,20 +413,19 @@ class Problem:
     @property
     def positions(self) -> bool:
         """Whether units of a layer stand at positions, as those of a convolution do."""
-        roles = roles_of(self.program)
-        return roles is not None and roles.position is not None
+        return self.program.roles.position is not None
 
     @cached_property
     def by_sample(self) -> bool:
         """Whether backward fields differ from sample to sample; those of a linear network do not."""
         stated = general(integrated(self.program), self.reductions).order_parameters
-        return any(q.symbol.has(mu) for q in stated if q.name == "G")
+        return any(q.symbol.has(mu) for q in stated if q.name == GRADIENT_KERNEL)
 
     @property
     def outputs(self) -> int:
         """The number of outputs: of the targets, else what the theory or the program says."""
-        roles = roles_of(self.program)
-        end = _channels_of_random_data(self.program) if roles is None else roles.channels
+        roles = self.program.roles
+        end = _channels_of_random_data(self.program) if roles.output is None else roles.channels
         return 1 if end is None else int(expression(end).subs(self.numbers))
 
     @cached_property
@@ -454,13 +455,13 @@ class Problem:
             return self.experiment.held_out
         if self.seen == self.sample_count:
             return None
-        kernel, targets = self.arrays.get("K_x", np.zeros((0, 0))), self.arrays.get("y")
+        kernel, targets = self.arrays.get(INPUT_KERNEL, np.zeros((0, 0))), self.arrays.get(TARGETS)
         return HeldOut(kernel, None if targets is None else targets[self.seen :], None, self.seen)
 
     @property
     def targets(self) -> Array:
         """y of training samples."""
-        return self.arrays["y"][: self.seen]
+        return self.arrays[TARGETS][: self.seen]
 
     @property
     def objective(self) -> str | None:
@@ -502,9 +503,9 @@ def _channels_of_random_data(program: Program) -> Expr | None:
 
 def _training_samples(program: Program, data: Mapping[str, Array], samples: int) -> int:
     """How many samples are trained on: those before the last ones with weight zero; one of a stream."""
-    roles = roles_of(program)
-    if roles is None or roles.sample is None:
-        return samples if roles is None else 1
+    roles = program.roles
+    if roles.output is None or roles.sample is None:
+        return samples if roles.output is None else 1
     weights = data.get(roles.weight or "")
     if weights is None or weights.ndim != 1 or not weights.any():
         return samples
@@ -556,7 +557,7 @@ def _sizes(program: Program) -> set[str]:
 PROGRAM = re.compile(r"(?P<file>.*\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)
 PYTHON = re.compile(r".*\.py(:.*)?", re.DOTALL)
 
-ALIASES = {"kernel": "K_x", "targets": "y", "weights": "rho"}
+ALIASES = {"kernel": INPUT_KERNEL, "targets": TARGETS, "weights": SAMPLE_WEIGHT}
 """Names of the file for what the programs of :mod:`derive.program` call otherwise."""
 
 SYMBOLS = {"network.gamma0": "gamma0", "training.learning_rate": "eta", "network.depth": "L"}

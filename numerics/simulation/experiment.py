@@ -48,7 +48,8 @@ from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, error_jumps, slope_jumps
 from numerics.losses import loss_in_words, loss_of_scalars
-from numerics.predictions import OUTPUT, equal_times, one_sample, split
+from numerics.names import C_LEARNT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
+from numerics.predictions import equal_times, one_sample, split
 from numerics.prefix import DIVERGED, before_divergence
 from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
@@ -60,7 +61,7 @@ Array = NDArray[np.float64]
 Kernels = Literal["full", "trace", "none"]
 Axes = Mapping[str, tuple[Axis, ...]]
 
-KERNELS = ("H", "Phi", "G")
+KERNELS = (LINEAR_KERNEL, FEATURE_KERNEL, GRADIENT_KERNEL)
 """What a program calls the kernels of its layers."""
 
 HALVINGS = 14
@@ -72,10 +73,10 @@ NOISY = 3e-3
 ROUGH = 1e-3
 """The same where the slope of the activation, or the error, jumps."""
 
-SMOOTH = ("Delta", "f", "H", "Phi")
+SMOOTH = (ERROR, OUTPUT, LINEAR_KERNEL, FEATURE_KERNEL)
 """What of a network has no jumps in time even then; the first does where the error jumps in the output."""
 
-NAMES = {"H": "Phi", "Delta": "error"}
+NAMES = {LINEAR_KERNEL: FEATURE_KERNEL, ERROR: "error"}
 """What numbers of a program are called in results, where that is something else."""
 
 
@@ -448,7 +449,7 @@ class Readout:
 
     def __init__(self, problem: Problem, axes: Axes, kernels: str) -> None:
         self.problem, self.axes = problem, axes
-        self.nonlinear = any(name == mu.name for name, _ in axes.get("G", ()))
+        self.nonlinear = any(name == mu.name for name, _ in axes.get(GRADIENT_KERNEL, ()))
         self.equal = kernels == "trace"
         self.tangent = (
             None if kernels == "none" or not problem.has_roles else TangentKernel.of(problem, self.equal)
@@ -464,10 +465,10 @@ class Readout:
         found |= {
             name: one_sample(found[name], problem.program) for name in ("error", OUTPUT) if name in found
         }
-        for name in ("C_v", "C_h0"):
+        for name in (C_LEARNT, "C_h0"):
             if M in problem.numbers and name in found:  # sums over modes, of which programs take the mean
                 found[name] = problem.numbers[M] * found[name]
-        traced = ("Phi", "tangent_kernel", *(("G",) if self.nonlinear else ()))
+        traced = (FEATURE_KERNEL, "tangent_kernel", *((GRADIENT_KERNEL,) if self.nonlinear else ()))
         if self.tangent is not None:
             found["tangent_kernel"] = self.tangent(found)
             for name in traced if self.equal else ():
@@ -483,9 +484,9 @@ class Readout:
             for name in traced:
                 if name in found and self._known(name, found[name]):
                     yield f"{name}_trace", _trace(found[name], name != "tangent_kernel")
-        elif "C_v" in found:
+        elif C_LEARNT in found:
             # inputs are Gaussian: that of a fresh one's error is known of every network, without a sample
-            fresh = equal_times(found["C_v"]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
+            fresh = equal_times(found[C_LEARNT]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
             yield "train_loss", equal_times(found["C_Delta"]) if "C_Delta" in found else fresh
             yield "test_loss", fresh
 
@@ -586,19 +587,19 @@ class TangentKernel:
         """That of a problem on fixed samples; None of others, and of programs that name not all factors."""
         program = problem.program
         found = _factors(program, tuple(problem.numbers.items()), equal) if problem.seen else None
-        feature = "Phi" if "Phi" in program.notation.values() else "H"
-        known = {feature, "G", *problem.arrays} & {*program.notation.values(), *problem.arrays}
+        feature = FEATURE_KERNEL if FEATURE_KERNEL in program.notation.values() else LINEAR_KERNEL
+        known = {feature, GRADIENT_KERNEL, *problem.arrays} & {*program.notation.values(), *problem.arrays}
         if found is None:
             return None
         factors = [a for a in found[0] if isinstance(a, AppliedUndef)]
-        layered = all(a.args[0].is_Integer for a in factors if str(a.func) in (feature, "G"))
+        layered = all(a.args[0].is_Integer for a in factors if str(a.func) in (feature, GRADIENT_KERNEL))
         if not layered or not {str(a.func) for a in factors} <= known:
             return None
         return cls(*found, feature, problem.arrays, problem.times, equal, problem.literals)
 
     def __call__(self, kernels: Mapping[str, Array]) -> Array:
         """K, axes t, s and then samples (and channels), from ``Phi`` and ``G`` of all layers."""
-        named = {self.feature: kernels["Phi"], "G": kernels["G"]}
+        named = {self.feature: kernels[FEATURE_KERNEL], GRADIENT_KERNEL: kernels[GRADIENT_KERNEL]}
         read = {a: self._array(a, named) for a in self.leaves if isinstance(a, AppliedUndef)}
         read |= {a: (self.times, [a]) for a in self.leaves if isinstance(a, Symbol)}
         sizes = {y: n for x, args in read.values() for y, n in zip(args, x.shape, strict=True)}

@@ -33,7 +33,7 @@ from sympy.core.function import AppliedUndef, Derivative, Subs
 
 from derive.calculus.symbols import primed
 from derive.program import Field, GaussianMatrix, GaussianVector, IndexRange, Mean, Outer, Product, Program, t
-from derive.program.program import gaussian, parameter
+from derive.program.parts import gaussian, parameter
 
 from .rows import (
     Applied,

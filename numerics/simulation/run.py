@@ -18,7 +18,7 @@ import xarray as xr
 from sympy import Expr, Symbol
 
 from derive.program import Parametrization, Program
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from numerics.arrays import one_thread
 from numerics.errors import Diverged, NotConverged, require_memory
 from numerics.paths import Block, Paths, gathered

@@ -29,7 +29,7 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
 )
-from derive.program.program import gaussian, parameter
+from derive.program.parts import gaussian, parameter
 
 from .formulas import Binder, members
 from .motion import Motion, relaxed, root

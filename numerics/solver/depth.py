@@ -31,7 +31,8 @@ from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Reduction, beta, derived, integrated, wide_layers
-from numerics.predictions import OUTPUT, random_losses, split
+from numerics.names import C_FIELD, C_GRADIENT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
+from numerics.predictions import random_losses, split
 from numerics.solver.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
 
 Array = NDArray[np.float64]
@@ -47,7 +48,7 @@ SCALING = Scaling({beta: beta0 / sqrt(L)})
 LAYERS = 16
 """Cells of layer time that a command takes."""
 
-LAYERED = ("Phi", "G", "C_h", "C_g")
+LAYERED = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
 """Variables with an axis of layers, the first one."""
 
 GRIDS = (Fraction(1, 2), Fraction(3, 4), Fraction(1))
@@ -305,9 +306,12 @@ def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, 
     """The contract's variables; times before indices, as they have it."""
     if problem.seen:
         found = {
-            name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", "Delta"), (OUTPUT, "f"))
+            name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", ERROR), (OUTPUT, OUTPUT))
         }
-        found |= {"Phi": run["H"].transpose(0, 3, 4, 1, 2), "G": np.moveaxis(run["G"], (-2, -1), (1, 2))}
+        found |= {
+            FEATURE_KERNEL: run[LINEAR_KERNEL].transpose(0, 3, 4, 1, 2),
+            GRADIENT_KERNEL: np.moveaxis(run[GRADIENT_KERNEL], (-2, -1), (1, 2)),
+        }
         return split(problem, found)
     rows = [r for g in table.groups for r in g if r.symmetric]
     found = {r.name: np.moveaxis(run[r.name], (-2, -1), (r.layers, r.layers + 1)) for r in rows}

@@ -26,6 +26,7 @@ from derive.theory import Source, Term, Theory, mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.compile.lower import Table, lower
 from numerics.errors import SpecError
+from numerics.names import OUTPUT
 from numerics.solver.depth import FIRST, LAYERS, DepthCorrection, DepthLimit, extrapolated, on_grids
 from numerics.solver.march import march
 
@@ -66,7 +67,7 @@ def solve_frozen_ends(
         wanted=tuple(n for names in layers.values() for n in names),
     )
     found = {n: np.stack([run.tensor(x)[:, 0, :, 0] for x in names]) for n, names in layers.items()}
-    return {"f": run.scalars["f"], "chi": run.scalars["chi"], **found}
+    return {OUTPUT: run.scalars[OUTPUT], "chi": run.scalars["chi"], **found}
 
 
 def solve_frozen_ends_limit(
@@ -82,7 +83,7 @@ def solve_frozen_ends_limit(
     >>> bool(abs(found["C_x"][-1, 0, 0] - np.e) < 1e-5)
     True
     """
-    names = {"f": "f", "chi": "chi", "C_x": "C_0", "C_dx": "C_1"}
+    names = {OUTPUT: OUTPUT, "chi": "chi", "C_x": "C_0", "C_dx": "C_1"}
     table = _limit_table(exact_power(alpha), exact_power(gamma))
     return _in_layer_time(table, inputs, layers, [names], dloss=slope)[0]
 
@@ -107,7 +108,7 @@ def solve_frozen_ends_correction(
     (-1.0, True)
     """
     powers = exact_power(alpha), exact_power(gamma)
-    names = [{n: before + n for n in ("f", "chi", "C_x", "C_dx")} for before in ("", FIRST)]
+    names = [{n: before + n for n in (OUTPUT, "chi", "C_x", "C_dx")} for before in ("", FIRST)]
     found = _in_layer_time(_corrected_table(*powers), inputs, layers, names, dloss=slope, ddloss=curvature)
     return DepthCorrection(float(frozen_ends_correction(*powers).power), *found)
 

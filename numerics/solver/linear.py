@@ -40,8 +40,22 @@ from numerics.compile.lower import Node, Request, Table, lower
 from numerics.errors import Diverged, require_memory
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import RISE, Layered, Reduction, derived, error_jumps, integrated, widened
-from numerics.predictions import (
+from numerics.names import (
+    BACKWARD_RESPONSE,
+    C_FIELD,
+    C_GRADIENT,
+    C_LEARNT,
+    ERROR,
+    FEATURE_KERNEL,
+    FIELD,
+    FORWARD_RESPONSE,
+    GRADIENT,
+    GRADIENT_KERNEL,
+    INPUT_KERNEL,
+    LINEAR_KERNEL,
     OUTPUT,
+)
+from numerics.predictions import (
     equal_times,
     of_training,
     random_losses,
@@ -73,7 +87,7 @@ def first(theory: Theory) -> Theory:
 def projected(theory: Theory) -> Theory:
     """The theory projected on the error, if it has the form."""
     try:
-        return error_projected(theory, "h", "Delta")
+        return error_projected(theory, FIELD, ERROR)
     except NotApplicable:
         return theory
 
@@ -81,10 +95,10 @@ def projected(theory: Theory) -> Theory:
 REDUCTIONS: tuple[Reduction, ...] = (first, projected)
 """Tried in order; a theory that has not the form for one stays as it is."""
 
-RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
+RANDOM = (C_LEARNT, "C_Delta", "C_h0", C_FIELD, C_GRADIENT, "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
 """What a result on random data holds of the theory's order parameters, those that the theory has."""
 
-LOSS: Node = ("C_v", None)
+LOSS: Node = (C_LEARNT, None)
 
 KERNELS = 1e-5
 """What kernels settle to at best: where errors are gone, few times see how they came to be."""
@@ -146,12 +160,12 @@ def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
     theory = lowered.theory
     there = {e.name for e in (*theory.equations, *theory.scalars)}
     there |= {x.name for x in theory.order_parameters}
-    lacking = ({"h", "g", "f", "Delta"} if problem.seen else {"C_v"}) - there
+    lacking = ({FIELD, GRADIENT, OUTPUT, ERROR} if problem.seen else {C_LEARNT}) - there
     if lacking:
         return f"the theory has no {', '.join(sorted(lacking))}"
     fields = {r.field for r in lowered.table.fields}
     layers = range(1, (problem.depth or 0) + 1) if problem.seen else ()
-    unlayered = [x for x in ("h", "g") if any((x, k) not in fields for k in layers)]
+    unlayered = [x for x in (FIELD, GRADIENT) if any((x, k) not in fields for k in layers)]
     return f"{' and '.join(unlayered)} of the theory have no layers" if unlayered else None
 
 
@@ -298,11 +312,11 @@ class _Run:
         last, grid, _ = found.found
         passing = np.any([x[2] for _, x in found.answers], axis=0)
         at = passing.reshape(len(passing), -1).any(axis=1)
-        for name, scalar in ((OUTPUT, OUTPUT), ("error", "Delta")):
+        for name, scalar in ((OUTPUT, OUTPUT), ("error", ERROR)):
             values[name][at] = last.scalars[scalar][grid.outputs[at]]
         values = self.assembled(values)
         if at.any():
-            width, jump = at * self.constants[RISE], np.abs(last.scalars["Delta"]).max()
+            width, jump = at * self.constants[RISE], np.abs(last.scalars[ERROR]).max()
             error = of_training("error", passing * jump, self.problem.seen, False)
             missed = {"error": error, **{x: width * self.problem.outputs for x in LOSSES}}
             for x in (name for name in (OUTPUT, "test_f") if name in values):
@@ -317,7 +331,7 @@ class _Run:
         them, ``width |dDelta/dt| > speed |Delta|/3`` where Delta is relative to the jump, and have more than
         ROUGH left to go.  What rests there moves by less than the width while others move by one.
         """
-        f, error = (found.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, "Delta"))
+        f, error = (found.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, ERROR))
         steps = np.diff(grid.nodes)[:, None]
         speed = (np.abs(np.diff(f, axis=0)) / steps).max(axis=0)
         share = np.abs(error) / np.where(error.any(axis=0), np.abs(error).max(axis=0), 1.0)
@@ -327,7 +341,7 @@ class _Run:
         fast = 3 * width * rate > speed * steps * left
         moving = (beside | fast) & (width * left > ROUGH * size_of_largest(f))
         every = np.concatenate([np.zeros_like(moving[:1]), moving])
-        shape = found.scalars["Delta"].shape[1:]
+        shape = found.scalars[ERROR].shape[1:]
         return np.asarray(every[grid.outputs].reshape(-1, *shape))
 
     def marched(self, grid: Grid) -> Attempt[March]:
@@ -433,7 +447,7 @@ class _Run:
             return
         yield from map(self.gradient, self.layers)
         if self.kernels != "none":
-            yield from needed(self.table, [("h", k) for k in self.layers])
+            yield from needed(self.table, [(FIELD, k) for k in self.layers])
         if self.kernels == "full" and self.answers:
             if self.problem.flow:  # of steps they are found afterwards
                 yield from (self.response_A(k) for k in self.layers)
@@ -441,11 +455,11 @@ class _Run:
 
     @staticmethod
     def gradient(k: int) -> Request:
-        return Request("correlation", ("g", k), ("g", k), S.One)
+        return Request("correlation", (GRADIENT, k), (GRADIENT, k), S.One)
 
     def response_A(self, k: int) -> Request:
         """A^k, that of the last layer too, which no layer above reads."""
-        return Request("response", ("h", k), self.source("g", k), 1 / gamma0)
+        return Request("response", (FIELD, k), self.source(GRADIENT, k), 1 / gamma0)
 
     def source(self, name: str, k: int) -> Node:
         """The Gaussian source that drives a field of a layer."""
@@ -453,13 +467,15 @@ class _Run:
 
     def response_B(self, k: int) -> Request:
         """B^k; of a theory projected on the error it is ``sum_c b_c Delta_{alpha c}``."""
-        source = self.source("p" if self.projected else "h", k + 1)
-        return Request("response", ("g", k + 1), source, 1 / gamma0)
+        source = self.source("p" if self.projected else FIELD, k + 1)
+        return Request("response", (GRADIENT, k + 1), source, 1 / gamma0)
 
     def last_response(self) -> Request | None:
         """The response of the last layer of random data, which no layer above reads."""
         known = next((q for (name, _), q in self.table.tensors.items() if name == "R_hr"), None)
-        return known and Request("response", ("h", self.depth), self.source("g", self.depth), known.factor)
+        return known and Request(
+            "response", (FIELD, self.depth), self.source(GRADIENT, self.depth), known.factor
+        )
 
     @cached_property
     def answers(self) -> bool:
@@ -484,25 +500,26 @@ class _Run:
 
     def of_samples(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
         """Of training samples and test points; traces are those over training samples."""
-        values = {OUTPUT: result.scalars["f"][at], "error": result.scalars["Delta"][at]}
+        values = {OUTPUT: result.scalars[OUTPUT][at], "error": result.scalars[ERROR][at]}
         G = {k: _picked(result.tensor(self.gradient(k)), at) for k in self.layers}
-        values["G"] = np.stack([of_outputs(a) for a in G.values()])
+        values[GRADIENT_KERNEL] = np.stack([of_outputs(a) for a in G.values()])
         if self.kernels == "none":
             return values
         seen, data = self.problem.seen, self.data(grid)
         after = Afterwards(result, at, seen)
         tensors: dict[tuple[str, tuple[int, ...]], Array] = {
-            ("G", (k,)): (a.transpose(1, 3, 0, 2) if self.many else a[:, 0, :, 0])[..., None]
+            (GRADIENT_KERNEL, (k,)): (a.transpose(1, 3, 0, 2) if self.many else a[:, 0, :, 0])[..., None]
             for k, a in G.items()
         }
         numbers = {str(k): v for k, v in self.constants.items()}
         if self.kernels == "trace":
-            traces = [after.trace(("h", k)) for k in self.layers]
+            traces = [after.trace((FIELD, k)) for k in self.layers]
             values["Phi_trace"] = np.stack(traces)
             tensors |= {
-                ("H", (k,)): a[None, None, ..., None] for k, a in zip(self.layers, traces, strict=True)
+                (LINEAR_KERNEL, (k,)): a[None, None, ..., None]
+                for k, a in zip(self.layers, traces, strict=True)
             }
-            single = {"K_x": np.trace(data["K_x"][:seen, :seen]).reshape(1, 1)}
+            single = {INPUT_KERNEL: np.trace(data[INPUT_KERNEL][:seen, :seen]).reshape(1, 1)}
             for e in self.theory.observables:
                 # what has no sample counts once for each
                 terms = Add.make_args(layers_written_out(e.rhs).expand())
@@ -513,9 +530,9 @@ class _Run:
                     np.einsum("tsacbc->ts", trace) if self.many else trace[:, :, 0, 0]
                 )
             return values
-        full = {k: after.outputs(("h", k), ("h", k)) for k in self.layers}
-        values["Phi"] = np.stack([a.transpose(0, 2, 1, 3) for a in full.values()])
-        tensors |= {("H", (k,)): a.transpose(1, 3, 0, 2)[..., None] for k, a in full.items()}
+        full = {k: after.outputs((FIELD, k), (FIELD, k)) for k in self.layers}
+        values[FEATURE_KERNEL] = np.stack([a.transpose(0, 2, 1, 3) for a in full.values()])
+        tensors |= {(LINEAR_KERNEL, (k,)): a.transpose(1, 3, 0, 2)[..., None] for k, a in full.items()}
         for e in self.theory.observables:
             values["tangent_kernel"] = observable(e, tensors, numbers, data, self.axes(e))[..., 0]
         return values | (self.responses(after, grid) if self.answers else {})
@@ -528,7 +545,7 @@ class _Run:
     def responses(self, after: Afterwards, grid: Grid | None) -> Values:
         """A^l and B^l; for the flow as densities in s."""
         result, at, smooth = after.result, after.at, None
-        error = result.scalars["Delta"][at]
+        error = result.scalars[ERROR][at]
         if grid is not None:
             once = self.data(grid, np.ones_like(grid.weights))
             smooth = densities(result, grid.nodes, once)
@@ -546,8 +563,8 @@ class _Run:
         else:
             B = [read(self.response_B(k)).transpose(0, 2, 1, 3) for k in self.layers[:-1]]
         return {
-            "A": np.stack([a if self.many else a[..., 0] for a in A]),
-            "B": np.stack([b if self.many else b[:, :, 0] for b in [*B, last]]),
+            FORWARD_RESPONSE: np.stack([a if self.many else a[..., 0] for a in A]),
+            BACKWARD_RESPONSE: np.stack([b if self.many else b[:, :, 0] for b in [*B, last]]),
         }
 
     # -- random data -----------------------------------------------------------------------------------

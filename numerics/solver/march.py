@@ -28,6 +28,7 @@ from sympy.core.function import AppliedUndef
 from numerics.compile.lower import Coupling, FieldRow, Node, Request, Table
 from numerics.errors import diverged_at
 from numerics.experiment.numbers import Spectrum
+from numerics.names import TARGETS
 from numerics.results import RUNAWAY
 from numerics.solver.folded import Folded
 from numerics.solver.plan import Plan
@@ -346,7 +347,7 @@ def _bound(rows: Rows) -> float:
 def _check(taken: Steps, watched: tuple[Node, ...]) -> Callable[[int], None]:
     """What raises :class:`~numerics.errors.Diverged` after a step in which something ran away."""
     rows, bound = taken.rows, _bound(taken.rows)
-    y = rows.data.get("y", np.zeros(1))
+    y = rows.data.get(TARGETS, np.zeros(1))
     channels = y.shape[1] if y.ndim == 2 else 1
     largest = np.sqrt(RUNAWAY * max(1.0, channels * float(np.mean(y**2))) / channels)
     pairs = {x: rows.table.tensors[x] for x in watched if x not in rows.sums}

@@ -21,7 +21,7 @@ from numerics.errors import Diverged, NotConverged, SpecError, Unserved, memory_
 from numerics.experiment.problem import EVALUATE, Problem
 from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
-from numerics.predictions import OUTPUT
+from numerics.names import ERROR, INPUT_KERNEL, OUTPUT, TARGETS
 from numerics.results import VARIABLES
 from numerics.solver.method import Kernels, No, Progress, Solved, Yes
 
@@ -76,7 +76,7 @@ def _attributes(problem: Problem) -> No | None:
 
 def _no_output(problem: Problem) -> No | None:
     """Results are errors and losses of one output."""
-    if problem.has_roles and (not problem.seen or {OUTPUT, "Delta"} <= {*problem.program.scalars}):
+    if problem.has_roles and (not problem.seen or {OUTPUT, ERROR} <= {*problem.program.scalars}):
         return None
     names = ", ".join(problem.told(problem.program.scalars)) or "no numbers"
     reason = f"has no single output with an error that updates are multiplied by, but {names}"
@@ -263,8 +263,8 @@ class Lazy:
             n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
         }
         moved = _moved(problem)
-        if "Delta" in found.scalars:
-            moved = max(moved, _moved_by(problem, found.scalars["Delta"], found.kernel("K")))
+        if ERROR in found.scalars:
+            moved = max(moved, _moved_by(problem, found.scalars[ERROR], found.kernel("K")))
         moved *= found.tails**0.5
         notes = {
             "status": "ok" if moved <= FAR else "not converged",
@@ -402,7 +402,7 @@ def _most_nodes(problem: Problem) -> int:
 
 def _rank(problem: Problem) -> int:
     """How many directions the data have: the rank of K_x(mu, a, .., alpha, b, ..) between its halves."""
-    kernel = problem.arrays.get("K_x", np.ones((1, 1)))
+    kernel = problem.arrays.get(INPUT_KERNEL, np.ones((1, 1)))
     return int(np.linalg.matrix_rank(kernel.reshape(prod(kernel.shape[: kernel.ndim // 2]), -1)))
 
 
@@ -443,7 +443,7 @@ def _affine(problem: Problem) -> bool:
     for e in problem.theory.scalars:
         for x in e.rhs.atoms(AppliedUndef):
             if str(x.func) == OUTPUT:
-                y = Dummy("f")
+                y = Dummy()
                 if e.rhs.xreplace({x: y}).diff(y, 2) != 0:
                     return False
     return True
@@ -474,7 +474,7 @@ def _moved(problem: Problem) -> float:
     strength = problem.numbers.get(gamma0, 1.0)
     rates = first_shares(problem)
     span = float(np.abs(rates) @ np.diff(problem.times)) * problem.seen
-    y = problem.arrays.get("y", np.ones(1))[: problem.seen]
-    kernel = problem.arrays.get("K_x", np.ones((1, 1)))
+    y = problem.arrays.get(TARGETS, np.ones(1))[: problem.seen]
+    kernel = problem.arrays.get(INPUT_KERNEL, np.ones((1, 1)))
     size = float(np.abs(y).mean()) * problem.outputs * max(1.0, float(np.abs(kernel).max()))
     return strength * span * size * (problem.depth or 1)

@@ -21,7 +21,8 @@ from derive.errors import NotApplicable
 from numerics.authored import authored_variables, numbers_of_author
 from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
-from numerics.losses import OUTPUT, loss_of_scalars
+from numerics.losses import loss_of_scalars
+from numerics.names import ERROR, OUTPUT, RESPONSES
 from numerics.results import STDERR, dimensions, named
 from numerics.solver.direct import Evaluated, Place, evaluate
 from numerics.solver.direct.layout import Layout
@@ -30,7 +31,6 @@ from numerics.solver.paths.problem import (
     ACCURACY,
     BRIEF,
     POOR,
-    RESPONSES,
     SLACK,
     WATCHED,
     Replicas,
@@ -240,7 +240,7 @@ def _by_role(problem: Problem, runs: Mapping[Place, Array], keep: Kernels) -> di
         one = {place: x[k] for place, x in runs.items()}
         replicas.kernels.add(reduced(problem, one, keep))
         replicas.numbers.add(numbers_of_author(problem, one))
-        replicas.scalars.append(np.stack([one["Delta", ()], one[OUTPUT, ()]]))
+        replicas.scalars.append(np.stack([one[ERROR, ()], one[OUTPUT, ()]]))
     values, nonlinear, places = replicas.averaged(problem), problem.by_sample, problem.positions
     own = authored_variables(problem)
     unclear = [x for x in RESPONSES if x in values and np.isnan(_of_layers(values[x], problem)).any()]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numerics.errors import Diverged, NotConverged
+from numerics.names import RESPONSES
 from numerics.results import dimensions
 from numerics.solver.grid import ORDER, Grid, flow_grid, trapezoid
 from numerics.solver.rows import RESOLVED
@@ -51,9 +52,6 @@ UNEVEN = 8.0
 
 MOST = 1600
 """The most steps that a grid may have."""
-
-CAUSAL = ("A", "B")
-"""Functions of two times that vanish at s > t; others are symmetric."""
 
 OTHERS = (("sample", "sample_"), ("channel", "channel_"))
 
@@ -235,7 +233,7 @@ class Trapezoidal:
         if len(times) == 1:
             return np.moveaxis(self.once(front), 0, times[0])
         value = self.twice(front)
-        if name not in CAUSAL:
+        if name not in RESPONSES:  # which vanish at s > t; others are symmetric
             rest = [x for x in dims if x not in ("time", "time_")]
             order = {one: other for pair in OTHERS for one, other in (pair, pair[::-1])}
             swapped = [rest.index(order[x]) if order.get(x) in rest else k for k, x in enumerate(rest)]

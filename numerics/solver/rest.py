@@ -31,6 +31,7 @@ from numerics.averages.panels import Moment
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
 from numerics.solver.direct.layout import Number
 from numerics.solver.paths import Solved, solve_particles
 
@@ -136,7 +137,7 @@ def at_rest(
     )
     solved = solve_particles(theory, steps=steps, values=values, data=data, **options)
     return compare(
-        solved, kappa, ridge, np.asarray(data["y"], dtype=float), _weights(program, data), tolerance
+        solved, kappa, ridge, np.asarray(data[TARGETS], dtype=float), _weights(program, data), tolerance
     )
 
 
@@ -154,7 +155,7 @@ def compare(
     [0.3333, 0.3333]
     """
     replicas = solved.replicas
-    f = solved.runs["f", ()].reshape(replicas, -1, targets.size)  # replica, time, output
+    f = solved.runs[OUTPUT, ()].reshape(replicas, -1, targets.size)  # replica, time, output
     steps = f.shape[1]
     rho = np.repeat(weights, targets.size // len(weights))
     predicted = np.empty_like(f)
@@ -229,7 +230,7 @@ def _shrinking(moves: Array) -> float:
 
 
 def _weights(program: Program, data: Mapping[str, Any]) -> Array:
-    samples = len(np.asarray(data["y"]))
+    samples = len(np.asarray(data[TARGETS]))
     if not has_sample_weights(program):
         return np.ones(samples)
     return np.asarray(data[SAMPLE_WEIGHT], dtype=float)
@@ -281,7 +282,7 @@ def stationary_kernels(
     solver = _Recursion(stationary(theory), numbers, {k: np.asarray(v, dtype=float) for k, v in data.items()})
     depth = int(theory.program.depth)
     found: dict[tuple[str, int], Array] = {}
-    samples = len(solver.data["K_x"])
+    samples = len(solver.data[INPUT_KERNEL])
     for row in solver.rows:
         name = str(row.lhs.func)
         site, *indices, _ = row.lhs.args

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from derive.linear.form import LinearForm
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.names import C_FIELD, C_GRADIENT, FEATURE_KERNEL, GRADIENT_KERNEL, INPUT_KERNEL
 from numerics.plots import STYLE, colours
 from numerics.stats import extrapolate
 from numerics.verification.networks import authored_in, traced
@@ -124,13 +125,13 @@ def _drawn(
         label = rf"$\frac{{1}}{{P}}\sum_\mu {phi}^\ell_{{\mu\mu}}(t,t)$"
         _kernels(middle, theory, networks, "Phi_trace", label, samples)
         if linear:
-            _kernels(right, theory, networks, "G", rf"$G_{{{first}}}^\ell(t,t)$")
+            _kernels(right, theory, networks, GRADIENT_KERNEL, rf"$G_{{{first}}}^\ell(t,t)$")
         else:
             label = r"$\frac{1}{P}\sum_\mu G^\ell_{\mu\mu}(t,t)$"
             _kernels(right, theory, networks, "G_trace", label, samples)
     else:
-        _kernels(middle, theory, networks, "C_h", rf"$C_{{h{first}}}^\ell(t,t)$")
-        _kernels(right, theory, networks, "C_g", rf"$C_{{g{first}}}^\ell(t,t)$")
+        _kernels(middle, theory, networks, C_FIELD, rf"$C_{{h{first}}}^\ell(t,t)$")
+        _kernels(right, theory, networks, C_GRADIENT, rf"$C_{{g{first}}}^\ell(t,t)$")
     titles = ("loss", "feature kernels" if fixed else "features of an error", "gradient kernels")
     for panel, words in zip((left, middle, right), titles, strict=True):
         panel.set_xlabel("time" if problem.flow else "step")
@@ -230,9 +231,9 @@ def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
     y = problem.targets.reshape(problem.seen, -1)
     goal = y @ y.T
     maps: list[tuple[str, Array]] = []
-    if "K_x" in problem.arrays:
-        maps.append((r"$K^x$", problem.arrays["K_x"][: problem.seen, : problem.seen]))
-    if "Phi" in theory:
+    if INPUT_KERNEL in problem.arrays:
+        maps.append((r"$K^x$", problem.arrays[INPUT_KERNEL][: problem.seen, : problem.seen]))
+    if FEATURE_KERNEL in theory:
         layers = np.unique(np.linspace(1, theory.sizes["layer"], min(3, theory.sizes["layer"])).round())
         final = theory.Phi.isel(time=-1, time_=-1)
         phi = "H" if isinstance(problem.linear, LinearForm) else r"\Phi"

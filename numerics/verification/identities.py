@@ -32,7 +32,21 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
-from numerics.losses import OUTPUT
+from numerics.names import (
+    BACKWARD_RESPONSE,
+    C_FIELD,
+    C_GRADIENT,
+    C_LEARNT,
+    ERROR,
+    FEATURE_KERNEL,
+    FIELD,
+    FORWARD_RESPONSE,
+    GRADIENT,
+    GRADIENT_KERNEL,
+    INPUT_KERNEL,
+    LINEAR_KERNEL,
+    OUTPUT,
+)
 from numerics.predictions import split
 from numerics.results import systematic
 from numerics.simulation import simulate_program
@@ -69,9 +83,9 @@ LEAST = 1.0
 LARGEST_MATRIX = 1300
 """Eigenvalues are taken of kernel matrices up to this size; of longer ones, at fewer times."""
 
-CORRELATIONS = ("Phi", "G", "C_v", "C_Delta", "C_h0", "C_h", "C_g")
-RESPONSES = ("A", "B", "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
-LETTERS = {"Phi": "H^l", "G": "G^l", "C_h": "C_h^l", "C_g": "C_g^l"}
+CORRELATIONS = (FEATURE_KERNEL, GRADIENT_KERNEL, C_LEARNT, "C_Delta", "C_h0", C_FIELD, C_GRADIENT)
+RESPONSES = (FORWARD_RESPONSE, BACKWARD_RESPONSE, "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
+LETTERS = {FEATURE_KERNEL: "H^l", GRADIENT_KERNEL: "G^l", C_FIELD: "C_h^l", C_GRADIENT: "C_g^l"}
 
 FEWEST, MOST = 32, 512
 """Steps of descent up to the time at which a flow is compared."""
@@ -238,12 +252,12 @@ def reduced(problem: Problem) -> list[Check]:
         return []
     small, result, full = both
     count = small.seen
-    error = full["Delta", ()][:, :count]
+    error = full[ERROR, ()][:, :count]
     gaps = [relative(result["error"].to_numpy() - error, error)]
-    for name, own in (("Phi", "H"), ("G", "G")):
+    for name, own in ((FEATURE_KERNEL, LINEAR_KERNEL), (GRADIENT_KERNEL, GRADIENT_KERNEL)):
         for k in range(1, (small.depth or 1) + 1):
             expected = np.moveaxis(full[own, (k,)], (-2, -1), (0, 1))
-            if name == "Phi":
+            if name == FEATURE_KERNEL:
                 expected = expected[:, :, :count, :count]
             gaps.append(relative(result[name].to_numpy()[k - 1] - expected, expected))
     name = f"solve = theory as derived, {len(small.times)} times"
@@ -261,11 +275,16 @@ def moved(problem: Problem) -> list[Check]:
     if both is None or tangent is None:
         return []
     small, result, full = both
-    seen = {k: x[: small.seen, : small.seen] if k == "K_x" else x for k, x in tangent.data.items()}
+    seen = {k: x[: small.seen, : small.seen] if k == INPUT_KERNEL else x for k, x in tangent.data.items()}
     tangent = replace(tangent, data=seen)  # a solution has kernels of training samples alone
-    error, f = result["error"].to_numpy(), full["f", ()][:, : small.seen]
+    error, f = result["error"].to_numpy(), full[OUTPUT, ()][:, : small.seen]
     times = np.arange(len(error) - 1)
-    kernel = tangent({"Phi": result["Phi"].to_numpy()[:, :-1], "G": result["G"].to_numpy()[:, 1:]})
+    kernel = tangent(
+        {
+            FEATURE_KERNEL: result[FEATURE_KERNEL].to_numpy()[:, :-1],
+            GRADIENT_KERNEL: result[GRADIENT_KERNEL].to_numpy()[:, 1:],
+        }
+    )
     kernel = kernel[times, times].reshape(len(times), error[0].size, error[0].size)
     error, f = error.reshape(len(error), -1), f.reshape(len(f), -1)
     predicted = first_shares(small)[:, None] * np.einsum("tij,tj->ti", kernel, error[:-1])
@@ -295,7 +314,7 @@ def middle(problem: Problem) -> list[Check]:
         return []
     table = lower(small.discrete)
     pairs: dict[Node, Request] = {
-        ("gh", k): Request("correlation", ("g", k), ("h", k), S.One) for k in layers
+        ("gh", k): Request("correlation", (GRADIENT, k), (FIELD, k), S.One) for k in layers
     }
     result = marched(small, replace(table, tensors={**table.tensors, **pairs}), [*pairs])
     sizes = dict(small.layered.get("nu", {}))

@@ -32,6 +32,7 @@ from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
+from numerics.names import C_FIELD, C_GRADIENT, C_LEARNT, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL
 from numerics.results import AUTHORED, STDERR, named, systematic
 from numerics.simulation import simulate
 from numerics.simulation.experiment import reference_size
@@ -267,17 +268,18 @@ def quantities(
     end = last if fixed else places[-1]
     when = {"t,t": {"time": end, "time_": end}, "t,0": {"time": end, "time_": 0}}
     samples = float(theory.sizes.get("sample", 1))
-    linear = "sample" not in theory.get("G", theory).dims and "G_trace" not in theory
-    phi, late = ("H", ("C_h0", "Phi")) if linear else ("Phi", ("Phi", "G"))
+    linear = "sample" not in theory.get(GRADIENT_KERNEL, theory).dims and "G_trace" not in theory
+    phi = LINEAR_KERNEL if linear else FEATURE_KERNEL
+    late = ("C_h0" if linear else FEATURE_KERNEL, FEATURE_KERNEL if linear else GRADIENT_KERNEL)
     for name, shown, scale in (
-        ("C_v", "C_v", 1.0),
+        (C_LEARNT, C_LEARNT, 1.0),
         ("C_h0", "C_h0", 1.0),
         ("Phi_trace", f"mean {phi}^{{}}_mumu", samples),
-        ("Phi", f"{phi}^{{}}", 1.0),
+        (FEATURE_KERNEL, f"{phi}^{{}}", 1.0),
         ("G_trace", "mean G^{}_mumu", samples),
-        ("G", "G^{}", 1.0),
-        ("C_h", "C_h^{}", 1.0),
-        ("C_g", "C_g^{}", 1.0),
+        (GRADIENT_KERNEL, "G^{}", 1.0),
+        (C_FIELD, "C_h^{}", 1.0),
+        (C_GRADIENT, "C_g^{}", 1.0),
         ("tangent_kernel_trace", "mean K_mumu", samples),
     ):
         if name not in theory or AUTHORED in theory[name].attrs:
@@ -403,7 +405,7 @@ def traced(theory: xr.Dataset) -> xr.Dataset:
     which fluctuate together is not known.
     """
     found = {}
-    for name in ("Phi", "G", "tangent_kernel"):
+    for name in (FEATURE_KERNEL, GRADIENT_KERNEL, "tangent_kernel"):
         for end in ("", "_stderr"):
             if name + end in theory and "sample" in theory[name].dims and f"{name}_trace{end}" not in theory:
                 found[f"{name}_trace{end}"] = _trace(theory[name + end])

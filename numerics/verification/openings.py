@@ -22,6 +22,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares, is_mean
+from numerics.names import INPUT_KERNEL, TARGETS
 from numerics.solver.grid import adams_weights, tables_of
 from numerics.solver.paths import Solved, solve_particles
 
@@ -123,9 +124,9 @@ def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Pr
 
 def _samples_of(problem: Problem) -> dict[str, tuple[int, ...]]:
     """The axes of arrays that samples run along."""
-    count, known = problem.sample_count, {"K_x", "y", SAMPLE_WEIGHT}
+    count, known = problem.sample_count, {INPUT_KERNEL, TARGETS, SAMPLE_WEIGHT}
     return {
-        name: tuple(i for i, n in enumerate(x.shape) if n == count and (name == "K_x" or i == 0))
+        name: tuple(i for i, n in enumerate(x.shape) if n == count and (name == INPUT_KERNEL or i == 0))
         for name, x in problem.arrays.items()
         if name in known
     }
@@ -227,7 +228,7 @@ def speed(problem: Problem) -> float:
 
 def fastest(problem: Problem) -> float:
     """The fastest lazy relaxation: the rate times the largest eigenvalue of a bound of the tangent kernel."""
-    kernel = problem.arrays.get("K_x", np.eye(1))[: problem.seen, : problem.seen]
+    kernel = problem.arrays.get(INPUT_KERNEL, np.eye(1))[: problem.seen, : problem.seen]
     return speed(problem) * float(np.linalg.eigvalsh(kernel)[-1]) * ((problem.depth or 1) + 1)
 
 

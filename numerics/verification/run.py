@@ -27,6 +27,7 @@ from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of, theory_of
+from numerics.names import FEATURE_KERNEL
 from numerics.plots import save_figure
 from numerics.results import at_times, replacing_folder, save
 from numerics.solver import solve
@@ -173,7 +174,7 @@ def checks_of(
     if own is not None:
         found += identities.start(problem, solution)
     found += identities.causality(problem, solution)
-    letters = {**identities.LETTERS, **({} if linear else {"Phi": "Phi^l"})}
+    letters = {**identities.LETTERS, **({} if linear else {FEATURE_KERNEL: "Phi^l"})}
     found += identities.correlations(solution, off(problem, solution), letters)
     if not linear:  # other ways to averages over paths
         found += sampled.reading(problem, effort) + sampled.responses(problem, effort)

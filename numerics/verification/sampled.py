@@ -20,6 +20,7 @@ from derive.theory import OrderParameter
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import slope_jumps
+from numerics.names import ERROR
 from numerics.solver import methods
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.lazy import solve_lazy
@@ -156,12 +157,12 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
         return []
     theory, steps = small.discrete, len(small.times)
     try:
-        exact = solve_lazy(theory, steps=steps, values=small.values, data=arrays(small)).scalars["Delta"]
+        exact = solve_lazy(theory, steps=steps, values=small.values, data=arrays(small)).scalars[ERROR]
     except (NotApplicable, Unserved):
         return []
     strengths, powers = (KINKED, (0, 1, 2)) if slope_jumps(small.program) else (LAZY, (0, 2))
     at_each = [particles(at(small, g), effort.paths, replicas, SEED + k) for k, g in enumerate(strengths)]
-    found = [x.runs["Delta", ()] for x in at_each]
+    found = [x.runs[ERROR, ()] for x in at_each]
     weights = np.linalg.inv(np.array([[g**p for p in powers] for g in strengths]))[0]
     gap = [x.reshape(replicas, -1) - exact.reshape(1, -1) for x in found]
     value = sum(w * x.mean(axis=0) for w, x in zip(weights, gap, strict=True))

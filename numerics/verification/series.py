@@ -30,6 +30,7 @@ from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import slope_jumps
+from numerics.names import BACKWARD_RESPONSE, ERROR, FEATURE_KERNEL, FORWARD_RESPONSE, GRADIENT_KERNEL
 from numerics.results import STDERR, dimensions
 from numerics.solver import solve
 from numerics.solver.grid import is_noisy
@@ -83,7 +84,15 @@ SHARES = (0.5, 0.75, 1.0)
 AVERAGES = 1e-8
 """How far the averages in the coefficients may be off, relative to the largest entry."""
 
-SHOWN = ("train_loss", "error", "Phi", "G", "tangent_kernel", "A", "B")
+SHOWN = (
+    "train_loss",
+    "error",
+    FEATURE_KERNEL,
+    GRADIENT_KERNEL,
+    "tangent_kernel",
+    FORWARD_RESPONSE,
+    BACKWARD_RESPONSE,
+)
 MISSING = "_missed"
 
 KINKS = "where a slope jumps, units that cross the kink add odd powers of the size of gamma0"
@@ -177,7 +186,7 @@ def strength_of(series: xr.Dataset, share: float) -> float:
 def shown(name: str, linear: bool) -> str:
     """A variable as the table calls it."""
     phi = "H^l" if linear else "Phi^l"
-    letters = {"train_loss": "loss", "error": "Delta", "tangent_kernel": "K", "Phi": phi}
+    letters = {"train_loss": "loss", "error": ERROR, "tangent_kernel": "K", FEATURE_KERNEL: phi}
     return letters.get(name, f"{name}^l")
 
 

@@ -10,7 +10,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import ell, s, t
 from derive.program.networks.random_data import alpha, nu
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from derive.program.training import TrainedVector
 from derive.reduce.data import absorb_factors
 from derive.theory import Average

@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import primed
 from derive.program import L, Program, ell, s, t
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 
 KEPT = {t, s, ell, L}
 """Symbols of the language."""

@@ -39,6 +39,7 @@ from derive.errors import NotApplicable
 from derive.expansion.orders import WEIGHT
 from derive.theory import Term, Theory
 from numerics.errors import NotConverged
+from numerics.names import ERROR, OUTPUT
 from numerics.solver.grid import integral_weights, lagrange
 from numerics.solver.paths.march import March
 from numerics.solver.paths.reading import Model
@@ -61,7 +62,7 @@ TAYLOR = np.linalg.inv(np.vander(STAGES, increasing=True))
 NEWTON, HALVINGS, SETTLED = 60, 30, 1e-11
 """Iterations of Newton's method, halvings of each, and the last change of the outputs."""
 
-ERROR, OUTPUT, TANGENT, WEIGHTS = "Delta", "f", "K", (WEIGHT, ())
+TANGENT, WEIGHTS = "K", (WEIGHT, ())
 
 
 def by_sample(theory: Theory) -> Theory:

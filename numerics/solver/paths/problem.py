@@ -20,7 +20,16 @@ from numerics.authored import numbers_of_author
 from numerics.averages.existence import singularities
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
-from numerics.predictions import OUTPUT, one_sample_kernel, split
+from numerics.names import (
+    ERROR,
+    FEATURE_KERNEL,
+    FORWARD_RESPONSE,
+    GRADIENT_KERNEL,
+    LINEAR_KERNEL,
+    OUTPUT,
+    RESPONSES,
+)
+from numerics.predictions import one_sample_kernel, split
 from numerics.results import LOSSES, STDERR, SYSTEMATIC, ran_away
 from numerics.solver.grid import Age, Grid, is_noisy, system_of, tables_of
 from numerics.solver.method import Kernels, Progress
@@ -89,11 +98,8 @@ FEW = 64
 WATCHED = ("train_loss", "error", "test_loss", "test_f")
 """What an accuracy is about."""
 
-LABELS = {"K": "tangent_kernel", "H": "Phi"}
+LABELS = {"K": "tangent_kernel", LINEAR_KERNEL: FEATURE_KERNEL}
 """Names of kernels in a result that are not those of the theory."""
-
-RESPONSES = ("A", "B")
-"""The responses that a result holds."""
 
 NOISE = (
     "standard errors are as large as the values: single entries of a response come from derivatives along "
@@ -231,7 +237,9 @@ def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | No
     >>> unknown({"G": k, "G_stderr": 0.01 * k}, 4, 64), unknown({"G": k, "G_stderr": 0.2 * k}, 4, 64)
     (None, 'G: a standard error of 0.2 of the kernel')
     """
-    names = [x for x in values if x.removesuffix("_trace") in ("Phi", "G", "tangent_kernel")]
+    names = [
+        x for x in values if x.removesuffix("_trace") in (FEATURE_KERNEL, GRADIENT_KERNEL, "tangent_kernel")
+    ]
     if names and samples < TOLD_APART * entries:
         return (
             f"kernels: {samples} paths for the {entries} entries of a source, {TOLD_APART} for each would do"
@@ -464,7 +472,7 @@ class _Attempt:
             kernels = {} if joined else reduced(self.problem, found, self.kernels, self.grid, leading=1)
             into.kernels.add_all(kernels)
             into.numbers.add_all(self.numbers(found))
-            for error, output in zip(found["Delta", ()], found[OUTPUT, ()], strict=True):
+            for error, output in zip(found[ERROR, ()], found[OUTPUT, ()], strict=True):
                 both = (np.moveaxis(x, -1, 0) for x in (error, output))
                 scalars = np.stack([x if self.grid is None else self.grid.once(x) for x in both])
                 into.scalars.append(scalars)
@@ -532,7 +540,7 @@ def _sound(batches: Iterator[Found]) -> Iterator[Found]:
 
 def labelled(problem: Problem, found: Mapping[Node, Array], keep: str) -> dict[str, Array]:
     """The contract's variables, from order parameters with times last and scalars with their time first."""
-    scalars = _of_scalars(problem, np.stack([found["Delta", ()], found[OUTPUT, ()]]))
+    scalars = _of_scalars(problem, np.stack([found[ERROR, ()], found[OUTPUT, ()]]))
     numbers = numbers_of_author(problem, found)
     return by_variable(problem, reduced(problem, found, keep)) | scalars | numbers
 
@@ -545,16 +553,23 @@ def reduced(
     Traces are those over training samples (and outputs).  Along a flow the results are those at the output
     times of its ``grid``, and there are no responses.
     """
-    labels = {x: x for x in ("Phi", "G", *(("A", "B") if keep == "full" and grid is None else ()))}
-    if not any(name == "Phi" and k for name, k in found):
-        labels["H"] = "Phi"
+    labels = {
+        x: x
+        for x in (
+            FEATURE_KERNEL,
+            GRADIENT_KERNEL,
+            *(RESPONSES if keep == "full" and grid is None else ()),
+        )
+    }
+    if not any(name == FEATURE_KERNEL and k for name, k in found):
+        labels[LINEAR_KERNEL] = FEATURE_KERNEL
     seen, kernels = slice(problem.seen), {}
     for (name, k), x in found.items() if keep != "none" else ():
         label = labels.get(name) if k else "tangent_kernel" if name == "K" else None
         if label is None:
             continue
         x, pairs = x if grid is None else grid.twice(x), x.ndim - leading - 2
-        if keep == "trace" and pairs and (label != "G" or problem.by_sample):
+        if keep == "trace" and pairs and (label != GRADIENT_KERNEL or problem.by_sample):
             one = x[..., seen, :, seen, :, :, :] if pairs == 4 else x[..., seen, seen, :, :]
             x = np.einsum("...mcmcts->...ts" if pairs == 4 else "...mmts->...ts", one)
             label += "_trace"
@@ -573,7 +588,7 @@ def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Arr
         if not layer:
             values[label] = one_sample_kernel(np.moveaxis(x, (-2, -1), (0, 1)), problem.program)
         elif label not in values:
-            missing = np.full(x.shape, np.nan if label == "A" else 0.0)
+            missing = np.full(x.shape, np.nan if label == FORWARD_RESPONSE else 0.0)
             every = np.stack([kernels.get(f"{label} {k}", missing) for k in layers])
             values[label] = np.moveaxis(every, (-2, -1), (1, 2))
     return split(problem, values, nonlinear=problem.by_sample)

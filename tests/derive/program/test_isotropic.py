@@ -7,7 +7,7 @@ from sympy import Function, Rational, Symbol, simplify, sqrt
 
 from derive.program import GradientFlow, L, Program, ProgramError, ell, gamma0, t
 from derive.program.networks.random_data import B, M, N, P, alpha, alpha_B, nu, sigma
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from tests.derive.once import depth_program, isotropic, structured
 
 beta = Symbol("beta", positive=True)

@@ -20,17 +20,21 @@ from derive.program import (
     L,
     Mean,
     Multistep,
+    Network,
     P,
     Population,
     Product,
     Program,
     ProgramError,
     alpha,
+    convolution,
     ell,
     eta,
     feedback_alignment,
     gamma0,
+    isotropic,
     mu,
+    perceptron,
     s,
     t,
     training_rule,
@@ -340,3 +344,45 @@ def test_a_loss_of_what_the_program_does_not_compute_is_refused() -> None:
         replace(mlp(2, "tanh"), loss=Function("k")(t) ** 2)
     with pytest.raises(ProgramError, match="give the loss too"):
         replace(mlp(2, "tanh"), loss=None)
+
+
+def test_roles_are_read_off_a_program_whatever_its_names() -> None:
+    """Names, indices and their order are free; the roles name what a stranger called them."""
+    n, c, size = Symbol("n", integer=True), Symbol("kind", integer=True), Symbol("batch", positive=True)
+    score, label, importance = Function("score"), Function("label"), Function("importance")
+    layer, pixels = Population("cells"), Population("pixels", given=True)
+    x, a = GivenVector("image", pixels, "overlap"), Field("a", layer.at(ell), layered=True)
+    U = GaussianMatrix("U", layer.at(1), pixels)
+    V = GaussianMatrix("V", layer.at(ell + 1), layer.at(ell), index=IndexRange(ell, Integer(1), L - 1))
+    w = GaussianVector("w", layer.at(L), indices=(IndexRange(c, Integer(1), Integer(3)),))
+    slope = importance(n) * (label(n, c) - score(n, c, t)) ** 2 / 2
+    program = Network(
+        "stranger's",
+        (a,),
+        {
+            a(1, n, t): U @ x(n),
+            a(ell + 1, n, t): V(ell) @ tanh(a(ell, n, t)),
+            score(n, c, t): Mean(w(c) * tanh(a(L, n, t))) / gamma0,
+        },
+        weights=(U, V, w),
+        given=(x,),
+        ranges=(IndexRange(n, Integer(1), size), IndexRange(c, Integer(1), Integer(3))),
+    ).train(slope, GradientDescent(eta))
+    roles = program.roles
+    assert (roles.output, roles.sample, roles.samples) == (score(n, c, t), n, size)
+    assert (roles.channel, roles.channels, roles.position) == (c, 3, None)
+    assert (roles.target, roles.weight, roles.kernel) == ("label", "importance", "overlap")
+    assert (roles.field, roles.feature) == ("a", tanh(a(ell, n, t)))
+    gradients = [d for d in program.definitions if d.name == roles.gradient]
+    assert gradients and all(
+        d.rhs.has(Function(str(roles.backpropagated))) for d in gradients if d.lhs.has(ell)
+    )
+    (error,) = (d for d in program.definitions if d.lhs == roles.error)
+    assert error.rhs == importance(n) * (label(n, c) - score(n, c, t))
+
+
+def test_roles_that_nothing_plays_are_none() -> None:
+    assert {*vars(perceptron().roles).values()} == {None}
+    roles = isotropic(2).roles
+    assert (roles.output, roles.sample, roles.learnt, roles.residual) == (None, None, "v", "Delta")
+    assert str(convolution(2, positions=3, receptive=1).roles.position) == "p"

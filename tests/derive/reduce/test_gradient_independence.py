@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sympy import Function, tanh
 
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from derive.reduce.independence import both_ways, gradient_independence, independent_backward
 from tests.derive.once import mean_field, mlp
 

@@ -32,7 +32,7 @@ from derive.program import (
     t,
 )
 from derive.program.network import Network
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from derive.program.training import Parametrization
 from derive.scale.power_counting import N
 from derive.scale.width import (

@@ -13,7 +13,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell
 from derive.program import Product, Program, TrainedMatrix
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from derive.scale.power_counting import N
 from derive.scale.width import (
     FEATURES,

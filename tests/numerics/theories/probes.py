@@ -19,7 +19,7 @@ from sympy import Expr, Function
 
 from derive.calculus.averages import Average, Response
 from derive.program import Definition, Field, GaussianVector, Product, Program, t
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from derive.theory import Theory
 from numerics.simulation import Trainer
 

@@ -1,0 +1,226 @@
+"""The roles that quantities play in a program: output, error, features, gradients, indices and data.
+
+Names of a program are free.  What a quantity is for is read off the program: updates are multiplied by an
+error, an error is a function of one output, a family of matrices is updated by the gradients above and the
+features below it.  Results, plots and expansions find quantities by their roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sympy import Dummy, Expr, Pow, S, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import ell, expression, mu, t
+from derive.program.parts import Definition, Parts
+from derive.program.training import TrainedMatrix
+from derive.program.words import Mean, Product
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The roles of the quantities of a program; None where it has no quantity, or no single one, of a role.
+
+    Attributes
+    ----------
+    output, error
+        The scalar that is learnt and its error, at their indices, such as ``f(mu, t)`` and ``Delta(mu, t)``.
+    sample, channel, position
+        The indices of samples and of outputs, and the index of units of a layer beside that of layers.
+    samples, channels
+        How far the indices of samples and of outputs run.
+    target, weight, kernel
+        Names of the targets, of a weight of each sample in the loss, and of the kernel of the inputs.
+    feature
+        What each layer hands on to the next, such as ``tanh(h(ell, mu, t))``.
+    field, gradient, backpropagated
+        Names of the field of each layer that the feature is a function of, of the gradient at it, and of the
+        vector that a matrix hands back to the layer, before it is multiplied by a slope.
+    learnt, residual
+        Names of vectors of a program on random data: the error of the function that is learnt, and that of
+        the outputs on samples.
+    """
+
+    output: AppliedUndef | None = None
+    error: AppliedUndef | None = None
+    sample: Symbol | None = None
+    channel: Symbol | None = None
+    position: Symbol | None = None
+    samples: Expr | None = None
+    channels: Expr | None = None
+    target: str | None = None
+    weight: str | None = None
+    kernel: str | None = None
+    feature: Expr | None = None
+    field: str | None = None
+    gradient: str | None = None
+    backpropagated: str | None = None
+    learnt: str | None = None
+    residual: str | None = None
+
+
+@lru_cache(maxsize=64)
+def roles_of(program: Parts) -> Roles:
+    """Return the roles of the quantities of a program.
+
+    >>> from derive.program import isotropic, mlp
+    >>> roles = roles_of(mlp(2, "tanh", outputs=3))
+    >>> roles.output, roles.error, roles.sample, roles.channel, roles.target
+    (f(mu, c, t), Delta(mu, c, t), mu, c, 'y')
+    >>> roles.field, roles.feature, roles.gradient
+    ('h', tanh(h(ell, mu, t)), 'g')
+    >>> roles_of(isotropic(2)).output is None, roles_of(isotropic(2)).learnt
+    (True, 'v')
+    """
+    found = _roles_of_layers(program)
+    pair = _output_and_error(program)
+    if pair is None:
+        return Roles(**found, **_roles_of_random_data(program))
+    output, error = pair
+    indices = [x for x in output.lhs.args if x.is_Symbol and x != t]
+    names = {x.name for x in program.given}
+    inputs = _applied((d.rhs for d in program.definitions), names)
+    carried = {x for a in inputs for x in a.args}
+    samples = [x for x in indices if x in carried] or [x for x in indices if x == mu]
+    sample = samples[0] if samples else None
+    others = [x for x in indices if x != sample and x not in samples]
+    channel = others[0] if len(others) == 1 else None
+    counts = {r.index: r.upper for r in output.ranges}
+    given = {str(a.func) for a in inputs if sample is None or sample in a.args}
+    kernels = {x.kernel for x in program.given if x.name in given}
+    constants = _applied([error.rhs], {*program.constants})
+    factors = [a for a in constants if _is_factor(a, error.rhs)]
+    targets = [a for a in constants if a not in factors]
+    if len(targets) > 1:  # the target is what the output is compared with
+        x, y = Dummy(), Dummy()
+        slopes = [error.rhs.xreplace({a: x, output.lhs: y}) for a in targets]
+        targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]
+    return Roles(
+        **found,
+        output=output.lhs,
+        error=error.lhs,
+        sample=sample,
+        channel=channel,
+        position=_position(program, {*indices, *samples}),
+        samples=counts.get(sample),
+        channels=None if channel is None else counts.get(channel),
+        target=_one({str(a.func) for a in targets}),
+        weight=_one({str(a.func) for a in factors if a.args == (sample,)}),
+        kernel=_one(kernels),
+    )
+
+
+def _position(program: Parts, indices: set[Symbol]) -> Symbol | None:
+    """The one index of fields that outputs and layers do not have."""
+    lines = [d for d in program.definitions if d.name not in program.scalars]
+    found = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _is_factor(a: AppliedUndef, e: Expr) -> bool:
+    """Is an expression proportional to this factor?"""
+    x = Dummy()
+    e = e.xreplace({a: x})
+    return bool(e.xreplace({x: S.Zero}) == 0 and e.diff(x, 2) == 0)
+
+
+def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
+    """The scalar that is learnt, and the function of it, at its indices, that updates are multiplied by."""
+    defined: dict[str, list[Definition]] = {}
+    for d in program.definitions:
+        if d.name in program.scalars:
+            defined.setdefault(d.name, []).append(d)
+    single = {name: found[0] for name, found in defined.items() if len(found) == 1}
+    coefficients: set[str] = set()
+    for w in program.trained():
+        coefficients |= {
+            str(a.func) for u in w.update.terms for a in expression(u.coefficient).atoms(AppliedUndef)
+        }
+    in_fields = {
+        str(a.func) for d in program.definitions if d.name not in defined for a in d.rhs.atoms(AppliedUndef)
+    }
+    learnt = {*defined}
+    if program.loss is not None:
+        learnt &= {str(a.func) for a in program.loss.atoms(AppliedUndef)}
+        if len(learnt) != 1:
+            return None
+    pairs = []
+    for error in single.values():
+        read = {str(a.func) for a in error.rhs.atoms(AppliedUndef)} & {*defined} - {error.name}
+        if error.rhs.has(Mean) or len(read) != 1 or not read <= learnt & {*single}:
+            continue
+        output = single[next(iter(read))]
+        same = {*output.lhs.args} == {*error.lhs.args}  # results and losses hold both side by side
+        if same and error.name in coefficients | in_fields:
+            pairs.append((output, error))
+    constants = {*program.constants}
+    preferred = (
+        [pair for pair in pairs if pair[1].name in coefficients],
+        [pair for pair in pairs if _applied([pair[1].rhs], constants)],
+    )
+    for better in preferred:
+        both = [pair for pair in pairs if pair in better]
+        pairs = both or pairs
+        if len(pairs) == 1:
+            return pairs[0]
+    return None
+
+
+def _roles_of_random_data(program: Parts) -> dict[str, str]:
+    """The names of what is learnt on random data, and of its error on samples; none if the loss says none.
+
+    The loss is the mean of the square of an error: of the error of samples, a matrix times that of the
+    function learnt, or of the latter itself.
+    """
+    loss = expression(0 if program.loss is None else program.loss)
+    squares = [
+        a for m in loss.atoms(Mean) for a in m.atoms(Pow) if a.exp == 2 and isinstance(a.base, AppliedUndef)
+    ]
+    if len(squares) != 1 or program.given:
+        return {}
+    name = str(squares[0].base.func)
+    lines = [d for d in program.definitions if d.name == name]
+    inner = [q.vector for d in lines for q in d.products() if not q.transposed]
+    learnt = _applied(inner, {x.name for x in program.fields})
+    if len(inner) == 1 and len(learnt) == 1:
+        return {"residual": name, "learnt": str(learnt[0].func)}
+    return {"learnt": name}
+
+
+def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
+    """Feature, gradient and fields of a chain of layers, one family of matrices; none where there is none.
+
+    The update of a family has the gradient at the layer above on its left, and what the layer hands on on its
+    right.
+    """
+    families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None]
+    moves = {(w.update.left, w.update.right) for w in families if len(w.update.terms) == 1}
+    if len(moves) != 1 or any(len(w.update.terms) != 1 for w in families):
+        return {}
+    update, layered = families[0].update, {x.name for x in program.fields if x.layered}
+    below = {str(a.func) for a in update.right.atoms(AppliedUndef)} & layered
+    above = {str(a.func) for a in update.left.atoms(AppliedUndef)} & layered
+    if len(below) != 1 or len(above) != 1 or below == above:
+        return {}
+    h, g = *below, *above
+    lines = [d for d in program.definitions if d.name == g and ell in d.lhs.args]
+    inner = {str(a.func) for d in lines for a in d.rhs.atoms(AppliedUndef)} & layered - {h, g}
+    z = _one({n for n in inner if any(d.name == n and d.rhs.has(Product) for d in program.definitions)})
+    (own, *_) = (d.lhs for d in program.definitions if d.name == h)
+    at = own.func(ell, *own.args[1:])
+    feature = update.right.replace(lambda a: isinstance(a, AppliedUndef) and str(a.func) == h, lambda _: at)
+    return {"feature": feature, "field": h, "gradient": g, "backpropagated": z}
+
+
+def _applied(expressions: Iterable[Expr], names: set[str]) -> list[AppliedUndef]:
+    """The functions of these names in expressions, in a fixed order."""
+    found = {a for e in expressions for a in expression(e).atoms(AppliedUndef) if str(a.func) in names}
+    return sorted(found, key=str)
+
+
+def _one(names: set[str]) -> str | None:
+    """The one name of a set, if it has one."""
+    return next(iter(names)) if len(names) == 1 else None
