@@ -1,8 +1,4 @@
-"""What arrays are computed by: one BLAS thread unless the user asks for more, and for paths a device.
-
-A step of a march, or of a small network, is many matrix products that take microseconds each; a pool of
-threads costs more than it gives there (ten times as much has been seen on two shared cores).  Whoever sets
-one of the usual environment variables is left alone.
+"""The device that sampled paths are computed on: NumPy's memory, or a graphics card through PyTorch.
 
 Order parameters and kernels stay in NumPy.  What has an axis of sampled paths, and the factors of the
 covariances that they are drawn with, lie in NumPy's memory or on a device that PyTorch reaches, and are
@@ -12,11 +8,9 @@ Here is what the standard lacks.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
@@ -24,7 +18,6 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from sympy import Expr, Piecewise, Symbol, lambdify
 from sympy.printing.numpy import SciPyPrinter
-from threadpoolctl import threadpool_limits
 
 from numerics.errors import SpecError, Unserved
 
@@ -162,29 +155,3 @@ def _plain(e: Expr) -> Expr:
     functions take no numbers."""
     cases = e.rewrite(Piecewise) if not e.is_number else e
     return cases.replace(lambda x: x.is_number and not x.is_Rational, lambda x: x.evalf(17))
-
-
-# -- threads ------------------------------------------------------------------------------------------------
-
-VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Environment variables that say how many threads there are."""
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-
-
-def one_thread(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Run ``function`` with one BLAS thread, unless one of VARIABLES says how many.
-
-    >>> one_thread(max)(1, 2)
-    2
-    """
-
-    @wraps(function)
-    def limited(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        if any(os.environ.get(name) for name in VARIABLES):
-            return function(*args, **kwargs)
-        with threadpool_limits(limits=1, user_api="blas"):
-            return function(*args, **kwargs)
-
-    return limited

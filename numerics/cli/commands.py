@@ -281,7 +281,7 @@ def values_of(key: str, said: str) -> list[Any]:
     >>> values_of("network.activation", "tanh,relu"), values_of("network.widths", "[1,2],[2,4]")
     (['tanh', 'relu'], [[1, 2], [2, 4]])
     """
-    from numerics.experiment.problem import value_of
+    from numerics.cli.arguments import value_of
 
     ends = re.fullmatch(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*", said)
     if ends is not None:
@@ -330,7 +330,7 @@ def sweep(
     What is there is skipped, so that a sweep that was stopped goes on where it was; what failed is kept with
     its reason, and does not stop the others. The exit status is 3 if no point has a result.
     """
-    from numerics.experiment.problem import pairs
+    from numerics.cli.arguments import pairs
 
     said = pairs("--set", settings)
     over = {key: found for key, text in said.items() if len(found := values_of(key, text)) > 1}

@@ -73,7 +73,7 @@ def load(
 
     Raises SpecError for a program where an experiment file is asked for.
     """
-    from numerics.experiment.problem import experiment_in, is_program, pairs
+    from numerics.cli.arguments import experiment_in, is_program, pairs
 
     if is_program(file):
         raise SpecError("file", file, "is a program, but this needs the keys of an experiment", "a TOML file")
@@ -87,8 +87,8 @@ def settings_with(accuracy: float | None, settings: list[str] | None) -> list[st
 
 def numbers_in(settings: list[str] | None) -> dict[str, float]:
     """The numbers for symbols of a program that ``--set`` gives, by symbol or by key of a file."""
+    from numerics.cli.arguments import SYMBOLS, pairs, value_of
     from numerics.experiment.checks import finite_number
-    from numerics.experiment.problem import SYMBOLS, pairs, value_of
 
     given = {key: value_of(text) for key, text in pairs("--set", settings or ()).items()}
     return {SYMBOLS.get(key, key): finite_number(key, value) for key, value in given.items()}
@@ -117,7 +117,8 @@ def load_problem(
 
     Without ``depth`` the number of layers of a residual network may be a symbol.
     """
-    from numerics.experiment.problem import derivation, is_program, pairs, problem_in
+    from numerics.cli.arguments import is_program, pairs, problem_in
+    from numerics.experiment.problem import derivation
 
     if is_program(file):
         return problem_in(file, pairs("-D", data or ()), pairs("--set", settings or ()))
@@ -133,7 +134,7 @@ def load_problem(
 
 def load_program(file: str) -> Program | None:
     """The program that the argument names, if it names one; this runs its file."""
-    from numerics.experiment.problem import is_program, program_in
+    from numerics.cli.arguments import is_program, program_in
 
     return program_in(file) if is_program(file) else None
 
@@ -147,8 +148,8 @@ def check_outputs(
     """Refuses, before the work that they are for, output paths that could not be written, and those of the
     spec, of its arrays or of each other; a link is what it points to.
     """
+    from numerics.cli.arguments import pairs
     from numerics.experiment.experiment import TESTING, TRAINING, Experiment
-    from numerics.experiment.problem import pairs
 
     names = [Path(file.partition(".py:")[0] + ".py") if ".py:" in file else Path(file)]
     names += [Path(x) for x in pairs("-D", data or ()).values()]

@@ -173,7 +173,7 @@ def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings
     and only the limit is there; so it is with beta of a program, whose depth must be a symbol.
     """
     from numerics.analysis.limits import depth_limits
-    from numerics.experiment.problem import is_program
+    from numerics.cli.arguments import is_program
 
     source = load_problem(file, data, settings) if is_program(file) else load(file, data, settings)
     with naming_the_key(source), progress("limits depth") as meter:

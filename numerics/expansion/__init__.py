@@ -22,7 +22,6 @@ from derive.linear.closure import LinearClosure
 from derive.program import L, Program
 from derive.program import gamma0 as gamma0_symbol
 from derive.theory import Theory, mean_field
-from numerics.arrays import one_thread
 from numerics.errors import Diverged, NotConverged, SpecError, require_time
 from numerics.expansion import kinks, trees
 from numerics.expansion.closure import Closed, OrderByOrder
@@ -42,6 +41,7 @@ from numerics.solver.grid import Grid
 from numerics.solver.method import Yes
 from numerics.solver.methods import March
 from numerics.solver.refine import Attempt, Multistep, refine
+from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
 

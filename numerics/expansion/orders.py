@@ -26,7 +26,6 @@ from derive.expansion.strength import StrengthSeries, expand_strength
 from derive.program import P, Program, eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as label_noise
-from numerics.arrays import one_thread
 from numerics.compile.lower import Node, NotLinear, Request, Table, lower
 from numerics.errors import SpecError
 from numerics.expansion.coefficients import Setting, check_order, evaluated, parted
@@ -50,6 +49,7 @@ from numerics.solver.linear import RANDOM, by_layer, of_outputs
 from numerics.solver.march import march
 from numerics.solver.refine import Multistep
 from numerics.tensors import axes_of, observable
+from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
 Source = Problem | Experiment | str | Path

@@ -5,29 +5,17 @@
 
 It is what methods solve.  Nothing in it is a key of a file: whoever wants to know whether a network is linear
 asks the theory.
-
-On the command line ``spec.toml`` is read and checked; nothing in it is run.  ``net.py:program`` *runs*
-``net.py`` and takes the name ``program`` from it: a :class:`~derive.program.Program`, or a function without
-arguments that makes one.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-import runpy
-import sys
-import tomllib
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
-import tomli_w
 from numpy.typing import ArrayLike, NDArray
 from sympy import Expr, Integer, Symbol
 from sympy.core.function import AppliedUndef
@@ -36,13 +24,12 @@ from derive.calculus.symbols import ell, expression, mu, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
 from derive.program import Network, P, Program
-from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.parts import gaussian, parameter
 from derive.theory import Theory, mean_field
 from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
-from numerics.experiment.checks import finite_number, real_numbers
-from numerics.experiment.experiment import Experiment, HeldOut, fingerprint, read_array
+from numerics.experiment.checks import real_numbers
+from numerics.experiment.experiment import Experiment, HeldOut, fingerprint
 from numerics.experiment.given import (
     checked_arrays,
     checked_numbers,
@@ -61,7 +48,7 @@ from numerics.experiment.numbers import (
     require_numbers,
     spectrum_of,
 )
-from numerics.experiment.schema import MOST_STEPS, Solver, Training, check_times, parse
+from numerics.experiment.schema import MOST_STEPS, Solver, check_times
 from numerics.experiment.theory import (
     Reduction,
     Variant,
@@ -552,231 +539,3 @@ def _symbols(program: Program) -> dict[str, Symbol]:
 def _sizes(program: Program) -> set[str]:
     """The names of the symbols that say how far an index runs."""
     return {r.upper.name for d in program.definitions for r in d.ranges if isinstance(r.upper, Symbol)}
-
-
-PROGRAM = re.compile(r"(?P<file>.*\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)
-PYTHON = re.compile(r".*\.py(:.*)?", re.DOTALL)
-
-ALIASES = {"kernel": INPUT_KERNEL, "targets": TARGETS, "weights": SAMPLE_WEIGHT}
-"""Names of the file for what the programs of :mod:`derive.program` call otherwise."""
-
-SYMBOLS = {"network.gamma0": "gamma0", "training.learning_rate": "eta", "network.depth": "L"}
-"""Keys of the file that are numbers for symbols of a program."""
-
-CLOCK = ("rule", "learning_rate", "steps", "time", "points", "grid", "times")
-"""Keys of [training] that a program leaves open; its rule and its loss say what the other keys say."""
-
-NOT_PROGRAMS = {
-    "Network": "Network.train(loss, rule) returns a program",
-    "Theory": "its attribute `program` is the program",
-    "Experiment": "a TOML file on the command line poses an experiment",
-}
-"""Objects that a file may hold in place of a program, and what would do."""
-
-
-def is_program(text: str) -> bool:
-    """Return whether the text names a Python file, and not an experiment file.
-
-    >>> is_program("net.py:program"), is_program("net.py"), is_program("spec.toml")
-    (True, True, False)
-    """
-    return PYTHON.fullmatch(text) is not None
-
-
-def program_in(text: str) -> Program:
-    """Return the program that ``file.py:name`` stands for; this runs the file.
-
-    Raises :class:`~numerics.errors.SpecError` for a file that is not there or fails, and for a name
-    that is no program.
-    """
-    found = PROGRAM.fullmatch(text)
-    if found is None:
-        raise SpecError(
-            "file", text, "names no program of this Python file", "FILE.py:NAME, such as net.py:program"
-        )
-    path, name = Path(found["file"]), found["name"]
-    if not path.is_file():
-        raise SpecError(
-            "file", str(path), "no such file", "FILE.py:NAME, a program or a function that makes one"
-        )
-    names = _run_file(text, path, lambda: runpy.run_path(str(path)))
-    if name not in names:
-        there = [f"{path}:{k}" for k, x in names.items() if isinstance(x, Program)]
-        accepted = ", ".join(there[:SHOWN_NAMES]) or "the name of a program, or of a function that makes one"
-        raise SpecError("file", text, f"the file has no name {name}", accepted)
-    value = names[name]
-    if callable(value) and not isinstance(value, Program):
-        _require_no_arguments(text, name, value)
-        value = _run_file(text, path, value)
-    if not isinstance(value, Program):
-        kind = type(value).__name__
-        accepted = NOT_PROGRAMS.get(kind, "a Program, or a function that returns one")
-        raise SpecError("file", text, f"is an object of type {kind}, not a program", accepted)
-    return value
-
-
-SHOWN_NAMES = 5
-"""Names of a Python file that a refusal lists."""
-
-
-def _require_no_arguments(text: str, name: str, function: Callable[..., Any]) -> None:
-    """Raise SpecError for a function, or a class, that cannot be called without arguments."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of some built-in functions
-        return
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [x.name for x in parameters if x.default is x.empty and x.kind not in optional]
-    if needed:
-        problem = f"{name} cannot be called without arguments: it needs {', '.join(needed)}"
-        raise SpecError("file", text, problem, "a program, or a function without arguments that returns one")
-
-
-def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
-    """Run code of a user's file, with its folder importable; what it raises becomes a SpecError of one line.
-
-    What the code prints goes to stderr, because stdout holds results alone.
-    """
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        with redirect_stdout(sys.stderr):
-            return call()
-    except SystemExit as error:
-        reason = f"the file ends the process: sys.exit({error.code!r})"
-        raise SpecError("file", text, reason, "a file that runs to its end") from error
-    except Exception as error:  # whatever a user's file raises is said in one line
-        lines = [x.lineno for x in traceback.extract_tb(error.__traceback__) if x.filename == str(path)]
-        where = f" at line {lines[-1]}" if lines else ""
-        reason = " ".join(f"raised {type(error).__name__}{where}: {error}".split())
-        raise SpecError("file", text, reason[:LONGEST], "a file that runs to its end") from error
-    finally:
-        with suppress(ValueError):
-            sys.path.remove(folder)
-
-
-LONGEST = 400
-"""Characters of a message of a user's file that a refusal repeats."""
-
-
-def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]) -> Problem:
-    """Return the problem of a program in a file, with names of array files and numbers by key or by symbol.
-
-    ``settings`` has the keys of [training] that say times and the learning rate, the keys of [solver],
-    ``network.gamma0``, ``network.depth``, and any other name as a symbol of the theory.  Raises
-    :class:`~numerics.errors.SpecError` as :meth:`.Problem.of` does, with the options of the command as keys.
-    """
-    program = program_in(text)
-    values = {key: value_of(said) for key, said in settings.items()}
-    tables: dict[str, dict[str, Any]] = {"network": {"depth": 1}, "training": {}, "solver": {}}
-    numbers: dict[str, float] = {}
-    for key, value in values.items():
-        section, _, name = key.rpartition(".")
-        if key in SYMBOLS or not section:
-            symbol = SYMBOLS.get(key, key)
-            if symbol in numbers:
-                raise SpecError(key, value, f"is a second number for the symbol {symbol}", "one of them")
-            numbers[symbol] = finite_number(key, value)
-        if section == "solver" or (section == "training" and name in CLOCK):
-            tables[section][name] = value
-        elif section and key not in SYMBOLS:
-            _refuse_setting(key, value)
-    flow = not program.rule.discrete
-    said_rule = tables["training"].setdefault("rule", "flow" if flow else "gd")
-    if (said_rule == "flow") != flow:
-        mine = f"the rule of the program is {type(program.rule).__name__}"
-        raise SpecError(
-            "training.rule", said_rule, mine, "leaving it out, or program.with_rule(...) in the file"
-        )
-    experiment = Experiment.without_arrays(tables)
-    data = {ALIASES.get(k, k): read_array(f"-D {k}", name, Path()) for k, name in arrays.items()}
-    kept = {"program": text, "data": dict(arrays), "settings": dict(values)}
-    solver = parse(tables).solver if tables["solver"] else Solver()
-    times, kept_text = experiment.times, tomli_w.dumps(kept)
-    try:
-        found = Problem.of(program, numbers=numbers, arrays=data, times=times, solver=solver, text=kept_text)
-    except SpecError as error:
-        raise _as_option(error, settings) from error
-    return replace(found, output_times=experiment.output_times)
-
-
-def _refuse_setting(key: str, value: object) -> NoReturn:
-    """Raise SpecError for a key that a program says by itself, or does not have."""
-    section, _, name = key.partition(".")
-    clock = ", ".join(f"training.{x}" for x in CLOCK[1:-1])
-    accepted = f"network.gamma0, network.depth, {clock}, keys of [solver], symbols of the theory"
-    if section == "training" and name in Training.model_fields:
-        raise SpecError(key, value, "is said by the rule and the loss of the program", accepted)
-    raise SpecError(key, value, "is no key that a program leaves open", accepted)
-
-
-def _as_option(error: SpecError, settings: Mapping[str, str]) -> SpecError:
-    """Return the refusal with the option of the command line in place of the argument of a Python call."""
-    kind, _, name = error.key.partition(".")
-    if kind == "arrays":
-        option = next((k for k, x in ALIASES.items() if x == name), name)
-        accepted = f"-D {option}=FILE.npy" if error.problem == "is missing" else _options(error.accepted)
-        return SpecError(f"-D {option}", error.value, error.problem, accepted)
-    if kind == "numbers":
-        keys = (k for k, x in SYMBOLS.items() if x == name)
-        option = name if name in settings else next(keys, name)
-        missing = error.problem == "is missing"
-        return SpecError(
-            option, error.value, error.problem, f"--set {option}=NUMBER" if missing else error.accepted
-        )
-    return error
-
-
-def _options(names: str) -> str:
-    """Return the names of arrays of a program as the option ``-D`` takes them."""
-    options = {x: k for k, x in ALIASES.items()}
-    return ", ".join(options.get(x, x) for x in names.split(", "))
-
-
-def experiment_in(
-    path: str, arrays: Mapping[str, str], settings: Mapping[str, str], *, read: bool = True
-) -> Experiment:
-    """The experiment of a file, with other names of arrays and values of keys; not to be computed without
-    ``read``, for which no array needs to be there.
-
-    Raises :class:`~numerics.errors.SpecError` as :meth:`.Experiment.load` does.
-    """
-    if not arrays and not settings and read:
-        return Experiment.load(path)
-    tables = Experiment.tables_of(path)
-    changes = {f"data.{k}": str(Path(name).absolute()) for k, name in arrays.items()}
-    for key, value in {**changes, **{k: value_of(said) for k, said in settings.items()}}.items():
-        section, _, name = key.rpartition(".")
-        if not section:
-            raise SpecError(key, value, "is no key of the file", "TABLE.KEY, such as training.steps")
-        tables.setdefault(section, {})[name] = value
-    if not read:
-        return Experiment.without_arrays(tables)
-    return Experiment.from_dict(tables, folder=Path(path).parent)
-
-
-def pairs(option: str, said: Sequence[str]) -> dict[str, str]:
-    """``KEY=VALUE`` each.
-
-    >>> pairs("--set", ["training.steps=5"])
-    {'training.steps': '5'}
-    """
-    found = {}
-    for text in said:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise SpecError(option, text, "is no pair", "KEY=VALUE")
-        found[key] = value
-    return found
-
-
-def value_of(text: str) -> Any:
-    """A value as TOML spells it; other text is a string.
-
-    >>> value_of("5"), value_of("[1.0, 2.0]"), value_of("flow"), value_of("true")
-    (5, [1.0, 2.0], 'flow', True)
-    """
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except (ValueError, RecursionError):  # no TOML; a number of more digits than Python reads
-        return text

@@ -30,7 +30,6 @@ from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
-from numerics.arrays import one_thread
 from numerics.authored import authored_variables, coordinates, described
 from numerics.errors import (
     Diverged,
@@ -53,6 +52,7 @@ from numerics.predictions import equal_times, one_sample, split
 from numerics.prefix import DIVERGED, before_divergence
 from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
+from numerics.threads import one_thread
 
 from .measure import Axis
 from .run import MOST, UNSTABLE, Trainer

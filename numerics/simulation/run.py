@@ -19,11 +19,11 @@ from sympy import Expr, Symbol
 
 from derive.program import Parametrization, Program
 from derive.program.parts import gaussian
-from numerics.arrays import one_thread
 from numerics.errors import Diverged, NotConverged, require_memory
 from numerics.paths import Block, Paths, gathered
 from numerics.quotients import without_overflow
 from numerics.stats import Spread
+from numerics.threads import one_thread
 
 from .formulas import Binder, note_extents
 from .measure import Axis, Kept, Measured, Record, Wanted, read_kept, read_wanted

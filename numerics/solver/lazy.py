@@ -18,12 +18,12 @@ from derive.calculus.symbols import s, t
 from derive.reduce.memoryless import Markov
 from derive.reduce.stationary import Static, static
 from derive.theory import OrderParameter, Theory
-from numerics.arrays import one_thread
 from numerics.averages.panels import Moment
 from numerics.errors import Unserved
 from numerics.solver.direct import Place, place_of
 from numerics.solver.direct.layout import Number, at_integer_depth
 from numerics.tensors import Node, Present, System, axes_of, layers_written_out, node_of, together
+from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
 Groups = list[tuple[Node, ...]]

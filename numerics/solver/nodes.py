@@ -23,7 +23,6 @@ from derive.calculus.averages import Average
 from derive.calculus.symbols import s, t
 from derive.reduce.memoryless import markov
 from derive.theory import Theory
-from numerics.arrays import one_thread
 from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -41,6 +40,7 @@ from numerics.tensors import (
     node_of,
     observable,
 )
+from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from derive.program import Program
 from derive.theory import Theory
-from numerics.arrays import CPU, DEVICE, device_named, one_thread
+from numerics.arrays import CPU, DEVICE, device_named
 from numerics.authored import authored_variables, coordinates, described, numbers_by_role
 from numerics.averages.existence import singularities
 from numerics.errors import (
@@ -36,6 +36,7 @@ from numerics.results import BY_SAMPLE, Result, named
 from numerics.solver.advice import explained, input_scale
 from numerics.solver.method import Array, Kernels, Method, No, Progress, Yes
 from numerics.solver.methods import Direct, Layers, Lazy, March, Nodes, Paths, Rest
+from numerics.threads import one_thread
 
 if TYPE_CHECKING:
     import xarray as xr

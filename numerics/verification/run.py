@@ -20,7 +20,6 @@ from derive.expansion.strength import expand_strength
 from derive.linear.form import LinearForm
 from derive.program import L, Program, gamma0
 from derive.theory import Theory, mean_field
-from numerics.arrays import one_thread
 from numerics.errors import SpecError
 from numerics.expansion import expand, series
 from numerics.expansion.orders import partial_sum
@@ -36,6 +35,7 @@ from numerics.solver.methods import Direct, March, Paths
 from numerics.solver.refine import Multistep
 from numerics.solver.registry import REFERENCE
 from numerics.stats import extrapolate
+from numerics.threads import one_thread
 from numerics.verification import identities, networks, sampled
 from numerics.verification.figure import SERIES, draw, draw_numbers
 from numerics.verification.openings import FULL, Effort, by

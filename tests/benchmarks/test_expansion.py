@@ -11,9 +11,9 @@ from sympy import Symbol, exp, symbols
 from derive.expansion import PowerSeries, expand_linear
 from derive.program import mlp
 from derive.theory import mean_field
-from numerics.arrays import one_thread
 from numerics.expansion import expand
 from numerics.experiment import Experiment
+from numerics.threads import one_thread
 from tests.benchmarks.order_two import order_two
 
 

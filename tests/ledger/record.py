@@ -22,8 +22,8 @@ from typing import Any
 
 import derive.ledger
 from derive.ledger import entries, recorded
-from numerics.arrays import one_thread
 from numerics.results import replacing
+from numerics.threads import one_thread
 from tests.ledger.evidence import run
 
 NUMBERS = Path(derive.ledger.__file__).with_name("numbers.json")

@@ -13,10 +13,10 @@ import xarray as xr
 import numerics
 from derive.theory import Theory
 from numerics.cli import run
+from numerics.cli.arguments import experiment_in, problem_in, program_in
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.experiment import read_array
-from numerics.experiment.problem import experiment_in, problem_in, program_in
 from numerics.experiment.schema import Solver
 from tests.chance import excess
 from tests.derive.once import convolution, isotropic, mean_field, mlp

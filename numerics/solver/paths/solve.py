@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell, s, t
 from derive.theory import Theory
-from numerics.arrays import CPU, Device, one_thread
+from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
 from numerics.errors import Unserved
 from numerics.paths import Block, Paths, dimension, gathered
@@ -40,6 +40,7 @@ from numerics.solver.paths.reading import (
     size_of,
 )
 from numerics.tensors import Function, Jump, Known, Node, indices_of, node_of, observable
+from numerics.threads import one_thread
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -374,9 +374,7 @@ def test_roles_are_read_off_a_program_whatever_its_names() -> None:
     assert (roles.target, roles.weight, roles.kernel) == ("label", "importance", "overlap")
     assert (roles.field, roles.feature) == ("a", tanh(a(ell, n, t)))
     gradients = [d for d in program.definitions if d.name == roles.gradient]
-    assert gradients and all(
-        d.rhs.has(Function(str(roles.backpropagated))) for d in gradients if d.lhs.has(ell)
-    )
+    assert [d.rhs.has(Function(roles.backpropagated)) for d in gradients if d.lhs.has(ell)] == [True]
     (error,) = (d for d in program.definitions if d.lhs == roles.error)
     assert error.rhs == importance(n) * (label(n, c) - score(n, c, t))
 

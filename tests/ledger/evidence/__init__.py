@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from derive.ledger import Entry
-from numerics.arrays import one_thread
+from numerics.threads import one_thread
 from tests.ledger.evidence.base import Evidence
 
 Number = tuple[str, float | None, float | None]

@@ -1,0 +1,38 @@
+"""One thread for linear algebra, unless the user asks for more.
+
+A step of a march, or of a small network, is many matrix products that take microseconds each; a pool of
+threads costs more than it gives there (ten times as much has been seen on two shared cores).  Whoever sets
+one of the usual environment variables is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Environment variables that say how many threads there are."""
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def one_thread(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Run ``function`` with one BLAS thread, unless one of VARIABLES says how many.
+
+    >>> one_thread(max)(1, 2)
+    2
+    """
+
+    @wraps(function)
+    def limited(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        if any(os.environ.get(name) for name in VARIABLES):
+            return function(*args, **kwargs)
+        with threadpool_limits(limits=1, user_api="blas"):
+            return function(*args, **kwargs)
+
+    return limited
