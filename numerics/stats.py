@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from numerics.sobol import uniform_points
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -103,13 +104,11 @@ def normal_points(count: int, dimensions: int, seed: Any) -> Array:
     >>> bool(np.abs(normal_points(1024, 2, 0).mean(axis=1)).max() < 0.01)
     True
     """
-    from scipy.special import ndtri
-    from scipy.stats import qmc  # which takes a third of a second to import
+    from scipy.special import ndtri  # slow to import, and many commands have no need of it
 
-    with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
-        warnings.simplefilter("ignore", UserWarning)
-        uniform = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(count)
-    return np.asarray(ndtri(uniform.T.clip(1e-15, 1 - 1e-15))[:dimensions])
+    (own,) = np.random.default_rng(seed).spawn(1)
+    uniform = uniform_points(count, max(dimensions, 1), own)
+    return np.asarray(ndtri(uniform.clip(1e-15, 1 - 1e-15))[:dimensions])
 
 
 def each_of(count: int, level: float) -> float:

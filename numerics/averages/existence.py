@@ -14,7 +14,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from sympy import Abs, Derivative, Expr, Integral, Pow, Subs, Sum, Symbol, lambdify, log
 from sympy.core.function import AppliedUndef
 
@@ -168,6 +167,9 @@ def _zeros(base: Expr, x: Symbol) -> list[float]:
     with np.errstate(all="ignore"):
         values = np.broadcast_to(np.asarray(function(grid), dtype=complex).real, grid.shape)
     found = list(grid[values == 0])
-    for k in np.flatnonzero(values[:-1] * values[1:] < 0):
+    changes = np.flatnonzero(values[:-1] * values[1:] < 0)
+    if len(changes):
+        from scipy.optimize import brentq  # slow to import, and seldom needed
+    for k in changes:
         found.append(brentq(function, grid[k], grid[k + 1], xtol=1e-14))
     return [float(round(z, 12)) for z in found]

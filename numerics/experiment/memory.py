@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import expm
 from sympy import Expr, Integral, Product, S, Sum, Symbol, lambdify, simplify, sympify
 from sympy.core.function import AppliedUndef
 
@@ -265,6 +264,8 @@ def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
         with np.errstate(invalid="ignore", divide="ignore"):
             grown = np.where(A == 0, x, np.expm1(2 * A * x) / (2 * A))
         return np.exp(A * x), D * grown
+    from scipy.linalg import expm  # slow to import, and seldom needed
+
     if not D.any():
         return np.asarray(expm(A * x)), np.zeros_like(A)
     zero = np.zeros_like(A)

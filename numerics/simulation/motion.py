@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import expm
 
 from derive.program import TrainingRule
 from derive.program.rules import LinearSystem
@@ -99,6 +98,8 @@ def relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
 
 
 def _relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
+    from scipy.linalg import expm  # slow to import, and seldom needed
+
     n = len(rates)
     both = np.block([[-rates, noise], [np.zeros((n, n)), rates.T]])
     power = expm(both * time)

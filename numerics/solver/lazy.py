@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import expm
 from sympy import Add, Expr, Float, Mul, S, Symbol, factor_terms
 from sympy.core.function import AppliedUndef
 
@@ -328,6 +327,8 @@ class _Solver(Present):
                 totals.append(total)
                 found.append(errors(total))
         else:
+            from scipy.linalg import expm  # slow to import, and seldom needed
+
             if coupling.has(t, s):
                 raise Unserved("a flow with momentum at gamma0 = 0")
             slopes = np.stack([errors(x) - start for x in np.eye(size)], axis=1)

@@ -7,7 +7,6 @@ before it, is below ``PIVOT`` of its own variance follows from them: it needs no
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
@@ -18,11 +17,9 @@ from numpy.typing import NDArray
 
 from numerics.arrays import CPU, Device, PathArray, transposed
 from numerics.errors import NotConverged
+from numerics.sobol import BITS, directions
 
 Array = NDArray[np.float64]
-
-BITS = 30
-"""Digits of the points of a sequence."""
 
 PIVOT = 1e-7
 """Relative innovation variance below which an entry follows from those before it.
@@ -43,17 +40,8 @@ CHUNK = 32
 
 @lru_cache(maxsize=32)
 def _directions(dimensions: int, bits: int) -> NDArray[np.uint32]:
-    """What the first ``2**bits`` points of the Sobol sequence are sums of, modulo two in each of BITS bits.
-
-    Shape ``(bits, dimensions, 1)``.  Point ``i`` is that before it plus number ``k``, the power of two in i.
-    """
-    from scipy.stats import qmc  # which takes a third of a second to import
-
-    with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
-        warnings.simplefilter("ignore", UserWarning)
-        found = qmc.Sobol(dimensions, scramble=False, bits=BITS).random(2 ** max(bits - 1, 0) + 1)
-    x = np.asarray(found * 2.0**BITS, dtype=np.uint32)
-    return np.array([x[2**k] ^ x[2**k - 1] for k in range(bits)])[..., None]
+    """Return the numbers that the first ``2**bits`` Sobol points are sums of: ``(bits, dimensions, 1)``."""
+    return np.ascontiguousarray(directions(dimensions)[:, :bits].T)[..., None]
 
 
 LARGE = 2**20
@@ -66,7 +54,7 @@ PENDING = 20
 class Scrambled:
     """Points of Sobol sequences with scrambled bits, one for each generator.
 
-    Matousek's linear scrambling with a random shift, as in scipy.stats.qmc, which draws all of every matrix;
+    Matousek's linear scrambling with a random shift, as in numerics.sobol, which draws all of every matrix;
     here only its columns for bits that the points have, some tens of times fewer numbers.  As the scrambling
     is linear, the directions are scrambled and not the points.
     """
@@ -145,7 +133,8 @@ class Latents:
             self.rngs = [np.random.default_rng(seed.spawn(1)[0]) for seed in self.seeds]
             self.sequences = [Scrambled(BLOCK, n, [self.rngs[i] for i in own]) for n, own in self.parts]
             self.order = [[self.rngs[i].permutation(n) for i in own] for n, own in self.parts if self.made]
-        for k, (count, own) in enumerate(self.parts):
+        for k, (count, members) in enumerate(self.parts):
+            own = members if self.parts[1:] else slice(None)  # a view, where all have as many paths
             block = self.sequences[k].uniform(slice(within, within + CHUNK))
             if self.order:
                 block = np.stack([x[:, order] for x, order in zip(block, self.order[k], strict=True)])
@@ -153,9 +142,9 @@ class Latents:
             block = self.device.namespace.tile(block, (1, 1, self.half // count))
             if self.matched and (new := min(count // 2 - self.made, CHUNK)) > 0:
                 basis, mine = self.points[own, : self.made], block[:, :new]
-                for _ in range(2):  # twice, for orthogonality to rounding
-                    mine = mine - self.device.namespace.mean(mine, axis=2, keepdims=True)
-                    mine = mine - (mine @ transposed(basis) / self.half) @ basis
+                for _ in range(2):  # twice, for orthogonality to rounding; in place, as new memory is slow
+                    mine -= self.device.namespace.mean(mine, axis=2, keepdims=True)
+                    mine -= (mine @ transposed(basis) / self.half) @ basis
                 root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.half)
                 block[:, :new] = self.device.put(np.linalg.inv(root)) @ mine
             self.points[own, now] = block
