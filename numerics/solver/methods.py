@@ -33,11 +33,11 @@ Array = NDArray[np.float64]
 EXACT = 1e-12
 """What steps without sampling miss: rounding."""
 
-QUADRATURE = 1e-6
-"""The accuracy of moving nodes, if nobody says."""
-
 FAR = 0.1
 """How far fields may move, over their size, for the limit in which they do not."""
+
+QUICK = 3.0
+"""Seconds that the most exact method may take where the file does not say an accuracy."""
 
 SAMPLED = 1e-5
 """The accuracy that is out of reach of sampled paths."""
@@ -174,7 +174,7 @@ class Nodes:
         no = _no_samples(problem) or _attributes(problem) or _sampled(problem) or _mixed(problem)
         if no is not None:
             return no
-        from numerics.solver.nodes import forecast, moving
+        from numerics.solver.nodes import QUADRATURE, forecast, moving
         from numerics.solver.paths.problem import kept
 
         try:
@@ -186,15 +186,17 @@ class Nodes:
             return _no(problem, "training.objective", jumps, '"square"')
         accuracy = problem.solver.accuracy or QUADRATURE
         try:
-            found = forecast(problem, accuracy, kernels=kept(problem, keep) != "none")
+            patience = QUICK if problem.solver.method == "auto" else np.inf
+            found = forecast(problem, accuracy, kernels=kept(problem, keep) != "none", patience=patience)
         except (Unserved, NotConverged, Diverged) as reason:
             said = _no(problem, "network.activation", reason, "another activation or time")
             return replace(said, diverged=reason) if isinstance(reason, Diverged) else said
-        note = f"{found.nodes} nodes, {found.rule}; measured with few; no responses"
+        known = "measured with few" if found.tried else "at least, nothing was tried"
+        note = f"{found.nodes} nodes, {found.rule}; {known}; no responses"
         return Yes(found.cost, found.memory, found.error, note, accuracy)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        from numerics.solver.nodes import solve_nodes
+        from numerics.solver.nodes import QUADRATURE, solve_nodes
         from numerics.solver.paths.problem import kept
 
         found = solve_nodes(

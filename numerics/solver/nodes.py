@@ -51,6 +51,10 @@ RATES = 20_000
 """Evaluations of the equations of motion after which a flow is given up."""
 ENOUGH = 30
 """Points along a dimension from which the trapezoidal rule is more precise than Gauss-Hermite."""
+QUADRATURE = 1e-6
+"""The accuracy that is asked for where the file does not say one."""
+SCATTERED = 0.3
+"""The relative error of scattered points times the root of their number, measured."""
 EACH = 2.5e-8
 """Seconds that a number on a node takes at each time at least, measured with many nodes."""
 LARGEST = 2**26
@@ -144,28 +148,47 @@ def solve_two_layer(
 
 @dataclass(frozen=True)
 class Forecast:
-    """What moving nodes take and reach, measured with few of them: seconds, bytes, the relative error."""
+    """What moving nodes take and reach: seconds, bytes, the relative error.
+
+    It is measured with few nodes, but where these were not ``tried``.
+    """
 
     cost: float
     memory: float
     error: float
     rule: str
     nodes: int
+    tried: bool = True
 
 
 @one_thread
-def forecast(problem: Problem, accuracy: float, *, kernels: bool = True, most: int = 2**18) -> Forecast:
+def forecast(
+    problem: Problem,
+    accuracy: float,
+    *,
+    kernels: bool = True,
+    most: int = 2**18,
+    patience: float = np.inf,
+) -> Forecast:
     """How long :func:`solve_nodes` takes for an accuracy, and which it reaches, from trials with few nodes.
 
     The error of a quadrature falls at least as fast as from one trial to the next, exponentially in the
-    points along a dimension; that of scattered points like the root of their number.  Raises as
-    :func:`solve_two_layer` does.
+    points along a dimension; that of scattered points like the root of their number.  Nothing is tried where
+    scattered points, which reach QUADRATURE at their largest number if at all, take longer than ``patience``
+    seconds; the cost is then the least that it can be.  Raises as :func:`solve_two_layer` does.
     """
     given = _given(problem) | {"most": most}
     plain = _Solver(problem.theory, kernels=kernels, accuracy=accuracy, **given)
     trial = _Solver(problem.theory, kernels=False, accuracy=max(accuracy, 1e-4), **given)
     trial.rule, d = plain.rule, plain.dimensions
     sobol, began = plain.rule == "sobol", clock.process_time()
+    if sobol and accuracy <= QUADRATURE:
+        cost = 2 * EACH * plain.entries * len(plain.times) * 8 * plain.most
+        if cost > patience:
+            memory = 16.0 * plain.entries * len(plain.times) * plain.most
+            return Forecast(
+                cost, memory, SCATTERED * (8 * plain.most) ** -0.5, plain.rule, plain.most, tried=False
+            )
     counts: list[int] = []
     errors: list[float] = []
     sizes: list[int] = []
@@ -185,7 +208,8 @@ def forecast(problem: Problem, accuracy: float, *, kernels: bool = True, most: i
         known = [e for e in errors if np.isfinite(e)]
         fall = np.log(known[-2] / known[-1]) / (counts[-2] - counts[-3]) if len(known) > 1 else 0.0
         needed = counts[-2] + np.log(max(error / accuracy, 1.0)) / fall if fall > 0 else np.inf
-        count = min(max(FACTOR * needed, last), plain.most ** (1 / size))
+        tried = list(_counts(plain.rule, d, plain.most, None))
+        count = max(last, next((x for x in tried if x >= FACTOR * needed), tried[-1]))
         if error > accuracy:
             error *= float(np.exp(-max(fall, 0.0) * max(count / FACTOR - counts[-2], 0.0)))
     nodes = max(int(sizes[-1] * (count / last) ** size), sizes[-1])

@@ -35,7 +35,7 @@ from numerics.prefix import DIVERGED, before_divergence
 from numerics.results import BY_SAMPLE, Result, named
 from numerics.solver.advice import explained, input_scale
 from numerics.solver.method import Array, Kernels, Method, No, Progress, Yes
-from numerics.solver.methods import Direct, Layers, Lazy, March, Nodes, Paths, Rest
+from numerics.solver.methods import QUICK, Direct, Layers, Lazy, March, Nodes, Paths, Rest
 from numerics.threads import one_thread
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def choose(
 
     A method whose error is at most ``solver.rtol`` comes first, the cheapest of these.  Else it is the
     cheapest whose error meets ``solver.accuracy``.  Where the file does not say an accuracy, it is the most
-    exact of those that reach ENOUGH within LONG seconds, or within SLACK times the time of the cheapest.  If
+    exact of those that reach ENOUGH within QUICK seconds, or within SLACK times the time of the cheapest.  If
     none meets the accuracy, it is the most exact of all.  ``solver.method = "name"`` asks for one by name.
     Where no other method serves the theory, ``auto`` takes the reference solver.  A result without responses
     is given only where none with them reaches ``solver.rtol``, and not if all kernels are asked for by
@@ -171,7 +171,7 @@ def _best(fit: list[tuple[Method, Yes]], accuracy: float | None, rtol: float) ->
     good = [pair for pair in fit if pair[1].error <= (accuracy or ENOUGH)]
     if good and accuracy is not None:
         return min(good, key=lambda pair: pair[1].cost)[0]
-    longest = max(LONG, SLACK * min((x.cost for _, x in good), default=np.inf))
+    longest = max(QUICK, SLACK * min((x.cost for _, x in good), default=np.inf))
     return min((pair for pair in good or fit if pair[1].cost <= longest), key=lambda pair: pair[1].error)[0]
 
 

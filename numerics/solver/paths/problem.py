@@ -42,6 +42,7 @@ from numerics.solver.paths.accuracy import (
     SMOOTH,
     Integrator,
     Level,
+    Reached,
     Settled,
     grids,
     reach,
@@ -75,7 +76,7 @@ SPREAD = 4.0
 SLACK = 3.0
 """Times the estimated time and memory that a search for an accuracy may take."""
 
-BRIEF, SMALL = 5.0, 2.0**30
+BRIEF, SMALL = 20.0, 2.0**30
 """Seconds and bytes that it may take whatever the estimate is."""
 
 GRIDS = 4.5
@@ -160,22 +161,26 @@ def _solved(
         first = more * _first(problem, prepared_for(problem))
         settled = _settled(problem, first, kernels, progress)
         grid, begun, notes = settled.grid, settled.begun, dict(settled.notes)
-    prepared = prepared_for(problem, grid, kernels)
+    complete = prepared_for(problem, grid, kernels)
     if grid is None or solver.samples is None:
-        first = more * _first(problem, prepared)
+        first = more * _first(problem, complete)
         begun = begun if begun and begun.samples == first else None
+    deferred = complete.carriers(first) > 0
+    prepared = prepared_for(problem, grid) if deferred else complete
     _refuse_too_large(problem, prepared, first)
     given = solver.samples is not None
     halves = REPLICAS // 2 if given and solver.accuracy is None else REPLICAS
     beside = (first, REPLICAS) if begun is None and halves + REPLICAS <= prepared.together(first) else (0, 0)
-    attempt = _Attempt(problem, prepared, kernels, grid, progress, beside)
     accuracy = solver.accuracy or (None if given else ACCURACY)
+    derivatives = _Derivatives(complete, accuracy, first) if deferred else None
+    attempt = _Attempt(problem, prepared, kernels, grid, progress, beside, derivatives)
     search = _search(problem, prepared, first)
     reached = reach(attempt, Replicas, accuracy, first, search.most, begun, search.affordable)
+    attempt.add_responses(reached)
     values = reached.solutions.averaged(problem)
     left_out = [name for name in RESPONSES if name in values and _unclear(values, name, reached.replicas)]
     values = {name: x for name, x in values.items() if name.removesuffix(STDERR) not in left_out}
-    methods = sorted({x for n, x in prepared.methods.items() if n.partition("(")[0] not in left_out})
+    methods = sorted({x for n, x in complete.methods.items() if n.partition("(")[0] not in left_out})
     cut = max(attempt.cut, default=0.0)
     if accuracy is not None and cut > accuracy:
         raise NotConverged(
@@ -199,7 +204,7 @@ def _solved(
         for x in singularities(problem.theory)
         if not x.has_variance and {x.name, LABELS.get(x.name)} & {*values}
     ]
-    reasons = [unknown(values, prepared.most, reached.samples)]
+    reasons = [unknown(values, complete.most, reached.samples)]
     reasons += [f"{x}, whose variance is infinite" for x in wild]
     if bias > asked >= seen:
         reasons.append(
@@ -271,7 +276,7 @@ def prepared_for(problem: Problem, grid: Grid | None = None, kernels: str = "non
     given: dict[str, Any] = {"values": problem.values, "device": device_named(problem.solver.device)}
     if not problem.flow:
         data = dict(problem.data)
-        single = kernels == "full"
+        single = kernels == "full" and _shows_responses(problem)
         return Prepared(problem.discrete, steps=len(problem.times), data=data, single=single, **given)
     given["single"] = False
     grid = grid or next(grids(problem.times, 2))
@@ -288,29 +293,42 @@ def prepared_for(problem: Problem, grid: Grid | None = None, kernels: str = "non
     return Prepared(theory, steps=steps, data=data, stepping=stepping, **given)
 
 
+def _shows_responses(problem: Problem) -> bool:
+    """Return whether the theory has a response that a result holds."""
+    named = (str(q.symbol.func) for q in problem.discrete.order_parameters if q.kind == "response")
+    return any(name in RESPONSES for name in named)
+
+
 def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, float]:
     """Seconds, bytes and relative error that paths take and reach, from the sizes of what is marched.
 
     The first attempt has as many samples as the file says, or the fewest; those for an accuracy that is
     asked for are found by doubling, as if the error of the first one fell like 1/samples from SPREAD.
     """
-    prepared = prepared_for(problem, kernels=kernels)
+    complete = prepared_for(problem, kernels=kernels)
     samples = problem.solver.samples
-    search = _search(problem, prepared, samples or prepared.enough)
+    first = samples or complete.enough
+    prepared = prepared_for(problem) if complete.carriers(first) else complete
+    search = _search(problem, prepared, first)
     accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
-    return search.seconds * (GRIDS if problem.flow else 1.0), search.bytes, error
+    seconds = search.seconds * (GRIDS if problem.flow else 1.0)
+    if complete is not prepared:  # once, with derivatives
+        seconds += REPLICAS * (complete.seconds(search.last) - prepared.seconds(search.last))
+    return seconds, max(search.bytes, _held(complete, search.last)), error
 
 
 @dataclass(frozen=True)
 class _Search:
     """A search for an accuracy: seconds and bytes that are estimated, and those that it may take.
 
-    It begins with ``first`` samples, after half as many, and tries ``most`` of them at most.
+    It begins with ``first`` samples, after half as many, is estimated to end with ``last`` of them, and tries
+    ``most`` of them at most.
     """
 
     prepared: Prepared
     first: int
+    last: int
     seconds: float
     bytes: float
     doubled: bool
@@ -361,14 +379,14 @@ def _search(problem: Problem, prepared: Prepared, first: int) -> _Search:
             needed = REPLICAS * (SPREAD / given / accuracy) ** 2
             extra = min(max(needed, REPLICAS), MOST_REPLICAS) - REPLICAS
         seconds = (1.5 * REPLICAS + extra) * prepared.seconds(given)
-        return _Search(prepared, given, seconds, _held(prepared, given), doubled=False)
+        return _Search(prepared, given, given, seconds, _held(prepared, given), doubled=False)
     samples = first
     while (
         samples < SPREAD / accuracy and 2 * samples <= MOST_SAMPLES and prepared.bytes(2 * samples) <= PATHS
     ):
         samples *= 2
     seconds = _spent(prepared, first, samples)
-    return _Search(prepared, first, seconds, _held(prepared, samples), doubled=True)
+    return _Search(prepared, first, samples, seconds, _held(prepared, samples), doubled=True)
 
 
 def _first(problem: Problem, prepared: Prepared) -> int:
@@ -448,11 +466,44 @@ def _of_scalars(problem: Problem, scalars: Array) -> dict[str, Array]:
     return split(problem, {"error": scalars[0], OUTPUT: scalars[1]}, nonlinear=problem.by_sample)
 
 
+@dataclass
+class _Derivatives:
+    """Which replicas carry derivatives along their paths, which a result shows and no replica reads.
+
+    They take longer than the paths, so that a search for an ``accuracy`` goes without them until it is likely
+    to end: where half of the error of half as many paths would do.  Without an accuracy it ends with the
+    ``first`` number of paths.  ``done`` holds numbers of paths of which replicas have carried them.
+    """
+
+    prepared: Prepared
+    accuracy: float | None
+    first: int
+    done: set[int] = field(default_factory=set)
+    errors: dict[int, float] = field(default_factory=dict)
+
+    def due(self, samples: int, new: bool) -> bool:
+        """Return whether replicas of so many paths carry derivatives; ``new`` if these are the first ones."""
+        if new and self._is_last(samples):
+            self.done.add(samples)
+        return samples in self.done
+
+    def _is_last(self, samples: int) -> bool:
+        if self.accuracy is None:
+            return samples == self.first
+        return any(e * n <= self.accuracy * samples for n, e in self.errors.items() if n < samples)
+
+    def note(self, samples: int, watched: list[dict[str, Array]]) -> None:
+        """Keep the standard error of these replicas."""
+        self.errors[samples] = Level(samples, None, list(watched)).error
+
+
 @dataclass(frozen=True)
 class _Attempt:
     """Solves replicas, puts their variables into what collects them, and gives their losses and errors.
 
     Paths and replicas, as many as ``beside`` says, are marched beside the first ones of half as many paths.
+    With ``derivatives`` single entries of responses come from replicas that carry them, and ``prepared`` has
+    none.
     """
 
     problem: Problem
@@ -461,15 +512,21 @@ class _Attempt:
     grid: Grid | None
     progress: Progress | None
     beside: tuple[int, int] = (0, 0)
+    derivatives: _Derivatives | None = None
     cut: list[float] = field(default_factory=list)  # what was taken from covariances to make them positive
     waiting: dict[tuple[int, int], list[tuple[Found, float]]] = field(default_factory=dict)
 
     def __call__(self, samples: int, numbers: Iterable[int], into: Replicas) -> Iterator[dict[str, Array]]:
-        numbers = list(numbers)
+        numbers, watched = list(numbers), []
         joined = 2 * samples == self.beside[0]  # whose kernels nobody reads
         later = self.waiting.pop((samples, len(numbers)), None)
-        for found, left in later or self.marched(samples, numbers, *self.beside if joined else (0, 0)):
-            kernels = {} if joined else reduced(self.problem, found, self.kernels, self.grid, leading=1)
+        prepared, bare = self.prepared, self.derivatives is not None
+        if self.derivatives and not later and not joined and self.derivatives.due(samples, 0 in numbers):
+            prepared, bare = self.derivatives.prepared, False
+        together = self.beside if joined else (0, 0)
+        for found, left in later or self.marched(prepared, samples, numbers, *together):
+            shown = {n: x for n, x in found.items() if not (bare and n[0] in RESPONSES)}
+            kernels = {} if joined else reduced(self.problem, shown, self.kernels, self.grid, leading=1)
             into.kernels.add_all(kernels)
             into.numbers.add_all(self.numbers(found))
             for error, output in zip(found[ERROR, ()], found[OUTPUT, ()], strict=True):
@@ -481,7 +538,20 @@ class _Attempt:
                     "train_loss" in values and not ran_away(values["train_loss"]).any()
                 ):  # that is no result either, and says more
                     self.refuse_rounding(left / scale_of(values["error"]))
-                yield {name: values[name] for name in WATCHED if name in values}
+                watched.append({name: values[name] for name in WATCHED if name in values})
+                yield watched[-1]
+        if self.derivatives and 0 in numbers:
+            self.derivatives.note(samples, watched)
+
+    def add_responses(self, reached: Reached[Replicas]) -> None:
+        """Add the responses to solutions whose replicas have not carried derivatives."""
+        if self.derivatives is None or reached.samples in self.derivatives.done:
+            return
+        numbers = list(range(reached.replicas))
+        for found, _ in self.marched(self.derivatives.prepared, reached.samples, numbers, 0, 0):
+            responses = {n: x for n, x in found.items() if n[0] in RESPONSES}
+            kernels = reduced(self.problem, responses, self.kernels, self.grid, leading=1)
+            reached.solutions.kernels.add_all(kernels)
 
     def numbers(self, found: Found) -> dict[str, Array]:
         """The numbers that have no role, replicas along the first axis."""
@@ -492,12 +562,12 @@ class _Attempt:
         return numbers_of_author(self.problem, early, 1)
 
     def marched(
-        self, samples: int, numbers: list[int], more: int, count: int
+        self, prepared: Prepared, samples: int, numbers: list[int], more: int, count: int
     ) -> Iterator[tuple[Found, float]]:
         """Solutions, and what rounding leaves of them; ``count`` others of ``more`` samples are put aside."""
         first, every = len(numbers), [*numbers, *range(count)]
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in every]
-        progress, total, left = self.progress, len(every) * self.prepared.steps, [0.0]
+        progress, total, left = self.progress, len(every) * prepared.steps, [0.0]
         counted = None if progress is None else lambda step: progress(step, total)
 
         def finished(march: March, replica: int) -> None:
@@ -506,7 +576,7 @@ class _Attempt:
                 self.cut.append(march.cut)
 
         each = [samples] * first + [more] * count
-        for found in _sound(self.prepared.batches(each, seeds, progress=counted, finished=finished)):
+        for found in _sound(prepared.batches(each, seeds, progress=counted, finished=finished)):
             if count:
                 self.waiting[more, count] = [({n: x[first:] for n, x in found.items()}, left[-1])]
             yield {n: x[:first] for n, x in found.items()} if count else found, left[-1]

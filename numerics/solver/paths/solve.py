@@ -99,8 +99,8 @@ def solve_particles(
     changes by less than the noise; ``ridge=0`` divides in the numerical range of the covariance.  It fits as
     many numbers as a source has entries (samples of the data times steps): paths should not be many times
     fewer.
-    ``auto`` takes derivatives where no function on the way jumps and where the way is linear or the source
-    has no more than 24 entries.  So few entries cost little, and single entries of responses are not
+    ``auto`` takes derivatives where no function on the way jumps and where all of the theory is linear or the
+    source has no more than 24 entries.  So few entries cost little, and single entries of responses are not
     smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error of
     fields and correlations.  Of the responses themselves ``auto`` then gives what derivatives along some of
     the paths give, or the lemma without a ridge where a function on the way jumps or where derivatives take
@@ -205,6 +205,11 @@ FEWEST = 256
 SPEED, CALL, DERIVATIVE = 1.5e10, 2e-5, 8e-9
 """Operations a second of large products, seconds of an operation of a step as one of some replicas together,
 and of a derivative along a path: on one core, measured.
+"""
+
+VALUE, NORMAL = 1e-8, 1.2e-7
+"""Seconds of a value of a field on a path, and of a normal number with its part in conditional sources, on
+one core, measured.
 """
 
 FEW = 24
@@ -342,7 +347,9 @@ class Prepared:
     def seconds(self, samples: int) -> float:
         """About how long a replica takes, with derivatives along its paths."""
         count = samples if "jacobian" in self.chosen.values() else self.carriers(samples)
-        return self._march_seconds(samples) + self._derivative_seconds(count)
+        values = self.steps * sum(prod(q.sizes) for q in self.model.quantities.values())
+        numbers = samples * (values * VALUE + sum(self._moving()) * NORMAL)
+        return self._march_seconds(samples) + numbers + self._derivative_seconds(count)
 
     def _derivative_seconds(self, paths: int) -> float:
         """The same of derivatives along so many paths, each a sum over the past."""
@@ -506,8 +513,11 @@ def name_of(n: Node) -> str:
 def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
     """How each response is found."""
     chosen: dict[Node, str] = {}
-    for n, e in model.entries.items():
-        ways = [c for c in e.averages.values() if isinstance(c, Responding)]
+    responding = {
+        n: [c for c in e.averages.values() if isinstance(c, Responding)] for n, e in model.entries.items()
+    }
+    linear = {model.kinds[c] for ways in responding.values() for c in ways} == {"linear"}
+    for n, ways in responding.items():
         if not ways:
             continue
         kinds = {model.kinds[c] for c in ways}
@@ -515,7 +525,7 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
             raise ValueError(f"{name_of(n)}: a function on the way jumps, take responses = 'stein' or 'auto'")
         groups = [model.groups[group_of(model, c.source)] for c in ways]
         entries = steps * max(sum(prod(model.sources[x][1]) for x in g) for g in groups)
-        along = kinds == {"linear"} or ("jumps" not in kinds and entries <= FEW)
+        along = linear or ("jumps" not in kinds and entries <= FEW)
         chosen[n] = "jacobian" if asked == "jacobian" or (asked == "auto" and along) else "stein"
     return chosen
 

@@ -45,14 +45,16 @@ def test_samples_double_until_the_noise_is_small_and_its_power_is_found() -> Non
     reached = reach(attempt, Spread, 3e-3, first=64)
     sizes = sorted({s for s, _ in attempt.calls})
     assert sizes == [32 * 2**k for k in range(len(sizes))]
-    assert (reached.samples, reached.replicas) == (sizes[-1], REPLICAS)
+    assert reached.samples == sizes[-1]
+    assert REPLICAS <= reached.replicas <= 2 * REPLICAS
     assert reached.error <= 3e-3
     assert reached.power == pytest.approx(0.75, abs=0.1)
-    expected = 4.0 * reached.samples**-0.75 * np.sqrt(1.04 / 8) / 2
-    # the largest of forty estimates of it, each from eight replicas
-    low, high = np.sqrt(chi2.ppf(np.array([1e-4, 1 - 1e-4]) ** (1 / TIMES), REPLICAS - 1) / (REPLICAS - 1))
+    expected = 4.0 * reached.samples**-0.75 * np.sqrt(1.04 / reached.replicas) / 2
+    # the largest of forty estimates of it, each from all replicas
+    dof = reached.replicas - 1
+    low, high = np.sqrt(chi2.ppf(np.array([1e-4, 1 - 1e-4]) ** (1 / TIMES), dof) / dof)
     assert low * expected < reached.error < high * expected
-    assert reached.solutions.counts == {"x": REPLICAS}
+    assert reached.solutions.counts == {"x": reached.replicas}
 
 
 def test_a_bias_asks_for_samples_where_the_noise_does_not() -> None:
@@ -73,6 +75,23 @@ def test_noise_is_not_taken_for_a_bias() -> None:
     error = np.sqrt(2 / REPLICAS)
     assert np.median(whole) > 0.2 * error
     assert np.median(beyond) < 0.35 * np.median(whole)
+
+
+@pytest.mark.parametrize(("short", "samples", "replicas"), [(1.3, 64, 15), (1.5, 128, 8)])
+def test_a_few_replicas_are_added_rather_than_samples(short: float, samples: int, replicas: int) -> None:
+    """Twice the samples cost sixteen replicas of half as many, and half of the error is not asked for."""
+    calls: list[tuple[int, int]] = []
+
+    def attempt(size: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, np.ndarray]]:
+        for n in numbers:
+            calls.append((size, n))
+            yield {"x": np.array([1 + short * 0.64 / size * (-1) ** n])}
+
+    asked = 0.01 / np.sqrt(7)
+    reached = reach(attempt, Spread, asked, first=64)
+    assert (reached.samples, reached.replicas) == (samples, replicas)
+    assert reached.error <= asked
+    assert max(size for size, _ in calls) == samples
 
 
 def test_at_the_most_samples_replicas_are_added() -> None:

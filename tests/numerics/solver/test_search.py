@@ -48,6 +48,39 @@ def test_a_search_ends_at_three_times_the_estimate(monkeypatch: pytest.MonkeyPat
     assert float(found[2]) > float(found[1]) == accuracy
 
 
+@pytest.mark.parametrize(
+    ("activation", "steps", "accuracy"), [("tanh", 2, 1e-3), ("tanh", 14, 3e-3), ("relu", 2, 1e-3)]
+)
+def test_a_search_takes_at_most_twice_the_time_of_the_number_that_it_finds(
+    monkeypatch: pytest.MonkeyPatch, activation: str, steps: int, accuracy: float
+) -> None:
+    """By the estimate of their time; derivatives for responses of the result are carried once.
+
+    Values are those that the number of samples gives by itself.
+    """
+    marched: list[float] = []
+    carrying: list[int] = []
+    batches = paths_problem.Prepared.batches
+
+    def counted(self: Any, samples: Any, *args: Any, **given: Any) -> Any:
+        marched.extend(self.seconds(n) for n in samples)
+        carrying.extend(n for n in samples if self.carriers(max(samples)))
+        return batches(self, samples, *args, **given)
+
+    monkeypatch.setattr(paths_problem.Prepared, "batches", counted)
+    e = experiment(activation, 2).replace({"training.steps": steps})
+    searched = solve(e.replace({"solver.accuracy": accuracy}))
+    search_s, marched[:] = sum(marched), []
+    assert len(carrying) == (searched.replicas if carrying else 0)
+    assert searched.samples > 256
+    given = solve(e.replace({"solver.samples": searched.samples}))
+    assert search_s <= 2 * sum(marched) * searched.replicas / given.replicas
+    if searched.replicas == given.replicas:
+        for name in given.data_vars:
+            if not name.endswith("_systematic"):  # seen in fewer replicas of half the paths
+                np.testing.assert_allclose(searched[name], given[name], rtol=1e-6, atol=1e-9)
+
+
 def test_a_tiny_prediction_asks_for_no_more_paths() -> None:
     """A test point that is nearly at right angles to all others; its scale was its own prediction."""
     plain = solve(experiment("tanh", 2))
