@@ -43,7 +43,7 @@ def equal_time_pairs(program: Program, uses: Iterable[Application]) -> set[tuple
         (a, b)
         for a in every
         for b in every
-        if a.matrix == b.matrix and (a.transposed != b.transposed or a.matrix.symmetry != 0)
+        if a.matrix == b.matrix and a.is_random and (a.transposed != b.transposed or a.matrix.symmetry != 0)
     ]
     reached: set[tuple[Key, Key]] = set()
     while True:
@@ -158,6 +158,11 @@ class Application:
     def variance(self) -> Expr:
         """The variance of the member that is used, times N."""
         return self.here(sympify(self.matrix.variance))
+
+    @property
+    def is_random(self) -> bool:
+        """False for a matrix that starts at zero and for one whose rule keeps nothing of its start."""
+        return bool(self.variance != 0 and self.entries() != 0)
 
     def here(self, e: Expr) -> Expr:
         """``e``, which is written for any member of the family, for the member that is used."""

@@ -73,7 +73,7 @@ class _Derivation:
         # uses of one matrix, of a symmetric one and its transpose, or of one vector: correlated sources
         for a, b in combinations([x.canonical() for x in self.uses], 2):
             strength = sympify(1 if a.transposed == b.transposed else a.matrix.symmetry)
-            if strength != 0 and a.entries() != 0 and a.meets(b):
+            if strength != 0 and a.is_random and a.meets(b):
                 self.sources[f"{a.source()}, {b.source()}"] = self.covariance(a, b, strength)
         for v, x in combinations(self.reading.entries, 2):
             if v.meets(x) and v.source() != x.source():
@@ -93,7 +93,7 @@ class _Derivation:
 
     def condition(self, a: Application) -> list[Term]:
         """The source, the responses and the memory that stand for ``M(t) a(t)``."""
-        if a.entries() == 0:  # a weight that starts at nothing: all that it does comes from its updates
+        if not a.is_random:  # the updates are all that the weight does
             return self.memory(a, a.trained) if a.trained is not None else []
         if (key := str(a.source())) not in self.sources:
             self.sources[key] = self.covariance(a, a, S.One)

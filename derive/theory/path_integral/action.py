@@ -35,7 +35,13 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.applications import Application, Parameter, Reading, tangent_kernel
 from derive.theory.names import primed_apart
-from derive.theory.path_integral.weights import covariance, matrix_memory, parameter_covariance, variance
+from derive.theory.path_integral.weights import (
+    covariance,
+    is_random,
+    matrix_memory,
+    parameter_covariance,
+    variance,
+)
 
 N = Symbol("N", positive=True)
 
@@ -261,7 +267,7 @@ class Pairing:
 def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
     """The square of the exponent linear in the matrices; a pair of different legs comes twice in it."""
     for a, other in combinations_with_replacement(legs, 2):
-        if not a.use.meets(other.use) or covariance(a.use) == 0:
+        if not a.use.meets(other.use) or not is_random(a.use):
             continue
         m, b = a.use.matrix, other.past(a.use.indices)
         strength = (1 if a is other else 2) * variance(a.use) * folded(a)

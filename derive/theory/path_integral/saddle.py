@@ -32,7 +32,7 @@ from derive.theory.applications import Application, Parameter, earlier, tangent_
 from derive.theory.data import OrderParameter, Source, Term, TheoryData
 from derive.theory.names import primed_apart, symmetric
 from derive.theory.path_integral.action import Action, Correlation, Leg, Response, Variable, over, unfolded
-from derive.theory.path_integral.weights import covariance, matrix_memory, vector_memory
+from derive.theory.path_integral.weights import is_random, matrix_memory, vector_memory
 
 
 class SaddlePoint:
@@ -126,7 +126,7 @@ class SaddlePoint:
 
     def single_site(self, leg: Variable) -> list[Term]:
         """The delta function left by the integral over a hatted field (D.40): its field as a sum of terms."""
-        if isinstance(leg, Leg) and covariance(leg.use) == 0:  # nothing random: its updates are all there is
+        if isinstance(leg, Leg) and not is_random(leg.use):  # its updates are all there is
             return []
         constraint = self.action.exponent(leg.home, "constraint")
         slope = functional_derivative(constraint, leg.hat, leg.limits).coeff(leg.primal)

@@ -45,6 +45,11 @@ def variance(use: Application) -> Expr:
     return sympify(use.matrix.variance).xreplace(_member(use))
 
 
+def is_random(use: Application) -> bool:
+    """Return whether an entry of the matrix varies with what is random in it."""
+    return bool(variance(use) != 0 and covariance(use) != 0)
+
+
 def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]) -> Expr:
     """``<w(t) w(s)>`` of one entry of a vector of weights; members of a family are independent."""
     value = sympify(a.initial.variance).xreplace(_member(a)) * covariance(a)

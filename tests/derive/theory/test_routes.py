@@ -109,6 +109,32 @@ def test_both_routes_agree_for_every_rule_and_loss(rule: str, loss: str) -> None
     assert check_routes(mlp(L, phi, rule, loss)) == []
 
 
+@pytest.mark.parametrize("is_trained", [True, False])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_matrix_of_variance_zero_acts_through_its_updates_alone(is_trained: bool, size: int) -> None:
+    """Nothing is random in it: it has no source, and no response to divide by its variance."""
+    units, inputs = Population("units"), Population("inputs", given=True)
+    wide = Population("wide", Integer(size)) if size > 1 else units
+    h, k, x = Field("h", units), Field("k", wide), GivenVector("x", inputs, "K_x")
+    J = GaussianMatrix(
+        "J", wide, units, variance=S.Zero, symmetry=S.Zero if is_trained or size > 1 else S.Half
+    )
+    U, w, f, y = GaussianMatrix("U", units, inputs), GaussianVector("w", wide), Function("f"), Function("y")
+    forward = {
+        h(mu, t): U @ x(mu),
+        k(mu, t): J @ tanh(h(mu, t)),
+        f(mu, t): Mean(w.symbol * tanh(k(mu, t))) / gamma0,
+    }
+    weights, frozen = ((U, J, w), ()) if is_trained else ((U, w), (J,))
+    program = Network("zero", (h, k), forward, weights=weights, frozen=frozen, given=(x,)).train(
+        (y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)
+    )
+    assert check_routes(program) == []
+    theory = mean_field(program)
+    assert "J" not in {u.matrix for u in theory.sources}
+    assert {e.kind for e in theory.equation("k").terms} == ({"memory"} if is_trained else set())
+
+
 def test_an_untied_backward_pass_has_no_response() -> None:
     assert mean_field(mlp(L, tied=False)).responses() == ()
     assert mean_field(mlp(L, phi, tied=False)).responses() == ()
