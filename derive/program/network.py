@@ -6,7 +6,7 @@ puts the backward pass, the error and the updates into a :class:`Program`, which
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -77,15 +77,31 @@ class Network:
 
     def definitions(self) -> tuple[Definition, ...]:
         """The forward pass with its ranges.  Raises :class:`ProgramError` for an index that has none."""
-        if not isinstance(self.forward, Mapping):
-            return self._named_averages(tuple(self.forward))
-        lines = ((lhs, expression(rhs)) for lhs, rhs in self.forward.items())
-        return self._named_averages(tuple(Definition(lhs, rhs, self._ranges(lhs, rhs)) for lhs, rhs in lines))
+        return self._named_averages(self._lines(), S.Zero)[0]
 
-    def _named_averages(self, lines: tuple[Definition, ...]) -> tuple[Definition, ...]:
-        """Averages inside another average, or a vector that meets a matrix, become numbers of their own."""
-        used = {name_of(a) for d in lines for e in (d.lhs, d.rhs) for a in e.atoms(AppliedUndef, Symbol)}
-        used |= {w.name for w in (*self.weights, *self.frozen)} | {x.name for x in self.fields}
+    def _lines(self) -> tuple[Definition, ...]:
+        """The forward pass as it was written, with its ranges."""
+        if not isinstance(self.forward, Mapping):
+            return tuple(self.forward)
+        lines = ((lhs, expression(rhs)) for lhs, rhs in self.forward.items())
+        return tuple(Definition(lhs, rhs, self._ranges(lhs, rhs)) for lhs, rhs in lines)
+
+    def _named_averages(
+        self, lines: tuple[Definition, ...], loss: Expr
+    ) -> tuple[tuple[Definition, ...], Expr]:
+        """Averages whose values a gradient needs become numbers of their own, in the lines and the loss.
+
+        These are averages inside another average or inside a vector that meets a matrix, averages in which a
+        number or the loss is not linear, and averages of weights in the definition of a field.
+        """
+        fields = {x.name for x in self.fields}
+        numbers = {d.name for d in lines} - fields
+        ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
+        ranges |= {r.index: r for d in lines for r in d.ranges}
+        goal = Definition(Function(LOSS)(t), loss, tuple(r for x, r in ranges.items() if loss.has(x)))
+        said = [e for d in (*lines, goal) for e in (d.lhs, d.rhs)]
+        used = {name_of(a) for e in said for a in e.atoms(AppliedUndef, Symbol)}
+        used |= {w.name for w in (*self.weights, *self.frozen)} | fields
         names = (x for x in map("average_{}".format, count(1)) if x not in used)
         made: dict[Mean, Definition] = {}
 
@@ -107,16 +123,29 @@ class Network:
             e = e.func(*[inside(x, d) if isinstance(x, Expr) else x for x in e.args])
             return number(e, d) if isinstance(e, Mean) else e
 
-        def outside(e: Expr, d: Definition) -> Expr:
+        def outside(e: Expr, d: Definition, needed: Container[Expr]) -> Expr:
             if not e.has(Mean):
                 return e
+            if e in needed:
+                return inside(e, d)
             deep = isinstance(e, Mean | Product)
             return e.func(
-                *[(inside if deep else outside)(x, d) if isinstance(x, Expr) else x for x in e.args]
+                *[
+                    (inside(x, d) if deep else outside(x, d, needed)) if isinstance(x, Expr) else x
+                    for x in e.args
+                ]
             )
 
-        found = [replace(d, rhs=outside(d.rhs, d)) for d in lines]
-        return (*made.values(), *found) if made else lines
+        def needed_in(d: Definition) -> set[Mean]:
+            if d.name in fields:
+                return {mean for mean in d.rhs.atoms(Mean) if any(v.uses(mean) for v in self.vectors)}
+            bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
+            if d is goal and numbers & {name_of(a) for a in bare.atoms(AppliedUndef)}:
+                return set(d.rhs.atoms(Mean))  # a loss of outputs and averages is one of numbers
+            return _curved_averages(d.rhs)
+
+        found = [replace(d, rhs=outside(d.rhs, d, needed_in(d))) for d in (*lines, goal)]
+        return (*made.values(), *found[:-1]), found[-1].rhs
 
     def _ranges(self, lhs: AppliedUndef, rhs: Expr) -> tuple[IndexRange, ...]:
         """Over what the indices of ``lhs`` run: layers, which come last, as far as its matrices."""
@@ -186,13 +215,13 @@ class Network:
 
     def _taken(
         self,
+        lines: tuple[Definition, ...],
         said: list[Expr],
         rule: TrainingRule,
         feedback: Mapping[str, Weight],
         notation: Mapping[Expr, str],
     ) -> set[str]:
         """The names that a user has given to something, which the engine gives to nothing else."""
-        lines = self.definitions()
         said = [
             *said,
             *(d.rhs for d in lines),
@@ -273,10 +302,9 @@ class Network:
         of the outputs, and for what has no derivative.
         """
         p = parametrization or Parametrization()
-        forward = self.definitions()
+        forward, loss = self._named_averages(self._lines(), expression(loss))
         self._check(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
-        loss = expression(loss)
         self._check_uses([(d.lhs, d.rhs) for d in forward], loss)
         self._check_indices(forward, loss)
         layered = [x.name for x in self.fields if x.layered]
@@ -285,7 +313,7 @@ class Network:
         _defined_everywhere(loss, outputs)
         whole = together or len(outputs) != 1 or loss.has(Mean)
         names = dict(gradients or {})
-        taken = self._taken([loss], rule, feedback or {}, notation or {})
+        taken = self._taken(forward, [loss], rule, feedback or {}, notation or {})
         _require_free(taken, names, error)
         taken |= {x for n in names.values() for x in (n.name, n.inner)}
         error = error or aside("Delta", taken)
@@ -307,6 +335,14 @@ class Network:
         graph = Gradients(self.fields, lines, self.vectors, data, p, names, target, delta, frozenset(taken))
         assembly = _Assembly(self, forward, graph, loss, rule)
         return assembly.program(feedback or {}, learning_feedback, notation)
+
+
+def _curved_averages(e: Expr) -> set[Mean]:
+    """Return the averages in an expression on which its slope in some average depends."""
+    masks: dict[Mean, Dummy] = {}
+    masked = e.replace(lambda x: isinstance(x, Mean), lambda x: masks.setdefault(x, Dummy("mean", real=True)))
+    slopes = {mean: masked.diff(mask) for mean, mask in masks.items()}
+    return {mean for mean, slope in slopes.items() if slope.has(*masks.values())}
 
 
 def _without_range(x: Symbol) -> str:
@@ -360,12 +396,7 @@ class _Assembly:
                 rule = with_noise(self.rule, w.variance * graph.parametrization.fan_in_of(w), w.name)
                 matrices.append(TrainedMatrix(w, replace(found[0], more=tuple(found[1:])), rule))
             else:
-                along = found[0]
-                if any(u.over != along.over for u in found):
-                    told = f"{w.name} is used where other indices run"
-                    raise ProgramError(f"{told}: give each use a vector of its own")
-                if len(found) > 1:
-                    along = Along(S.One, Add(*[u.coefficient * u.vector for u in found]), along.over)
+                along = _one_along(w.name, found)
                 rule = with_noise(self.rule, expression(w.variance), w.name)
                 vectors.append(TrainedVector(w, along, rule))
         for name, v in feedback.items():
@@ -632,6 +663,21 @@ def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str
         if not name.isidentifier():
             raise ProgramError(f"{name!r} is no name of {what}: use letters, digits and underscores")
         seen.add(name)
+
+
+def _one_along(name: str, uses: list[Along]) -> Along:
+    """Return the updates of all uses of a vector of weights as one, summed over the indices of any."""
+    if len(uses) == 1:
+        return uses[0]
+    over = max((u.over for u in uses), key=len)
+    total = S.Zero
+    for u in uses:
+        others = [r for r in over if r not in u.over]
+        if len(others) + len(u.over) != len(over):
+            raise ProgramError(f"{name} is used where other indices run: give each use a vector of its own")
+        values = Mul(*[expression(r.upper) - expression(r.lower) + 1 for r in others])
+        total += u.coefficient * u.vector / values
+    return Along(S.One, total, over)
 
 
 def _said(u: Along | Outer) -> tuple[Expr, ...]:

@@ -46,6 +46,52 @@ def normalised(*, named: bool) -> Program:
     return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
 
 
+READ, SQUARE = Mean(w.symbol * a(mu, t)), Mean(w.symbol**2)
+n, k = Function("n"), Function("k")
+DIFFERENCE = (y(mu) - f(mu, t)) ** 2 / 2
+CURVED: dict[str, tuple[Expr, Expr]] = {
+    "a function": (tanh(n(mu, t)), DIFFERENCE),
+    "a quotient": (n(mu, t) / sqrt(1 + k(t)), DIFFERENCE),
+    "a square and itself": (n(mu, t) + n(mu, t) ** 2, DIFFERENCE),
+    "a loss": (n(mu, t), DIFFERENCE * (1 + k(t)) + k(t) ** 2 / 9),
+}
+
+
+@pytest.mark.parametrize("case", CURVED)
+def test_a_number_may_be_any_function_of_averages(case: str) -> None:
+    """Averages that stand in a number or in the loss train and print as if each had a name."""
+    output, loss = CURVED[case]
+    averages = {n(mu, t): READ, k(t): SQUARE}
+    used = {key: value for key, value in averages.items() if output.has(key) or loss.has(key)}
+    found = []
+    for put in ({}, averages):
+        lines = {a(mu, t): A @ x(mu)} | ({} if put else used) | {f(mu, t): output.xreplace(put)}
+        net = Network("curved", (a,), lines, weights=(A, w), given=(x,))
+        program = net.train(loss.xreplace(put), GradientDescent(eta))
+        assert "Mean" not in mean_field(program).render("single-site")
+        found.append(
+            numerics.simulate(
+                program,
+                width=8,
+                seeds=2,
+                rng=0,
+                numbers=NUMBERS,
+                arrays={"K_x": [[1.0, 0.3], [0.3, 0.8]], "y": TARGETS},
+                times=range(3),
+            ).train_loss
+        )
+    np.testing.assert_allclose(*found, rtol=1e-10)
+
+
+def test_a_number_with_a_function_of_an_average_is_solved() -> None:
+    lines = {a(mu, t): A @ x(mu), f(mu, t): tanh(READ)}
+    net = Network("curved", (a,), lines, weights=(A, w), given=(x,))
+    program = net.train(DIFFERENCE, GradientDescent(eta))
+    solved = numerics.solve(program, numbers=NUMBERS, arrays={"K_x": [[1.0]], "y": [1.0]}, times=range(2))
+    # one step moves both weights by eta times the other: f(1) = tanh(<(w + eta a) (a + eta w)>)
+    np.testing.assert_allclose(solved.f[1, 0], np.tanh(0.2), rtol=1e-10)
+
+
 @pytest.mark.slow
 def test_an_average_inside_of_a_function_is_that_with_a_name() -> None:
     given = {"arrays": {"K_x": [[1.0, 0.3], [0.3, 0.8]], "y": TARGETS}, "times": range(3)}

@@ -101,6 +101,12 @@ AVERAGES: dict[str, Callable[[], Program]] = {
         {}, W0, w, out=Mean(w.symbol * h(mu, t) * Mean(tanh(normal(h(mu, t))) ** 2))
     ),
 }
+READ = Mean(w.symbol * tanh(h(mu, t)))
+AVERAGES |= {
+    "in a number": lambda: shallow({}, W0, w, out=tanh(READ)),
+    "in a product": lambda: shallow({}, W0, w, out=READ * Mean(h(mu, t) ** 2) / sqrt(1 + Mean(w.symbol**2))),
+    "of weights in a field": lambda: shallow({q(mu, t): h(mu, t) * (1 + tanh(READ))}, W0, w),
+}
 DEEP: dict[str, Callable[[], Program]] = {"layers": layered, "positions": positions}
 
 RNG = np.random.default_rng(8)
@@ -117,7 +123,9 @@ def test_gradients_pass_through_averages_inside_functions(name: str) -> None:
         assert not any(e.args[-1].has(Mean) for e in d.rhs.atoms(Product, Mean))
 
 
-@pytest.mark.parametrize("name", ["by a matrix", "in an average"])
+@pytest.mark.parametrize(
+    "name", ["by a matrix", "in an average", "in a number", "in a product", "of weights in a field"]
+)
 def test_updates_through_averages_are_differences_of_the_loss(name: str) -> None:
     program = AVERAGES[name]()
     same: dict[str, Any] = {"width": 3, "steps": 2, "seeds": 1, "values": VALUES}
