@@ -242,6 +242,8 @@ class Problem:
     ) -> Problem:
         at, output_times = _times_of(times, program.rule.discrete)
         given = checked_numbers(numbers)
+        if program.depth.is_Integer:
+            require_derivation(("program.depth", int(program.depth)), int(program.depth), solver.hours)
         program = program.with_layers_counted()
         family: Program | None = None
         if program.depth.is_Symbol and program.depth.name in given:

@@ -7,7 +7,7 @@ topological sort; a cycle means that the theory is not causal and is refused.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -61,8 +61,10 @@ class Plan:
         self.reach = {i: {u for n in seen for u, _ in self.rows_of[n].drives} for i, seen in before.items()}
         self.fed_back = {i for i, seen in before.items() if i in seen}
         self.correlated: dict[Node, list[Node]] = {}
+        self.found_with: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
         for a, b in self.table.covariances:
             self.correlated.setdefault(a, []).append(b)
+            self.found_with[a][b] = self.found_with[b][a] = None
         self._need_everything()
         self._sort()
 
@@ -171,10 +173,9 @@ class Plan:
                 self.sums[n] = None
                 for a, b in self.source_pairs(q):
                     self._need_kernel(self.table.covariances[a, b])
-        elif q.kind == "response":
-            self._need_response(q.first, q.second)
         else:
-            self._need_row(q.first, q.second)
+            need = self._need_response if q.kind == "response" else self._need_row
+            self.todo.append((need, q.first, q.second))
 
     def source_pairs(self, q: Request) -> Iterator[tuple[Node, Node]]:
         """The correlated sources that a sum over units of a correlation holds."""
@@ -191,17 +192,14 @@ class Plan:
         self.todo += [(self._need_response, c.field, source) for c in self.rows_of[i].couplings]
 
     def _need_source_terms(self, i: Node, j: Node) -> None:
-        sources = dict.fromkeys(k for x in self.table.fields for k, _ in x.drives)
         for own, _ in self.rows_of[i].drives:
-            for k in sources:
+            for k in self.found_with[own]:
                 if not self.feels(j, k):
                     continue
                 if (own, k) not in self.table.covariances:
-                    if (k, own) in self.table.covariances:
-                        raise NotCausal(f"<{own} {k}> is needed but only <{k} {own}> is known")
-                    continue
+                    raise NotCausal(f"<{own} {k}> is needed but only <{k} {own}> is known")
                 self._need_kernel(self.table.covariances[own, k])
-                self._need_response(j, k)
+                self.todo.append((self._need_response, j, k))
 
     def _need_row(self, i: Node, j: Node) -> None:
         if (i, j) in self.rows:

@@ -35,6 +35,7 @@ from numerics.experiment.schema import Solver
 from numerics.solver import solve
 from numerics.solver.march import march
 from numerics.solver.plan import NotCausal, Plan
+from tests.derive.once import mlp
 from tests.numerics.solver.helpers import flow, gd
 
 
@@ -185,6 +186,32 @@ def test_a_table_without_its_cycle_solves():
     C = march(table(cyclic=False), steps=4, constants={}, data={}, wanted=(("C", None),))
     times = np.arange(4.0)
     assert C.tensor(("C", None))[:, 0, :, 0] == pytest.approx(1 + np.outer(times, times))
+
+
+def test_as_many_layers_as_one_likes_are_planned():
+    """x_l(t) = u_l(t) + sum_{s<t} R_{l-1}(t,s) x_l(s) with R_l = <d x_l(t)/d u_l(s)>: each layer needs the
+    one below, and a chain of calls of the functions of Plan ended in RecursionError.
+    """
+    layers = range(400)
+    fields, tensors, covariances = [], {}, {}
+    one = Kernel((), (), (Monomial(S.One, ()),))
+    for n in layers:
+        x, u, response = ((name, n) for name in ("x", "u", "R"))
+        below = Kernel((), (), (Monomial(S.One, (Factor(("R", n - 1), (now, s)),) if n else ()),))
+        fields.append(FieldRow(x, (), ((u, S.One),), (Coupling(x, below),)))
+        tensors[response] = Request("response", x, u, S.One)
+        covariances[u, u] = one
+    chain = Table(tuple(fields), covariances, {("u", n): () for n in layers}, tensors, (), ())
+    plan = Plan(chain, wanted=(("R", layers[-1]),))
+    assert len(plan.responses) == len(layers)
+
+
+def test_depths_whose_equations_take_too_long_are_refused_before_they_are_derived():
+    given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+    with pytest.raises(
+        SpecError, match=r"program.depth = 100000: deriving its equations takes about .* hours"
+    ):
+        solve(mlp(10**5), times=range(3), **given)
 
 
 def test_an_unknown_field_has_no_row():
