@@ -199,8 +199,8 @@ def reach(
 ) -> Reached[C]:
     """Double the samples from ``first`` until standard errors and bias are below ``accuracy``.
 
-    Replicas are added instead where up to twice as many do, and at ``most`` samples, up to as many as are
-    ``affordable`` with these samples.
+    Sizes are left out that would not do if the error fell like 1/samples.  Replicas are added instead where
+    few more do, and at ``most`` samples, up to as many as are ``affordable`` with these samples.
     Some with half as many samples come before, which show the bias.  ``begun`` are the first ones with
     ``first`` samples, if they have been solved before.  Without an accuracy ``first`` samples are what there
     are.  Raises NotConverged with the accuracy that was reached when these do not do.
@@ -215,13 +215,10 @@ def reach(
         bias, bound = level.bias(before)
         if accuracy is None or max(level.error, bias) <= accuracy or 2 * samples > most:
             break
-        if bias <= accuracy:
-            needed = _needed(level, accuracy)
-            if needed <= min(2 * REPLICAS, affordable(samples)):  # half the time of twice the samples
-                _extend(attempt, level, needed)
-            if level.error <= accuracy:
-                break
-        before, samples = level, 2 * samples
+        if bias <= accuracy and _few_more_do(attempt, level, accuracy, affordable(samples)):
+            break
+        before = level
+        samples *= 2 ** _doublings(max(level.error, bias) / accuracy, most // samples)
     if accuracy is not None:
         if bias > accuracy:
             raise _out_of_reach(level, accuracy, bias, f"a bias of {bias:.1e} is left")
@@ -247,6 +244,32 @@ def _extend(attempt: Attempt[C], level: Level[C], replicas: int) -> None:
 def _needed(level: Level[C], accuracy: float) -> int:
     """Return the number of replicas whose standard error is about 0.95 of the accuracy."""
     return int(np.ceil(1.1 * len(level.watched) * (level.error / accuracy) ** 2))
+
+
+def _few_more_do(attempt: Attempt[C], level: Level[C], accuracy: float, most: int) -> bool:
+    """Add replicas while few are needed, and return whether the standard error is below the accuracy then.
+
+    REPLICAS more take half the time of twice the samples.
+    """
+    while level.error > accuracy:
+        have, needed = len(level.watched), _needed(level, accuracy)
+        if needed > min(have + REPLICAS, 3 * REPLICAS, most):
+            return False
+        _extend(attempt, level, max(needed, have + 1))
+    return True
+
+
+def _doublings(excess: float, most: int) -> int:
+    """Return how often samples are doubled for an error that is ``excess`` times the accuracy.
+
+    The error is taken to fall like 1/samples, and the number is rounded down: at least one, and so that
+    samples grow ``most`` times at most.
+
+    >>> _doublings(1.2, 64), _doublings(5.0, 64), _doublings(5.0, 2)
+    (1, 2, 1)
+    """
+    allowed = most.bit_length() - 1
+    return int(min(max(1.0, np.floor(np.log2(excess))), allowed))
 
 
 def _more_replicas(attempt: Attempt[C], level: Level[C], accuracy: float, most: int) -> None:

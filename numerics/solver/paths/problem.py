@@ -70,6 +70,9 @@ ROOM = 2.0**31
 """Bytes up to which ``auto`` keeps kernels of all pairs of samples, or their traces."""
 
 
+POWER = 0.75
+"""The power of the samples with which standard errors fall, measured (docs/theory/nonlinear.md)."""
+
 SPREAD = 4.0
 """The relative standard error of losses and errors, times the samples, measured (tanh, L = 2 and 3)."""
 
@@ -471,7 +474,7 @@ class _Derivatives:
     """Which replicas carry derivatives along their paths, which a result shows and no replica reads.
 
     They take longer than the paths, so that a search for an ``accuracy`` goes without them until it is likely
-    to end: where half of the error of half as many paths would do.  Without an accuracy it ends with the
+    to end, if the error falls with POWER of the number of paths.  Without an accuracy it ends with the
     ``first`` number of paths.  ``done`` holds numbers of paths of which replicas have carried them.
     """
 
@@ -490,7 +493,7 @@ class _Derivatives:
     def _is_last(self, samples: int) -> bool:
         if self.accuracy is None:
             return samples == self.first
-        return any(e * n <= self.accuracy * samples for n, e in self.errors.items() if n < samples)
+        return any(e * (n / samples) ** POWER <= self.accuracy for n, e in self.errors.items() if n < samples)
 
     def note(self, samples: int, watched: list[dict[str, Array]]) -> None:
         """Keep the standard error of these replicas."""
