@@ -6,7 +6,7 @@ puts the backward pass, the error and the updates into a :class:`Program`, which
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Mapping
+from collections.abc import Collection, Container, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -23,7 +23,15 @@ from derive.program.naming import aside, calls_in, complaints, functions_in, use
 from derive.program.parts import Definition, Parts
 from derive.program.program import Program
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, with_noise
-from derive.program.training import Along, Gradient, Outer, Parametrization, TrainedMatrix, TrainedVector
+from derive.program.training import (
+    Along,
+    Gradient,
+    Outer,
+    Parametrization,
+    TrainedMatrix,
+    TrainedVector,
+    by_name,
+)
 from derive.program.unread import without_unread
 from derive.program.words import Attribute, Field, GaussianMatrix, GaussianVector, GivenVector, Mean, Product
 
@@ -301,7 +309,22 @@ class Network:
         Raises :class:`ProgramError` for a loss that no output enters or that is not defined for every value
         of the outputs, and for what has no derivative.
         """
-        p = parametrization or Parametrization()
+        p = Parametrization() if parametrization is None else parametrization
+        if not isinstance(p, Parametrization):
+            raise ProgramError(f"parametrization = {p!r}: must be a Parametrization(scale, rate, ...)")
+        weights = {w.name: w for w in (*self.weights, *self.frozen)}
+        for key in ("rates", "fan_in"):
+            _require_known(dict(getattr(p, key)), f"{key} of the parametrization", weights, "weight")
+        names = by_name(gradients or {}, "gradients", '{"h": Gradient("g")}, gradients by names of fields')
+        feedback = by_name(feedback or {}, "feedback", '{"W": GaussianMatrix(...)}, by names of weights')
+        _require_known(feedback, "feedback", weights, "weight")
+        for key, value, kind in (
+            *((f"gradients[{x!r}]", v, Gradient) for x, v in names.items()),
+            *((f"feedback[{x!r}]", v, type(weights[x])) for x, v in feedback.items()),
+        ):
+            if not isinstance(value, kind):
+                raise ProgramError(f"{key} = {value!r}: must be a {kind.__name__}")
+        _require_notation(notation)
         forward, loss = self._named_averages(self._lines(), expression(loss))
         self._check(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
@@ -312,8 +335,8 @@ class Network:
         outputs = sorted({name_of(a) for a in loss.atoms(AppliedUndef)} & set(scalars))
         _defined_everywhere(loss, outputs)
         whole = together or len(outputs) != 1 or loss.has(Mean)
-        names = dict(gradients or {})
-        taken = self._taken(forward, [loss], rule, feedback or {}, notation or {})
+        _require_known(names, "gradients", {d.name for d in forward}, "field or number")
+        taken = self._taken(forward, [loss], rule, feedback, notation or {})
         _require_free(taken, names, error)
         taken |= {x for n in names.values() for x in (n.name, n.inner)}
         error = error or aside("Delta", taken)
@@ -334,7 +357,7 @@ class Network:
         taken |= {error}
         graph = Gradients(self.fields, lines, self.vectors, data, p, names, target, delta, frozenset(taken))
         assembly = _Assembly(self, forward, graph, loss, rule)
-        return assembly.program(feedback or {}, learning_feedback, notation)
+        return assembly.program(feedback, learning_feedback, notation)
 
 
 def _curved_averages(e: Expr) -> set[Mean]:
@@ -645,6 +668,22 @@ class _Assembly:
                 if name_of(a) not in known and not of_fields:
                     found[name_of(a)] = None
         return tuple(found)
+
+
+def _require_known(named: Mapping[str, Any], key: str, known: Collection[str], what: str) -> None:
+    """Raise :class:`ProgramError` for a name of an option that nothing in the network has."""
+    for name in named:
+        if name not in known:
+            there = ", ".join(sorted(known))
+            raise ProgramError(f"{key}: {name!r} is no {what} of the network (there are {there})")
+
+
+def _require_notation(notation: Mapping[Expr, str] | None) -> None:
+    """Raise :class:`ProgramError` for a notation that does not map vectors to names."""
+    pairs = notation.items() if isinstance(notation, Mapping) else [] if notation is None else [(None, None)]
+    if not all(isinstance(vector, Expr) and isinstance(name, str) for vector, name in pairs):
+        told = 'must map vectors to names of their correlations, such as {h(mu, t): "H"}'
+        raise ProgramError(f"notation = {notation!r}: {told}")
 
 
 def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str | None) -> None:

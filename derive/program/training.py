@@ -6,11 +6,14 @@ program supplies the update, a sum of outer products for a matrix and of vectors
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sympy import Expr, S
 
 from derive.calculus.symbols import IndexRange, expression, gamma0
+from derive.errors import ProgramError
 from derive.program.rules import TrainingRule
 from derive.program.words import GaussianMatrix, GaussianVector, Mapped, numbered
 
@@ -77,6 +80,23 @@ def _take_numbers(update: Outer | Along, *sides: str) -> None:
                 object.__setattr__(update, "gradient", number * update.gradient)
 
 
+def by_name(values: Any, key: str, accepted: str) -> dict[str, Any]:
+    """Return a mapping with names as keys, or pairs of names and values, as a dict.
+
+    Raises :class:`ProgramError`, naming ``key``, for anything else.
+
+    >>> by_name((("W", 2),), "rates", "...")
+    {'W': 2}
+    """
+    try:
+        found = dict(values)
+    except (TypeError, ValueError):
+        found = {None: values}
+    if not all(isinstance(name, str) for name in found):
+        raise ProgramError(f"{key} = {values!r}: must be a mapping such as {accepted}")
+    return found
+
+
 class _Trained(Mapped):
     initial: GaussianMatrix | GaussianVector
 
@@ -134,8 +154,14 @@ class Parametrization(Mapped):
 
     scale: Expr = gamma0
     rate: Expr = S.One
-    rates: tuple[tuple[str, Expr], ...] = ()
-    fan_in: tuple[tuple[str, Expr], ...] = ()
+    rates: Mapping[str, Expr] | tuple[tuple[str, Expr], ...] = ()
+    fan_in: Mapping[str, Expr] | tuple[tuple[str, Expr], ...] = ()
+
+    def __post_init__(self) -> None:
+        for key in ("rates", "fan_in"):
+            named = by_name(getattr(self, key), key, '{"W": 2}, numbers by names of weights')
+            pairs = tuple((name, expression(value, f"{key}[{name!r}]")) for name, value in named.items())
+            object.__setattr__(self, key, pairs)
 
     def fan_in_of(self, m: GaussianMatrix) -> Expr:
         """The number n of units that a matrix is applied to, over N (given vectors: over their number)."""

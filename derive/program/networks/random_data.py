@@ -336,11 +336,12 @@ def perceptron(
         (w,),
         (Z, *vectors),
     )
+    named = {"h": "Delta", "v": "q"} | ({"M": "F"} if task == "mixture" else {})
     return net.train(
         size * Mean(cost),
         trained_by,
         Parametrization(S.One),
-        gradients={x: Gradient(n, normal=S.One) for x, n in {"h": "Delta", "v": "q", "M": "F"}.items()},
+        gradients={x: Gradient(n, normal=S.One) for x, n in named.items()},
         notation={v(t): "C_v", Function("Delta")(t): "C_Delta"},
     )
 

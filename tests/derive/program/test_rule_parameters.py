@@ -16,6 +16,7 @@ from derive.program import (
     GaussianMatrix,
     GaussianVector,
     GivenVector,
+    Gradient,
     GradientDescent,
     GradientFlow,
     IndexRange,
@@ -60,7 +61,7 @@ INDEXED: dict[str, tuple[str, TrainingRule]] = {
 }
 
 
-def own(rule: TrainingRule) -> Program:
+def own(rule: TrainingRule, **options: Any) -> Program:
     """A program of a user's own, with that rule."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h = GivenVector("x", pixels, "K_x"), Field("h", units)
@@ -69,7 +70,50 @@ def own(rule: TrainingRule) -> Program:
     net = Network(
         "own", (h,), {h(mu, t): W @ x(mu), f(mu, t): Mean(w.symbol * h(mu, t)) / gamma0}, (W, w), given=(x,)
     )
-    return net.train((y(mu) - f(mu, t)) ** 2 / 2, rule)
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, rule, **options)
+
+
+@pytest.mark.parametrize("key", ["rates", "fan_in"])
+@pytest.mark.parametrize("form", [dict, tuple, list])
+def test_factors_of_single_weights_are_a_mapping_or_pairs(key: str, form: Any) -> None:
+    pairs = (("W", heat),)
+    given = Parametrization(**{key: form(pairs)})
+    assert given == Parametrization(**{key: pairs})
+    assert own(GradientDescent(eta), parametrization=given) != own(GradientDescent(eta))
+
+
+OPTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "a pair": ("rates = ('W', 2): must be a mapping such as", lambda: Parametrization(rates=("W", 2))),
+    "text": ("fan_in['W'] = '2': must be a number", lambda: Parametrization(fan_in={"W": "2"})),
+    "another weight": (
+        "rates of the parametrization: 'V' is no weight of the network (there are W, w)",
+        lambda: own(GradientDescent(eta), parametrization=Parametrization(rates={"V": 2})),
+    ),
+    "no parametrization": (
+        "parametrization = {'W': 2}",
+        lambda: own(GradientDescent(eta), parametrization={"W": 2}),
+    ),
+    "another field": (
+        "gradients: 'k' is no field or number of the network (there are f, h)",
+        lambda: own(GradientDescent(eta), gradients={"k": Gradient("g")}),
+    ),
+    "feedback of another kind": (
+        "feedback['W'] = 2: must be",
+        lambda: own(GradientDescent(eta), feedback={"W": 2}),
+    ),
+    "no notation": (
+        "notation = {'h': 'H'}: must map",
+        lambda: own(GradientDescent(eta), notation={"h": "H"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_options_of_training_say_the_form_that_they_take(case: str) -> None:
+    told, make = OPTIONS[case]
+    with pytest.raises(ProgramError) as refusal:
+        make()
+    assert str(refusal.value).startswith(told)
 
 
 WAYS: dict[str, Callable[[TrainingRule], Program]] = {
