@@ -423,15 +423,23 @@ class Recursion:
         A system that depends on the time and whose states drive each other in a circle has no closed form;
         its memory is a pair of functions, ``m(t)`` and ``k(t, s)``, whose tables follow from the system.
         """
-        if self.system.tabulated:
+        system = system_of(self)
+        if system.tabulated:
             return Function(_TABLES[0])(time), Function(_TABLES[1])(time, past)
-        return self.system.steps(time, past) if self.discrete else self.system.flow(time, past)
+        return system.steps(time, past) if self.discrete else system.flow(time, past)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """Return the covariance of the noise in the weight at two times."""
-        if self.system.tabulated and self.system.noisy:
+        system = system_of(self)
+        if system.tabulated and system.noisy:
             return Function(_TABLES[2])(time, past)
-        return self.system.step_noise(time, past) if self.discrete else self.system.flow_noise(time, past)
+        return system.step_noise(time, past) if self.discrete else system.flow_noise(time, past)
+
+
+@lru_cache(maxsize=256)
+def system_of(rule: Recursion) -> LinearSystem:
+    """Return the equation of motion of a rule, always the same object, which keeps its solution."""
+    return rule.system
 
 
 _TABLES = ("m", "k", "n")

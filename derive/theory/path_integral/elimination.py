@@ -203,17 +203,23 @@ class Steady(_Solved):
         """
         if not self.system.steady or self.system.states > 1:
             return super().noise(time, past)
+        early, (first, lag, closed) = Min(time, past), self._spread
+        return closed.xreplace({first: early, lag: time + past - 2 * early})
+
+    @cached_property
+    def _spread(self) -> tuple[Symbol, Symbol, Expr]:
+        """An earlier time, the time that has passed since, and the covariance of the noise at both."""
         rate, strength = self.system.matrix[0, 0], self.system.noise_matrix[0, 0]
-        early, discrete = Min(time, past), self.rule.discrete
+        early, apart = Dummy("early", nonnegative=True), Dummy("apart", nonnegative=True)
+        discrete = self.rule.discrete
         lost = 1 - rate**2 if discrete else -2 * rate
         if simplify(lost) == 0:
             variance = strength * early
         else:
             left = rate ** (2 * early) if discrete else exp(2 * rate * early)
             variance = simplify(strength / lost * (1 - left))
-        apart = time + past - 2 * early
         lag = rate**apart if discrete else exp(rate * apart)
-        return lag * variance if discrete else simplify(lag * variance)
+        return early, apart, lag * variance if discrete else simplify(lag * variance)
 
 
 class Moving(_Solved):
