@@ -273,11 +273,11 @@ class _Lowering:
         return any(str(a.func) in self.attributes for a in e.atoms(AppliedUndef))
 
     def split(self, e: Expr) -> tuple[Expr, Expr]:
-        """The factors that are attributes, and the rest."""
+        """The factors that are attributes, and the rest; those of what responds are taken out of it later."""
         if isinstance(e, Sum):
             own, rest = self.split(e.function)
             return own, Sum(rest, *e.limits)
-        own = Mul(*[x for x in Mul.make_args(e) if self.known(x)])
+        own = Mul(*[x for x in Mul.make_args(e) if self.known(x) and not isinstance(x, Response)])
         return own, e / own
 
     # -- fields ----------------------------------------------------------------------------------------

@@ -24,7 +24,9 @@ from derive.calculus.symbols import ell, expression, mu, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
 from derive.program import Network, P, Program
+from derive.program.networks.random_data import M
 from derive.program.parts import gaussian, parameter
+from derive.reduce.data import instant_responses, mode_sums
 from derive.theory import Theory, mean_field
 from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
@@ -59,7 +61,7 @@ from numerics.experiment.theory import (
     reductions_of,
     scheduled,
 )
-from numerics.names import ERROR, GRADIENT_KERNEL, INPUT_KERNEL, OUTPUT, TARGETS
+from numerics.names import C_LEARNT, ERROR, GRADIENT_KERNEL, INPUT_KERNEL, OUTPUT, TARGETS
 
 Array = NDArray[np.float64]
 
@@ -286,10 +288,34 @@ class Problem:
             family = family if family.at_depth(depth) == program else None
         origin["family"] = family
         problem = cls(program, found, data, at, output_times, solver, seen=seen, text=text, **origin)
-        if problem.attributes and problem.has_roles and not seen:
-            reason = f"has attributes of units ({', '.join(problem.attributes)}) and no samples"
-            raise SpecError("program", program.name, reason, EVALUATE)
-        return problem
+        of_modes = problem.attributes and problem.has_roles and problem.is_random_data
+        return problem._over_modes() if of_modes else problem
+
+    def _over_modes(self) -> Self:
+        """The problem of random data whose modes have attributes, with sums over modes in its theory.
+
+        Raises SpecError for a number of modes that is not the length of these arrays, and for a theory in
+        which averages over modes are not sums.
+        """
+        arrays = {x.name: self.arrays[x.name] for x in self.program.attributes}
+        count = len(next(iter(arrays.values())))
+        if self.numbers.get(M, count) != count:
+            reason = f"is not the number of modes of {', '.join(self.attributes)}"
+            raise SpecError(f"numbers.{M}", self.numbers[M], reason, str(count))
+        fresh = any(gaussian(m).fresh for m in self.program.matrices)
+        reductions = (instant_responses, mode_sums) if fresh else (mode_sums,)
+        try:
+            derived(integrated(self.program), reductions)
+        except NotApplicable as reason:
+            told = f"has attributes of units ({', '.join(self.attributes)}) and no samples: {reason}"
+            raise SpecError("program", self.program.name, told, EVALUATE) from None
+        return replace(self, reductions=reductions, spectrum=Spectrum(arrays, np.ones(count)))
+
+    @property
+    def is_random_data(self) -> bool:
+        """Whether results hold losses of random data, those of the theory's ``C_v``, and no outputs."""
+        known = self.program.roles.learnt is not None and C_LEARNT in self.program.notation.values()
+        return known and not self.program.scalars
 
     def varied(self, variant: Variant) -> Self:
         """The problem of another program made of this one, with the same numbers and arrays.
@@ -330,12 +356,16 @@ class Problem:
 
     @property
     def has_roles(self) -> bool:
-        """Whether results call variables by role: a program of numbers needs one output ``f`` with its error.
+        """Whether results call variables by role.
 
-        Where a program has several outputs, results hold its numbers under the names of its author.
+        A program needs one output ``f`` with its error, or ``C_v`` among its correlations, the error of a
+        function that is learnt from random data.  Of other programs results hold what there is under the
+        names of its author.
         """
         scalars = {*self.program.scalars}
-        return self.experiment is not None or not scalars or {OUTPUT, ERROR} <= scalars
+        if self.experiment is not None or {OUTPUT, ERROR} <= scalars:
+            return True
+        return self.is_random_data
 
     @property
     def flow(self) -> bool:
@@ -459,11 +489,11 @@ class Problem:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The names of the numbers that units of the program keep, read from arrays; none of a file.
+        """The names of the numbers that units of the program keep, read from arrays.
 
-        Modes of power-law data in a file have a spectrum instead.
+        Modes of random data have a spectrum instead.
         """
-        own = () if self.experiment is not None else self.program.attributes
+        own = () if self.experiment is not None or self.spectrum is not None else self.program.attributes
         return tuple(self.told(x.name for x in own))
 
     def require_no_attributes(self, what: str) -> None:
@@ -491,8 +521,13 @@ def _channels_of_random_data(program: Program) -> Expr | None:
 
 
 def _training_samples(program: Program, data: Mapping[str, Array], samples: int) -> int:
-    """How many samples are trained on: those before the last ones with weight zero; one of a stream."""
+    """How many samples are trained on: those before the last ones with weight zero.
+
+    One of a stream, and none of random data.
+    """
     roles = program.roles
+    if roles.learnt is not None:
+        return 0
     if roles.output is None or roles.sample is None:
         return samples if roles.output is None else 1
     weights = data.get(roles.weight or "")

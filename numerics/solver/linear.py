@@ -32,7 +32,7 @@ from derive.linear.operators import Kernel
 from derive.linear.overlap import read_first
 from derive.linear.projection import error_projected
 from derive.linear.propagators import START
-from derive.program import Program, gamma0
+from derive.program import Program, TrainedMatrix, gamma0
 from derive.program.networks.random_data import sigma
 from derive.reduce.data import BIAS, DATA, NOISE, WIDTH, LossDecomposition, loss_decomposition
 from derive.theory import Equation, Term, Theory
@@ -264,13 +264,16 @@ class _Run:
         times, rtol = self.problem.times, self.problem.solver.rtol
         if self.jumps:
             return self.widened(Multistep(times, max(rtol, ROUGH), jumps=True))
-        if self.spectrum is None and not (self.fixed and is_noisy(self.problem.program.rule)):
+        implicit = self.fixed and is_noisy(self.problem.program.rule)
+        if self.spectrum is not None:  # fields of fixed samples answer within a step
+            implicit = all(isinstance(m, TrainedMatrix) for m in self.problem.program.matrices)
+        if not implicit:
             last = refine(Multistep(times, rtol), self.marched, change=self.moved)
             return self.values(last.found, last.grid.outputs, last.grid), last.notes | self.kernel_error()
         tau = None
         if self.spectrum is not None:
             # some early time, on which no result depends; features move by gamma0 a time
-            fastest = float(self.spectrum.attributes["lamda"].max())
+            fastest = max(float(np.abs(a).max()) for a in self.spectrum.attributes.values())
             tau = 1 / ((self.depth + 1) * fastest * max(1.0, self.constants.get(gamma0, 1.0)))
         even = Trapezoidal(times, rtol, first=COARSEST if tau is None else COARSEST_GRADED, tau=tau)
         change = _relative if self.spectrum is not None else self.moved

@@ -121,26 +121,26 @@ class Units:
 
     # -- a step ----------------------------------------------------------------------------------------
 
-    def step(self, step: int) -> None:
-        """All fields at one time: what comes from the past, and then a small system at each unit."""
-        left = self.present(step)
-        fixed = np.stack([self.constant[i] + self.past(step, i, None)[0] for i in self.at])
-        for i, x in zip(self.at, _solved(left, fixed[:, None]), strict=True):
+    def step(self, step: int, fields: tuple[Node, ...]) -> None:
+        """Fields at one time: what comes from the past and from others, and a small system at each unit."""
+        left = self.present(step, fields)
+        fixed = np.stack([self.constant[i] + self.contributed(step, i, None, fields)[0] for i in fields])
+        for i, x in zip(fields, _solved(left, fixed[:, None]), strict=True):
             self.b[i][self.place(i, step)] = x[0]
         for u in self.sources:
-            answers = np.zeros((len(self.at), step + 1, self.n))
-            for i, k in self.at.items():
+            answers = np.zeros((len(fields), step + 1, self.n))
+            for k, i in enumerate(fields):
                 if (i, u) in self.a:
-                    answers[k] = self.past(step, i, u)
+                    answers[k] = self.contributed(step, i, u, fields)
                 if (i, u) in self.gain:
                     answers[k, step] += self.gain[i, u]
-            for i, x in zip(self.at, _solved(left, answers), strict=True):
+            for i, x in zip(fields, _solved(left, answers), strict=True):
                 if (i, u) in self.a:
                     self.a[i, u][self.place(i, step), : step + 1] = x
 
-    def past(self, step: int, i: Node, u: Node | None) -> Array:
-        """What earlier times contribute to the answer of ``i`` to ``u`` (None: to its part without sources),
-        ``(times, n)``.
+    def contributed(self, step: int, i: Node, u: Node | None, fields: tuple[Node, ...]) -> Array:
+        """What earlier times, and at this time other fields than ``fields``, contribute to the answer of
+        ``i`` to ``u`` (None: to its part without sources), ``(times, n)``.
         """
         total = np.zeros((1 if u is None else step + 1, self.n))
         for k, c in enumerate(self.plan.rows_of[i].couplings):
@@ -159,16 +159,22 @@ class Units:
                     total[0] += self.factor[i, k] * K[0] * earlier[0]
                 else:
                     total[0] += self.factor[i, k] * K[0] * earlier[0, 0]
+            if self.is_present(c, step) and c.field not in fields:
+                now = earlier[self.place(c.field, step)]
+                total += self.factor[i, k] * K[-1] * (now if u is None else now[: step + 1])
         return total
 
-    def present(self, step: int) -> Array:
+    def is_present(self, c: Coupling, step: int) -> bool:
+        """Does a coupling read its field at the time of the step?"""
+        return c.kernel.reach != "past" and (c.kernel.reach != "start" or step == 0)
+
+    def present(self, step: int, fields: tuple[Node, ...]) -> Array:
         """``1 - M``, M the couplings at equal time between the fields, ``(fields, fields, n)``."""
-        left = np.repeat(np.eye(len(self.at))[:, :, None], self.n, axis=2)
+        at = {i: k for k, i in enumerate(fields)}
+        left = np.repeat(np.eye(len(fields))[:, :, None], self.n, axis=2)
         for r, k, c in self.couplings():
-            if c.kernel.reach != "past" and (c.kernel.reach != "start" or step == 0):
-                left[self.at[r.field], self.at[c.field]] -= (
-                    self.factor[r.field, k] * self.kernels[r.field, k][0, -1]
-                )
+            if r.field in at and c.field in at and self.is_present(c, step):
+                left[at[r.field], at[c.field]] -= self.factor[r.field, k] * self.kernels[r.field, k][0, -1]
         return left
 
     # -- sums over units -------------------------------------------------------------------------------

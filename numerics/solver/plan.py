@@ -14,15 +14,16 @@ from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
+from sympy.utilities.iterables import strongly_connected_components
+
 from derive.calculus.symbols import t
 from numerics.compile.lower import Coupling, Kernel, Node, Request, Table
 
 Op = tuple[str, Node, Node]
 """``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,
-x)``, ``("hoist", x, x)``, ``("units", all, all)``, ``("sum", tensor, tensor)``: one operation of a step."""
+x)``, ``("hoist", x, x)``, ``("units", i, i)``, ``("sum", tensor, tensor)``: one operation of a step.
 
-UNITS: Op = ("units", ("units", None), ("units", None))
-"""All fields on units at once."""
+Fields on units are found in groups, which are called by their first field."""
 
 
 ROWS = ("response", "past")
@@ -40,7 +41,7 @@ class Plan:
     """The operations of a step in order, and which arrays they fill.
 
     ``sums`` are the tensors that sum over units; ``batches`` the same order, with rows of a field that are
-    found at once together.
+    found at once together; ``on_units`` the groups of fields on units that are found at once.
     """
 
     table: Table
@@ -52,6 +53,7 @@ class Plan:
     diagonals: dict[tuple[Node, Node], None] = field(default_factory=dict)
     order: list[Op] = field(default_factory=list)
     batches: list[list[Op]] = field(default_factory=list)
+    on_units: list[tuple[Node, ...]] = field(default_factory=list)
     todo: list[tuple[Callable[[Node, Node], None], Node, Node]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -66,7 +68,14 @@ class Plan:
             self.correlated.setdefault(a, []).append(b)
             self.found_with[a][b] = self.found_with[b][a] = None
         self._need_everything()
-        self._sort()
+        self.on_units = [x for x in (tuple(r.field for r in self.table.fields if r.unit),) if x]
+        try:
+            self._sort()
+        except NotCausal:
+            if not self.on_units:
+                raise
+            self.on_units = self._groups_on_units()
+            self._sort()
 
     def through(self) -> Plan:
         """The same operations in the same order, with the present in all sums over the past.
@@ -232,6 +241,21 @@ class Plan:
 
     # -- order within a step ---------------------------------------------------------------------------
 
+    def _groups_on_units(self) -> list[tuple[Node, ...]]:
+        """Fields on units that need each other within a step, each group after those that it needs."""
+        rows = {r.field: r for r in self.table.fields if r.unit}
+        edges = [(i, c.field) for i, r in rows.items() for c in r.couplings if c.kernel.reach != "past"]
+        return [tuple(group) for group in strongly_connected_components(([*rows], edges))]
+
+    def units_of(self, i: Node) -> tuple[Node, ...]:
+        """The group of a field on units."""
+        return next(group for group in self.on_units if i in group)
+
+    def _found_with(self, i: Node) -> Op:
+        """The operation that finds a field on units."""
+        first = self.units_of(i)[0]
+        return "units", first, first
+
     def _operations(self) -> Iterator[Op]:
         for r in self.table.fields:
             for n in range(len(r.couplings) if r.field in self.fields else 0):
@@ -246,8 +270,8 @@ class Plan:
             yield "scalar", (x.name, None), (x.name, None)
         for h in self.table.hoisted:
             yield "hoist", h.tensor, h.tensor
-        if any(r.unit for r in self.table.fields):
-            yield UNITS
+        for first, *_ in self.on_units:
+            yield "units", first, first
         for tensor in self.sums:
             yield "sum", tensor, tensor
 
@@ -268,12 +292,17 @@ class Plan:
                 if f.tensor[0] in self.scalar_names:
                     yield "scalar", f.tensor, f.tensor
         elif kind == "units":
-            for r in self.table.fields:
-                for at in range(len(r.couplings) if r.unit else 0):
-                    yield "kernel", r.field, ("coupling", at)
+            group = self.units_of(i)
+            for own in group:
+                for at, c in enumerate(self.rows_of[own].couplings):
+                    yield "kernel", own, ("coupling", at)
+                    if c.kernel.reach != "past" and c.field not in group:
+                        yield self._found_with(c.field)
         elif kind == "sum":
-            yield UNITS
             q = self.table.tensors[i]
+            yield self._found_with(q.first)
+            if q.kind == "correlation":
+                yield self._found_with(q.second)
             for own, other in self.source_pairs(q):
                 if self.at_once(q.first, own):
                     present = self.at_once(q.second, other)

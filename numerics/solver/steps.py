@@ -97,8 +97,8 @@ def _blocks(at: int) -> Iterator[tuple[int, int]]:
 class OnUnits(Protocol):
     """Fields that live on units, as :class:`~numerics.solver.march.Units` steps them."""
 
-    def step(self, step: int) -> None:
-        """All of them at one time."""
+    def step(self, step: int, fields: tuple[Node, ...]) -> None:
+        """Some of them, which need each other, at one time."""
 
     def total(self, step: int, tensor: Node) -> Array:
         """A sum over units at this time and s = 0..step."""
@@ -539,8 +539,9 @@ class Steps:
         return step
 
     def _on_units(self, i: Node, _: Node) -> Step:
-        assert self.units is not None
-        return self.units.step
+        units, fields = self.units, self.plan.units_of(i)
+        assert units is not None
+        return lambda at: units.step(at, fields)
 
     def _sum(self, i: Node, _: Node) -> Step:
         units, total = self.units, self.rows.sums[i]

@@ -94,7 +94,9 @@ def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> Plan:
     problem = Problem.of(source)
     e = problem.experiment
     own = None if e is None else e.network.width
-    units = lcm(*[len(problem.arrays[x]) for x in problem.attributes])
+    units = lcm(
+        *[len(problem.arrays[x.name]) for x in problem.program.attributes if x.name in problem.arrays]
+    )
     for smallest in [-(-n // units) * units for n in (effort.smallest if own is None else (own,))]:
         widths = (smallest, 2 * smallest, 4 * smallest) if e is None else widths_near(e, smallest)
         costs = [_work_of_program(problem, n) if e is None else work(e, n, effort) for n in widths]

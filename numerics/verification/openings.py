@@ -243,8 +243,9 @@ def arrays(small: Problem) -> dict[str, Array]:
 
 
 def modes(problem: Problem) -> Spectrum | None:
-    """Every mode of power-law data."""
-    return None if problem.experiment is None else spectrum_of(problem.experiment, every=True)
+    """Every mode of random data whose modes have attributes."""
+    experiment = problem.experiment
+    return problem.spectrum if experiment is None else spectrum_of(experiment, every=True)
 
 
 def particles(
