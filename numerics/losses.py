@@ -197,8 +197,9 @@ def _read_number(
 def _of_each_channel(loss: Expr, program: Program) -> Expr:
     """The loss of one channel, where it is written as a sum over all channels of the output."""
     ranges = [r.limits for d in program.definitions if d.name == OUTPUT for r in d.ranges]
-    if isinstance(loss, Sum) and all(tuple(limits) in map(tuple, ranges) for limits in loss.limits):
-        return loss.function
+    factor, total = loss.as_independent(Sum, as_Add=False)
+    if isinstance(total, Sum) and all(tuple(limits) in map(tuple, ranges) for limits in total.limits):
+        return factor * total.function
     return loss
 
 

@@ -118,6 +118,9 @@ def expand(
     started = clock.perf_counter()
     problem = Problem.of(source, numbers=numbers, arrays=arrays, times=times, solver=solver)
     problem.require_no_attributes("the expansion")
+    if not problem.has_roles:
+        reason = "has no single output with an error, and the expansion is that of one output"
+        raise SpecError("program", problem.program.name, reason, "solve and simulate")
     if problem.depth is None:
         raise problem.open_depth()
     require_order(problem, order, problem.solver, symbols=False)

@@ -321,7 +321,7 @@ def parted(
 
 def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dict[str, Array]:
     """The orders of the loss, and of the mean square error where errors are differences, from those of the
-    output (order, time, sample).
+    output (order, time, sample[, channel]).
     """
     bodies = {"train_loss": loss.expression}
     if loss.difference is not None and not loss.is_square:
@@ -336,7 +336,8 @@ def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dic
         if SAMPLE_WEIGHT in data and (samples.start or 0) >= problem.seen:
             data[SAMPLE_WEIGHT] = np.ones_like(data[SAMPLE_WEIGHT])
         law = Composed(ErrorLaw(body, loss.output), data)
-        found[name] = np.stack([law.order(list(f[: n + 1])).mean(axis=1) for n in range(len(f))])
+        orders = [law.order(list(f[: n + 1])) for n in range(len(f))]
+        found[name] = np.stack([x.reshape(*x.shape[:2], -1).sum(axis=2).mean(axis=1) for x in orders])
     return found
 
 

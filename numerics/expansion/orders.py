@@ -47,6 +47,7 @@ from numerics.names import (
 from numerics.solver.grid import Grid, end_weights
 from numerics.solver.linear import RANDOM, by_layer, of_outputs
 from numerics.solver.march import march
+from numerics.solver.methods import moving_data
 from numerics.solver.refine import Multistep
 from numerics.tensors import axes_of, observable
 from numerics.threads import one_thread
@@ -127,6 +128,8 @@ def strength_series(source: Source, order: int) -> xr.Dataset:
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
     problem.require_no_attributes("the expansion")
+    if (moving := moving_data(problem)) is not None:
+        raise SpecError(moving.key, moving.value, f"{moving.reason}: the expansion reads data once", "solve")
     try:
         found, table = _in_strength(problem.program, problem.reductions, tuple(problem.layered), order)
     except NotApplicable as reason:

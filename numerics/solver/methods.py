@@ -61,7 +61,7 @@ def _no_samples(problem: Problem) -> No | None:
     """Single-site processes are those of given samples, at a number of layers."""
     no = _symbolic(problem)
     if no is not None or problem.seen or not problem.has_roles:
-        return no or _no_output(problem)
+        return no
     return _no(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
 
 
@@ -171,8 +171,8 @@ class Nodes:
     responses = False
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        no = _no_samples(problem) or _attributes(problem) or _sampled(problem) or _mixed(problem)
-        if no is not None:
+        no = _no_samples(problem) or _no_output(problem) or _attributes(problem)
+        if (no := no or _sampled(problem) or _mixed(problem)) is not None:
             return no
         from numerics.solver.nodes import QUADRATURE, forecast, moving
         from numerics.solver.paths.problem import kept
@@ -217,8 +217,8 @@ class Lazy:
     responses = False
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        no = _no_samples(problem) or _attributes(problem) or _sampled(problem) or _mixed(problem)
-        if no is not None:
+        no = _no_samples(problem) or _no_output(problem) or _attributes(problem)
+        if (no := no or _sampled(problem) or _mixed(problem)) is not None:
             return no
         from derive.reduce.stationary import static
         from numerics.solver.lazy import coupling_of
@@ -413,7 +413,7 @@ def _names_time(e: Expr) -> bool:
     return bool(e.replace(lambda x: isinstance(x, AppliedUndef), lambda _: Dummy()).has(t, s))
 
 
-def _moving_data(problem: Problem) -> No | None:
+def moving_data(problem: Problem) -> No | None:
     """Of methods that read data once: constants and inputs that change from step to step."""
     program = problem.program
     updates = (u for w in program.trained() for u in w.update.terms)
@@ -430,7 +430,7 @@ def _moving_in(problem: Problem, said: Iterable[Expr]) -> str:
 
 def _mixed(problem: Problem) -> No | None:
     """Of methods that compute an error from its own output, and from data that stay the same."""
-    if (no := _moving_data(problem)) is not None:
+    if (no := moving_data(problem)) is not None:
         return no
     names = {e.name for e in problem.theory.scalars}
     totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,9 @@ from derive.errors import NotApplicable
 from numerics.authored import authored_variables, numbers_of_author
 from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
-from numerics.losses import loss_of_scalars
 from numerics.names import ERROR, OUTPUT, RESPONSES
 from numerics.results import STDERR, dimensions, named
+from numerics.solver.by_author import averaged_by_author
 from numerics.solver.direct import Evaluated, Place, evaluate
 from numerics.solver.direct.layout import Layout
 from numerics.solver.method import Kernels
@@ -37,7 +36,6 @@ from numerics.solver.paths.problem import (
     kept,
     reduced,
 )
-from numerics.stats import Spread, jackknife
 from numerics.tensors import TIMES
 
 Array = NDArray[np.float64]
@@ -224,7 +222,7 @@ def solve_reference(problem: Problem, keep: Kernels) -> tuple[dict[str, Array], 
 def _variables(problem: Problem, found: Evaluated, keep: Kernels) -> tuple[dict[str, Array], float]:
     """Means over replicas with standard errors, and the largest error of what an accuracy is about."""
     runs = found.runs or {place: x[None] for place, x in found.values.items()}
-    values = _by_role(problem, runs, keep) if problem.has_roles else _by_author(problem, runs)
+    values = _by_role(problem, runs, keep) if problem.has_roles else averaged_by_author(problem, runs)
     if not found.runs:
         return {name: x for name, x in values.items() if not name.endswith(STDERR)}, 0.0
     scalars = {*problem.program.scalars, *WATCHED}
@@ -255,45 +253,3 @@ def _by_role(problem: Problem, runs: Mapping[Place, Array], keep: Kernels) -> di
 def _of_layers(response: Array, problem: Problem) -> Array:
     """A response at the layers that the theory has it at."""
     return response[: max((problem.depth or 1) - 1, 1)]
-
-
-def _by_author(problem: Problem, runs: Mapping[Place, Array]) -> dict[str, Array]:
-    """Numbers and correlations under their own names, and the loss where numbers of the program make it."""
-    replicas, spread = len(next(iter(runs.values()))), Spread()
-    numbers = numbers_of_author(problem, runs, 1)
-    spread.add_all(numbers)
-    for label, variable in authored_variables(problem).items():
-        if variable.pair is None:
-            continue
-        places = sorted(place for place in runs if place[0] == variable.name)
-        if not places:
-            continue
-        if not variable.layered and [place[1] for place in places] != [()]:
-            continue
-        arrays = [np.moveaxis(runs[place], (-2, -1), (1, 2)) for place in places]
-        whole = np.stack(arrays, axis=1) if variable.layered else arrays[0]
-        lead = int(variable.layered)
-        shape = (*whole.shape[1 : 1 + lead], *whole.shape[3 + lead :])
-        if shape == variable.shape and not np.isnan(whole).any():
-            spread.add_all({label: whole})
-    values = spread.mean() | {name + STDERR: x for name, x in spread.stderr().items()}
-    return values | _loss(problem, numbers, replicas)
-
-
-def _loss(problem: Problem, scalars: Mapping[str, Array], replicas: int) -> dict[str, Array]:
-    """The loss of the mean numbers, and its standard error."""
-    ends = [0, *np.cumsum([x[0].size for x in scalars.values()])]
-    spans = {name: slice(a, b) for name, (a, b) in zip(scalars, pairwise(ends), strict=True)}
-
-    def loss(rows: Array) -> Any:
-        mean = rows[0] + (rows - rows[0]).mean(axis=0)
-        named = {name: mean[span].reshape(scalars[name].shape[1:]) for name, span in spans.items()}
-        return loss_of_scalars(problem, named)
-
-    if not scalars:
-        return {}
-    rows = np.concatenate([x.reshape(replicas, -1) for x in scalars.values()], axis=1)
-    if loss(rows) is None:
-        return {}
-    value, error, _ = jackknife(loss, rows)
-    return {"train_loss": value, "train_loss" + STDERR: error}

@@ -410,7 +410,7 @@ class Action:
 
     def free_energy(self, population: str) -> Expr:
         """The units of a population: each layer counts its own where they are not equally many."""
-        ratio, exponent = self.ratios[population], self.exponent(population)
+        ratio, exponent = sympify(self.ratios[population]), self.exponent(population)
         if ell in ratio.free_symbols:
             whole = ratio * log(Partition(population, exponent, ell))
             return Sum(whole, (ell, 1, self.reading.program.depth))

@@ -31,6 +31,7 @@ from numerics.names import (
 )
 from numerics.predictions import one_sample_kernel, split
 from numerics.results import LOSSES, STDERR, SYSTEMATIC, ran_away
+from numerics.solver.by_author import averaged_by_author
 from numerics.solver.grid import Age, Grid, is_noisy, system_of, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
@@ -52,9 +53,9 @@ from numerics.solver.paths.accuracy import (
 from numerics.solver.paths.collocation import Stepping, by_sample
 from numerics.solver.paths.gaussian import NotPositive
 from numerics.solver.paths.march import March
-from numerics.solver.paths.solve import LEAST, Prepared, unclear
+from numerics.solver.paths.solve import LEAST, Prepared, name_of, unclear
 from numerics.stats import Spread, jackknife
-from numerics.tensors import Node
+from numerics.tensors import Node, node_of
 
 Array = NDArray[np.float64]
 Found = dict[Node, Array]
@@ -157,14 +158,15 @@ def _solved(
     solver = problem.solver
     notes: dict[str, Any] = {}
     grid: Grid | None = None
-    settled: Settled[Replicas] | None = None
-    begun: Level[Replicas] | None = None
+    settled: Settled[Any] | None = None
+    begun: Level[Any] | None = None
+    collect: Any = Replicas if problem.has_roles else AuthoredReplicas
     first = 0
     if problem.flow:
         first = more * _first(problem, prepared_for(problem))
         settled = _settled(problem, first, kernels, progress)
         grid, begun, notes = settled.grid, settled.begun, dict(settled.notes)
-    complete = prepared_for(problem, grid, kernels)
+    complete = prepared_for(problem, grid, kernels if problem.has_roles else "none")
     if grid is None or solver.samples is None:
         first = more * _first(problem, complete)
         begun = begun if begun and begun.samples == first else None
@@ -178,10 +180,11 @@ def _solved(
     derivatives = _Derivatives(complete, accuracy, first) if deferred else None
     attempt = _Attempt(problem, prepared, kernels, grid, progress, beside, derivatives)
     search = _search(problem, prepared, first)
-    reached = reach(attempt, Replicas, accuracy, first, search.most, begun, search.affordable)
+    reached = reach(attempt, collect, accuracy, first, search.most, begun, search.affordable)
     attempt.add_responses(reached)
     values = reached.solutions.averaged(problem)
-    left_out = [name for name in RESPONSES if name in values and _unclear(values, name, reached.replicas)]
+    responses = [name for name in RESPONSES if name in values and problem.has_roles]
+    left_out = [name for name in responses if _unclear(values, name, reached.replicas)]
     values = {name: x for name, x in values.items() if name.removesuffix(STDERR) not in left_out}
     methods = sorted({x for n, x in complete.methods.items() if n.partition("(")[0] not in left_out})
     cut = max(attempt.cut, default=0.0)
@@ -191,7 +194,7 @@ def _solved(
         )
     seen = reached.bias + cut + (settled.seen if settled else 0.0)  # beyond noise
     bias = reached.bias + cut + float(notes.get("grid_error", 0.0))
-    for name in [x for x in WATCHED if x in values]:
+    for name in [x for x in reached.missed if x in values]:
         missed = reached.missed[name] + cut * scale_of(values[name])
         missed = missed + (settled.missed[name] if settled else 0.0)
         value = values[name]
@@ -207,7 +210,7 @@ def _solved(
         for x in singularities(problem.theory)
         if not x.has_variance and {x.name, LABELS.get(x.name)} & {*values}
     ]
-    reasons = [unknown(values, complete.most, reached.samples)]
+    reasons = [unknown(values, complete.most, reached.samples) if problem.has_roles else None]
     reasons += [f"{x}, whose variance is infinite" for x in wild]
     if bias > asked >= seen:
         reasons.append(
@@ -500,6 +503,22 @@ class _Derivatives:
         self.errors[samples] = Level(samples, None, list(watched)).error
 
 
+@dataclass
+class AuthoredReplicas:
+    """Order parameters and numbers of replicas of a program whose quantities have no roles."""
+
+    runs: dict[Node, list[Array]] = field(default_factory=dict)
+
+    def add(self, found: Found) -> None:
+        """Add replicas, which the first axis counts."""
+        for n, x in found.items():
+            self.runs.setdefault(n, []).append(x)
+
+    def averaged(self, problem: Problem) -> dict[str, Array]:
+        """The variables with their standard errors, under the names of the author."""
+        return averaged_by_author(problem, {n: np.concatenate(x) for n, x in self.runs.items()})
+
+
 @dataclass(frozen=True)
 class _Attempt:
     """Solves replicas, puts their variables into what collects them, and gives their losses and errors.
@@ -519,7 +538,9 @@ class _Attempt:
     cut: list[float] = field(default_factory=list)  # what was taken from covariances to make them positive
     waiting: dict[tuple[int, int], list[tuple[Found, float]]] = field(default_factory=dict)
 
-    def __call__(self, samples: int, numbers: Iterable[int], into: Replicas) -> Iterator[dict[str, Array]]:
+    def __call__(
+        self, samples: int, numbers: Iterable[int], into: Replicas | AuthoredReplicas
+    ) -> Iterator[dict[str, Array]]:
         numbers, watched = list(numbers), []
         joined = 2 * samples == self.beside[0]  # whose kernels nobody reads
         later = self.waiting.pop((samples, len(numbers)), None)
@@ -528,6 +549,9 @@ class _Attempt:
             prepared, bare = self.derivatives.prepared, False
         together = self.beside if joined else (0, 0)
         for found, left in later or self.marched(prepared, samples, numbers, *together):
+            if isinstance(into, AuthoredReplicas):
+                yield from self.by_author(found, left, into)
+                continue
             shown = {n: x for n, x in found.items() if not (bare and n[0] in RESPONSES)}
             kernels = {} if joined else reduced(self.problem, shown, self.kernels, self.grid, leading=1)
             into.kernels.add_all(kernels)
@@ -558,11 +582,38 @@ class _Attempt:
 
     def numbers(self, found: Found) -> dict[str, Array]:
         """The numbers that have no role, replicas along the first axis."""
-        early = {}
-        for place in self.prepared.numbers:
-            x = np.moveaxis(found[place], -1, 1)
-            early[place] = x if self.grid is None else np.stack([self.grid.once(one) for one in x])
-        return numbers_of_author(self.problem, early, 1)
+        return numbers_of_author(self.problem, self.early(found), 1)
+
+    def early(self, found: Found) -> Found:
+        """The numbers of the theory, replicas along the first axis and output times along the second."""
+        numbers = {n: np.moveaxis(found[n], -1, 1) for n in self.prepared.numbers}
+        if self.grid is None:
+            return numbers
+        return {n: np.stack([self.grid.once(one) for one in x]) for n, x in numbers.items()}
+
+    def by_author(self, found: Found, left: float, into: AuthoredReplicas) -> Iterator[dict[str, Array]]:
+        """The same of a program without roles, whose numbers are watched, or else its correlations."""
+        own, numbers = self.early(found), self.numbers(found)
+        pairs = {
+            (q.name, node_of(q.symbol)[1])
+            for q in self.problem.discrete.order_parameters
+            if q.kind == "correlation"
+        }
+        both = {n: x if self.grid is None else self.grid.twice(x) for n, x in found.items() if n in pairs}
+        into.add(own | (both if self.kernels == "full" else {}))
+        if numbers:
+            self.refuse_rounded_numbers(left, numbers)
+        else:
+            equal = {n: np.diagonal(x, axis1=-2, axis2=-1) for n, x in both.items()}
+            numbers = {f"{name_of(n)} at equal times": np.moveaxis(x, -1, 1) for n, x in equal.items()}
+        for replica in range(len(next(iter(numbers.values())))):
+            yield {name: x[replica] for name, x in numbers.items()}
+
+    def refuse_rounded_numbers(self, left: float, numbers: Mapping[str, Array]) -> None:
+        """Raises NotConverged where rounding leaves too much of the numbers of replicas."""
+        sizes = [np.abs(x).reshape(*x.shape[:2], -1).max(axis=2) for x in numbers.values()]
+        if not any(ran_away(x).any() for size in sizes for x in size):
+            self.refuse_rounding(left / max(map(scale_of, sizes)))
 
     def marched(
         self, prepared: Prepared, samples: int, numbers: list[int], more: int, count: int
@@ -670,7 +721,7 @@ def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Arr
 # -- the flow -----------------------------------------------------------------------------------------------
 
 
-def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Replicas]:
+def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Any]:
     """The grid on which the flow has settled to a part of the statistical error."""
     solver = problem.solver
 
@@ -683,7 +734,7 @@ def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | 
     return settle_paths(
         problem.times,
         attempt,
-        Replicas,
+        Replicas if problem.has_roles else AuthoredReplicas,
         samples,
         rtol=solver.rtol,
         accuracy=accuracy,
