@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Dummy, Expr, Function, Integer, S, Sum, Symbol, simplify
+from sympy import Dummy, Expr, Function, Integer, S, Sum, Symbol, simplify, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import mu, t
@@ -22,6 +22,7 @@ from derive.program import Mean, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
 from numerics.arrays import CPU
 from numerics.authored import authored_variables, sample_index
+from numerics.experiment.literals import Literals
 from numerics.experiment.problem import Problem
 from numerics.names import ERROR, OUTPUT
 
@@ -51,6 +52,12 @@ class SampleLoss:
         Samples that are not trained on count as much as those that are.
         """
         return _mean(self.expression, self.output, problem, outputs, samples)
+
+    @property
+    def of_each_sample(self) -> bool:
+        """Whether it reads the output at the sample that it is the loss of, and not at a given one."""
+        outputs = [x for x in self.expression.atoms(AppliedUndef) if x.func == self.output.func]
+        return all(x.args[k] == a for x in outputs for k, a in enumerate(self.output.args) if a == mu)
 
     def mean_square(self, problem: Problem, outputs: Array, samples: slice) -> Array | None:
         """Return the mean square of the difference in the same way; None where there is no difference."""
@@ -149,9 +156,11 @@ def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | N
     numbers = {x: v for x, v in problem.values.items() if isinstance(x, Symbol)}
     function, leaves = _compiled(loss, tuple(numbers.items()))
     sample, sizes = sample_index(problem.program), {t: len(problem.times)}
+    spans: dict[Any, Sequence[int]] = {}
     read: dict[Expr, tuple[Array, tuple[Expr, ...], list[int]]] = {}
-    for leaf in sorted(leaves, key=lambda x: isinstance(x, Symbol)):
-        found = _read_number(leaf, problem, scalars, sizes)
+    known = problem.arrays
+    for leaf in sorted(leaves, key=lambda x: 2 if isinstance(x, Symbol) else str(x.func) in known):
+        found = _read_number(leaf, problem, scalars, sizes, spans)
         if found is None:
             return None
         read[leaf] = found
@@ -167,7 +176,11 @@ def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | N
 
 
 def _read_number(
-    leaf: Expr, problem: Problem, scalars: Mapping[str, Array], sizes: Mapping[Expr, int]
+    leaf: Expr,
+    problem: Problem,
+    scalars: Mapping[str, Array],
+    sizes: Mapping[Expr, int],
+    spans: dict[Any, Sequence[int]],
 ) -> tuple[Array, tuple[Expr, ...], list[int]] | None:
     """The array that a number of a loss stands for, its indices, and positions of the integers among them."""
     if isinstance(leaf, Symbol):
@@ -181,11 +194,14 @@ def _read_number(
         others = [x for x in indices if x != t]
         if indices.count(t) != 1 or label not in scalars or len(others) != len(variable.values):
             return None
-        array, indices = scalars[label], (t, *others)
+        spans |= {x: own for x, own in zip(others, variable.values, strict=True) if x.is_Symbol}
+        array, indices = _unshifted(
+            scalars[label], (t, *others), spans, [0, *(own[0] for own in variable.values)]
+        )
         places = zip(others, variable.values, strict=True)
         positions = [own.index(int(x)) for x, own in places if x.is_Integer]
     elif name in problem.arrays:
-        array = problem.arrays[name]
+        array, indices = _unshifted(problem.arrays[name], indices, spans, _firsts(leaf, problem))
         positions = [problem.position(leaf, k) for k, x in enumerate(indices) if x.is_Integer]
     else:
         return None
@@ -227,9 +243,16 @@ def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
     indices = {mu, t, *output.args, *(limit[0] for total in loss.atoms(Sum) for limit in total.limits)}
     for x in loss.atoms(AppliedUndef):
         known = str(x.func) in program.constants or str(x.func) == OUTPUT
-        if not known or not all(a in indices or isinstance(a, Integer) for a in x.args):
+        own = [y for a in x.args for y in a.free_symbols]
+        whole = all(a in indices or isinstance(a, Integer) or _is_shifted(a) for a in x.args)
+        if not known or not whole or not indices.issuperset(own) or len({*own}) < len(own):
             return False
     return bool(loss.has(output.func))
+
+
+def _is_shifted(a: Expr) -> bool:
+    """Is it an index plus or times numbers, such as ``p + 1``?"""
+    return not a.is_Symbol and len(a.free_symbols) == 1 and not a.has(t, AppliedUndef)
 
 
 def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, samples: slice) -> Array:
@@ -239,21 +262,29 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
     function, leaves = _compiled(e, tuple(numbers.items()))
     axes = (t, mu, *channels)
     times = len(outputs)
+    ends = {x: int(low) for x, low in _lowest_of_output(problem).items()}
+    first = samples.start or 0
+    spans = {x: range(ends.get(x, 1), ends.get(x, 1) + outputs.shape[axes.index(x)]) for x in channels}
+    spans[mu] = range(first + 1, first + 1 + outputs.shape[1])
     read = []
     for leaf in leaves:
         if isinstance(leaf, Symbol):  # an index as a number
-            first = samples.start or 0 if leaf == mu else 0
-            count = outputs.shape[axes.index(leaf)]
-            at = problem.times[:times] if leaf == t else np.arange(first + 1.0, first + count + 1)
+            at = problem.times[:times] if leaf == t else np.array(spans[leaf], dtype=float)
             read.append(_placed(at, (leaf,), axes))
         elif str(leaf.func) == OUTPUT:
-            own = [x for x in leaf.args if x not in (t, mu)]
-            read.append(_placed(outputs, (t, mu, *own), axes, [int(x) - 1 for x in own if x.is_Integer]))
+            places = dict(zip(output.args, leaf.args, strict=True))
+            indices = (t, *(places.get(x, x) for x in axes[1:]))
+            firsts = [0, *(spans[x][0] for x in axes[1:])]
+            array, indices = _unshifted(outputs, indices, spans, firsts)
+            literal = [k for k, x in enumerate(indices) if x.is_Integer]
+            read.append(_placed(array, indices, axes, [int(indices[k]) - firsts[k] for k in literal]))
         else:
             x = np.ones_like(problem.arrays[str(leaf.func)]) if _weighs(leaf, samples, problem) else None
-            array = _cut(problem.arrays[str(leaf.func)] if x is None else x, leaf.args, times, samples)
+            whole = problem.arrays[str(leaf.func)] if x is None else x
+            array, indices = _unshifted(whole, leaf.args, spans, _firsts(leaf, problem))
+            array = array[tuple(slice(times) if x == t else slice(None) for x in indices)]
             positions = [problem.position(leaf, k) for k, a in enumerate(leaf.args) if a.is_Integer]
-            read.append(_placed(array, leaf.args, axes, positions))
+            read.append(_placed(array, indices, axes, positions))
     with np.errstate(over="ignore"):
         value = np.asarray(function(*read), dtype=float)
     free = e.free_symbols
@@ -285,10 +316,33 @@ def _bare(e: Expr) -> set[Any]:
     return {*e.xreplace(slots).free_symbols} - {*slots.values()}
 
 
-def _cut(array: Array, indices: tuple[Expr, ...], times: int, samples: slice) -> Array:
-    """Some samples of an array, and its first times."""
-    kept = {t: slice(times), mu: samples}
-    return array[tuple(kept.get(x, slice(None)) for x in indices)]
+def _firsts(leaf: AppliedUndef, problem: Problem) -> list[int]:
+    """The index values of the first entries of an array along its axes."""
+    return [problem.literals.get((str(leaf.func), k), Literals()).first for k in range(len(leaf.args))]
+
+
+def _lowest_of_output(problem: Problem) -> dict[Symbol, Expr]:
+    """The first value of each index of the output."""
+    ranges = [r for d in problem.program.definitions if d.name == OUTPUT for r in d.ranges]
+    return {r.index: sympify(r.lower).subs(problem.values) for r in ranges}
+
+
+def _unshifted(
+    array: Array, indices: tuple[Expr, ...], spans: Mapping[Any, Sequence[int]], firsts: Sequence[int]
+) -> tuple[Array, tuple[Expr, ...]]:
+    """Return an array at the values ``spans`` of its indices, shifted or not, and the indices themselves.
+
+    ``firsts`` are the index values of the first entries.  Shifted indices of outputs go round a ring; arrays
+    are long enough (:func:`numerics.experiment.given.checked_arrays`).
+    """
+    found = list(indices)
+    for k, a in enumerate(indices):
+        (x,) = a.free_symbols or (None,)
+        if x not in spans or a.is_Integer:
+            continue
+        values = [int(a.subs(x, n)) - firsts[k] for n in spans[x]]
+        array, found[k] = np.take(array, values, axis=k, mode="wrap"), x
+    return array, tuple(found)
 
 
 def _placed(

@@ -57,7 +57,7 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
         return found
     outputs, samples = values[OUTPUT][:, held.training :], slice(held.training, None)
     found["test_f"] = outputs
-    if held.targets is None or loss is None:
+    if held.targets is None or loss is None or not loss.of_each_sample:
         return found
     if loss.difference is not None:
         found["test_error"] = held.targets - outputs

@@ -17,9 +17,10 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, spelled, t
 from derive.program import Program
+from derive.program.shifts import shifted_reads
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
-from numerics.experiment.literals import Literals, Slot, literals_of, require_literals
+from numerics.experiment.literals import Literals, Slot, literals_of, require_entries, require_literals
 
 Array = NDArray[np.float64]
 
@@ -50,6 +51,7 @@ def checked_arrays(
     for name, size in sizes.items():
         require_size(f"numbers.{name}", size)
     shapes = _Shapes(program, times, {k: (v, f"numbers.{k}") for k, v in sizes.items()})
+    shapes.shifted = shifted_reads(program, {k: int(v) for k, v in sizes.items()})
     found = {}
     for name in sorted(arrays, key=lambda name: name not in kernels):  # kernels say how many samples
         value = shapes.checked(name, real_numbers(f"arrays.{name}", arrays[name]))
@@ -61,7 +63,9 @@ def checked_arrays(
             accepted = "one number for each unit, shape (units,)"
             raise SpecError(f"arrays.{name}", None, f"has shape {value.shape}", accepted)
         found[name] = shapes.through(name, value) if name in program.tables else value
-    require_literals(literals_in(program, sizes), {name: value.shape for name, value in found.items()})
+    literals, lengths = literals_in(program, sizes), {name: value.shape for name, value in found.items()}
+    require_literals(literals, lengths)
+    require_entries(shapes.shifted, literals, lengths)
     return {name: found[name] for name in arrays}, {k: float(n) for k, (n, _) in shapes.sizes.items()}
 
 
@@ -124,6 +128,7 @@ class _Shapes:
     program: Program
     times: int
     sizes: dict[str, tuple[float, str]] = field(default_factory=dict)
+    shifted: dict[Slot, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.extents = dict(_extents(self.program))
@@ -139,7 +144,8 @@ class _Shapes:
         if value.ndim != len(indices) or value.size == 0:
             raise SpecError(key, None, f"has shape {value.shape}", self.accepted(indices))
         for axis, index in enumerate(indices):
-            self._note(name, index, value.shape[axis], value.shape)
+            if (name, axis) not in self.shifted:
+                self._note(name, index, value.shape[axis], value.shape)
         return value
 
     def _note(self, name: str, index: Expr, size: int, shape: tuple[int, ...]) -> None:

@@ -71,6 +71,33 @@ def literals_of(
     return found
 
 
+def require_entries(
+    reads: Mapping[Slot, tuple[int, int]],
+    literals: Mapping[Slot, Literals],
+    shapes: Mapping[str, tuple[int, ...]],
+    group: str = "arrays",
+) -> None:
+    """Raise SpecError for an array without an entry for each value between the lowest and the highest.
+
+    >>> require_entries({("y", 1): (2, 4)}, {("y", 1): Literals()}, {"y": (2, 3)})
+    Traceback (most recent call last):
+    numerics.errors.SpecError: arrays.y: has shape (2, 3), but its index 2 takes the values 2..4, and the \
+first entry is that of 1 (accepted: at least 4 entries along axis 2)
+    """
+    for (name, axis), (low, high) in reads.items():
+        shape, first = shapes.get(name, ()), literals.get((name, axis), Literals()).first
+        if axis >= len(shape) or (first <= low and high < first + shape[axis]):
+            continue
+        values = f"{low}..{high}" if low < high else str(low)
+        reason = f"has shape {shape}, but its index {axis + 1} takes the values {values}"
+        accepted = f"at least {high - first + 1} entries along axis {axis + 1}"
+        if low < first:
+            accepted = f"an index of at least {first}, because arrays do not go round a ring"
+        raise SpecError(
+            f"{group}.{name}", None, f"{reason}, and the first entry is that of {first}", accepted
+        )
+
+
 def require_literals(literals: Mapping[Slot, Literals], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raise SpecError for an integer at which an array of these shapes has no entry."""
     for (name, axis), found in literals.items():

@@ -34,6 +34,7 @@ from sympy.core.function import AppliedUndef, Derivative, Subs
 from derive.calculus.symbols import primed
 from derive.program import Field, GaussianMatrix, GaussianVector, IndexRange, Mean, Outer, Product, Program, t
 from derive.program.parts import gaussian, parameter
+from derive.program.shifts import shifted_reads
 
 from .rows import (
     Applied,
@@ -375,6 +376,8 @@ def note_extents(binder: Binder, steps: int) -> None:
             positions[name] = len(atom.args)
             for j, arg in enumerate(atom.args):
                 _note(binder, name, j, arg, columns, steps)
+    numbers = {str(x): v for x, v in binder.values.numbers.items() if float(v).is_integer()}
+    tables.reads = shifted_reads(binder.program, {x: int(v) for x, v in numbers.items()})
     for name, count in positions.items():
         if name not in binder.domains:
             tables.check(name, count)
@@ -395,6 +398,9 @@ def _note(
     ringed = binder.program.given_of(name) is not None and not arg.is_Symbol and not binder.ordered(arg)
     if len(found) > 1 or (found and ringed):
         binder.tables.note(name, j, columns[found[0]], exact=False)
+        return
+    if found and not arg.is_Symbol and not binder.ordered(arg):
+        binder.tables.note_shift(name, j, columns[found[0]])
         return
     ends = [binder.values.integer(arg, {x: i for x in found}) for i in (columns[found[0]] if found else (0,))]
     first = columns[found[0]][0] if found and binder.ordered(arg) else min(ends)

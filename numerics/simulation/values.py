@@ -98,6 +98,10 @@ class Tables:
     loose: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     literals: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     """The lowest and the highest integer that stands in the place of an index."""
+    shifts: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """Where an index of a constant is shifted: the range of the index."""
+    reads: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """The lowest and the highest value that is read there."""
 
     def note_literal(self, name: str, position: int, value: int) -> None:
         """A use with an integer in the place of an index."""
@@ -109,6 +113,11 @@ class Tables:
         extent = self.extent(name, position) or (1, 1)
         return min(extent[0], self.literals.get((name, position), extent)[0])
 
+    def note_shift(self, name: str, position: int, values: tuple[int, int]) -> None:
+        """A use of a constant at a shift of an index that runs over ``values`` (first, last)."""
+        low, high = self.shifts.get((name, position), values)
+        self.shifts[name, position] = min(low, values[0]), max(high, values[1])
+
     def note(self, name: str, position: int, values: tuple[int, int], *, exact: bool) -> None:
         """A use whose index runs over ``values`` (first, last); if not ``exact`` it may leave and wrap."""
         table = self.seen if exact else self.loose
@@ -117,7 +126,8 @@ class Tables:
 
     def extent(self, name: str, position: int) -> tuple[int, int] | None:
         """The first and last value of an index, as far as the program says."""
-        return self.seen.get((name, position), self.loose.get((name, position)))
+        slot = (name, position)
+        return self.seen.get(slot, self.loose.get(slot, self.shifts.get(slot)))
 
     def at(self, name: str, indices: tuple[int, ...], wraps: tuple[bool, ...]) -> Any:
         """The value for these indices; where ``wraps`` the position is taken on its ring."""
@@ -137,6 +147,8 @@ class Tables:
         offsets = []
         for j, i in enumerate(indices):
             offset = i - self.first(name, j)
+            if (name, j) in self.shifts:  # beyond what is read, where a factor is zero
+                offset %= array.shape[j]
             if j >= array.ndim or not 0 <= offset < array.shape[j]:
                 raise ValueError(f"data[{name!r}] of shape {array.shape}: {name}{indices} lies outside")
             offsets.append(offset)
@@ -153,6 +165,9 @@ class Tables:
         for j in range(positions):
             extent, first = self.seen.get((name, j)), self.first(name, j)
             last = self.literals.get((name, j), (first, first))[1]
+            if (name, j) in self.shifts:
+                self.require_entries(name, j, shape, first)
+                continue
             if extent is None and last - first >= shape[j]:
                 raise ValueError(
                     f"data[{name!r}] of shape {shape}: index {j + 1} of {name} is read at {last}, so its "
@@ -165,6 +180,15 @@ class Tables:
                     f"data[{name!r}] of shape {shape}: index {j + 1} of {name} runs over "
                     f"{extent[0]}..{extent[1]}, so its length there must be {extent[1] - extent[0] + 1}"
                 )
+
+    def require_entries(self, name: str, j: int, shape: tuple[int, ...], first: int) -> None:
+        """Raise ``ValueError`` when an axis has no entry for each value of a shifted index that is read."""
+        low, high = self.reads.get((name, j), (first, first))
+        if low < first or high - first >= shape[j]:
+            raise ValueError(
+                f"data[{name!r}] of shape {shape}: index {j + 1} of {name} takes values {low}..{high} and "
+                f"the first entry is that of {first}, so its length there must be at least {high - first + 1}"
+            )
 
 
 def ring(i: int, low: int, high: int) -> int:

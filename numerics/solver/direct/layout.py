@@ -18,10 +18,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
 from derive.calculus.symbols import IndexRange, L, ell, primed
+from derive.program.shifts import shifted_reads
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.experiment.checks import precision_of, real_numbers, require_kernel
-from numerics.experiment.literals import Literals, Slot
+from numerics.experiment.literals import Literals, Slot, literals_of, require_entries
 from numerics.quotients import without_overflow
 from numerics.tensors import TIMES, expressions_of, limits, literals_in, lowest_values
 
@@ -292,7 +293,7 @@ class Constants:
 
     In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for
     samples ``1..P``, 0 for times); a mapping or a function takes the indices as they are.  An index such as
-    ``a + k`` beyond the end of an array is taken periodically.  Arguments that are no indices (a loss's
+    ``a + k`` beyond the end of a kernel is taken periodically.  Arguments that are no indices (a loss's
     prediction) need a function.  ``kind`` is float, or object for numbers that stay as they are.
     """
 
@@ -307,6 +308,16 @@ class Constants:
             if x.kernel in self.arrays:
                 key, precision = f"data.{x.kernel}", max(precision_of(data[x.kernel]), ROUNDING)
                 self.arrays[x.kernel] = require_kernel(key, self.arrays[x.kernel], precision)
+        if kind is float:
+            self._require_entries()
+
+    def _require_entries(self) -> None:
+        """Raise ``ValueError`` for an array without an entry for each value of a shifted index."""
+        reads = shifted_reads(self.layout.theory.program, self.layout.values)
+        if reads:
+            lowest = {index: self.layout.integer(low) for index, low in self.layout.lowest.items()}
+            literals = literals_of(expressions_of(self.layout.theory), lowest)
+            require_entries(reads, literals, {name: x.shape for name, x in self.arrays.items()}, "data")
 
     def attribute(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """The values of an attribute, one for each unit."""

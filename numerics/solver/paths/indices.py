@@ -327,8 +327,13 @@ class _Unrolling:
         yield from run(outer, at)
 
     def _argument(self, e: AppliedUndef, k: int, a: Expr, at: Mapping[Symbol, Expr]) -> Expr:
-        """An argument with integers for indices; one such as ``p + 1`` beyond its range goes round a ring."""
+        """An argument with integers for indices; one such as ``p + 1`` beyond its range goes round a ring.
+
+        Arrays of constants have no ring.
+        """
         new = a.xreplace(dict(at))
+        if str(e.func) in self.theory.program.constants:
+            return new
         if not new.is_Integer or a.is_Integer or a.is_Symbol or self.layout.is_ordered(a):
             return new
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)

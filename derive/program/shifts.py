@@ -1,0 +1,101 @@
+"""At which integers a program reads its constants where their indices are shifted, as in ``y(mu, p + 1)``.
+
+Indices of fields, numbers and given vectors go round a ring; arrays of constants have no ring, so that each
+value that is read needs an entry.  Numerics compares the values with the lengths of the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sympy import Expr, Symbol
+from sympy.concrete.summations import Sum
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import IndexRange, expression, s, t
+from derive.program.program import Program
+
+Slot = tuple[str, int]
+"""The name of an array and the number of one of its axes, from 0."""
+
+
+def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tuple[int, int]]:
+    """Return the lowest and the highest value that an axis of a constant is read at, where it is shifted.
+
+    ``sizes`` are numbers by the names of symbols.  Terms that are multiplied by zero are not read, and axes
+    whose indices have ends that are not known are left out.
+
+    >>> from sympy import Function, Symbol
+    >>> from derive.program import Definition, GradientDescent, Program
+    >>> p, y, f = Symbol("p", integer=True), Function("y"), Function("f")
+    >>> line = Definition(f(p, t), y(p + 1), (IndexRange(p, expression(1), expression(3)),))
+    >>> program = Program("next", GradientDescent(1), (), (line,), scalars=("f",), constants=("y",))
+    >>> shifted_reads(program, {})
+    {('y', 0): (2, 4)}
+    """
+    said = [(d.rhs, d.ranges) for d in program.definitions]
+    said += [(expression(u.coefficient), u.over) for w in program.trained() for u in w.update.terms]
+    found: dict[Slot, tuple[int, int]] = {}
+    for e, ranges in said:
+        slots, indices = _shifted(e, {*program.constants})
+        if not slots:
+            continue
+        numbers = {x: expression(sizes[x.name]) for x in _symbols(e, ranges) if x.name in sizes}
+        for slot, value in _values(e.xreplace(numbers), ranges, numbers, slots, indices):
+            low, high = found.get(slot, (value, value))
+            found[slot] = min(low, value), max(high, value)
+    return found
+
+
+def _symbols(e: Expr, ranges: tuple[IndexRange, ...]) -> set[Any]:
+    found: set[Any] = e.free_symbols.union(
+        *(expression(b).free_symbols for r in ranges for b in (r.lower, r.upper))
+    )
+    return found
+
+
+def _shifted(e: Expr, constants: set[str]) -> tuple[set[Slot], set[Symbol]]:
+    """Return the axes of constants at which an index is shifted, and the indices there."""
+    slots, indices = set(), set()
+    for a in (a for a in e.atoms(AppliedUndef) if str(a.func) in constants):
+        for k, x in enumerate(a.args):
+            if not (x.is_Symbol or x.is_number or x.has(AppliedUndef, t, s)):
+                slots.add((str(a.func), k))
+                indices |= x.free_symbols
+    return slots, indices
+
+
+def _values(
+    e: Expr, ranges: tuple[IndexRange, ...], numbers: Mapping[Any, Expr], slots: set[Slot], own: set[Symbol]
+) -> Iterator[tuple[Slot, int]]:
+    """Yield the integers at which axes are read, for every value of the indices ``own``."""
+    sums = [x for x in e.atoms(Sum) if any(limit[0] in own for limit in x.limits)]
+    free = [r for r in ranges if r.index in own]
+    for at in _members(free, numbers):
+        here = e.xreplace(at)
+        if sums:
+            here = here.replace(lambda x: isinstance(x, Sum) and bool(own & _over(x)), lambda x: x.doit())
+        for a in here.atoms(AppliedUndef):
+            for k, x in enumerate(a.args):
+                if (str(a.func), k) in slots and x.is_Integer:
+                    yield (str(a.func), k), int(x)
+
+
+def _over(x: Sum) -> set[Any]:
+    return {limit[0] for limit in x.limits}
+
+
+def _members(ranges: list[IndexRange], known: Mapping[Any, Expr]) -> Iterator[dict[Any, Expr]]:
+    """Yield every assignment of the indices; none if an end of a range is not an integer."""
+    if not ranges:
+        yield {}
+        return
+    first, *rest = ranges
+    low, high = (expression(b).xreplace(dict(known)) for b in (first.lower, first.upper))
+    if not (low.is_Integer and high.is_Integer):
+        return
+    for n in range(int(low), int(high) + 1):
+        at = {first.index: expression(n)}
+        for more in _members(rest, {**known, **at}):
+            yield at | more
