@@ -117,7 +117,6 @@ def expand(
     check_order(order)
     started = clock.perf_counter()
     problem = Problem.of(source, numbers=numbers, arrays=arrays, times=times, solver=solver)
-    problem.require_no_attributes("the expansion")
     if not problem.has_roles:
         reason = "has no single output with an error, and the expansion is that of one output"
         raise SpecError("program", problem.program.name, reason, "solve and simulate")
@@ -129,10 +128,11 @@ def expand(
         reason = "jumps in the output: no integrator of a series follows its flow"
         raise SpecError(*problem.said("training.objective"), reason, '"square", "logistic", or rule = "gd"')
     if isinstance(problem.linear, NotApplicable):
+        problem.require_no_attributes("the expansion of a nonlinear network")
         _check_samples(*problem.said("data.kind"), problem.seen > 0)
         kinked = order and slope_jumps(problem.program)
         return (kinks.expand_kinks if kinked else trees.expand_nonlinear)(problem, order, progress=progress)
-    closure = closure_of(problem)
+    closure = None if problem.attributes else closure_of(problem)
     if closure is None:
         return strength_series(problem, order)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import product
@@ -29,6 +30,7 @@ from derive.program.networks.random_data import sigma as label_noise
 from numerics.compile.lower import Node, NotLinear, Request, Table, lower
 from numerics.errors import SpecError
 from numerics.expansion.coefficients import Setting, check_order, evaluated, parted
+from numerics.expansion.strengths import AtStrengths
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Layered, Reduction, derived, integrated
@@ -121,20 +123,27 @@ def strength_series(source: Source, order: int) -> xr.Dataset:
 
     Those of the theory itself, order by order (:func:`derive.expansion.strength.expand_strength`): biases,
     branches, several outputs, unequal widths and variances, decay, momentum and noise, test points, random
-    data.  Of a flow there are no responses.  Raises :class:`~numerics.errors.SpecError` with the reason where
-    the theory has no such series, :class:`~numerics.errors.Diverged`, and
-    :class:`~numerics.errors.NotConverged` for a flow that does not settle to ``solver.rtol``.
+    data.  Of a flow there are no responses.  Where the march does not read these orders, errors and losses
+    come from solutions at several strengths (:class:`~numerics.expansion.strengths.AtStrengths`).
+
+    Raises :class:`~numerics.errors.SpecError` with the reason where the theory has no such series,
+    :class:`~numerics.errors.Diverged`, and :class:`~numerics.errors.NotConverged` for a flow that does not
+    settle to ``solver.rtol``.
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
-    problem.require_no_attributes("the expansion")
-    if (moving := moving_data(problem)) is not None:
-        raise SpecError(moving.key, moving.value, f"{moving.reason}: the expansion reads data once", "solve")
     try:
+        if problem.attributes:
+            raise NotApplicable(f"units have attributes ({', '.join(problem.attributes)})")
+        if (moving := moving_data(problem)) is not None:
+            raise NotApplicable(moving.reason)
         found, table = _in_strength(problem.program, problem.reductions, tuple(problem.layered), order)
     except NotApplicable as reason:
+        with suppress(NotApplicable):
+            return _from_solutions(problem, order, started)
         accepted = "`dmft solve`"
-        if problem.depth == 1 and problem.experiment is None and problem.seen:
+        layered = any(x.layered for x in problem.program.fields)
+        if problem.depth == 1 and problem.experiment is None and problem.seen and layered:
             accepted = (
                 'the program at symbolic depth, whose series is one of words, with numbers={..., "L": 1}'
             )
@@ -142,6 +151,13 @@ def strength_series(source: Source, order: int) -> xr.Dataset:
             *problem.said("network.gamma0"), f"the theory has no series in it: {reason}", accepted
         ) from None
     return _evaluated(problem, found, table, started)
+
+
+def _from_solutions(problem: Problem, order: int, started: float) -> xr.Dataset:
+    """The series of errors and losses, from solutions.  Raises NotApplicable where these are not exact."""
+    found = AtStrengths(problem, order)
+    attributes = {"method": "expansion in gamma0, from exact solutions at several"}
+    return evaluated(problem, [lambda: lambda _: found], order, started, attributes=attributes)
 
 
 def _evaluated(

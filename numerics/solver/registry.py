@@ -256,14 +256,14 @@ def _solved(
 ) -> Result:
     """Return the solution by the best method that converges."""
     started = clock.perf_counter()
-    failed: dict[str, NotConverged] = {}
+    failed: dict[str, NotConverged | SpecError] = {}
     while True:
         method = _announced(problem, kernels, say, failed)
         try:
             found = method.run(problem, kernels, progress)
             break
         except Unserved as reason:  # of an average that only a run meets
-            raise SpecError("solver.method", method.name, str(reason), "another method") from None
+            failed[method.name] = SpecError("solver.method", method.name, str(reason), "another method")
         except NotConverged as reason:
             failed[method.name] = reason
     notes = {"method": method.name, "seed": problem.solver.seed, "names": problem.names, **found.notes}
@@ -294,7 +294,7 @@ def _announced(
     problem: Problem,
     kernels: Kernels,
     say: Callable[[str], object] | None,
-    failed: Mapping[str, NotConverged],
+    failed: Mapping[str, NotConverged | SpecError],
 ) -> Method:
     """The best method but those that ``failed``; ``say`` is told what it costs, if that is much."""
     tried = next(iter(failed.values()), None)

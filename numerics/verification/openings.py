@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -228,8 +229,10 @@ def speed(problem: Problem) -> float:
 
 def fastest(problem: Problem) -> float:
     """The fastest lazy relaxation: the rate times the largest eigenvalue of a bound of the tangent kernel."""
-    kernel = problem.arrays.get(INPUT_KERNEL, np.eye(1))[: problem.seen, : problem.seen]
-    return speed(problem) * float(np.linalg.eigvalsh(kernel)[-1]) * ((problem.depth or 1) + 1)
+    kernel = problem.arrays.get(INPUT_KERNEL, np.eye(1))[: problem.seen]
+    half = prod(kernel.shape[: kernel.ndim // 2])  # an input may have positions
+    largest = float(np.linalg.eigvalsh(kernel.reshape(half, -1)[:, :half])[-1])
+    return speed(problem) * largest * ((problem.depth or 1) + 1)
 
 
 def arrays(small: Problem) -> dict[str, Array]:

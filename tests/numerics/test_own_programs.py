@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Function, Symbol
+from sympy import Function, Symbol, tanh
 from typer.testing import CliRunner
 
 import numerics
@@ -149,14 +150,14 @@ def test_correlations_of_a_program_without_outputs() -> None:
         assert excess(in_errors(gap, error), REPLICAS - 1) < 1
 
 
-def gains() -> Program:
+def gains(phi: Callable[[Any], Any] = lambda h: h) -> Program:
     """One hidden layer whose units have gains of their own."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h, gain = GivenVector("x", pixels, "K_x"), Field("h", units), Attribute("gain", units)
     k = Symbol("k", integer=True, positive=True)
     U, w = GaussianMatrix("U", units, pixels), GaussianVector("w", units)
     f, y = Function("f"), Function("y")
-    forward = {h(mu, t): U @ x(mu), f(mu, t): Mean(w.symbol * gain(k) * h(mu, t)) / gamma0}
+    forward = {h(mu, t): U @ x(mu), f(mu, t): Mean(w.symbol * phi(gain(k) * h(mu, t))) / gamma0}
     net = Network("gains", (h,), forward, weights=(U, w), given=(x,), attributes=(gain,))
     return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
 
@@ -182,7 +183,7 @@ def test_attributes_that_a_command_does_not_take_are_refused() -> None:
     few = partial(numerics.simulate, seeds=2)
     refused = [
         (partial(few, gains(), width=7), GAINS, "width: gives 7 units, and arrays.gain has 3 numbers"),
-        (partial(numerics.expand, gains(), 2), GAINS, "which the expansion does not take"),
+        (partial(numerics.expand, gains(tanh), 2), GAINS, "which the expansion of a nonlinear network does"),
         (partial(numerics.solve, gains(), solver=Solver(method="march")), GAINS, 'solver.method = "paths"'),
     ]
     for wrong, told in ((np.eye(3), "gain: has shape"), (None, "gain: is missing")):

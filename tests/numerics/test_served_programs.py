@@ -555,6 +555,41 @@ def test_simulate_trains_these_networks(name: str) -> None:
     assert excess(in_errors(found[case.variable].values - own.mean(axis=0), error), seeds - 1) < 1
 
 
+def straight_in_time() -> Program:
+    """A linear network whose targets, weights of samples and branch are functions of the time."""
+    a, strength, cost = Field("a", cells), Function("strength"), Function("cost")
+    A, o = GaussianMatrix("A", cells, pixels), GaussianVector("o", cells)
+    forward = {a(i, t): A @ z(i), out(i, t): strength(t) * Mean(o.symbol * a(i, t)) / gamma0}
+    net = Network("straight", (a,), forward, (A, o), given=(z,), ranges=(SAMPLES,))
+    return net.train(cost(i, t) * (label(i, t) - out(i, t)) ** 2 / 2, GradientDescent(eta))
+
+
+SERIES: dict[str, tuple[Callable[[], Program], Mapping[str, Any]]] = {
+    "gains of units": (lambda: one_layer(lambda h: gain(k) * h), OF_UNITS),
+    "functions of time": (straight_in_time, OF_TIME),
+    "readouts": (lambda: readouts(straight), OF_OUTPUTS),
+    "recurrent": (lambda: recurrent(straight), POSITIONS),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x == "recurrent" else x for x in SERIES]
+)
+def test_expand_misses_the_fourth_power_of_gamma0(name: str) -> None:
+    """What the series to second order leaves of exact solutions falls as gamma0 to the fourth."""
+    make, arrays = SERIES[name]
+    given = {"arrays": dict(arrays), "times": range(STEPS + 1)}
+    series = numerics.expand(make(), 2, numbers={"eta": RATE, "gamma0": 1.0}, **given)
+    assert series.order.values.tolist() == [0, 2]
+    missed = []
+    for strength in (0.2, 0.1):
+        solver = Solver(method="paths", samples=256)
+        whole = numerics.solve(make(), numbers={"eta": RATE, "gamma0": strength}, solver=solver, **given)
+        summed = series.train_loss.values[0] + strength**2 * series.train_loss.values[1]
+        missed.append(np.abs(whole.train_loss.values - summed).max())
+    assert np.log2(missed[0] / missed[1]) == pytest.approx(4.0, abs=0.1)
+
+
 @pytest.mark.parametrize("phi", [lambda h: gain(k) * h, lambda h: tanh(gain(k) * h)], ids=["linear", "tanh"])
 def test_units_of_one_attribute_are_units_without(phi: Callable[[Any], Any]) -> None:
     """Equal attributes of several units, or one of one, are a number in the function: the same paths."""

@@ -1,0 +1,133 @@
+"""The series in gamma0 of theories with Gaussian fields, from their solutions at several strengths.
+
+Sampled paths whose sources have exact second moments solve such a theory to rounding.  Polynomials through
+solutions at the points of Chebyshev give the coefficients.  Used where the theory of each order has no form
+that the march reads: weights shared within a step, positions, attributes of units, data that change in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+
+from derive.errors import NotApplicable
+from derive.program import gamma0
+from numerics.errors import Unserved
+from numerics.experiment.problem import Problem
+from numerics.names import ERROR, OUTPUT
+from numerics.predictions import one_sample, split
+from numerics.solver.paths.reading import size_of
+from numerics.solver.paths.solve import Prepared
+from numerics.tensors import Node
+
+Array = NDArray[np.float64]
+
+RADII = (0.3, 0.15, 0.075, 0.0375)
+"""The largest gamma0 of the solutions: coefficients count as known where two of these agree."""
+
+MORE = 8
+"""Points beyond the order of the series."""
+
+EXACT = 1e-9
+"""The share of the largest output by which replicas of an exact solution may differ."""
+
+ROUNDING = 1e-13
+"""The share of the largest value that rounding leaves of a solution, at most."""
+
+KNOWN = 1e-4
+"""The most by which a coefficient may differ between both radii, relative to the largest of its order or of
+what rounding leaves there."""
+
+NAMES = {"error": ERROR, OUTPUT: OUTPUT}
+"""Numbers of a theory by what results call them."""
+
+LARGEST = 2**14
+"""The most paths of a replica."""
+
+
+class AtStrengths:
+    """Coefficients of errors and losses up to an order, from solutions at several values of gamma0.
+
+    Raises NotApplicable where the solutions are not exact, or no polynomials.
+    """
+
+    def __init__(self, problem: Problem, order: int) -> None:
+        self.problem, self.orders, self.notes = problem, range(order + 1), dict[str, Any]()
+        if problem.flow or problem.program.noisy or not problem.seen or gamma0 not in problem.numbers:
+            raise NotApplicable("solutions are exact in steps on given samples, without noise")
+        before = self.coefficients(RADII[0])
+        for radius in RADII[1:]:
+            now = self.coefficients(radius)
+            found = {name: self.settled(x, now[name], radius) for name, x in before.items()}
+            if all(x is not None for x in found.values()):
+                break
+            before = now
+        else:
+            raise NotApplicable("solutions at small gamma0 are no polynomials in it")
+        self.found = {name: x for name, x in found.items() if x is not None}
+
+    def settled(self, first: Array, second: Array, radius: float) -> Array | None:
+        """The coefficients found twice, with zeros where only rounding is left; None where they differ."""
+        size, apart = (np.abs(x).reshape(len(x), -1).max(axis=1) for x in (second, first - second))
+        lost = ROUNDING * size[0] * radius ** -np.arange(float(len(first)))
+        if (apart > np.maximum(KNOWN * size, lost)).any():
+            return None
+        nothing = size <= np.maximum(10 * apart, lost)
+        return np.where(nothing.reshape(-1, *[1] * (first.ndim - 1)), 0.0, first)
+
+    def coefficients(self, radius: float) -> dict[str, Array]:
+        """Coefficients of each variable, the order first, from solutions at gamma0 up to a radius."""
+        count = 2 * ((len(self.orders) + MORE) // 2)  # an even number leaves zero out
+        points = np.cos(np.pi * (np.arange(count) + 0.5) / count)
+        solutions = [self.solution(radius * x) for x in points]
+        return {name: self.fitted(points, [x[name] for x in solutions], radius) for name in solutions[0]}
+
+    def fitted(self, points: Array, values: list[Array], radius: float) -> Array:
+        """Coefficients of the polynomial through values at points in units of a radius."""
+        flat = np.stack(values).reshape(len(points), -1)
+        through = chebyshev.chebfit(points, flat, len(points) - 1)
+        powers = np.zeros_like(through)
+        for k, x in enumerate(through.T):
+            found = chebyshev.cheb2poly(x)
+            powers[: len(found), k] = found
+        scaled = powers[: len(self.orders)] * radius ** -np.arange(float(len(self.orders)))[:, None]
+        return np.asarray(scaled.reshape(len(self.orders), *values[0].shape))
+
+    def solution(self, strength: float) -> dict[str, Array]:
+        """Errors and losses at a gamma0."""
+        problem = self.problem
+        values = {**problem.values, gamma0: strength}
+        steps, data = len(problem.times), problem.data
+        try:
+            prepared = Prepared(problem.discrete, steps=steps, values=values, data=data, single=False)
+        except Unserved as reason:
+            raise NotApplicable(str(reason)) from None
+        model = prepared.model
+        dimensions = steps * sum(size_of(model, i) for i in range(len(model.groups)))
+        samples = max(64, 2 ** int(np.ceil(np.log2(4 * dimensions + 4))))
+        if samples > LARGEST:
+            raise NotApplicable("its exact solution needs too many paths")
+        seeds = np.random.SeedSequence(problem.solver.seed).spawn(2)
+        one, other = (self.variables(run) for run in prepared.runs(samples, seeds))
+        for name, x in one.items():
+            if np.abs(x - other[name]).max() > EXACT * np.abs(x).max():
+                raise NotApplicable("its solution is sampled, and no series is read off")
+        return {name: (x + other[name]) / 2 for name, x in one.items()}
+
+    def variables(self, run: Mapping[Node, Array]) -> dict[str, Array]:
+        """Errors and losses of a solution by their names in results."""
+        found = {name: one_sample(run[x, ()], self.problem.program) for name, x in NAMES.items()}
+        found = split(self.problem, found, nonlinear=self.problem.by_sample)
+        return {name: x for name, x in found.items() if name != OUTPUT}
+
+    def watched(self) -> Array:
+        """Errors at all orders."""
+        return self.found["error"]
+
+    def values(self) -> dict[str, Array]:
+        """The variables of a result."""
+        return self.found
