@@ -32,6 +32,7 @@ from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
 from numerics.experiment.checks import real_numbers
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint
+from numerics.experiment.finite import not_finite
 from numerics.experiment.given import (
     checked_arrays,
     checked_numbers,
@@ -196,11 +197,14 @@ class Problem:
         if isinstance(source, Problem):
             return source
         if isinstance(source, str | Path | Experiment):
-            return cls._of_experiment(Experiment.of(source))
+            found = cls._of_experiment(Experiment.of(source))
+            found.require_finite_rules()
+            return found
         program = source.program if isinstance(source, Theory) else source
         changed = isinstance(source, Theory) and source not in (derived(program), mean_field(program))
         asked = (numbers or {}, arrays or {}, times, solver or Solver(), text)
         found = cls._of_program(program, *asked, by_role=not changed)
+        found.require_finite_rules()
         if not isinstance(source, Theory) or not changed:
             return found
         if found.flow:
@@ -327,6 +331,17 @@ class Problem:
         False
         """
         return replace(self, program=variant(self.program), family=None)
+
+    def require_finite_rules(self) -> None:
+        """Raise SpecError for a coefficient of a training rule that is infinite or not real at a time."""
+        numbers = {**self.numbers, P: self.numbers.get(P, self.seen)}
+        found = not_finite(self.program, numbers, self.arrays, self.times)
+        if found is not None:
+            coefficient, at = found
+            what = f"the coefficient {coefficient} of its training rule"
+            told = f"{what} is not a finite real number at t = {at:.6g}"
+            accepted = f"a rule whose coefficients are finite from t = 0 to {self.times[-1]:g}"
+            raise SpecError(*self.said("training.rule"), told, accepted)
 
     def at_all_times(self) -> Self:
         """The problem whose results hold all times that are solved for."""

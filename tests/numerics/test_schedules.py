@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sympy import Function, Matrix, S, Symbol, exp
+from sympy import Function, Matrix, Rational, S, Symbol, exp, log, sqrt, tan
 
 import numerics
 from derive.program import (
@@ -28,6 +29,7 @@ from derive.program import (
     t,
 )
 from numerics.errors import SpecError
+from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from tests.chance import excess, in_errors
@@ -323,3 +325,33 @@ def test_memory_of_a_constant_rule_is_that_of_its_closed_form() -> None:
             if j < i:
                 kept = rule.memory(t, s)[1].subs(at) / S(0.7)
                 assert found["w"][i, j] == pytest.approx(float(kept), abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("rule", "times", "at"),
+    [
+        (GradientFlow(rate=1 / (1 - t)), [0.0, 0.5, 2.0], "1"),
+        (GradientFlow(rate=1 / (t**2 - 2 * t + 1)), [0.0, 3.1], "1"),
+        (GradientFlow(rate=abs(t - 1) ** Rational(-1, 3)), [0.0, 3.1], "1"),
+        (GradientFlow(rate=1 + log(t)), [0.0, 0.5], "0"),
+        (GradientFlow(decay=sqrt(1 - t)), [0.0, 2.0], "1.005"),
+        (MomentumFlow(tan(t)), [0.0, 1.0], "0"),
+        (GradientDescent(1 / (2 - t)), range(4), "2"),
+        (GradientDescent(eta / (Rational(3, 2) - t)), range(4), None),
+        (GradientFlow(rate=1 / (Rational(1, 100) + (t - 1) ** 2)), [0.0, 3.1], None),
+        (GradientFlow(rate=1 / (4 - t)), [0.0, 3.1], None),
+    ],
+)
+def test_coefficients_that_are_not_finite_at_a_time_are_refused(
+    rule: TrainingRule, times: object, at: str | None
+) -> None:
+    """A pole between output times was stepped over, or took an answer for ever."""
+    given: dict[str, Any] = {"arrays": {"K_x": [[1.0]], "y": [1.0]}, "times": times}
+    given["numbers"] = {"gamma0": 1.0, **({"eta": 0.1} if eta in rule.system.input[0].free_symbols else {})}
+    if at is None:
+        Problem.of(mlp(1, rule=rule), **given)
+        return
+    simulate = partial(numerics.simulate, width=8, seeds=2)
+    for command in (numerics.solve, simulate):
+        with pytest.raises(SpecError, match=rf"coefficient .* is not a finite real number at t = {at} \("):
+            command(mlp(1, rule=rule), **given)

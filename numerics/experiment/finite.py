@@ -1,0 +1,112 @@
+"""The check that coefficients of training rules are finite numbers at all times of a problem.
+
+The coefficients of a rule are expressions in the time.  They are evaluated on a grid, and where a denominator
+or the argument of a logarithm is zero between its points.  Problems are checked before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Pow, Symbol, cos, log, sin, tan
+
+from derive.program import Program, t
+from numerics.experiment.memory import Coefficients
+
+Array = NDArray[np.float64]
+
+POINTS = 400
+"""Intervals of a flow at whose ends coefficients are tried."""
+
+FAR, NEAR, GROWTH = 1e-6, 1e-9, 1.2
+"""Distances from a zero, in units of the last time, and the growth between them of what is infinite there:
+a logarithm grows by 1.5."""
+
+
+def not_finite(
+    program: Program, numbers: Mapping[Symbol, float], arrays: Mapping[str, Any], times: Array
+) -> tuple[Expr, float] | None:
+    """Return a coefficient of a training rule and a time at which it is not a finite real number.
+
+    Parameters
+    ----------
+    program
+        What is trained.
+    numbers
+        Values of symbols.
+    arrays
+        Values of functions of the time, by name, at each step.
+    times
+        The steps, or the times of a flow (T,).
+
+    Returns
+    -------
+    tuple or None
+        The expression, with symbols for numbers, and the time; None if all coefficients are finite.
+    """
+    rules = dict.fromkeys([program.rule, *(w.rule for w in program.trained())])
+    systems = [x.system for x in rules if hasattr(x, "system")]
+    known = {t, *numbers}
+    for e in dict.fromkeys(e for x in systems for e in x.coefficients):
+        if not e.has(t) or e.free_symbols - known:
+            continue
+        read = Coefficients(numbers, arrays, program.rule.discrete)
+        value = _quiet(read.function(e))
+        at = _first_bad(e, value, read, times)
+        if at is not None:
+            return e, at
+    return None
+
+
+def _first_bad(e: Expr, value: Callable[[Array], Array], read: Coefficients, times: Array) -> float | None:
+    """The first time at which a coefficient has no finite value."""
+    if read.discrete:
+        grid = times[:-1]  # a coefficient belongs to the step that begins at its time
+        zeros: list[float] = []
+    else:
+        grid = np.union1d(np.linspace(0.0, times[-1], POINTS + 1), times)
+        zeros = [x for x in _zeros_below(e, read, grid) if _grows(value, x, float(times[-1]))]
+    bad = ~np.isfinite(value(grid))
+    return min([*zeros, *map(float, grid[bad])], default=None)
+
+
+def _zeros_below(e: Expr, read: Coefficients, grid: Array) -> Iterator[float]:
+    """The zeros of denominators and of arguments of logarithms."""
+    from scipy.optimize import brentq, minimize_scalar  # slow to import, and seldom needed
+
+    e = e.replace(tan, lambda x: sin(x) / cos(x))
+    below = [x.base for x in e.atoms(Pow) if x.exp.is_negative] + [x.args[0] for x in e.atoms(log)]
+    for part in (x for x in below if x.has(t)):
+        value = _quiet(read.function(part))
+
+        def one(x: float, value: Callable[[Array], Array] = value) -> float:
+            return float(value(np.array([x]))[0])
+
+        y = value(grid)
+        for k in np.flatnonzero(y[:-1] * y[1:] < 0):
+            yield float(brentq(one, grid[k], grid[k + 1], xtol=1e-15))
+        size = np.abs(y)
+        lowest = (size[1:-1] <= size[:-2]) & (size[1:-1] <= size[2:])
+        for k in np.flatnonzero(lowest & (y[:-2] * y[2:] > 0)):
+            ends, options = (grid[k], grid[k + 2]), {"xatol": 1e-12}
+            found = minimize_scalar(lambda x: abs(one(x)), bounds=ends, method="bounded", options=options)
+            yield float(found.x)
+
+
+def _grows(value: Callable[[Array], Array], zero: float, last: float) -> bool:
+    """Return whether a coefficient grows without bound towards a zero of a part of it."""
+    far, near = (np.abs(value(zero + last * np.array([-x, x]))) for x in (FAR, NEAR))
+    return bool(np.any(~np.isfinite(near) | (near > GROWTH * far)))
+
+
+def _quiet(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The function without warnings of NumPy."""
+
+    def values(times: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return function(times)
+
+    return values
