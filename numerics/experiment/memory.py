@@ -24,11 +24,11 @@ from numerics.errors import NotConverged
 
 Array = NDArray[np.float64]
 
-SUBSTEPS = 2**12
-"""Most parts of an interval of a flow whose coefficients depend on the time."""
+PIECES, MOST_PIECES = 64, 2**14
+"""Pieces of the time of a flow whose coefficients depend on it, at first and at most at once."""
 
 ACCURACY = 1e-12
-"""Relative change under which parts of an interval are short enough."""
+"""Relative change under which a piece of an interval is short enough."""
 
 
 @dataclass(frozen=True)
@@ -277,29 +277,51 @@ def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
 
 
 def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
-    """The same where coefficients depend on the time, all intervals side by side.
+    """The same where coefficients depend on the time.
 
-    ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.  Each interval is cut into parts until nothing changes.
+    ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.  Intervals are cut into pieces, and a piece is halved
+    until steps of half the length change nothing: the pieces are short at kinks and pulses alone.
 
-    Raises NotConverged where the steps of several components are unstable at the smallest parts.
+    Raises NotConverged if there are too many pieces.
     """
-    starts, lengths, parts = times[:-1], np.diff(times), 4
-    advance = _magnus if rates(times[:1])[0].shape[1] == 1 else _runge_kutta
-    left = np.arange(len(lengths))
-    with np.errstate(over="ignore", invalid="ignore"):
-        before = advance(rates, starts, lengths, parts)
-        found = before.copy()
-        while len(left) and parts < SUBSTEPS:
-            parts *= 2
-            now = advance(rates, starts[left], lengths[left], parts)
-            found[:, left] = now
+    whole = np.diff(times)
+    cuts = np.maximum(1, np.ceil(PIECES * whole / max(whole.sum(), np.finfo(float).tiny)).astype(int))
+    interval = np.repeat(np.arange(len(whole)), cuts)
+    lengths = whole[interval] / cuts[interval]
+    place = np.concatenate([np.arange(n) for n in cuts])
+    starts = times[interval] + place * lengths
+    first, noise = rates(times)
+    advance = _magnus if first.shape[1] == 1 else _runge_kutta if noise.any() else _exponentials_of_magnus
+    pieces: list[tuple[Array, Array, Array]] = []
+    while len(starts):
+        with np.errstate(over="ignore", invalid="ignore"):
+            before, now = (advance(rates, starts, lengths, parts) for parts in (4, 8))
             change = np.abs(now - before).max(axis=(0, 2, 3))
-            moving = ~(change <= ACCURACY * max(1.0, float(np.abs(found).max(initial=0.0))))
-            left, before = left[moving], now[:, moving]
-    if not np.isfinite(found).all():
-        told = f"intervals of {lengths.max():.3g} are too long for the coefficients of the training rule"
-        raise NotConverged(f"{told} at t = {starts[left[0]] if len(left) else 0.0:.3g}")
-    return found[0], found[1]
+            moving = ~(change <= ACCURACY * np.maximum(1.0, np.abs(now).max(axis=(0, 2, 3))))
+        done = ~moving
+        pieces.append((interval[done], starts[done], now[:, done]))
+        if moving.sum() > MOST_PIECES or (lengths[moving] <= np.spacing(times[-1])).any():
+            told = f"intervals of {whole.max():.3g} are too long for the coefficients of the training rule"
+            raise NotConverged(f"{told} at t = {starts[moving][0]:.3g}")
+        half = lengths[moving] / 2
+        starts = np.concatenate([starts[moving], starts[moving] + half])
+        lengths, interval = np.tile(half, 2), np.tile(interval[moving], 2)
+    return _composed(pieces, len(whole))
+
+
+def _composed(pieces: list[tuple[Array, Array, Array]], count: int) -> tuple[Array, Array]:
+    """``E`` and ``Q`` of intervals from those of their pieces: ``E_2 E_1`` and ``E_2 Q_1 E_2^T + Q_2``.
+
+    ``pieces`` holds intervals (M,), starts (M,), and values (2, M, n, n).
+    """
+    interval, starts = (np.concatenate([x[k] for x in pieces]) for k in (0, 1))
+    values = np.concatenate([x[2] for x in pieces], axis=1)
+    n = values.shape[-1]
+    E, Q = np.tile(np.eye(n), (count, 1, 1)), np.zeros((count, n, n))
+    for k in np.lexsort((starts, interval)):
+        j, (move, enter) = interval[k], values[:, k]
+        E[j], Q[j] = move @ E[j], move @ Q[j] @ move.T + enter
+    return E, Q
 
 
 def _magnus(rates: Any, starts: Array, lengths: Array, parts: int) -> Array:
@@ -321,6 +343,23 @@ def _magnus(rates: Any, starts: Array, lengths: Array, parts: int) -> Array:
         decay = decay * np.exp(total / 2)
         noise = np.exp(total) * noise + entering * grown
     return np.stack([decay, noise])[..., None, None]
+
+
+def _exponentials_of_magnus(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
+    """``E`` of intervals without noise, and ``Q = 0``, (2, T, n, n), in so many parts; stable if they decay.
+
+    The expansion of :func:`_magnus` for the matrix ``A``.
+    """
+    from scipy.linalg import expm  # slow to import, and seldom needed
+
+    h = whole / parts
+    step = h[:, None, None]
+    moved = np.tile(np.eye(rates(starts[:1])[0].shape[1]), (len(whole), 1, 1))
+    for k in range(parts):
+        A, B = (rates(starts + (k + 1 / 2 + c) * h)[0] for c in (-np.sqrt(3) / 6, np.sqrt(3) / 6))
+        exponent = step * (A + B) / 2 + np.sqrt(3) * step**2 * (B @ A - A @ B) / 12
+        moved = np.asarray(expm(exponent)) @ moved
+    return np.stack([moved, np.zeros_like(moved)])
 
 
 def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:

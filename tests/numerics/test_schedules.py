@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sympy import Function, Matrix, Rational, S, Symbol, exp, log, sqrt, tan
+from scipy.integrate import quad
+from sympy import Expr, Function, Matrix, Rational, S, Symbol, exp, log, sqrt, tan
 
 import numerics
 from derive.program import (
@@ -29,6 +30,7 @@ from derive.program import (
     t,
 )
 from numerics.errors import SpecError
+from numerics.experiment.memory import tables_of_program
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
@@ -355,3 +357,28 @@ def test_coefficients_that_are_not_finite_at_a_time_are_refused(
     for command in (numerics.solve, simulate):
         with pytest.raises(SpecError, match=rf"coefficient .* is not a finite real number at t = {at} \("):
             command(mlp(1, rule=rule), **given)
+
+
+@pytest.mark.parametrize("times", [[0.0, 3.0], np.linspace(0, 3, 30)])
+@pytest.mark.parametrize(
+    ("decay", "integral"),
+    [
+        (sqrt(t), 2 * np.sqrt(3)),
+        (abs(t - 1), 2.5),
+        (abs(t - 1) ** Rational(3, 10), (1 + 2**1.3) / 1.3),
+        (50 / (1 + 10000 * (t - 1) ** 2), (np.arctan(200) + np.arctan(100)) / 2),
+    ],
+)
+def test_decay_with_kinks_and_pulses_is_integrated(decay: Expr, integral: float, times: object) -> None:
+    """The pulse is as narrow as a hundredth of the time."""
+    (_, tables), *_ = tables_of_program(mlp(1, rule=GradientFlow(decay=decay)))
+    found = tables.values({}, np.asarray(times))["m"]
+    assert found[-1] == pytest.approx(np.exp(-integral), rel=1e-9)
+
+
+def test_a_flow_whose_velocity_relaxes_ever_faster_is_integrated() -> None:
+    """``m dQ/dt = U - Q``, ``m = exp(-t^2)``: steps that are not stable there gave 2e72 in place of 0.64."""
+    (_, tables), *_ = tables_of_program(mlp(1, rule=MomentumFlow(exp(-(t**2)))))
+    found = tables.values({}, np.linspace(0, 2.5, 4))["w"]
+    exact = quad(lambda x: np.exp(-quad(lambda u: np.exp(u * u), 0, x)[0]), 0, 2.5, epsabs=1e-11)[0]
+    assert found[-1, 0] == pytest.approx(exact, rel=1e-9)
