@@ -92,6 +92,18 @@ def test_a_number_with_a_function_of_an_average_is_solved() -> None:
     np.testing.assert_allclose(solved.f[1, 0], np.tanh(0.2), rtol=1e-10)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_number_that_is_divided_by_an_average_is_never_read_at_zero() -> None:
+    """What rounding leaves was read off at averages that are all zero: 0/0."""
+    centred = tanh(a(mu, t) + 1) - Mean(tanh(a(mu, t) + 1))
+    layer = {a(mu, t): A @ x(mu), b(mu, t): centred / sqrt(Mean(centred**2))}
+    lines = layer | {f(mu, t): Mean(w.symbol * b(mu, t)) / gamma0}
+    net = Network("layer normalisation", (a, b), lines, weights=(A, w), given=(x,))
+    program, solver = net.train(DIFFERENCE, GradientDescent(eta)), Solver(method="paths", samples=64)
+    given = {"numbers": NUMBERS, "arrays": {"K_x": [[1.0]], "y": [1.0]}, "times": range(2)}
+    assert numerics.solve(program, **given, solver=solver).train_loss[0] == 1
+
+
 @pytest.mark.slow
 def test_an_average_inside_of_a_function_is_that_with_a_name() -> None:
     given = {"arrays": {"K_x": [[1.0, 0.3], [0.3, 0.8]], "y": TARGETS}, "times": range(3)}

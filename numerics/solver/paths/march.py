@@ -104,6 +104,9 @@ class Term:
     total: Any = 0.0
 
 
+SMALL = 2.0**-20
+"""The change of an average by which slopes of scalars are found."""
+
 FEW_PATHS = 0.25
 """Share of paths up to which those that are not finite are tails, and not all of the dynamics."""
 
@@ -445,6 +448,10 @@ class March:
 
     def evaluated(self, e: Averaged, late: slice, early: slice) -> Array:
         """An order parameter or scalar at times ``late`` x ``early``, along its axes, replicas first."""
+        return self.made(e, late, early, self.averages_in(e, late, early))
+
+    def averages_in(self, e: Averaged, late: slice, early: slice) -> list[Array]:
+        """The averages that an order parameter or scalar is computed from."""
         given: list[Array] = []
         for c in e.averages:
             if isinstance(c, Averaged):
@@ -452,7 +459,7 @@ class March:
                 given.append(self.evaluated(c, late, early).sum(axis=tuple(extra)))
             else:
                 given.append(self.correlate(e, c, late, early))
-        return self.made(e, late, early, given)
+        return given
 
     def made(self, e: Averaged, late: slice, early: slice, given: Sequence[Array]) -> Array:
         """The same from its averages."""
@@ -464,21 +471,21 @@ class March:
         return float(max((g.cut.max() for g in self.groups.values()), default=0.0))
 
     def rounding(self) -> float:
-        """What rounding leaves in the scalars: of ``c <X>`` about ``c eps (<X^2> / paths)^(1/2)``.
+        """What rounding leaves in the scalars: of ``F(<X>)`` about ``F' eps (<X^2> / paths)^(1/2)``.
 
-        That is much where c is large: an output carries ``1/gamma0``.
+        That is much where the slope is large: an output carries ``1/gamma0``.
         """
         found, now = 0.0, slice(self.steps - 1, self.steps)
         for n in self.model.scalars:
             e = self.averaged[n]
-            nothing = [np.zeros((1,) * (1 + len(e.axes)))] * len(e.averages)
-            base = self.made(e, now, now, nothing)
+            given = self.averages_in(e, now, now)
+            base = self.made(e, now, now, given)
             for k, average in enumerate(e.averages):
-                one = [*nothing[:k], nothing[k] + 1, *nothing[k + 1 :]]
+                moved = [*given[:k], given[k] + SMALL, *given[k + 1 :]]
                 for c in average.averages if isinstance(average, Averaged) else (average,):
                     if not isinstance(c, Correlation):
                         continue
-                    change = np.abs(self.made(e, now, now, one) - base).max()
+                    change = np.abs(self.made(e, now, now, moved) - base).max() / SMALL
                     for x in (c.first, c.second) if c.second else (c.first,):
                         paths = self.random[x]
                         squares = self.device.namespace.einsum("rtis,rtis->rti", paths, paths)
