@@ -8,7 +8,7 @@ U(s) + noise``.  Theories, integrators and finite networks read the system of a 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, lru_cache
 from typing import ClassVar, Protocol
@@ -39,6 +39,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef, Function
 from sympy.simplify import powsimp, simplify
 
+from derive.calculus.domains import FRACTION, NONNEGATIVE, POSITIVE, REAL, Domain
 from derive.calculus.symbols import expression, t
 from derive.errors import ProgramError
 
@@ -411,6 +412,13 @@ class Recursion:
 
     discrete: bool
     label: ClassVar[str] = ""
+    domains: ClassVar[Mapping[str, Domain]] = {}
+    """Which numbers the parameters can be."""
+
+    def __post_init__(self) -> None:
+        """Raise :class:`ProgramError` for a parameter that cannot be that number."""
+        for name, domain in self.domains.items():
+            domain.require(getattr(self, name), f"{name} of {type(self).__name__}")
 
     @property
     def system(self) -> LinearSystem:
@@ -514,11 +522,20 @@ class LinearRule(Recursion):
             if value.shape != shape if isinstance(value, MatrixBase) else (n > 1 and key == "b"):
                 given = value.shape if isinstance(value, MatrixBase) else "a number"
                 raise ProgramError(f"{key} of a linear rule has shape {given}: must be {shape}")
+        for key, coefficients in (("A", self.A), ("b", self.b), ("start", self.start)):
+            for x in coefficients if isinstance(coefficients, MatrixBase) else (coefficients,):
+                REAL.require(x, f"{key} of LinearRule")
+        noise = self.diffusion
+        for k, x in enumerate(noise if isinstance(noise, MatrixBase) else (noise,)):
+            (NONNEGATIVE if k % (n + 1) == 0 else REAL).require(x, "diffusion of LinearRule")
 
     @cached_property
     def system(self) -> LinearSystem:
         """The system as it was given."""
         return LinearSystem(self.A, self.b, self.diffusion, self.start)
+
+
+_DESCENT = {"rate": NONNEGATIVE, "decay": NONNEGATIVE, "diffusion": NONNEGATIVE}
 
 
 class _Descent(Recursion):
@@ -549,6 +566,7 @@ class GradientDescent(_Descent):
     diffusion: Expr = S.Zero
     discrete: bool = True
     label: ClassVar[str] = "gradient descent"
+    domains: ClassVar[Mapping[str, Domain]] = _DESCENT
 
 
 @dataclass(frozen=True)
@@ -567,6 +585,7 @@ class GradientFlow(_Descent):
     diffusion: Expr = S.Zero
     discrete: bool = False
     label: ClassVar[str] = "gradient flow"
+    domains: ClassVar[Mapping[str, Domain]] = _DESCENT
 
 
 @dataclass(frozen=True)
@@ -589,6 +608,11 @@ class Momentum(Recursion):
     discrete: bool = True
     rate_inside: bool = False
     label: ClassVar[str] = "gradient descent with momentum"
+    domains: ClassVar[Mapping[str, Domain]] = {
+        "rate": NONNEGATIVE,
+        "momentum": FRACTION,
+        "decay": NONNEGATIVE,
+    }
 
     @cached_property
     def system(self) -> LinearSystem:
@@ -612,6 +636,7 @@ class MomentumFlow(Recursion):
     rate: Expr = S.One
     discrete: bool = False
     label: ClassVar[str] = "gradient flow with momentum"
+    domains: ClassVar[Mapping[str, Domain]] = {"momentum": POSITIVE, "rate": NONNEGATIVE}
 
     @cached_property
     def system(self) -> LinearSystem:

@@ -12,6 +12,7 @@ from typing import Any
 
 from sympy import Expr, S
 
+from derive.calculus.domains import POSITIVE, REAL
 from derive.calculus.symbols import IndexRange, expression, gamma0
 from derive.errors import ProgramError
 from derive.program.rules import TrainingRule
@@ -162,6 +163,10 @@ class Parametrization(Mapped):
             named = by_name(getattr(self, key), key, '{"W": 2}, numbers by names of weights')
             pairs = tuple((name, expression(value, f"{key}[{name!r}]")) for name, value in named.items())
             object.__setattr__(self, key, pairs)
+            for name, value in pairs:
+                (POSITIVE if key == "fan_in" else REAL).require(value, f"{key}[{name!r}]")
+        REAL.require(self.scale, "scale of the parametrization")
+        REAL.require(self.rate, "rate of the parametrization")
 
     def fan_in_of(self, m: GaussianMatrix) -> Expr:
         """The number n of units that a matrix is applied to, over N (given vectors: over their number)."""

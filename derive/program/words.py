@@ -16,6 +16,7 @@ from typing import Any, Self
 from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.domains import CORRELATION, NONNEGATIVE, POSITIVE
 from derive.calculus.symbols import IndexRange, ell, expression, spelled
 from derive.errors import ProgramError
 
@@ -178,6 +179,10 @@ class Population(Mapped):
     shared: bool = False
     formula: Expr | None = None
 
+    def __post_init__(self) -> None:
+        """Raise ProgramError for a ratio that is not positive."""
+        POSITIVE.require(self.ratio, f"Population {self.name}: ratio")
+
     def at(self, site: Any) -> Population:
         """The member of a family of populations with layer index ``site``; ``formula`` keeps the family's
         ratio.
@@ -260,6 +265,8 @@ class GaussianMatrix(Mapped):
         """Raise ProgramError for an index without its range."""
         _require_ranges(f"GaussianMatrix {self.name}: index", () if self.index is None else (self.index,))
         _require_ranges(f"GaussianMatrix {self.name}: others", self.others)
+        NONNEGATIVE.require(self.variance, f"GaussianMatrix {self.name}: variance")
+        CORRELATION.require(self.symmetry, f"GaussianMatrix {self.name}: symmetry")
 
     @property
     def symbol(self) -> Expr:
@@ -311,6 +318,7 @@ class GaussianVector(Mapped, _Called):
     def __post_init__(self) -> None:
         """Raise ProgramError for an index without its range."""
         _require_ranges(f"GaussianVector {self.name}: indices", self.indices)
+        NONNEGATIVE.require(self.variance, f"GaussianVector {self.name}: variance")
 
     @property
     def symbol(self) -> Expr:

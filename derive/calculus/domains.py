@@ -1,0 +1,60 @@
+"""Which numbers a constant of a program can be: rates, variances, correlations and ratios.
+
+Constants are checked when a rule, a matrix or a vector is made, and again where symbols get their numbers.
+Expressions with symbols pass unless their assumptions rule out every value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sympy import Expr, I, S, nan, oo, zoo
+
+from derive.calculus.symbols import expression
+from derive.errors import ProgramError
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Real numbers from ``low`` to ``high``; ``words`` say which."""
+
+    words: str
+    low: Expr = S.NegativeInfinity
+    high: Expr = S.Infinity
+    low_open: bool = False
+    high_open: bool = False
+
+    def require(self, value: Any, key: str) -> None:
+        """Raise :class:`ProgramError`, naming ``key``, for a value that is not one of these numbers.
+
+        >>> POSITIVE.require(2, "ratio")
+        >>> NONNEGATIVE.require(-0.1, "diffusion")
+        Traceback (most recent call last):
+        ...
+        derive.errors.ProgramError: diffusion = -1/10: must be a number >= 0
+        """
+        e = expression(value, key)
+        if not isinstance(e, Expr) or self._holds(e):
+            return
+        raise ProgramError(f"{key} = {e}: must be {self.words}")
+
+    def _holds(self, e: Expr) -> bool:
+        """Can the expression be one of these numbers?"""
+        factors = {e, *e.args} if e.is_Mul or e.is_Add else {e}
+        if e.has(nan, zoo) or factors & {oo, -oo} or (e.has(I) and not e.is_real):
+            return False
+        if e.is_number:
+            above = e > self.low if self.low_open else e >= self.low
+            below = e < self.high if self.high_open else e <= self.high
+            return e.is_real is not False and above != S.false and below != S.false
+        if self.low != 0 or not (e.is_Symbol or e.is_Mul):
+            return True
+        return not (e.is_nonpositive if self.low_open else e.is_negative)
+
+
+REAL = Domain("a real number")
+NONNEGATIVE = Domain("a number >= 0", low=S.Zero)
+POSITIVE = Domain("a positive number", low=S.Zero, low_open=True)
+FRACTION = Domain("a number >= 0 and < 1", low=S.Zero, high=S.One, high_open=True)
+CORRELATION = Domain("a number from -1 to 1", low=S.NegativeOne, high=S.One)
