@@ -194,13 +194,17 @@ class Network:
             raise ProgramError(complaint)
 
     def _check_indices(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for an index that the loss alone has, which nothing sums over."""
+        """Raise :class:`ProgramError` for an index that the loss alone has, which nothing sums over.
+
+        A symbol in the place of an index is one if it stands nowhere else.
+        """
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         units = {x.name for x in self.attributes}  # whose index is that of a unit
         loss = loss.xreplace({a: S.One for a in loss.atoms(AppliedUndef) if name_of(a) in units})
         read = [a.args for a in loss.atoms(AppliedUndef) if not any(x.has(AppliedUndef) for x in a.args)]
         places = {x for args in read for a in args for x in a.free_symbols if x.is_integer}
-        places = (places | {*ranges}) & loss.free_symbols
+        places |= {*ranges} | self._places_alone(lines, loss)
+        places &= loss.free_symbols
         places -= {r.index for d in lines for r in d.ranges} | expression(self.depth).free_symbols
         for x in sorted(places, key=str):
             limits = f"{x}, ..." if x not in ranges else ", ".join(map(str, ranges[x].limits))
@@ -208,6 +212,35 @@ class Network:
                 f"the loss {loss} is summed over the indices of the forward pass, and {x} is an index of the "
                 f"loss alone: write a sum over it, Sum(..., ({limits}))"
             )
+
+    def _places_alone(self, lines: tuple[Definition, ...], loss: Expr) -> set[Symbol]:
+        """The symbols that stand as arguments of functions in the loss, and nowhere as numbers."""
+        said = [loss, *(d.rhs for d in lines)]
+        masks = {a: Dummy() for e in said for a in e.atoms(AppliedUndef)}
+        numbers = {x for e in said for x in e.xreplace(masks).free_symbols}
+        numbers |= {x for w in (*self.weights, *self.frozen) for x in expression(w.variance).free_symbols}
+        calls = [a for a in loss.atoms(AppliedUndef) if not any(x.has(AppliedUndef) for x in a.args)]
+        return {x for a in calls for arg in a.args for x in arg.free_symbols} - numbers - {t}
+
+    def _check_times(self, lines: tuple[Definition, ...], loss: Expr) -> None:
+        """Raise :class:`ProgramError` for what is read at a time that is not the present or the first."""
+        computed = {d.name for d in lines}
+        said = [(f"the loss {loss}", loss), *((str(d.lhs), d.rhs) for d in lines)]
+        for told, e in said:
+            for a in sorted(e.atoms(AppliedUndef), key=spelled):
+                if name_of(a) in computed and a.args and a.args[-1].has(t) and a.args[-1] != t:
+                    raise ProgramError(
+                        f"{told}: {a} stands at another time than the present; write {t} there, or 0 for the "
+                        "first step, because a network has no state but its weights"
+                    )
+
+    def _check_vectors(self, lines: tuple[Definition, ...]) -> None:
+        """Raise :class:`ProgramError` for a vector that is not among the fields."""
+        fields = {x.name for x in self.fields}
+        for d in lines:
+            bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
+            if d.name not in fields and bare.has(Product):
+                raise ProgramError(f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields")
 
     def _declared(self) -> list[tuple[str, str]]:
         """Everything that has a name, with what it is."""
@@ -325,6 +358,8 @@ class Network:
             if not isinstance(value, kind):
                 raise ProgramError(f"{key} = {value!r}: must be a {kind.__name__}")
         _require_notation(notation)
+        self._check_vectors(self._lines())
+        self._check_times(self._lines(), expression(loss))
         forward, loss = self._named_averages(self._lines(), expression(loss))
         self._check(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]

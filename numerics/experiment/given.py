@@ -7,7 +7,7 @@ for each name.  :class:`~numerics.experiment.problem.Problem` is made of both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -15,8 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from sympy import Expr, Function, Integer, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import s, spelled, t
-from derive.program import Program
+from derive.calculus.symbols import expression, s, spelled, t
+from derive.errors import ProgramError
+from derive.program import Mean, Program
+from derive.program.parts import gaussian, parameter
 from derive.program.shifts import shifted_reads
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
@@ -47,7 +49,9 @@ def checked_arrays(
             accepted = ", ".join(sorted(known)) or "no arrays"
             raise SpecError(f"arrays.{name}", None, "is not in the program", accepted)
     for name in sorted(known - set(arrays)):
-        raise SpecError(f"arrays.{name}", None, "is missing", "an array of numbers")
+        raise SpecError(
+            f"arrays.{name}", None, "is missing", f"an array of numbers{or_a_weight(program, name)}"
+        )
     for name, size in sizes.items():
         require_size(f"numbers.{name}", size)
     shapes = _Shapes(program, times, {k: (v, f"numbers.{k}") for k, v in sizes.items()})
@@ -67,6 +71,19 @@ def checked_arrays(
     require_literals(literals, lengths)
     require_entries(shapes.shifted, literals, lengths)
     return {name: found[name] for name in arrays}, {k: float(n) for k, (n, _) in shapes.sizes.items()}
+
+
+def or_a_weight(program: Program, name: str) -> str:
+    """Return a hint for a missing name that stands where a vector of weights could."""
+    fields = {x.name for x in program.fields}
+    vectors = [d.rhs for d in program.definitions if d.name in fields]
+    vectors += [mean for d in program.definitions for mean in d.rhs.atoms(Mean)]
+    used = {
+        str(x.func) if isinstance(x, AppliedUndef) else str(x)
+        for e in vectors
+        for x in e.atoms(AppliedUndef, Symbol)
+    }
+    return f"; if {name} is a vector of weights, list it in weights or frozen" if name in used else ""
 
 
 def names_of_arrays(program: Program) -> set[str]:
@@ -109,6 +126,24 @@ def require_domain(program: Program, symbol: Symbol, value: float) -> None:
         raise SpecError(key, value, "must not be negative", "a number >= 0")
     if value == 0 and any(_divides(d.rhs, symbol) for d in program.definitions):
         raise SpecError(key, value, "is zero, and a definition divides by it", "a positive number")
+
+
+def require_constants(program: Program, numbers: Mapping[Symbol, float]) -> None:
+    """Raise SpecError for a number that makes a rate, a variance or a correlation one that cannot be."""
+    weights = (*map(gaussian, program.matrices), *map(parameter, program.vectors))
+    rules = {program.rule, *(w.rule for w in program.trained())}
+    for x in (*rules, *weights):
+        stated = {k.name: getattr(x, k.name) for k in fields(x)} if is_dataclass(x) else {}
+        for name, e in stated.items():
+            own = sorted((y for y in numbers if isinstance(e, Expr) and e.has(y)), key=spelled)
+            if not own:
+                continue
+            try:
+                replace(x, **{name: e.xreplace({y: expression(numbers[y]) for y in own})})  # type: ignore[type-var]
+            except ProgramError as error:
+                told, _, accepted = str(error).partition(": must be ")
+                key = f"numbers.{own[0]}"
+                raise SpecError(key, numbers[own[0]], f"gives {told}", accepted) from error
 
 
 def require_size(key: str, value: float) -> None:

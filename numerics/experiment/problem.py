@@ -38,6 +38,8 @@ from numerics.experiment.given import (
     checked_numbers,
     literals_in,
     names_of_arrays,
+    or_a_weight,
+    require_constants,
     require_domain,
 )
 from numerics.experiment.literals import Literals, Slot
@@ -272,8 +274,9 @@ class Problem:
             if name in given:
                 require_domain(program, x, given[name])
             elif not x.is_integer:
-                accepted = "a number for this symbol of the theory"
+                accepted = f"a number for this symbol of the theory{or_a_weight(program, name)}"
                 raise SpecError(f"numbers.{name}", None, "is missing", accepted)
+        require_constants(program, {x: given[name] for name, x in symbols.items() if name in given})
         written = program
         author: dict[str, str] = {}
         if by_role:
