@@ -310,15 +310,54 @@ def mode_sums(theory: Theory) -> Theory:
     return _Modes(theory).theory()
 
 
+def unit_averages(theory: Theory) -> Theory:
+    """Write averages over the population that carries attributes as means over its units.
+
+    Equations and sources of the units hold for each of them, with the unit's index written out.  Unlike in
+    :func:`mode_sums`, order parameters stay averages, and the number of units ``UNITS`` is in their
+    definitions alone.
+
+    Parameters
+    ----------
+    theory : Theory
+        Of a program whose units have attributes.
+
+    Returns
+    -------
+    Theory
+
+    Raises
+    ------
+    NotApplicable
+        If the program has no attributes, or if the unit has several names.
+
+    Examples
+    --------
+    >>> from derive import mean_field, structured
+    >>> print(unit_averages(mean_field(structured())).order_parameter("C_h0").definition)
+    Sum(<h0(k, s)*h0(k, t)>/n_units, (k, 1, n_units))
+    """
+    if not theory.program.attributes:
+        raise NotApplicable("the units of no population are told apart: averages are those over one process")
+    return _Modes(theory, averages=True).theory()
+
+
+UNITS = Symbol("n_units", integer=True, positive=True)
+"""The number of units that attributes tell apart, in definitions of :func:`unit_averages`."""
+
+
 class _Modes:
-    def __init__(self, theory: Theory) -> None:
+    """Averages over modes as sums over them; with ``averages`` as means over them."""
+
+    def __init__(self, theory: Theory, *, averages: bool = False) -> None:
         self.old, self.program = theory, theory.program
         place = self.program.attributes[0].population
         found = units(theory)
         if len(found) != 1:
             raise NotApplicable(f"the unit has several names: {', '.join(sorted(map(str, found)))}")
         (self.unit,) = found
-        self.number = M * sympify(place.ratio)
+        self.averages = averages
+        self.number = UNITS if averages else M * sympify(place.ratio)
         self.over = IndexRange(self.unit, Integer(1), self.number)
         self.own = {x.name for x in self.program.fields if x.population.name == place.name}
         here = [e for e in theory.equations if e.name in self.own]
@@ -331,8 +370,11 @@ class _Modes:
         return any(str(a.func) in self.own for a in e.atoms(AppliedUndef))
 
     def theory(self) -> Theory:
-        reduction = f"{self.old.reduction}, sums over modes".strip(", ")
+        told = "means over units" if self.averages else "sums over modes"
+        reduction = f"{self.old.reduction}, {told}".strip(", ")
         new = replace(self.old.each(self.of_every_unit), observables=(), reduction=reduction)
+        if self.averages:
+            return new
         left = [e.lhs for e in (*new.equations, *new.scalars) if e.rhs.has(M)]
         left += [u.symbol for u in new.sources if u.covariance.has(M)]
         if left:
@@ -341,7 +383,8 @@ class _Modes:
 
     def summed(self, e: Expr) -> Expr:
         """Averages over modes are sums over their number."""
-        return self.indexed(rewritten(sympify(e), self.sums, lambda x: x / self.number))
+        e = sympify(e)
+        return self.indexed(e if self.averages else rewritten(e, self.sums, lambda x: x / self.number))
 
     def indexed(self, e: Expr) -> Expr:
         """Fields and sources of the modes with the unit as first index."""
@@ -356,7 +399,7 @@ class _Modes:
             yield replace(x.map(self.summed), ranges=ranges)
         elif x.name in self.sums:
             average = next(iter(x.definition.atoms(Average)))
-            body = Average(self.indexed(average.body))
+            body = Average(self.indexed(average.body)) / (UNITS if self.averages else S.One)
             yield replace(x, definition=Sum(x.definition.xreplace({average: body}), self.over.limits))
         else:
             yield x

@@ -26,7 +26,7 @@ from derive.linear.form import LinearForm, linear_form
 from derive.program import Network, P, Program
 from derive.program.networks.random_data import M
 from derive.program.parts import gaussian, parameter
-from derive.reduce.data import instant_responses, mode_sums
+from derive.reduce.data import UNITS, instant_responses, mode_sums, unit_averages
 from derive.theory import Theory, mean_field
 from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
@@ -301,22 +301,24 @@ class Problem:
     def _over_modes(self) -> Self:
         """The problem of random data whose modes have attributes, with sums over modes in its theory.
 
-        Raises SpecError for a number of modes that is not the length of these arrays, and for a theory in
-        which averages over modes are not sums.
+        Raises SpecError for a number of modes that is not the length of these arrays.
         """
         arrays = {x.name: self.arrays[x.name] for x in self.program.attributes}
         count = len(next(iter(arrays.values())))
+        spectrum, fresh = (
+            Spectrum(arrays, np.ones(count)),
+            any(gaussian(m).fresh for m in self.program.matrices),
+        )
+        first: tuple[Reduction, ...] = (instant_responses,) if fresh else ()
+        try:  # a program that counts its modes
+            derived(integrated(self.program), (*first, mode_sums))
+        except NotApplicable:
+            numbers = {**self.numbers, UNITS: float(count)}
+            return replace(self, reductions=(*first, unit_averages), spectrum=spectrum, numbers=numbers)
         if self.numbers.get(M, count) != count:
             reason = f"is not the number of modes of {', '.join(self.attributes)}"
             raise SpecError(f"numbers.{M}", self.numbers[M], reason, str(count))
-        fresh = any(gaussian(m).fresh for m in self.program.matrices)
-        reductions = (instant_responses, mode_sums) if fresh else (mode_sums,)
-        try:
-            derived(integrated(self.program), reductions)
-        except NotApplicable as reason:
-            told = f"has attributes of units ({', '.join(self.attributes)}) and no samples: {reason}"
-            raise SpecError("program", self.program.name, told, EVALUATE) from None
-        return replace(self, reductions=reductions, spectrum=Spectrum(arrays, np.ones(count)))
+        return replace(self, reductions=(*first, mode_sums), spectrum=spectrum)
 
     @property
     def is_random_data(self) -> bool:

@@ -482,6 +482,41 @@ def on_modes(data: str) -> Case:
     )
 
 
+def random_features() -> Program:
+    """A readout of half as many random features as there are modes, trained on twice as many samples."""
+    tones, parts = Population("tones"), Population("parts", ratio=S.Half)
+    drawn = Population("drawn", ratio=S(2))
+    power, wanted = Attribute("power", tones), Attribute("wanted", tones)
+    B, D = GaussianMatrix("B", parts, tones), GaussianMatrix("D", drawn, tones)
+    read, left, seen = Field("read", parts), Field("left", tones), Field("seen", drawn)
+    o = GaussianVector("o", parts, variance=0)
+    forward = {
+        read(t): o.symbol,
+        left(t): wanted(k) - B.T @ read(t),
+        seen(t): D @ (sqrt(power(k)) * left(t)),
+    }
+    net = Network("features", (read, left, seen), forward, (o,), (B, D), attributes=(power, wanted))
+    loss, named = Mean(seen(t) ** 2) / 2, {sqrt(power(k)) * left(t): "C_v"}
+    return net.train(loss, GradientDescent(eta), notation=named)
+
+
+def train_random_features(copies: int, seeds: int, rng: np.random.Generator) -> Array:
+    """Descent on half the mean square of what samples miss, at a rate times the number of modes."""
+    roots, wanted = np.sqrt(np.tile(EIGENVALUES, copies)), np.tile(COEFFICIENTS, copies)
+    modes = len(roots)
+    B = normal(seeds, rng, modes // 2, modes) / np.sqrt(modes)
+    D = normal(seeds, rng, 2 * modes, modes) / np.sqrt(modes)
+    o, found = np.zeros((seeds, modes // 2)), []
+    for _ in range(STEPS + 1):
+        left = roots * (wanted - np.einsum("sik,si->sk", B, o))
+        found.append((left**2).mean(axis=1))
+        missed = np.einsum("sak,sk->sa", D, left) / (2 * modes)
+        slope = roots * np.einsum("sak,sa->sk", D, missed)
+        o = o + RATE * GAMMA**2 * modes * np.einsum("sik,sk->si", B, slope)
+    return np.stack(found, axis=1)
+
+
+OF_MODES = {"power": EIGENVALUES, "wanted": COEFFICIENTS}
 OF_UNITS = {"overlap": X @ X.T / 5, "label": Y, "gain": GAINS}
 OF_STREAM = {"overlap": INCOMING @ INCOMING.T / 5, "label": ANSWERS}
 OF_TIME = {"overlap": X @ X.T / 5, "label": MOVING, "cost": COSTS, "strength": BRANCH}
@@ -512,6 +547,14 @@ CASES: dict[str, Case] = {
     "stream": Case(stream, train_stream, OF_STREAM),
     "functions of time": Case(timed, train_timed, OF_TIME),
     "two outputs": Case(two_outputs, train_two_outputs, variable="out"),
+    "modes, random features": Case(
+        random_features,
+        train_random_features,
+        OF_MODES,
+        "linear causal march",
+        variable="test_loss",
+        widths=(10, 20),
+    ),
     **{f"modes, {data}": on_modes(data) for data in ("population", "online", "full-batch")},
 }
 SLOW = ("slopes in two layers", "gains in two layers", "recurrent")
