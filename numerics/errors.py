@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import xarray as xr
+    from numpy.typing import ArrayLike
 
 
 class SpecError(ValueError):
@@ -63,16 +64,31 @@ class Diverged(NumericsError):
 
 SMALLER = "a smaller learning rate is needed"
 AT_START = "before any step: smaller data, or a gamma0 nearer to one, would do"
+UNDEFINED = (
+    "before any step: a quotient there is 0/0, such as a mean over no positions, or numbers have overflown"
+)
 """What would do after a divergence: at some step, and at the start."""
 
 
-def diverged_at(step: int, name: str) -> Diverged:
+def remedy_at_start(values: ArrayLike) -> str:
+    """Return what would do for values that are not finite before any step: data do not help 0/0.
+
+    >>> remedy_at_start([1.0, float("nan")])
+    'before any step: a quotient there is 0/0, such as a mean over no positions, or numbers have overflown'
+    """
+    import numpy as np  # the command line imports this module first
+
+    numbers = np.asarray(values)
+    return UNDEFINED if np.isnan(numbers).any() and not np.isinf(numbers).any() else AT_START
+
+
+def diverged_at(step: int, name: str, values: ArrayLike = ()) -> Diverged:
     """What left every bound at a step; at the start, where no rate would do, with what would.
 
     >>> str(diverged_at(3, "f")), diverged_at(0, "f").start
     ('f diverged at step 3', True)
     """
-    said = f"{name} diverged at step {step}" + ("" if step else f"; {AT_START}")
+    said = f"{name} diverged at step {step}" + ("" if step else f"; {remedy_at_start(values)}")
     return Diverged(said, start=not step, step=step)
 
 

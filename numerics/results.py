@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from numerics.errors import AT_START, SMALLER, Diverged
+from numerics.errors import SMALLER, Diverged, remedy_at_start
 from numerics.names import (
     BACKWARD_RESPONSE,
     C_FIELD,
@@ -454,7 +454,7 @@ def _bounded(
         steps = np.array_equal(times, np.arange(len(times)))
         when = "" if "time" not in place else f" at step {at}" if steps else f" at t = {times[at]:g}"
         start = "time" in place and at == 0
-        said = f"{name}{order} {found}{when}; {AT_START if start else SMALLER}"
+        said = f"{name}{order} {found}{when}; {remedy_at_start(array) if start else SMALLER}"
         raise Diverged(said, start=start, step=at if "time" in place else None)
 
 

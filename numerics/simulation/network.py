@@ -12,7 +12,7 @@ from sympy import S
 from sympy.core.function import AppliedUndef
 
 from derive.program import Definition, t
-from numerics.errors import AT_START, SMALLER, Diverged
+from numerics.errors import SMALLER, Diverged, remedy_at_start
 
 from .formulas import Binder
 from .rows import Array, Block, Bound, Entry, Key, Layout, Pick, Reader, Reading, State, rows_of
@@ -92,9 +92,11 @@ class Network:
 
 def _diverged(state: State, task: Task, value: Array) -> None:
     start = state.time == 0 if state.flows else state.step == 0
-    when, remedy = f"step {state.step}", AT_START if start else SMALLER
+    when, remedy = f"step {state.step}", SMALLER
     if state.flows:
-        when, remedy = f"time {state.time:.6g}", AT_START if start else "a shorter step may do"
+        when, remedy = f"time {state.time:.6g}", "a shorter step may do"
+    if start:
+        remedy = remedy_at_start(value)
     sizes = [float(np.abs(rows_of(value, slice(i, i + 1))).max()) for i in range(len(task.nodes))]
     worst = next(i for i, x in enumerate(sizes) if not x < LIMIT)
     name, index = task.nodes[worst].key

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
-from sympy import Function, S, Symbol
+from sympy import Function, S, Sum, Symbol, symbols
 
 import numerics
 from derive.errors import ProgramError
@@ -32,6 +34,7 @@ from derive.program import (
 from derive.theory.routes import RoutesDisagree, check_routes
 from numerics.errors import Diverged, SpecError
 from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
 from numerics.verification import identities, networks
 from numerics.verification.run import _symbolic
 
@@ -133,3 +136,23 @@ def test_an_edited_backward_pass_is_told_to_say_so() -> None:
     with pytest.raises(RoutesDisagree, match="descent=None says of a program"):
         check_routes(edited)
     assert check_routes(replace(edited, descent=None)).gradients != "compared"
+
+
+def test_a_mean_over_no_positions_is_not_blamed_on_the_data() -> None:
+    """At the first position the sum over earlier ones is empty: 0/0."""
+    units, pixels, p, r = Population("units"), Population("pixels", given=True), *symbols("p r", integer=True)
+    x, h, f, n = GivenVector("x", pixels, "K_x"), Field("h", units), Function("f"), Function("n")
+    W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
+    lines = {
+        h(mu, p, t): W @ x(mu, p),
+        n(mu, p, t): Sum(Mean(h(mu, r, t) ** 2), (r, 1, p - 1)),
+        f(mu, p, t): Sum(Mean(w.symbol * h(mu, r, t)), (r, 1, p - 1)) / n(mu, p, t),
+    }
+    ranges = (IndexRange(p, S.One, S(2)), IndexRange(r, S.One, S(2)))
+    net = Network("earlier", (h,), lines, weights=(W, w), given=(x,), ranges=ranges)
+    program = net.train((Function("y")(mu, p) - f(mu, p, t)) ** 2 / 2, GradientDescent(eta), together=True)
+    given = {"numbers": GIVEN["numbers"], "arrays": {"K_x": np.eye(2).reshape(1, 2, 1, 2), "y": [[1.0, 1.0]]}}
+    solve = partial(numerics.solve, solver=Solver(method="paths", samples=64))
+    for command in (solve, partial(numerics.simulate, width=4, seeds=2)):
+        with pytest.raises(Diverged, match="a quotient there is 0/0, such as a mean over no positions"):
+            command(program, times=range(2), **given)

@@ -174,7 +174,7 @@ def entries(
                         raise diverged_at(now, name) from None
                     # a series is no number; zeros times what is not finite would ask for what is to come
                     if isinstance(value, float) and not np.isfinite(value):
-                        raise diverged_at(now, name)
+                        raise diverged_at(now, name, value)
                     _check_causal(member.item, times, value)
                     if (name, tuple(filled)) in interpreter.open:
                         value = np.nan

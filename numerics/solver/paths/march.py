@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
 from numerics.arrays import PathArray, transposed
-from numerics.errors import AT_START, SMALLER, Diverged, Unserved
+from numerics.errors import SMALLER, Diverged, Unserved, remedy_at_start
 from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.reading import (
     Correlation,
@@ -511,9 +511,8 @@ class March:
             finite = np.isfinite(full).all(axis=tuple(k for k in range(full.ndim) if k != when))
             step = late.start + int(np.argmin(finite))
             heavy = self._heavy_tails(e, step) if late.stop == late.start + 1 else ""
-            said = (
-                f"{e.node[0]} is not finite at step {step}{heavy or '; ' + (SMALLER if step else AT_START)}"
-            )
+            remedy = SMALLER if step else remedy_at_start(full)
+            said = f"{e.node[0]} is not finite at step {step}{heavy or '; ' + remedy}"
             raise Diverged(said, start=step == 0, step=step)
         self.arrays[e.node][self.averaged[e.node].at(late, early)] = full
 
