@@ -102,6 +102,16 @@ def numbers_by_role(problem: Problem) -> frozenset[str]:
     return frozenset(d.name for d in both) if known else frozenset()
 
 
+def names_in_words(problem: Problem) -> str | None:
+    """Return what the author calls the names of results, as text; None if results hold no other name.
+
+    An output or error that stands under the author's own name has no other one.
+    """
+    own = {OUTPUT, ERROR} - numbers_by_role(problem)
+    pairs = [f"{name}: {told}" for name, told in problem.author.items() if name not in own]
+    return ", ".join(pairs) or None
+
+
 def numbers_of_author(problem: Problem, found: Mapping[Place, Array], leading: int = 0) -> dict[str, Array]:
     """Return the numbers without a role, by their names in results.
 

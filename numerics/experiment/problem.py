@@ -370,11 +370,6 @@ class Problem:
         return [self.author.get(name, name) for name in names]
 
     @property
-    def names(self) -> str | None:
-        """What the author of the program calls names of results, as text; None if nothing otherwise."""
-        return ", ".join(f"{name}: {own}" for name, own in self.author.items()) or None
-
-    @property
     def has_roles(self) -> bool:
         """Whether results call variables by role.
 

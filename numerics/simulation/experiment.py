@@ -30,7 +30,7 @@ from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
-from numerics.authored import authored_variables, coordinates, described
+from numerics.authored import authored_variables, coordinates, described, names_in_words, numbers_by_role
 from numerics.errors import (
     Diverged,
     Interrupted,
@@ -50,7 +50,7 @@ from numerics.losses import loss_in_words, loss_of_scalars
 from numerics.names import C_LEARNT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
 from numerics.predictions import equal_times, one_sample, split
 from numerics.prefix import DIVERGED, before_divergence
-from numerics.results import VARIABLES, dataset, dimensions
+from numerics.results import BY_SAMPLE, VARIABLES, dataset, dimensions
 from numerics.stats import Spread
 from numerics.threads import one_thread
 
@@ -191,7 +191,7 @@ class _Ensemble:
                 authored=described(problem),
                 coordinates=coordinates(problem),
                 method="finite networks",
-                names=problem.names,
+                names=names_in_words(problem),
                 width=width,
                 features=size if random else None,
                 seeds=done,
@@ -451,6 +451,7 @@ class Readout:
         self.problem, self.axes = problem, axes
         self.nonlinear = any(name == mu.name for name, _ in axes.get(GRADIENT_KERNEL, ()))
         self.equal = kernels == "trace"
+        self.by_role = numbers_by_role(problem)
         self.tangent = (
             None if kernels == "none" or not problem.has_roles else TangentKernel.of(problem, self.equal)
         )
@@ -479,7 +480,8 @@ class Readout:
         if "error" in found:
             known = {k: x for k, x in found.items() if k == OUTPUT or self._known(k, x)}
             found = split(problem, known, nonlinear=self.nonlinear)
-        yield from ((name, value) for name, value in found.items() if self._known(name, value))
+        unplaced = set() if self.by_role else BY_SAMPLE - {*authored_variables(problem)}
+        yield from ((n, x) for n, x in found.items() if self._known(n, x) and n not in unplaced)
         if "error" in found:
             for name in traced:
                 if name in found and self._known(name, found[name]):

@@ -17,7 +17,7 @@ import numpy as np
 from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named
-from numerics.authored import authored_variables, coordinates, described, numbers_by_role
+from numerics.authored import authored_variables, coordinates, described, names_in_words, numbers_by_role
 from numerics.averages.existence import singularities
 from numerics.errors import (
     Diverged,
@@ -266,7 +266,8 @@ def _solved(
             failed[method.name] = SpecError("solver.method", method.name, str(reason), "another method")
         except NotConverged as reason:
             failed[method.name] = reason
-    notes = {"method": method.name, "seed": problem.solver.seed, "names": problem.names, **found.notes}
+    names = names_in_words(problem)
+    notes = {"method": method.name, "seed": problem.solver.seed, "names": names, **found.notes}
     if scale := input_scale(problem):
         notes["note"] = scale
     if failed:

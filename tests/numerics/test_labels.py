@@ -29,6 +29,9 @@ from derive.program import (
     Program,
     TrainingRule,
     ell,
+    eta,
+    gamma0,
+    mu,
     t,
 )
 from numerics.errors import SpecError
@@ -345,6 +348,27 @@ def test_names_of_roles_step_aside_for_names_of_a_program(name: str, names: dict
 def test_positions_are_labelled_whatever_their_index_is_called() -> None:
     found = answers(CASES["positions"], {"q": "c"}, "simulate")
     assert found["G"].dims == ("layer", "time", "time_", "sample", "position", "sample_", "position_")
+
+
+def test_outputs_at_positions_have_one_name_in_every_result() -> None:
+    """Networks held them as ``f`` and ``error`` too, with positions for channels."""
+    units, pixels, p = Population("units"), Population("pixels", given=True), Symbol("p", integer=True)
+    x, h, token = GivenVector("x", pixels, "K_x"), Field("h", units), Function("token")
+    W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
+    lines = {h(mu, p, t): W @ x(mu, p), token(mu, p, t): Mean(w.symbol * h(mu, p, t)) / gamma0}
+    net = Network("tokens", (h,), lines, weights=(W, w), given=(x,), ranges=(IndexRange(p, S.One, S(2)),))
+    program = net.train((Function("label")(mu, p) - token(mu, p, t)) ** 2 / 2, GradientDescent(eta))
+    given = {
+        "numbers": {"eta": 0.1, "gamma0": 1.0},
+        "arrays": {"K_x": np.eye(2).reshape(1, 2, 1, 2), "label": [[1.0, -1.0]]},
+        "times": range(2),
+    }
+    theory = numerics.solve(program, **given, solver=Solver(method="direct"))
+    networks = numerics.simulate(program, **given, width=4, seeds=2)
+    exact = {name for name in networks.data_vars if not str(name).endswith("_stderr")}
+    assert exact == {*theory.data_vars}
+    assert networks["token"].dims == ("time", "sample", "p")
+    assert "token" not in networks.attrs.get("names", "")
 
 
 @pytest.mark.slow
