@@ -135,7 +135,12 @@ def integrated(program: Program) -> Program:
 
 
 def _require_one_flow(program: Program) -> None:
-    """Raise NotApplicable unless all weights move by one flow with an equation of motion."""
+    """Raise NotApplicable unless all weights move by one flow with an equation of motion, and no field."""
+    evolving = [d.lhs for d in program.definitions if d.evolves]
+    if evolving:
+        told = f"{evolving[0]} evolves by itself, and integrators move weights alone"
+        instead = "simulate, or a TrainedVector that moves along the rate of change, by a rule in steps"
+        raise NotApplicable(f"{told}: use {instead}")
     rules: list[Any] = [program.rule, *(w.rule for w in program.trained())]
     for rule in rules:
         if not hasattr(rule, "system"):

@@ -332,7 +332,7 @@ def _refused(problem: Problem, choice: Choice) -> SpecError | Diverged:
         about = "" if said.key in ("program", "solver.method") else f", with {_named(said)}"
         accepted = ", or ".join(filter(None, (said.accepted, '"auto"')))
         return SpecError("solver.method", asked, f"{said.reason}{about}", accepted)
-    general = "paths" if problem.seen else "march"
+    general = "paths" if problem.seen or not problem.has_roles else "march"
     said = next(x for x in (noes.get(general), *noes.values()) if x is not None)
     accepted = said.accepted or "another value"
     return SpecError(said.key, said.value, said.reason, f"{accepted}; {EXPLAINS}")

@@ -398,6 +398,8 @@ class _WholeRanges:
             if index not in TIMES:
                 inner[index] = _span(self.layout, lower, upper, inner)
         body, inside, limits = self.summed(e.function, inner), S.One, []
+        if body == 0:
+            return S.Zero
         for index, lower, upper in e.limits:
             found = S.One
             if index not in TIMES and index != ell:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sympy import Expr, Function, S, Symbol, exp, sqrt, tanh
 
+import numerics
 from derive.calculus.averages import Average
 from derive.program import (
     Along,
@@ -109,6 +110,9 @@ def test_a_batch_drawn_anew_at_every_step() -> None:
     same = (1 - 2 * rate * q + rate**2 * (q**2 + q)) ** np.minimum.outer(time, time)
     later = (1 - rate * q) ** np.abs(np.subtract.outer(time, time))
     assert np.abs(solved.value("C") - same * later).max() < 1e-13
+    found = numerics.solve(online(), numbers={"eta": rate, "q": q}, times=range(steps))
+    assert found.attrs["method"] == "paths"
+    assert np.abs(found.C.values - same * later).max() < 1e-12
 
 
 lam, noise = Symbol("lam"), Symbol("D")
@@ -153,6 +157,10 @@ def test_couplings_that_decay_and_diffuse(method: Any) -> None:
         X = np.vstack([X, (1 - rate) * X[-1] + rate * np.eye(steps + 1)[k + 1]])
     error = np.maximum(solved.stderr("C"), 2e-14)
     assert excess((solved.value("C") - C) / error, 15) < 1
+    if method == "particles":
+        numbers = {"eta": rate, "lam": decay, "D": diffusion}
+        found = numerics.solve(drifting(), numbers=numbers, times=range(steps))
+        assert excess((found.C.values - C) / found.C_stderr.values, found.attrs["replicas"] - 1) < 1
 
 
 def modes() -> Program:
@@ -186,6 +194,9 @@ def test_averages_over_units_are_averages_over_their_attributes(method: Any) -> 
         X = np.concatenate([X, following[:, None]], axis=1)
     error = np.maximum(solved.stderr("C"), 2e-14)
     assert excess((solved.value("C") - C) / error, 15) < 1
+    if method == "linear":
+        given = {"numbers": {"eta": rate}, "arrays": {"lamda": leaks}, "times": range(steps)}
+        assert np.abs(numerics.solve(modes(), **given).C.values - C).max() < 1e-12
 
 
 # -- matrices used more than once within a step --------------------------------------------------------------
