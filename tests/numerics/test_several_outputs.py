@@ -174,6 +174,31 @@ def test_an_accuracy_that_is_not_reached_is_said() -> None:
     assert found.attrs["accuracy"] > 1e-5
 
 
+def test_an_accuracy_is_about_outputs_and_not_about_numbers_on_the_way() -> None:
+    """A number that is zero but for noise has no relative error."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, code = GivenVector("x", pixels, "gram"), Field("code", units)
+    E, d1, d2 = GaussianMatrix("E", units, pixels), GaussianVector("d1", units), GaussianVector("d2", units)
+    r1, r2, s1, s2, small = map(Function, ("r1", "r2", "s1", "s2", "small"))
+    lines = {
+        code(mu, t): E @ x(mu),
+        small(mu, t): Mean(tanh(code(mu, t)) ** 3),
+        r1(mu, t): Mean(d1.symbol * erf(code(mu, t))) / gamma0 + small(mu, t) ** 2,
+        r2(mu, t): Mean(d2.symbol * erf(code(mu, t))) / gamma0,
+    }
+    network = Network("two", (code,), lines, weights=(E, d1, d2), given=(x,))
+    loss = (s1(mu) - r1(mu, t)) ** 2 / 2 + (s2(mu) - r2(mu, t)) ** 2
+    found = numerics.solve(
+        network.train(loss, GradientDescent(eta)), **given(1, samples=256, seed=1, method="paths")
+    )
+
+    def relative(name: str) -> float:
+        return float(found[f"{name}_stderr"].max() / np.abs(found[name]).max())
+
+    assert relative("small") > 2 * max(map(relative, ("r1", "r2")))
+    assert found.attrs["accuracy"] <= max(map(relative, ("r1", "r2"))) * (1 + 1e-9)
+
+
 def test_a_result_is_written_and_read(tmp_path: Any) -> None:
     found = numerics.solve(autoencoder(), **{**given(3, samples=64), "times": [0, 3]})
     save(found, tmp_path / "two.nc")

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sympy import sympify
+from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from numerics.arrays import device_named
-from numerics.authored import numbers_of_author
+from numerics.authored import authored_variables, numbers_of_author
 from numerics.averages.existence import singularities
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
@@ -592,7 +593,7 @@ class _Attempt:
         return {n: np.stack([self.grid.once(one) for one in x]) for n, x in numbers.items()}
 
     def by_author(self, found: Found, left: float, into: AuthoredReplicas) -> Iterator[dict[str, Array]]:
-        """The same of a program without roles, whose numbers are watched, or else its correlations."""
+        """The same of a program without roles: outputs are watched, or else all numbers, or correlations."""
         own, numbers = self.early(found), self.numbers(found)
         pairs = {
             (q.name, node_of(q.symbol)[1])
@@ -606,8 +607,16 @@ class _Attempt:
         else:
             equal = {n: np.diagonal(x, axis1=-2, axis2=-1) for n, x in both.items()}
             numbers = {f"{name_of(n)} at equal times": np.moveaxis(x, -1, 1) for n, x in equal.items()}
-        for replica in range(len(next(iter(numbers.values())))):
-            yield {name: x[replica] for name, x in numbers.items()}
+        outputs = self.in_loss()
+        watched = {name: x for name, x in numbers.items() if name in outputs} or numbers
+        for replica in range(len(next(iter(watched.values())))):
+            yield {name: x[replica] for name, x in watched.items()}
+
+    def in_loss(self) -> set[str]:
+        """The labels of numbers that the loss is a function of; none of a program without a loss."""
+        loss = self.problem.program.loss
+        read = set() if loss is None else {str(x.func) for x in loss.atoms(AppliedUndef)}
+        return {label for label, x in authored_variables(self.problem).items() if x.name in read}
 
     def refuse_rounded_numbers(self, left: float, numbers: Mapping[str, Array]) -> None:
         """Raises NotConverged where rounding leaves too much of the numbers of replicas."""
