@@ -234,6 +234,25 @@ class Network:
                         "first step, because a network has no state but its weights"
                     )
 
+    def _check_rings(self, lines: tuple[Definition, ...], loss: Expr) -> None:
+        """Raise :class:`ProgramError` for an array and a field that are shifted along one index.
+
+        The field goes round a ring and the array does not, so that no shift of both gives the gradient.
+        """
+        computed = {d.name for d in lines} | {x.name for x in self.given}
+        layered = {x.name for x in self.fields if x.layered or x.ordered}
+        for told, e in ((f"the loss {loss}", loss), *((str(d.lhs), d.rhs) for d in lines)):
+            shifted: dict[bool, set[Symbol]] = {True: set(), False: set()}
+            for a in e.atoms(AppliedUndef):
+                for k, x in enumerate(a.args):
+                    if isinstance(x, Add) and not x.has(t, AppliedUndef) and (k or name_of(a) not in layered):
+                        shifted[name_of(a) in computed] |= x.free_symbols
+            for x in sorted(shifted[True] & shifted[False], key=spelled):
+                raise ProgramError(
+                    f"{told} shifts {x} in an array, which has no ring, and in what goes round "
+                    "a ring: shift one of them"
+                )
+
     def _check_vectors(self, lines: tuple[Definition, ...]) -> None:
         """Raise :class:`ProgramError` for a vector that is not among the fields."""
         fields = {x.name for x in self.fields}
@@ -360,6 +379,7 @@ class Network:
         _require_notation(notation)
         self._check_vectors(self._lines())
         self._check_times(self._lines(), expression(loss))
+        self._check_rings(self._lines(), expression(loss))
         forward, loss = self._named_averages(self._lines(), expression(loss))
         self._check(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]

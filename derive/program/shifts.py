@@ -23,8 +23,10 @@ Slot = tuple[str, int]
 def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tuple[int, int]]:
     """Return the lowest and the highest value that an axis of a constant is read at, where it is shifted.
 
-    ``sizes`` are numbers by the names of symbols.  Terms that are multiplied by zero are not read, and axes
-    whose indices have ends that are not known are left out.
+    ``sizes`` are numbers by the names of symbols.  Of a program with a loss these are the shifts in the loss
+    and in the forward pass; a derived error or gradient may read ``y(p - 1)`` round the ring of an output.
+    Terms that are multiplied by zero are not read, and axes whose indices have ends that are not known are
+    left out.
 
     >>> from sympy import Function, Symbol
     >>> from derive.program import Definition, GradientDescent, Program
@@ -34,10 +36,8 @@ def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tupl
     >>> shifted_reads(program, {})
     {('y', 0): (2, 4)}
     """
-    said = [(d.rhs, d.ranges) for d in program.definitions]
-    said += [(expression(u.coefficient), u.over) for w in program.trained() for u in w.update.terms]
     found: dict[Slot, tuple[int, int]] = {}
-    for e, ranges in said:
+    for e, ranges in _written(program):
         slots, indices = _shifted(e, {*program.constants})
         if not slots:
             continue
@@ -46,6 +46,26 @@ def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tupl
             low, high = found.get(slot, (value, value))
             found[slot] = min(low, value), max(high, value)
     return found
+
+
+def _written(program: Program) -> list[tuple[Expr, tuple[IndexRange, ...]]]:
+    """Return the expressions that are not derived, with the ranges of their indices."""
+    lines = [(d.rhs, d.ranges) for d in program.definitions]
+    if program.loss is None:
+        return lines + [
+            (expression(u.coefficient), u.over) for w in program.trained() for u in w.update.terms
+        ]
+    names, forward = _names(program.loss), set[str]()
+    while names - forward:
+        forward |= names
+        names = {x for d in program.definitions if d.name in forward for x in _names(d.rhs)}
+    ranges = {r.index: r for d in program.definitions for r in d.ranges}
+    written = [(d.rhs, d.ranges) for d in program.definitions if d.name in forward]
+    return [*written, (program.loss, tuple(ranges.values()))]
+
+
+def _names(e: Expr) -> set[str]:
+    return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
 def _symbols(e: Expr, ranges: tuple[IndexRange, ...]) -> set[Any]:
@@ -71,9 +91,9 @@ def _values(
 ) -> Iterator[tuple[Slot, int]]:
     """Yield the integers at which axes are read, for every value of the indices ``own``."""
     sums = [x for x in e.atoms(Sum) if any(limit[0] in own for limit in x.limits)]
-    free = [r for r in ranges if r.index in own]
+    free = [r for r in ranges if r.index in own & e.free_symbols]
     for at in _members(free, numbers):
-        here = e.xreplace(at)
+        here = e.subs(at)  # not in the limits of sums, as xreplace does
         if sums:
             here = here.replace(lambda x: isinstance(x, Sum) and bool(own & _over(x)), lambda x: x.doit())
         for a in here.atoms(AppliedUndef):

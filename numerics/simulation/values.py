@@ -165,7 +165,7 @@ class Tables:
         for j in range(positions):
             extent, first = self.seen.get((name, j)), self.first(name, j)
             last = self.literals.get((name, j), (first, first))[1]
-            if (name, j) in self.shifts:
+            if (name, j) in self.reads:
                 self.require_entries(name, j, shape, first)
                 continue
             if extent is None and last - first >= shape[j]:

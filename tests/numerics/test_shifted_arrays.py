@@ -10,6 +10,7 @@ import pytest
 from sympy import Expr, Function, S, Sum, Symbol
 
 import numerics
+from derive.errors import ProgramError
 from derive.program import (
     Field,
     GaussianMatrix,
@@ -112,6 +113,24 @@ def test_targets_of_networks_and_theory_are_those_at_the_shifted_index() -> None
         numerics.simulate(program, **given(LONG), width=8, seeds=2),
     ):
         np.testing.assert_allclose((run.Delta + run.f)[0], LONG[:, 1:], atol=1e-12)
+
+
+def test_a_shifted_output_goes_round_a_ring_and_its_targets_follow() -> None:
+    """The error at ``p`` reads the target at ``p - 1``, whose loss reads the output at ``p``."""
+    program = reader((f(mu, p + 1, t) - f(mu, p, t) / 2 - y(mu, p)) ** 2 / 2)
+    solved = numerics.solve(program, **given(SHORT))
+    np.testing.assert_allclose(solved.Delta[0], np.roll(SHORT, 1, axis=1) - SHORT / 2, atol=1e-12)
+    gap = np.roll(solved.f, -1, axis=2) - solved.f.values / 2 - SHORT
+    np.testing.assert_allclose(solved.train_loss, (gap**2 / 2).sum(2).mean(1), rtol=1e-10)
+    networks = numerics.simulate(program, **given(SHORT), width=8, seeds=2)
+    first = networks.f.values[0]
+    slope = SHORT - np.roll(first, -1, axis=1) + first / 2
+    np.testing.assert_allclose(networks.Delta[0], np.roll(slope, 1, axis=1) - slope / 2, atol=1e-12)
+
+
+def test_an_array_and_an_output_are_not_shifted_along_one_index() -> None:
+    with pytest.raises(ProgramError, match="shift one of them"):
+        reader((f(mu, p + 1, t) - f(mu, p, t) - y(mu, p + 1)) ** 2 / 2)
 
 
 def test_a_loss_at_one_sample_is_solved_and_simulated() -> None:

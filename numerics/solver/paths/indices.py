@@ -24,6 +24,7 @@ from sympy import Add, Expr, Heaviside, Integer, Max, Min, S, Sum, Symbol, sympi
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, ell
+from derive.program.shifts import shifted_reads
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from numerics.experiment.literals import Literals, Slot, literals_of
 from numerics.solver.direct.layout import Layout
@@ -197,6 +198,7 @@ class _Unrolling:
 
     def __init__(self, layout: Layout) -> None:
         self.layout, self.theory = layout, layout.theory
+        self.shifted = shifted_reads(layout.theory.program, layout.values)
         self.extents = _extents(layout, layout.theory)
         self.known = {name for name, _ in self.extents}
         self.uses: dict[int, list[AppliedUndef]] = {}
@@ -329,10 +331,10 @@ class _Unrolling:
     def _argument(self, e: AppliedUndef, k: int, a: Expr, at: Mapping[Symbol, Expr]) -> Expr:
         """An argument with integers for indices; one such as ``p + 1`` beyond its range goes round a ring.
 
-        Arrays of constants have no ring.
+        Arrays of constants have no ring where the program itself shifts an index.
         """
         new = a.xreplace(dict(at))
-        if str(e.func) in self.theory.program.constants:
+        if (str(e.func), k) in self.shifted:
             return new
         if not new.is_Integer or a.is_Integer or a.is_Symbol or self.layout.is_ordered(a):
             return new
