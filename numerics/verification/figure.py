@@ -64,16 +64,23 @@ PANELS = 6
 def draw_numbers(source: Problem | Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> Figure:
     """Lines are the loss and numbers of a program in the theory, with a band of one standard error; points
     networks extrapolated to 1/N = 0 with one standard error.
+
+    Of a program without numbers its correlations at equal times are drawn.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     names = [x for x in ("train_loss", "error", *authored_in(theory)) if x in theory]
-    names = [x for x in names if "time_" not in theory[x].dims][:PANELS]
     problem, limit = Problem.of(source), extrapolate(networks) if networks else None
+    numbers = [x for x in names if "time_" not in theory[x].dims]
+    names = (numbers or names)[:PANELS]
+    if not numbers:
+        theory = _at_equal_times(theory, names)
+        limit = limit if limit is None or "time_" not in limit.sizes else _at_equal_times(limit, names)
     with rc_context(STYLE):
-        figure = Figure(figsize=(11.5, 3.6 * -(-len(names) // 3)), layout="constrained")
-        panels = figure.subplots(-(-len(names) // 3), 3, squeeze=False).ravel()
+        rows = max(-(-len(names) // 3), 1)
+        figure = Figure(figsize=(11.5, 3.6 * rows), layout="constrained")
+        panels = figure.subplots(rows, 3, squeeze=False).ravel()
         for ax, name in zip(panels, names, strict=False):
             _number(ax, theory, limit, name)
             ax.set_xlabel("time" if problem.flow else "step")
@@ -81,6 +88,14 @@ def draw_numbers(source: Problem | Experiment, theory: xr.Dataset, networks: Seq
             ax.set_visible(False)
         figure.suptitle(_caption(problem, limit), fontsize=10.5)
     return figure
+
+
+def _at_equal_times(found: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
+    """The same with correlations of these names, and their errors, at equal times."""
+    at = xr.DataArray(np.arange(found.sizes["time"]), dims="time")
+    both = [y for x in names for y in (x, f"{x}_stderr") if y in found]
+    equal = {x: found[x].isel(time=at, time_=at).transpose("time", ...) for x in both}
+    return found.drop_vars(both).assign(equal).assign_attrs(found.attrs)
 
 
 def _number(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str) -> None:
@@ -231,7 +246,7 @@ def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
     y = problem.targets.reshape(problem.seen, -1)
     goal = y @ y.T
     maps: list[tuple[str, Array]] = []
-    if INPUT_KERNEL in problem.arrays:
+    if INPUT_KERNEL in problem.arrays and problem.arrays[INPUT_KERNEL].ndim == 2:
         maps.append((r"$K^x$", problem.arrays[INPUT_KERNEL][: problem.seen, : problem.seen]))
     if FEATURE_KERNEL in theory:
         layers = np.unique(np.linspace(1, theory.sizes["layer"], min(3, theory.sizes["layer"])).round())

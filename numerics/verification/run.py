@@ -121,7 +121,7 @@ def verify(
         before(report)
     if out_dir is None:
         return report
-    if alone:
+    if alone or not problem.has_roles:
         figure = draw_numbers(problem, solution, trained)
     else:
         figure = draw(problem, solution, trained, sums_of(problem, effort) if powers else {})

@@ -38,6 +38,7 @@ from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.registry import METHODS
+from numerics.verification import Effort
 from numerics.verification.networks import plan_of
 from tests.chance import excess, in_errors
 from tests.derive.once import isotropic, mean_field, mlp
@@ -83,10 +84,6 @@ def distances(result: Any, value: Any, stderr: Any) -> Any:
 @pytest.mark.parametrize("name", marked(SOLVED))
 def test_solve_is_what_the_reference_solver_finds(name: str) -> None:
     case = CASES[name]
-    if name == "several outputs":
-        with pytest.raises(SpecError, match="no single output"):
-            numerics.solve(case.make(), **given(case))
-        return
     found = numerics.solve(case.make(), solver=Solver(samples=256), **given(case))
     expected = judged(case)
     stderr = expected.stderr(case.error) if expected.runs else np.zeros(expected.value(case.error).shape)
@@ -113,7 +110,7 @@ def test_every_method_is_right_or_refuses(name: str, gamma0: float) -> None:
         assert excess(z, REPLICAS - 1) < 1, method.name
 
 
-@pytest.mark.parametrize("name", marked([n for n in SOLVED if n != "several outputs"]))
+@pytest.mark.parametrize("name", marked(SOLVED))
 def test_networks_are_those_of_the_program_as_it_is_written(name: str) -> None:
     case, seeds = CASES[name], 16
     found = numerics.simulate(case.make(), width=24, seeds=seeds, rng=1, **given(case))
@@ -148,6 +145,14 @@ def test_correlations_of_a_program_without_outputs() -> None:
         error = np.hypot(found[f"{name}_stderr"], expected.stderr(name))
         gap = found[name].values - expected.value(name)
         assert excess(in_errors(gap, error), REPLICAS - 1) < 1
+
+
+@pytest.mark.slow
+def test_verify_draws_a_program_without_outputs(tmp_path: Path) -> None:
+    case = CASES["modes"]
+    report = numerics.verify(case.make(), tmp_path / "out", effort=Effort(work=1e7), **given(case))
+    assert report.passed, report.table()
+    assert (tmp_path / "out" / "figure.png").exists()
 
 
 def gains(phi: Callable[[Any], Any] = lambda h: h) -> Program:

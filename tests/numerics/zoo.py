@@ -273,7 +273,7 @@ CASES: dict[str, Case] = {
             "y": np.array([1.0, -0.6, 0.4]),
         },
     ),
-    "several outputs": Case(several_outputs),
+    "several outputs": Case(several_outputs, output="", error=""),
     "logistic": Case(logistic, arrays={"K_x": K, "label": np.array([1.0, -1.0])}, output="score"),
     "by layer": Case(by_layer, numbers={"eta": 0.2, "gamma0": 1.0, "rho": 0.7}),
     "feedback": Case(lambda: two_layers(False)),
