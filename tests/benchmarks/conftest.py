@@ -58,6 +58,12 @@ the paths, S (P T)^2 each, and triangular solves, (P T)^3; small problems spend 
 interpreter, so that seconds grow more slowly than what is counted. Stein's lemma fits P T numbers from S
 paths: see the table of its bias over S / (P T).
 
+Whole solutions of twelve programs stand beside networks of widths N and 2N whose mean, extrapolated in 1/N,
+has the error that the solution reports (of an exact one, the default accuracy of 5e-3): 16 networks of each
+width are measured, and their processor time is scaled by the square of the error. `solve_s` is processor time
+with the derivation of the theory, without imports. The ratio is that of the default accuracy; it grows as the
+accuracy rises, because the error of networks falls like the root of their number and that of paths faster.
+
 Sampled paths run on a graphics card, too (`solver.device`): [its times](how-to/solver.md#on-a-graphics-card).
 
 """

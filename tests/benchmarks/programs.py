@@ -233,7 +233,7 @@ CASES: dict[str, Callable[[bool], Case]] = {
     "residual": lambda large: residual(*(3, 20) if large else (1, 2)),
     "convolution": lambda large: convolution(*(2, 10) if large else (1, 1)),
     "two towers": lambda large: two_towers(*(3, 20) if large else (1, 2)),
-    "gated": lambda large: gated(*(3, 20) if large else (1, 2)),
+    "gated": lambda large: gated(*(2, 20) if large else (1, 2)),
     "two experts": lambda large: two_experts(*(3, 20) if large else (1, 2)),
     "RMS-normalised": lambda large: normalised(*(3, 20) if large else (1, 2)),
     "autoencoder": lambda large: autoencoder(*(3, 20, 20) if large else (1, 1, 2)),

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import numerics
-from derive.theory import mean_field
-from numerics.simulation import simulate_program
-from numerics.solver.direct import evaluate
 from tests.benchmarks.programs import CASES, Case
 
 Array = NDArray[np.float64]
@@ -47,46 +42,38 @@ def seconds_of_networks(narrow: Measured, wide: Measured, error: float) -> float
 
 def networks(case: Case, width: int, seeds: int) -> Measured:
     """Train networks and measure them."""
-    values: Mapping[str, Any]
     started = time.process_time()
-    if case.program.attributes:
-        data = {name: np.tile(x, width // len(x)) for name, x in case.arrays.items()}
-        given = {"steps": case.steps, "values": case.numbers, "data": data}
-        run = simulate_program(case.program, width=width, seeds=seeds, **given)
-        seconds = (time.process_time() - started) / seeds
-        correlation = run["C_v"]
-        values = {"C_v": np.diagonal(correlation.mean), "C_v_stderr": np.diagonal(correlation.stderr)}
-    else:
-        found = numerics.simulate(
-            case.program, width=width, seeds=seeds, rng=width, kernels="none", **case.given
-        )
-        seconds = (time.process_time() - started) / seeds
-        values = {name: x.values for name, x in found.data_vars.items()}
-    names = [name for name in (*WATCHED, "C_v") if name in values]
-    spreads = [values[f"{n}_stderr"].ravel() / np.abs(values[n]).max() for n in names]
+    found = numerics.simulate(case.program, width=width, seeds=seeds, rng=width, kernels="none", **case.given)
+    seconds = (time.process_time() - started) / seeds
+    names = [name for name in WATCHED if name in found]
+    spreads = [found[f"{n}_stderr"].values.ravel() / np.abs(found[n].values).max() for n in names]
     return Measured(np.concatenate(spreads) * np.sqrt(seeds), seconds)
 
 
 def solution(case: Case) -> tuple[str, float]:
     """Solve a program and return the method and the error that it reports; ASKED where it is exact."""
-    if case.program.attributes:
-        evaluate(mean_field(case.program), steps=case.steps + 1, values=case.numbers, data=case.arrays)
-        return "evaluate", ASKED
     found = numerics.solve(case.program, **case.given)
     assert found.attrs["status"] == "ok"
     return found.attrs["method"], float(found.attrs.get("accuracy", ASKED))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported():
+    """Import what solutions by paths read, which is not timed."""
+    case = CASES["RMS-normalised"](False)
+    numerics.solve(case.program, **case.given)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_program_beside_networks_to_the_same_error(name, note, timed):
     """Networks of two widths are extrapolated in 1/N; their time is scaled by the square of the error."""
     case = CASES[name](timed)
-    width, seeds = (case.width(128), SEEDS) if timed else (4, 2)
+    width, seeds = case.width(128 if timed else 4), SEEDS if timed else 2
     started = time.process_time()
     method, error = solution(case)
     solve_s = time.process_time() - started
     assert error <= ASKED
-    networks(case, 4, 2)  # the first networks compile the program
+    networks(case, case.width(4), 2)  # the first networks compile the program
     networks_s = seconds_of_networks(*(networks(case, n, seeds) for n in (width, 2 * width)), error)
     assert networks_s > 0
     note(
