@@ -107,11 +107,11 @@ class Afterwards:
         self.last: tuple[Coupling, Array] | None = None
         self.rows: dict[Node, Opened] = {}
 
-    def outputs(self, i: Node, j: Node) -> Array:
-        """``<x_i(t) x_j(s)>`` for t, s both output times: shape (out, n_i, out, n_j)."""
+    def outputs(self, i: Node, j: Node, into: Array | None = None) -> Array:
+        """``<x_i(t) x_j(s)>`` at output times t, s: shape (out, n_i, out, n_j), written ``into`` an array."""
         if (i, j) not in self.finished:  # each layer is the start of the next
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
-            value = self.start(i, j)
+            value = self.start(i, j, into)
             # of one field at s <= t alone, in blocks of times: it is symmetric, and later times add nothing
             blocks = list(pairwise(np.linspace(0, out, BLOCKS + 1 if i == j else 2).astype(int).tolist()))
             for left, right in self.parts(i, j):
@@ -185,13 +185,20 @@ class Afterwards:
                 if (a, b) in self.plan.table.covariances:
                     yield a, b, one * two
 
-    def start(self, i: Node, j: Node) -> Array:
+    def start(self, i: Node, j: Node, into: Array | None = None) -> Array:
         """The overlap of the two fields' own sources at output times: (out n_i, out n_j)."""
         n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
-        total = np.zeros((out, n, out, m))
-        for a, b, gain in self.overlaps(i, j):
+        total = np.empty((out, n, out, m)) if into is None else into
+        overlaps = list(self.overlaps(i, j))
+        if not overlaps:
+            total[...] = 0.0
+        for k, (a, b, gain) in enumerate(overlaps):
             value = self.evaluate(self.plan.table.covariances[a, b], columns=self.at)
-            total += value if gain == 1.0 else gain * value
+            value = value if gain == 1.0 else gain * value
+            if k:
+                total += value
+            else:  # memory that is written for the first time is slow: once, and not after zeros
+                total[...] = value
         return total.reshape(out * n, out * m)
 
     def correlation(self, i: Node, j: Node) -> Array:

@@ -533,8 +533,10 @@ class _Run:
                     np.einsum("tsacbc->ts", trace) if self.many else trace[:, :, 0, 0]
                 )
             return values
-        full = {k: after.outputs((FIELD, k), (FIELD, k)) for k in self.layers}
-        values[FEATURE_KERNEL] = np.stack([a.transpose(0, 2, 1, 3) for a in full.values()])
+        samples = result.sizes[FIELD, 1]
+        every = np.empty((self.depth, len(at), samples, len(at), samples))
+        full = {k: after.outputs((FIELD, k), (FIELD, k), x) for k, x in zip(self.layers, every, strict=True)}
+        values[FEATURE_KERNEL] = every.transpose(0, 1, 3, 2, 4)
         tensors |= {(LINEAR_KERNEL, (k,)): a.transpose(1, 3, 0, 2)[..., None] for k, a in full.items()}
         for e in self.theory.observables:
             values["tangent_kernel"] = observable(e, tensors, numbers, data, self.axes(e))[..., 0]
