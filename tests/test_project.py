@@ -94,8 +94,14 @@ def test_numerics_spells_the_names_of_roles_in_one_module() -> None:
     roles = {names.FIELD, names.GRADIENT, names.OUTPUT, names.ERROR, names.INPUT_KERNEL, *names.RESPONSES}
     roles |= {names.FEATURE_KERNEL, names.GRADIENT_KERNEL, names.C_LEARNT, names.C_FIELD, names.C_GRADIENT}
     found = set()
+    quoted = re.compile("|".join(f'"{name}"' for name in sorted(roles)))
     for path in sorted((ROOT / "numerics").rglob("*.py")):
-        tree = ast.parse(path.read_text())
+        text = path.read_text()
+        if not any(
+            quoted.search(line) and not re.match(r"\s*(>>>|\.\.\.) ", line) for line in text.splitlines()
+        ):
+            continue
+        tree = ast.parse(text)
         formats = {id(x) for e in ast.walk(tree) if isinstance(e, ast.JoinedStr) for x in ast.walk(e)}
         for e in ast.walk(tree):
             if isinstance(e, ast.Constant) and id(e) not in formats and e.value in roles:

@@ -16,6 +16,7 @@ from sympy import Dummy, Expr, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
+from derive.linear.form import LinearForm
 from derive.program import gamma0, s, t
 from numerics.errors import Diverged, NotConverged, SpecError, Unserved, memory_there
 from numerics.experiment.problem import EVALUATE, Problem
@@ -300,6 +301,8 @@ class Paths:
             if given
             else "a search for samples may take three times that"
         )
+        if not given and not problem.flow and isinstance(problem.linear, LinearForm):
+            return Yes(cost, memory, EXACT, f"second moments over the paths are exact{lacks}")
         return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:

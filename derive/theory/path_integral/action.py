@@ -299,6 +299,11 @@ def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
     return e.xreplace(found) if found else e
 
 
+def _elsewhere(leg: Leg, other: Leg) -> bool:
+    """Return whether one of two vectors that meet is taken at shifted indices."""
+    return any(x.use.vector.plain != x.use.vector.body for x in (leg, other))
+
+
 Pair = tuple[Expr, Entry, Entry, tuple[IndexRange, ...]]
 
 
@@ -478,18 +483,20 @@ class Action:
         symbol = self.symbol(leg, past, t, s)
         if str(symbol) not in self.responses:
             conjugate = self.symbol(past, leg, s, t)
-            moved = leg.use.summed if leg.body != leg.use.vector.plain else ()
+            moved = leg.use.summed if _elsewhere(leg, past) else ()
             ranges = (*leg.limits, *past.ranges, *moved)
             self.responses[str(symbol)] = Response(symbol, conjugate, leg, other, ranges, algebra, exponents)
 
     def symbol(self, leg: Leg, other: Leg, time: Expr, past: Expr) -> AppliedUndef:
-        """The response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``; a vector
-        taken elsewhere, such as ``phi(h(ell, mu, a + k, t))``, has a variable of its own, see :meth:`called`.
+        """The response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``.
+
+        A vector taken elsewhere, such as ``phi(h(ell, mu, a + k, t))``, and one that meets such a vector have
+        a variable of their own for each k, see :meth:`called`.
         """
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)
         v = leg.use.vector
-        if v.plain != v.body:
+        if _elsewhere(leg, other):
             first = next(x for x in self.legs if x.source.func == leg.source.func).use
             self.elsewhere[f"{name}_used"] = (name, len(sites), first)
             name = f"{name}_used"

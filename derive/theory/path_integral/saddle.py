@@ -328,12 +328,10 @@ class Assembly:
 
     def at_home(self, a: Response) -> OrderParameter:
         """A response as a function of its vector's own indices."""
-        v, symbol = a.leg.use.vector, a.symbol
+        v = a.leg.use.vector
         definition = self.saddle.pushed(a, self.saddle.response(a))
-        if v.plain != v.body:
-            moved = dict(zip(v.arguments, v.indices, strict=True))
-            symbol = self.action.called(symbol).xreplace(moved)
-            definition = definition.xreplace(moved)
+        moved = dict(zip(v.arguments, v.indices, strict=True))
+        symbol, definition = (x.xreplace(moved) for x in (self.action.called(a.symbol), definition))
         extents = [self.reading.registry.extent(v, n) for n in range(len(v.ranges))]
         own = tuple(IndexRange(i, *x) for i, x in zip(v.indices, extents, strict=True))
         others = a.other.past(a.leg.use.indices).ranges

@@ -16,6 +16,7 @@ from sympy import (
     Lambda,
     Rational,
     S,
+    Sum,
     Symbol,
     exp,
     latex,
@@ -425,3 +426,24 @@ def test_numbers_in_denominators_of_responses_are_no_difference() -> None:
     ranges = (IndexRange(mu, S.One, P),)
     gated = Network("gated", (a, b), forward, (U, W, w), given=(x,), ranges=ranges)
     assert check_routes(gated.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))) == []
+
+
+@pytest.mark.parametrize("activation", [tanh, lambda a: a])
+def test_a_convolution_of_ones_own(activation: Callable[[Expr], Expr]) -> None:
+    """Of a linear one the gradient has no position: one response meets a vector at shifted positions."""
+    p, m = symbols("p m", integer=True)
+    units, pixels, shifts = Population("units"), Population("pixels", given=True), IndexRange(m, -1, 1)
+    a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
+    U, w = GaussianMatrix("U", units, pixels, others=(shifts,)), GaussianVector("w", units)
+    W = GaussianMatrix("W", units, units, others=(shifts,))
+    f, y = Function("f"), Function("y")
+    forward = {
+        a(mu, p, t): Sum(U(m) @ x(mu, p + m), (m, -1, 1)),
+        b(mu, p, t): Sum(W(m) @ activation(a(mu, p + m, t)), (m, -1, 1)),
+        f(mu, t): Sum(Mean(w.symbol * activation(b(mu, p, t))), (p, 1, 3)) / gamma0,
+    }
+    ranges = (IndexRange(p, Integer(1), Integer(3)),)
+    network = Network("convolution", (a, b), forward, (U, W, w), given=(x,), ranges=ranges)
+    program = network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    assert "R_g_b_u_W" in {q.name for q in mean_field(program).order_parameters}
+    assert check_routes(program) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sympy import Function
 
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -408,3 +424,30 @@ def test_the_judge_says_how_far_its_samples_may_be_off() -> None:
     for name in ("train_loss", "error", "Phi"):
         gap = np.abs(judge[name] - exact[name]).values
         assert excess(in_errors(gap, judge[f"{name}_stderr"]), 7) < 1
+
+
+def test_paths_of_a_linear_program_are_exact_and_said_to_be() -> None:
+    """A matrix used twice, which no march takes: two seeds agree to rounding."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, a, b, c = GivenVector("x", pixels, "K_x"), Field("a", units), Field("b", units), Field("c", units)
+    U, w = GaussianMatrix("U", units, pixels), GaussianVector("w", units)
+    T, f = GaussianMatrix("T", units, units), Function("f")
+    forward = {
+        a(mu, t): U @ x(mu),
+        b(mu, t): T @ a(mu, t),
+        c(mu, t): T @ b(mu, t),
+        f(mu, t): Mean(w.symbol * c(mu, t)) / gamma0,
+    }
+    network = Network("twice", (a, b, c), forward, weights=(U, T, w), given=(x,))
+    program = network.train((Function("y")(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    numbers, arrays = {"eta": 0.02, "gamma0": 0.5}, {"K_x": [[1.0]], "y": [1.0]}
+    problem = Problem.of(program, numbers=numbers, arrays=arrays, times=range(4))
+    choice = choose(problem)
+    assert choice.method is not None
+    assert choice.method.name == "paths"
+    said = next(x for method, x in choice.answers if method is choice.method)
+    assert isinstance(said, Yes)
+    assert said.error <= problem.solver.rtol
+    solvers = (problem.solver.model_copy(update={"seed": seed}) for seed in (0, 1))
+    one, other = (solve(replace(problem, solver=solver)) for solver in solvers)
+    assert np.abs(one.error - other.error).max() < 1e-10
