@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -274,7 +274,7 @@ def _solved(
         notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
     own = authored_variables(problem)
     unplaced = set() if numbers_by_role(problem) else BY_SAMPLE - {*own}  # they stand under their own names
-    return Result.of(
+    result = Result.of(
         {name: x for name, x in found.values.items() if named(name) not in unplaced},
         times=problem.times,
         spec=problem.text,
@@ -289,6 +289,10 @@ def _solved(
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )
+    pairs = [name for name, x in result.data_vars.items() if "time_" in x.dims or name.endswith("_trace")]
+    if notes.get("kernels") and not pairs:  # layers at positions whose averages have no role
+        return replace(result, notes={**result.notes, "kernels": "none"})
+    return result
 
 
 def _announced(

@@ -369,6 +369,7 @@ def test_outputs_at_positions_have_one_name_in_every_result() -> None:
     assert exact == {*theory.data_vars}
     assert networks["token"].dims == ("time", "sample", "p")
     assert "token" not in networks.attrs.get("names", "")
+    assert theory.attrs["kernels"] == "none"
 
 
 @pytest.mark.slow
