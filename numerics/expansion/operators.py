@@ -29,7 +29,8 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.symbols import gamma0, s, t
 from derive.linear.operators import Kernel
-from numerics.tensors import Axis, Known
+from numerics.lowering.expressions import Known
+from numerics.lowering.indices import Axis
 
 Array = NDArray[np.float64]
 Times = NDArray[np.intp] | slice

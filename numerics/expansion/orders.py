@@ -27,13 +27,16 @@ from derive.expansion.strength import StrengthSeries, expand_strength
 from derive.program import P, Program, eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as label_noise
-from numerics.compile.lower import Node, NotLinear, Request, Table, lower
 from numerics.errors import SpecError
 from numerics.expansion.coefficients import Setting, check_order, evaluated, parted
 from numerics.expansion.strengths import AtStrengths
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Layered, Reduction, derived, integrated
+from numerics.lowering.expressions import observable
+from numerics.lowering.indices import axes_of
+from numerics.lowering.linear import NotLinear, lower
+from numerics.lowering.table import Node, Request, Table
 from numerics.names import (
     BACKWARD_RESPONSE,
     C_LEARNT,
@@ -51,7 +54,6 @@ from numerics.solver.linear import RANDOM, by_layer, of_outputs
 from numerics.solver.march import march
 from numerics.solver.methods import moving_data
 from numerics.solver.refine import Multistep
-from numerics.tensors import axes_of, observable
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

@@ -18,9 +18,9 @@ from derive.expansion.nonlinear.trees import OUTPUT, PAIR, Piece, Tensor, sample
 from derive.program import L
 from numerics.averages import tensors
 from numerics.averages.panels import compiled, expression
+from numerics.lowering.expressions import arranged
 from numerics.names import FEATURE_KERNEL, FORWARD_RESPONSE, INPUT_KERNEL
 from numerics.stats import normal_points
-from numerics.tensors import arranged
 
 Array = NDArray[np.float64]
 Pattern = tuple[tuple[int, ...], ...]

@@ -18,11 +18,11 @@ from derive.errors import NotApplicable
 from derive.program import gamma0
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
+from numerics.lowering.indices import Node
 from numerics.names import ERROR, OUTPUT
 from numerics.predictions import one_sample, split
 from numerics.solver.paths.reading import size_of
 from numerics.solver.paths.solve import Prepared
-from numerics.tensors import Node
 
 Array = NDArray[np.float64]
 

@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 from sympy import Expr, S, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
-from numerics.compile.lower import DELTA, Coupling, Factor, Kernel, Monomial, Node, Request, Table
 from numerics.errors import NotConverged
+from numerics.lowering.table import DELTA, Coupling, Factor, Kernel, Monomial, Node, Request, Table
 from numerics.solver.grid import integral_weights
 from numerics.solver.march import March
 

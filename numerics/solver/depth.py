@@ -25,12 +25,12 @@ from derive.depth.infinite import Diversity, InfiniteDepth, diversity, infinite_
 from derive.depth.layers import coefficient_name, tau, tau_
 from derive.errors import NotApplicable
 from derive.program import L, Program
-from numerics.compile.layered import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
 from numerics.errors import SpecError, require_memory
 from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Reduction, beta, derived, integrated, wide_layers
+from numerics.lowering.layer_time import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
 from numerics.names import C_FIELD, C_GRADIENT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
 from numerics.predictions import random_losses, split
 from numerics.solver.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid

@@ -23,9 +23,10 @@ from derive.depth import cross_layer, gamma_c_recursion, layer_time, rescale
 from derive.depth.infinite import InfiniteDepth, infinite_depth
 from derive.program.networks.residual import depth_program
 from derive.theory import Source, Term, Theory, mean_field
-from numerics.compile.layered import LayerTable, lower_layer_time
-from numerics.compile.lower import Table, lower
 from numerics.errors import SpecError
+from numerics.lowering.layer_time import LayerTable, lower_layer_time
+from numerics.lowering.linear import lower
+from numerics.lowering.table import Table
 from numerics.names import OUTPUT
 from numerics.solver.depth import FIRST, LAYERS, DepthCorrection, DepthLimit, extrapolated, on_grids
 from numerics.solver.march import march

@@ -19,7 +19,8 @@ from sympy import Expr, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
-from numerics.compile.layered import (
+from numerics.errors import Diverged, NotConverged
+from numerics.lowering.layer_time import (
     LAYER_TIMES,
     LayerRow,
     LayerTable,
@@ -30,7 +31,6 @@ from numerics.compile.layered import (
     present_names,
     reads_across,
 )
-from numerics.errors import Diverged, NotConverged
 
 Array = NDArray[np.float64]
 Operand = Array | Callable[[], Array]

@@ -19,9 +19,11 @@ from derive.reduce.stationary import Static, static
 from derive.theory import OrderParameter, Theory
 from numerics.averages.panels import Moment
 from numerics.errors import Unserved
+from numerics.lowering.expressions import layers_written_out
+from numerics.lowering.indices import Node, axes_of, node_of, together
+from numerics.lowering.memoryless import Present, System
 from numerics.solver.direct import Place, place_of
 from numerics.solver.direct.layout import Number, at_integer_depth
-from numerics.tensors import Node, Present, System, axes_of, layers_written_out, node_of, together
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

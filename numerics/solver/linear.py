@@ -36,10 +36,13 @@ from derive.program import Program, TrainedMatrix, gamma0
 from derive.program.networks.random_data import sigma
 from derive.reduce.data import BIAS, DATA, NOISE, WIDTH, LossDecomposition, loss_decomposition
 from derive.theory import Equation, Term, Theory
-from numerics.compile.lower import Node, Request, Table, lower
 from numerics.errors import Diverged, require_memory
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import RISE, Layered, Reduction, derived, error_jumps, integrated, widened
+from numerics.lowering.expressions import Known, layers_written_out, observable
+from numerics.lowering.indices import Axis, axes_of, node_of
+from numerics.lowering.linear import lower
+from numerics.lowering.table import Node, Request, Table
 from numerics.names import (
     BACKWARD_RESPONSE,
     C_FIELD,
@@ -70,7 +73,6 @@ from numerics.solver.march import March, march, planned
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.refine import Attempt, Multistep, Trapezoidal, refine, size_of_largest
 from numerics.solver.rows import RESOLVED, Rows
-from numerics.tensors import Axis, Known, axes_of, layers_written_out, node_of, observable
 
 Array = NDArray[np.float64]
 Values = dict[str, Array]

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from sympy import Expr, S, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from numerics.compile.lower import Coupling, FieldRow, Node, Request, Table
 from numerics.errors import diverged_at
 from numerics.experiment.numbers import Spectrum
+from numerics.lowering.table import Coupling, FieldRow, Node, Request, Table
 from numerics.names import TARGETS
 from numerics.results import RUNAWAY
 from numerics.solver.folded import Folded

@@ -100,7 +100,7 @@ class March:
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _symbolic(problem) or _attributes(problem) or _no_output(problem)) is not None:
             return no
-        from numerics.compile import NotLinear
+        from numerics.lowering import NotLinear
         from numerics.solver.linear import REDUCTIONS, ROUGH, fitting, numbers_held, reduced, unlabelled
 
         try:

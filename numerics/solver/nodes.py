@@ -26,20 +26,12 @@ from derive.theory import Theory
 from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.lowering.expressions import arranged, function, observable
+from numerics.lowering.indices import Axes, Node, axes_of, node_of
+from numerics.lowering.memoryless import Present, System
 from numerics.solver.direct import Evaluated, Place, averaged, stacked
 from numerics.solver.direct.layout import Number, at_integer_depth
 from numerics.stats import normal_points
-from numerics.tensors import (
-    Axes,
-    Node,
-    Present,
-    System,
-    arranged,
-    axes_of,
-    function,
-    node_of,
-    observable,
-)
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

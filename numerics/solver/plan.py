@@ -17,7 +17,7 @@ from typing import TypeVar
 from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import t
-from numerics.compile.lower import Coupling, Kernel, Node, Request, Table
+from numerics.lowering.table import Coupling, Kernel, Node, Request, Table
 
 Op = tuple[str, Node, Node]
 """``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,

@@ -20,6 +20,7 @@ from derive.errors import NotApplicable
 from numerics.authored import authored_variables, numbers_of_author
 from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
+from numerics.lowering.indices import TIMES
 from numerics.names import ERROR, OUTPUT, RESPONSES
 from numerics.results import STDERR, dimensions, named
 from numerics.solver.by_author import averaged_by_author
@@ -36,7 +37,6 @@ from numerics.solver.paths.problem import (
     kept,
     reduced,
 )
-from numerics.tensors import TIMES
 
 Array = NDArray[np.float64]
 

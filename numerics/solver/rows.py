@@ -1,6 +1,6 @@
 """Kernel rows at one time, read off the arrays that a sweep is filling.
 
-Compiles the products of a :class:`~numerics.compile.lower.Kernel` once into views and what multiplies them;
+Compiles the products of a :class:`~numerics.lowering.table.Kernel` once into views and what multiplies them;
 calling the result only multiplies.
 
 A step whose quantities need each other: repeated sweeps, accelerated by Anderson's method.
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from sympy import Expr, S, Symbol, lambdify, sympify
 
 from derive.calculus.symbols import s, t
-from numerics.compile.lower import DELTA, Factor, Kernel, Monomial, Node, Reach, Table
 from numerics.errors import NotConverged
+from numerics.lowering.table import DELTA, Factor, Kernel, Monomial, Node, Reach, Table
 
 Array = NDArray[np.float64]
 View = Callable[[int, int, int], Array]

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from sympy import Expr, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
-from numerics.compile.lower import Factor, Kernel, Node, Reach, ScalarRow
+from numerics.lowering.expressions import arranged
+from numerics.lowering.table import Factor, Kernel, Node, Reach, ScalarRow
 from numerics.solver.plan import Plan
 from numerics.solver.rows import Rows, multiplied
-from numerics.tensors import arranged
 
 Array = NDArray[np.float64]
 Key = tuple[Literal["C", "R"], Node, Node]
@@ -557,7 +557,7 @@ class Steps:
 
 
 def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Callable[[Array], Array]:
-    """:func:`~numerics.tensors.arranged`, which does nothing to what is arranged already."""
+    """:func:`~numerics.lowering.expressions.arranged`, which does nothing to what is arranged already."""
     return (lambda a: a) if labels == indices else lambda a: arranged(a, labels, indices)
 
 

@@ -26,12 +26,13 @@ from derive.program.program import Program
 from derive.theory import Theory, mean_field
 from derive.theory.compare import compare
 from derive.theory.path_integral import path_integral
-from numerics.compile.lower import Node, NotLinear, Request, Table, lower
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
+from numerics.lowering.linear import NotLinear, lower
+from numerics.lowering.table import Node, Request, Table
 from numerics.names import (
     BACKWARD_RESPONSE,
     C_FIELD,

@@ -20,13 +20,13 @@ from derive.theory import OrderParameter
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import slope_jumps
+from numerics.lowering.indices import node_of
 from numerics.names import ERROR
 from numerics.solver import methods
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.lazy import solve_lazy
 from numerics.solver.method import No
 from numerics.stats import bound
-from numerics.tensors import node_of
 from numerics.verification.openings import FULL, WRITTEN, Effort, arrays, at, by, opening, particles
 from numerics.verification.report import EPS, LEVEL, Check
 

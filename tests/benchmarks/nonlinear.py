@@ -13,11 +13,11 @@ from xarray import Dataset
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
+from numerics.lowering.indices import TIMES
 from numerics.solver import solve
 from numerics.solver.direct.layout import Layout
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.paths.reading import Model, Responding, group_of, size_of
-from numerics.tensors import TIMES
 from tests.reference.alternating import TANH, Alternated, alternating
 
 NAMES = ("Delta", "Phi", "G")

@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from numerics.compile import lower
-from numerics.compile.lower import Kernel
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
+from numerics.lowering import lower
+from numerics.lowering.table import Kernel
 from numerics.solver.march import March, march
 from numerics.solver.plan import Plan
 from tests.numerics.solver.helpers import solvable

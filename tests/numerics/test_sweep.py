@@ -14,9 +14,9 @@ from derive.program import Program
 from derive.theory import Theory, mean_field
 from numerics.analysis.limits import largest_rate
 from numerics.analysis.sweep import sweep
-from numerics.compile.lower import lower
 from numerics.errors import Interrupted, SpecError
 from numerics.experiment import Experiment
+from numerics.lowering.linear import lower
 from numerics.results import load, save
 from numerics.solver import solve
 from numerics.solver.paths.reading import Model

@@ -19,10 +19,10 @@ from sympy import Expr, Symbol
 from derive.calculus.symbols import gamma0
 from derive.theory import Theory
 from numerics.errors import Unserved
+from numerics.lowering.expressions import Function
 from numerics.solver.direct import Place, entries, place_of, tables
 from numerics.solver.direct.interpret import Algebra, Interpreter, Value
 from numerics.solver.direct.layout import Constants, Datum, Entry, Layout
-from numerics.tensors import Function
 
 Exact = int | Fraction
 Table = NDArray[np.object_]

@@ -21,10 +21,10 @@ from sympy import Symbol
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import diverged_at
 from numerics.experiment.checks import finite_number
+from numerics.lowering.indices import TIMES
 from numerics.solver.direct.algebras import Linear, Particles
 from numerics.solver.direct.interpret import Algebra, Interpreter, NotLinear
 from numerics.solver.direct.layout import Constants, Datum, Family, Layout, Member, Number
-from numerics.tensors import TIMES
 
 Array = NDArray[np.float64]
 Method = Literal["auto", "linear", "particles"]

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from numerics.lowering.expressions import Function, Jump
+from numerics.lowering.indices import together
 from numerics.solver.direct.interpret import ALL, Algebra, Interpreter, NotLinear, Value
 from numerics.solver.direct.layout import Entry, Key, Layout
 from numerics.stats import normal_points
-from numerics.tensors import Function, Jump, together
 
 Array = NDArray[np.float64]
 

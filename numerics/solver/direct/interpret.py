@@ -30,8 +30,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from numerics.errors import Unserved
+from numerics.lowering.expressions import Function, function
 from numerics.solver.direct.layout import Constants, Entry, Family, Layout, Number
-from numerics.tensors import Function, function
 
 Array = NDArray[np.float64]
 

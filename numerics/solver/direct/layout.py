@@ -23,8 +23,8 @@ from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.experiment.checks import precision_of, real_numbers, require_kernel
 from numerics.experiment.literals import Literals, Slot, literals_of, require_entries
+from numerics.lowering.indices import TIMES, expressions_of, limits, literals_in, lowest_values
 from numerics.quotients import without_overflow
-from numerics.tensors import TIMES, expressions_of, limits, literals_in, lowest_values
 
 Entry = tuple[str, tuple[int, ...]]
 Key = tuple[str, tuple[int | None, ...]]

@@ -39,11 +39,12 @@ from derive.errors import NotApplicable
 from derive.expansion.orders import WEIGHT
 from derive.theory import Term, Theory
 from numerics.errors import NotConverged
+from numerics.lowering.expressions import Jump, Known, function, layers_written_out
+from numerics.lowering.indices import Axis, Node, node_of
 from numerics.names import ERROR, OUTPUT
 from numerics.solver.grid import integral_weights, lagrange
 from numerics.solver.paths.march import March
 from numerics.solver.paths.reading import Model
-from numerics.tensors import Axis, Jump, Known, Node, function, layers_written_out, node_of
 
 Array = NDArray[np.float64]
 

@@ -27,8 +27,8 @@ from derive.calculus.symbols import IndexRange, ell
 from derive.program.shifts import shifted_reads
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from numerics.experiment.literals import Literals, Slot, literals_of
+from numerics.lowering.indices import TIMES, Node, expressions_of, lowest_values, node_of
 from numerics.solver.direct.layout import Layout
-from numerics.tensors import TIMES, Node, expressions_of, lowest_values, node_of
 
 Array = NDArray[np.float64]
 Item = Equation | Source | OrderParameter

@@ -22,6 +22,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import s, t
 from numerics.arrays import PathArray, transposed
 from numerics.errors import SMALLER, Diverged, Unserved, remedy_at_start
+from numerics.lowering.expressions import Known, Reading, arranged
+from numerics.lowering.indices import TIMES, Axes, Node, indices_of, node_of
 from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.reading import (
     Correlation,
@@ -35,7 +37,6 @@ from numerics.solver.paths.reading import (
     moves,
     size_of,
 )
-from numerics.tensors import TIMES, Axes, Known, Node, Reading, arranged, indices_of, node_of
 
 Array = NDArray[np.float64]
 Past = tuple[Node, bool]

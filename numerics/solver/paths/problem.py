@@ -21,6 +21,7 @@ from numerics.authored import authored_variables, numbers_of_author
 from numerics.averages.existence import singularities
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
+from numerics.lowering.indices import Node, node_of
 from numerics.names import (
     ERROR,
     FEATURE_KERNEL,
@@ -56,7 +57,6 @@ from numerics.solver.paths.gaussian import NotPositive
 from numerics.solver.paths.march import March
 from numerics.solver.paths.solve import LEAST, Prepared, name_of, unclear
 from numerics.stats import Spread, jackknife
-from numerics.tensors import Node, node_of
 
 Array = NDArray[np.float64]
 Found = dict[Node, Array]

@@ -35,17 +35,11 @@ from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import IndexRange, s, t
 from derive.theory import Equation, OrderParameter, Term, Theory
 from numerics.errors import Unserved
-from numerics.solver.direct.layout import Layout
-from numerics.solver.paths.indices import with_plain_indices
-from numerics.solver.plan import NotCausal, in_order
-from numerics.tensors import (
+from numerics.lowering.expressions import Function, Jump, function, leaves_of
+from numerics.lowering.indices import (
     TIMES,
-    Function,
-    Jump,
     Node,
-    function,
     indices_of,
-    leaves_of,
     limits,
     node_of,
     open_args,
@@ -53,6 +47,9 @@ from numerics.tensors import (
     require_open_numbers,
     together,
 )
+from numerics.solver.direct.layout import Layout
+from numerics.solver.paths.indices import with_plain_indices
+from numerics.solver.plan import NotCausal, in_order
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from derive.theory import Theory
 from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
 from numerics.errors import Unserved
+from numerics.lowering.expressions import Function, Jump, Known, observable
+from numerics.lowering.indices import Node, indices_of, node_of
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.direct import Evaluated, averaged, stacked
 from numerics.solver.direct.layout import Layout, Number, sizes
@@ -39,7 +41,6 @@ from numerics.solver.paths.reading import (
     moves,
     size_of,
 )
-from numerics.tensors import Function, Jump, Known, Node, indices_of, node_of, observable
 from numerics.threads import one_thread
 
 if TYPE_CHECKING:

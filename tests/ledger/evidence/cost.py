@@ -12,7 +12,7 @@ from sympy import Symbol
 
 from derive.calculus.symbols import ell, mu
 from derive.program import L, P, gamma0
-from numerics.compile import lower
+from numerics.lowering import lower
 from numerics.solver.march import march
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.notation import nu

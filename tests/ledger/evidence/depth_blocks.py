@@ -25,8 +25,8 @@ from derive.depth.blocks import (
 from derive.depth.infinite import infinite_depth
 from derive.errors import NotApplicable
 from derive.program.networks.residual import block_program
-from numerics.compile.layered import lower_layer_time
-from numerics.compile.lower import lower
+from numerics.lowering.layer_time import lower_layer_time
+from numerics.lowering.linear import lower
 from numerics.solver.depth import FIRST, extrapolated, on_grids
 from numerics.solver.frozen_ends import given_in_sources
 from numerics.solver.layer_grid import Known

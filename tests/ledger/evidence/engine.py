@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from derive.program import L, P, gamma0
 from derive.theory import Theory
-from numerics.compile import lower
-from numerics.compile.lower import Node
+from numerics.lowering import lower
+from numerics.lowering.table import Node
 from numerics.solver.march import March, march
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import tangent

@@ -10,7 +10,7 @@ from sympy import Add, Basic, Expr, Function, Heaviside, Integer, Mul, S, Sum, S
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
-from numerics.compile.lower import products
+from numerics.lowering.linear import products
 
 Array = NDArray[np.float64]
 Read = Callable[[AppliedUndef], tuple[Array, Sequence[Symbol]]]

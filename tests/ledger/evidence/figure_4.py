@@ -16,11 +16,11 @@ from sympy import Function
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P, ell, gamma0, mu, s, t
-from numerics.compile import lower
 from numerics.errors import NotConverged
 from numerics.expansion import expand
 from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
+from numerics.lowering import lower
 from numerics.solver import solve
 from numerics.solver.march import march
 from tests.ledger.claims import claimed

@@ -10,13 +10,14 @@ import numpy as np
 
 from derive.program import L, gamma0, s, t
 from derive.theory import Equation, Theory
-from numerics.compile import lower
-from numerics.compile.lower import Node, Request
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
+from numerics.lowering import lower
+from numerics.lowering.expressions import observable
+from numerics.lowering.indices import axes_of
+from numerics.lowering.table import Node, Request
 from numerics.solver.linear import REDUCTIONS
 from numerics.solver.march import March, march
-from numerics.tensors import axes_of, observable
 from tests.derive.once import mean_field, mlp
 from tests.reference.solution import Solution
 

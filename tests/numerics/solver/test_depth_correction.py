@@ -10,9 +10,9 @@ from sympy import Rational
 from derive.calculus.symbols import L
 from derive.depth import cross_layer, infinite_depth, rescale
 from derive.errors import NotApplicable
-from numerics.compile.layered import lower_layer_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
+from numerics.lowering.layer_time import lower_layer_time
 from numerics.simulation import simulate_program
 from numerics.solver import solve
 from numerics.solver.depth import layer_distances, solve_depth_correction

@@ -16,11 +16,11 @@ from derive.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
 from derive.program import L, eta, gamma0
 from derive.program.networks.random_data import nu
 from numerics.cli import run
-from numerics.compile.layered import LayerTable, NotLowered, lower_layer_time
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta
+from numerics.lowering.layer_time import LayerTable, NotLowered, lower_layer_time
 from numerics.solver import solve
 from numerics.solver.depth import beta0, solve_depth_limit
 from numerics.solver.layer_grid import LayerGrid, solve_layer_grid

@@ -12,11 +12,11 @@ from sympy import Expr, Symbol
 
 from derive.program import P, Program, eta, gamma0
 from derive.program.networks.random_data import alpha, alpha_B, nu, sigma
-from numerics.compile import lower
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of, reductions_of
+from numerics.lowering import lower
 from numerics.solver import solve
 from numerics.solver.direct import evaluate
 from numerics.solver.linear import solved

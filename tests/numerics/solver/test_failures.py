@@ -28,10 +28,10 @@ from derive.program import (
 )
 from derive.program import t as now
 from numerics.cli import run
-from numerics.compile.lower import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
 from numerics.errors import Diverged, NumericsError, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.schema import Solver
+from numerics.lowering.table import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
 from numerics.solver import solve
 from numerics.solver.march import march
 from numerics.solver.plan import NotCausal, Plan

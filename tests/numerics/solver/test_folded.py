@@ -12,12 +12,12 @@ from threadpoolctl import threadpool_limits
 
 from derive.calculus.symbols import mu
 from derive.program import P
-from numerics.compile import lower
-from numerics.compile.lower import Request
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
+from numerics.lowering import lower
+from numerics.lowering.table import Request
 from numerics.solver import folded, march, solve
 from numerics.solver.folded import NEAR, NEGLECT, ROOM, Folded
 from numerics.solver.march import March

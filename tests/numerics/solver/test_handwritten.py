@@ -9,8 +9,8 @@ import pytest
 from sympy import S
 
 from derive.program import P, Program, eta, gamma0
-from numerics.compile import lower
 from numerics.experiment.problem import Problem
+from numerics.lowering import lower
 from numerics.solver import solve
 from numerics.solver.march import march
 from tests.chance import excess

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from derive.program import Program
 from derive.theory import Theory
-from numerics.compile.lower import NotLinear, lower
+from numerics.lowering.linear import NotLinear, lower
 from numerics.simulation import Measured, simulate_program
 from numerics.solver.direct import Evaluated, Place, evaluate
 from numerics.solver.march import march

@@ -10,8 +10,8 @@ from sympy import Function, Mul, S, Sum, sin, symbols, tanh
 from derive.linear.projection import error_projected
 from derive.program import P, alpha, eta, gamma0, mu, s, t
 from derive.theory import Average, Term
-from numerics.compile import NotLinear, lower
-from numerics.compile.lower import products
+from numerics.lowering import NotLinear, lower
+from numerics.lowering.linear import products
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import solvable
 

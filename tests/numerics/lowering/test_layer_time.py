@@ -11,7 +11,7 @@ from derive.calculus.symbols import L, s, t
 from derive.depth import LayerTime, gamma_c_recursion, layer_time
 from derive.depth.infinite import between
 from derive.depth.layers import tau, tau_
-from numerics.compile.layered import NotLowered, lower_layer_time
+from numerics.lowering.layer_time import NotLowered, lower_layer_time
 from tests.derive.once import depth_program, mean_field
 
 r = Symbol("s_", integer=True)

@@ -1,0 +1,378 @@
+"""Expressions evaluated on arrays: functions of leaves, and where the leaves are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from sympy import (
+    Add,
+    Derivative,
+    DiracDelta,
+    Dummy,
+    Expr,
+    KroneckerDelta,
+    Piecewise,
+    Subs,
+    Sum,
+    Symbol,
+)
+from sympy import Eq as Equal
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import ell, s, spelled, t
+from derive.theory import Equation
+from numerics.arrays import CPU, Device, namespace_of, permuted
+from numerics.errors import Unserved
+from numerics.experiment.literals import Literals, Slot
+from numerics.lowering.indices import (
+    TIMES,
+    Array,
+    Axes,
+    Axis,
+    Node,
+    Places,
+    axes_of,
+    node_of,
+    require_fixed_limits,
+)
+
+
+def arranged(a: Array, labels: Sequence[Hashable], indices: Sequence[Hashable]) -> Array:
+    """``a``, whose axes are ``labels``, on the axes ``indices``; a label that comes twice is its diagonal."""
+    place = {x: k for k, x in enumerate(labels)}
+    kept = [place[x] for x in indices if x in place]
+    if len(place) == len(labels):
+        value: Array = permuted(a, tuple(kept))
+    else:
+        letters = {x: chr(97 + k) for k, x in enumerate(indices)}
+        result = "".join(letters[labels[k]] for k in kept)
+        value = namespace_of(a).einsum(f"{''.join(letters[x] for x in labels)}->{result}", a)
+    if len(kept) == len(indices):
+        return value
+    shape = iter(value.shape)
+    return value.reshape([next(shape) if x in place else 1 for x in indices])
+
+
+def leaves_of(e: Expr) -> tuple[Expr, ...]:
+    """The largest parts of ``e`` that are looked up: fields, order parameters, sums, averages, symbols.
+
+    Symbols come first: numbers are multiplied with each other before arrays are.
+    """
+    return tuple(sorted(_leaves(e), key=lambda x: (not isinstance(x, Symbol), spelled(x))))
+
+
+def _leaves(e: Expr) -> set[Expr]:
+    if isinstance(e, AppliedUndef | Sum | Average | Response | Symbol):
+        return {e}
+    return {x for arg in e.args for x in _leaves(arg)}
+
+
+@lru_cache(maxsize=1024)
+def _slot(i: int) -> Dummy:
+    """The variable that stands for leaf ``i`` of every function, so that equal ones are compiled once."""
+    return Dummy(f"x{i}", real=True)
+
+
+class Jump(Unserved):
+    """A derivative that no path sees, because the function jumps."""
+
+
+class Function:
+    """``expr`` as a function of its leaves, with partial derivatives."""
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr = expr
+        self.leaves = leaves_of(expr)
+        self.slots = tuple(map(_slot, range(len(self.leaves))))
+        body = expr.xreplace(dict(zip(self.leaves, self.slots, strict=True)))
+        self.body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Equal(a, b)), (0, True)))
+        if self.body.has(Subs, Derivative):
+            raise Unserved(f"{expr} contains a function that is not given; use a named one such as tanh")
+        self._compiled: dict[tuple[int, Device], Callable[..., Any]] = {}
+        self._derivatives: dict[int, Expr] = {}
+
+    def __call__(self, *values: Any) -> Any:
+        """The function, of NumPy's arrays."""
+        return self.compiled(CPU)(*values)
+
+    def partial(self, i: int, *values: Any, on: Device = CPU) -> Any:
+        """Its derivative by leaf ``i``."""
+        return self.compiled(on, i)(*values)
+
+    def derivative(self, i: int) -> Expr:
+        """The expression of its derivative by leaf ``i``.  Raises Jump if it has a delta function."""
+        if i not in self._derivatives:
+            self._derivatives[i] = self.body.diff(self.slots[i])
+        e = self._derivatives[i]
+        if e.has(DiracDelta) or any(x.has(self.slots[i]) for x in self.body.atoms(Piecewise)):
+            raise Jump(f"{self.expr} jumps: its derivative has a delta function that no path sees")
+        return e
+
+    def compiled(self, on: Device, i: int = -1) -> Callable[..., Any]:
+        """It, or its derivative by leaf ``i``, of arrays ``on`` a device."""
+        if (i, on) not in self._compiled:
+            self._compiled[i, on] = on.function(self.slots, self.body if i < 0 else self.derivative(i))
+        return self._compiled[i, on]
+
+
+@lru_cache(maxsize=1024)
+def function(e: Expr) -> Function:
+    """``e`` as a function, compiled once."""
+    return Function(e)
+
+
+@dataclass
+class Known:
+    """What is the same for every path: numbers, data, order parameters and scalars found so far.
+
+    Arrays of ``found`` have the axes of the symbol's indices and times in order, and the replicas last.
+    """
+
+    values: Mapping[str, float]
+    data: Mapping[str, Any]
+    found: dict[Node, Array] = field(default_factory=dict)
+    first: dict[Symbol, int] = field(default_factory=dict)
+    """Where indices start, those that do not start at 1."""
+    functions: dict[Expr, Function] = field(default_factory=dict)
+    literals: dict[Slot, Literals] = field(default_factory=dict)
+    """Axes of data that are read at integers."""
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        """The data as arrays."""
+        return {k: np.asarray(v, dtype=float) for k, v in self.data.items() if not callable(v)}
+
+    def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
+        """The value of ``e``, broadcast over the arrays in ``at``, with the replicas as its last axis.
+
+        ``given`` holds leaves found otherwise, with that axis.
+        """
+        f = self.functions.get(e)
+        if f is None:
+            f = self.functions[e] = function(e)
+        return f(*[self.leaf(x, at, given or {}) for x in f.leaves])
+
+    def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
+        """The value of one leaf."""
+        if x in given:
+            return given[x]
+        if isinstance(x, Symbol):
+            if x in at:  # positions of indices count from 0, the indices themselves mostly from 1
+                return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
+            if x.name not in self.values:
+                raise ValueError(f"values has no {x}")
+            return float(self.values[x.name])
+        if isinstance(x, Sum):
+            return self._sum(x, at, given)
+        if not isinstance(x, AppliedUndef):
+            raise Unserved(f"{x} cannot be evaluated here")
+        node = node_of(x)
+        if node in self.found:
+            return self.read(self.found[node], [a for a in x.args if not a.is_Integer], at)
+        name = node[0]
+        if name not in self.data:
+            raise ValueError(
+                f"{x} is no field, order parameter or scalar of the theory, and data does not hold {name}; "
+                "a generic activation cannot be evaluated"
+            )
+        if callable(self.data[name]):
+            args = [_array(at[a]) + self.start(a) if a in at else int(a) for a in x.args]
+            return np.vectorize(self.data[name], otypes=[float])(*args)[..., None]
+        if self.arrays[name].ndim != len(x.args):
+            raise ValueError(
+                f"data[{name!r}] has shape {self.arrays[name].shape}; {name} has {len(x.args)} indices"
+            )
+        return self.read(self.arrays[name], x.args, at, name)[..., None]
+
+    def start(self, x: Symbol) -> int:
+        """The first value of an index or time."""
+        return 0 if x in TIMES else self.first.get(x, 1)
+
+    def read(self, array: Array, args: Sequence[Expr], at: Places, name: str = "") -> Any:
+        """An array at some arguments; one such as ``p + k`` that leaves its range goes round a ring.
+
+        Integers are values of an index of the data that are called ``name``.
+        """
+        places = [
+            self.position(name, k, int(a), n) if a.is_Integer else self.place(a, at, n)
+            for k, (a, n) in enumerate(zip(args, array.shape, strict=False))
+        ]
+        axes = [x.axis for x in places if isinstance(x, Axis)]
+        if len(set(axes)) < len(axes) or any(isinstance(x, np.ndarray) for x in places):
+            return array[tuple(map(_array, places))]
+        value = array[tuple(slice(x.start, x.stop) if isinstance(x, Axis) else x for x in places)]
+        if axes != sorted(axes):
+            order = sorted(range(len(axes)), key=axes.__getitem__)
+            value = value.transpose(*order, *range(len(axes), value.ndim))
+        ndim = next((x.ndim for x in places if isinstance(x, Axis)), 0)
+        if len(axes) == ndim:
+            return value
+        shape = iter(value.shape)
+        return value.reshape(*[next(shape) if k in axes else 1 for k in range(ndim)], *shape)
+
+    def place(self, a: Expr, at: Places, size: int | None = None) -> Any:
+        """The position of an argument along an axis of this size."""
+        if a in at:
+            return at[a]
+        shift, parts = a.as_coeff_add()
+        total: Any = int(shift) - next((x for i, x in self.first.items() if i in a.free_symbols), 1)
+        for part in parts:
+            factor, x = part.as_coeff_Mul()
+            if x not in at or x in TIMES or size is None:
+                raise Unserved(f"index {a} has no position here")
+            total = total + int(factor) * (_array(at[x]) + self.start(x))
+        return total % size
+
+    def position(self, name: str, axis: int, value: int, size: int) -> int:
+        """The position of an integer among the values of an index of data."""
+        return self.literals.get((name, axis), Literals()).position(value, size)
+
+    def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
+        """A sum of what is known over layers, which are written out, or over indices, along an axis."""
+        index, low, high = x.limits[-1]
+        require_fixed_limits(index, low, high, self.values)
+        first, last = self.bound(low), self.bound(high)
+        body = Sum(x.function, *x.limits[:-1]) if len(x.limits) > 1 else x.function
+        if index == ell:
+            return sum((self(body.subs(index, i), at, given) for i in range(first, last + 1)), 0.0)
+        self.first[index] = first
+        ndim = max((v.ndim for v in at.values() if isinstance(v, Axis)), default=0)
+        wider = {k: v._replace(ndim=ndim + 1) if isinstance(v, Axis) else v for k, v in at.items()}
+        wider[index] = Axis(0, last - first + 1, ndim, ndim + 1)
+        inner = {k: v if np.ndim(v) == 0 else v[..., None, :] for k, v in given.items()}
+        value = np.asarray(self(body, wider, inner))
+        if value.ndim < 2 or value.shape[-2] == 1:  # all terms are equal
+            return (last - first + 1) * (value if value.ndim < 2 else value[..., 0, :])
+        return value.sum(axis=-2)
+
+    def bound(self, e: Expr) -> int:
+        """The integer that a bound of a sum is."""
+        return int(np.ravel(self(e, {}))[0])
+
+
+def _array(place: Any) -> Any:
+    return place.positions if isinstance(place, Axis) else place
+
+
+class Reading:
+    """``e`` along ``axes``, replicas first: where its leaves are is found once, times are said in each call.
+
+    Of t and s those among the axes are read along slices, the others at one time.  ``given`` are the leaves
+    found otherwise; their arrays come with each call, too.
+    """
+
+    def __init__(
+        self,
+        known: Known,
+        e: Expr,
+        axes: Sequence[Symbol],
+        sizes: Mapping[Symbol, int],
+        given: Iterable[Expr] = (),
+    ) -> None:
+        self.known, self.axes, self.sizes = known, tuple(axes), sizes
+        self.given = tuple(given)
+        f = function(e)
+        self.function = None if f.leaves == (e,) else f.compiled(CPU)
+        self.leaves = [self._leaf(x) for x in f.leaves]
+
+    def __call__(self, late: Any, early: Any = None, given: Sequence[Array] = ()) -> Any:
+        """The value at t = ``late`` and s = ``early``, broadcastable to ``(replicas, *axes)``."""
+        values: list[Any] = []
+        for leaf in self.leaves:
+            if type(leaf) is float:
+                values.append(leaf)
+            elif type(leaf) is int:
+                values.append(given[leaf])
+            elif type(leaf) is tuple:
+                array, places = leaf
+                at = tuple([late if x == "t" else early if x == "s" else x for x in places])
+                values.append(array[at])
+            else:
+                values.append(self._looked_up(leaf, late, early))
+        return self.function(*values) if self.function else values[0]
+
+    def _leaf(self, x: Expr) -> Any:
+        """A number, the place of what is given, an array and where it is read, or what is looked up later."""
+        if x in self.given:
+            return self.given.index(x)
+        if isinstance(x, Symbol) and x not in (*self.axes, *TIMES):
+            return float(self.known.leaf(x, {}, {}))
+        if not isinstance(x, AppliedUndef):
+            return x
+        node = node_of(x)
+        array, labels = self.known.found.get(node), [a for a in x.args if not a.is_Integer]
+        first: Any = slice(None)
+        if array is None:
+            array, labels, first = self.known.arrays.get(node[0]), list(x.args), None
+        if array is None or array.ndim != len(labels) + (first is not None) or len(set(labels)) < len(labels):
+            return x
+        if not all(a in self.axes or a in TIMES for a in labels):
+            return x
+        fixed = [a for a in labels if a not in self.axes]
+        order = [*fixed, *(a for a in self.axes if a in labels)]
+        lead = () if first is None else (array.ndim - 1,)
+        view = array.transpose(*lead, *(labels.index(a) for a in order))
+        there = [a.name if a in TIMES else slice(0, self.sizes[a]) for a in self.axes]
+        along = [x if a in labels else None for a, x in zip(self.axes, there, strict=True)]
+        return view, [first, *(a.name for a in fixed), *along]
+
+    def _looked_up(self, x: Expr, late: Any, early: Any) -> Any:
+        """A leaf that is a sum, or read at shifted indices, by what looks up any."""
+        at: dict[Symbol, Any] = {t: late, s: early}
+        for k, a in enumerate(self.axes):
+            where = at[a] if a in TIMES else slice(0, self.sizes[a])
+            at[a] = Axis(where.start, where.stop, k, len(self.axes))
+        value = np.asarray(self.known.leaf(x, at, {}))
+        if not value.ndim:
+            return value
+        value = value.transpose(-1, *range(value.ndim - 1))
+        return value.reshape(len(value), *[1] * (len(self.axes) + 1 - value.ndim), *value.shape[1:])
+
+
+def layers_written_out(e: Expr) -> Expr:
+    """``e`` with sums over layers as sums of their terms."""
+
+    def terms(x: Sum) -> Expr:
+        index, low, high = next(lim for lim in x.limits if lim[0] == ell)
+        rest = [lim for lim in x.limits if lim[0] != ell]
+        layers = [x.function.subs(index, i) for i in range(int(low), int(high) + 1)]
+        return Add(*[Sum(y, *rest) if rest else y for y in layers])
+
+    found: Expr = e.replace(lambda x: isinstance(x, Sum) and any(lim[0] == ell for lim in x.limits), terms)
+    return found
+
+
+def observable(
+    e: Equation,
+    found: Mapping[Node, Array],
+    values: Mapping[str, float],
+    data: Mapping[str, Any],
+    axes: Axes | None = None,
+    first: Mapping[Symbol, int] | None = None,
+    literals: Mapping[Slot, Literals] | None = None,
+    sizes: Mapping[Any, int] | None = None,
+) -> Array:
+    """The right-hand side of ``e``, a combination of order parameters, at all pairs of times.
+
+    ``found`` have the axes of the theory's arguments (samples, then t, s) and replicas last; the result has
+    ``axes``, or those of the left-hand side, and replicas last.  Indices start at 1, or as ``first`` says.
+    ``sizes`` are those of indices that no array has.
+    """
+    known = Known(values, data, dict(found), dict(first or {}), literals=dict(literals or {}))
+    body, axes = layers_written_out(e.rhs), (*axes_of(e.lhs), t, s) if axes is None else axes
+    sizes = dict(sizes or {})
+    for x in body.atoms(AppliedUndef):
+        node = node_of(x)
+        array = found[node][..., 0] if node in found else known.arrays.get(node[0])
+        if array is not None:
+            args = [a for a in x.args if not a.is_Integer] if node in found else x.args
+            sizes |= zip(args, array.shape, strict=True)
+    shape = [sizes[x] for x in axes]
+    places = {x: Axis(0, n, k, len(axes)) for k, (x, n) in enumerate(zip(axes, shape, strict=True))}
+    value = np.atleast_1d(known(body, places))
+    return np.broadcast_to(value, (*shape, value.shape[-1]))

@@ -1,0 +1,173 @@
+"""Names, indices and layers of the quantities of a theory, and how far indices run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import (
+    Expr,
+    Integer,
+    S,
+    Sum,
+    Symbol,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+from sympy.utilities.iterables import connected_components
+
+from derive.calculus.symbols import s, t
+from derive.theory import Theory
+from numerics.errors import Unserved
+from numerics.experiment.literals import Literals, Slot, literals_of
+
+Array = NDArray[np.float64]
+
+TIMES = (t, s)
+N = TypeVar("N", bound=Hashable)
+Node = tuple[str, tuple[int, ...]]
+"""A name and its layer (integers that stand in the symbol): ``("h", (2,))``."""
+
+
+class Axis(NamedTuple):
+    """Positions ``start .. stop - 1`` of an index or time, along one axis of ``ndim``."""
+
+    start: int
+    stop: int
+    axis: int
+    ndim: int
+
+    @property
+    def positions(self) -> NDArray[np.int_]:
+        """The positions, along the axis."""
+        return np.arange(self.start, self.stop).reshape(
+            [-1 if k == self.axis else 1 for k in range(self.ndim)]
+        )
+
+
+Places = Mapping[Symbol, "int | Axis"]
+"""Where an expression is read: for each index or time its position (from 0), or all along an axis."""
+
+
+def together(nodes: Iterable[N], links: Iterable[Iterable[N]]) -> list[tuple[N, ...]]:
+    """``nodes`` in the sets that ``links`` join, each in their order.
+
+    >>> together("abcd", ["ac", "cd"])
+    [('a', 'c', 'd'), ('b',)]
+    """
+    nodes = list(dict.fromkeys(nodes))
+    edges = [(first, x) for first, *rest in links for x in rest]
+    place = {x: i for i, x in enumerate(nodes)}
+    found = [sorted(x, key=place.__getitem__) for x in connected_components((nodes, edges))]
+    return [tuple(x) for x in sorted(found, key=lambda x: place[x[0]])]
+
+
+@lru_cache(maxsize=4096)
+def node_of(symbol: AppliedUndef) -> Node:
+    """The node that ``symbol`` belongs to."""
+    return str(symbol.func), tuple(int(x) for x in symbol.args if x.is_Integer)
+
+
+def require_open_numbers(theory: Theory) -> None:
+    """Raise Unserved for a number of the program that is read at one value of an index or of the time."""
+    known = {node_of(e.lhs) for e in theory.scalars}
+    for item in (*theory.scalars, *theory.equations):
+        for x in sorted(item.rhs.atoms(AppliedUndef), key=str):
+            if (str(x.func), ()) in known and node_of(x) not in known:
+                raise Unserved(
+                    f"{x} is read at one value of an index: write a sum over the index, or use "
+                    "numerics.solver.direct.evaluate"
+                )
+
+
+def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
+    """How far indices run: those of fields, then those that are only summed over."""
+    items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
+    for x in (*items, *theory.observables):
+        yield from ((r.index, sympify(r.lower), sympify(r.upper)) for r in x.ranges)
+    for e in expressions_of(theory):
+        for total in e.atoms(Sum):
+            yield from total.limits
+
+
+def expressions_of(theory: Theory) -> Iterator[Expr]:
+    """The right-hand sides, definitions and covariances of a theory."""
+    for e in (*theory.equations, *theory.scalars, *theory.observables):
+        yield e.rhs
+    for q in theory.order_parameters:
+        yield q.definition
+    for u in theory.sources:
+        yield sympify(u.covariance)
+
+
+def lowest_values(theory: Theory) -> dict[Symbol, Expr]:
+    """The first value of each index, as the theory writes it.
+
+    Indices of fields come before those that are only summed over.  Of several ranges of one index the
+    lowest counts, because a range may be a part of another; a bound that holds another index counts at the
+    first value of that one.
+    """
+    found: dict[Symbol, Expr] = {t: S.Zero, s: S.Zero}
+    ends = list(limits(theory))
+    indices = {index for index, _, _ in ends}
+    for index, lower, _ in ends:
+        if not lower.free_symbols & indices and (
+            index not in found or (sympify(found[index]) - lower).is_positive
+        ):
+            found[index] = lower
+    for index, lower, _ in ends:
+        if index not in found:
+            found[index] = lower.subs(found)
+    return found
+
+
+def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Literals]:
+    """The axes that ``theory`` reads at integers; ``integer`` gives the integer that a bound is."""
+    expressions = list(expressions_of(theory))
+    if not any(a.is_Integer for e in expressions for x in e.atoms(AppliedUndef) for a in x.args):
+        return {}
+    lowest = {index: integer(lower) for index, lower in lowest_values(theory).items()}
+    return literals_of(expressions, lowest, {x.kernel for x in theory.program.given})
+
+
+def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str, Any]) -> None:
+    """Raise Unserved for a sum whose limits hold another index, such as one over earlier positions."""
+    free = sympify(low).free_symbols | sympify(high).free_symbols
+    if others := sorted(str(x) for x in free if str(x) not in values):
+        raise Unserved(
+            f"the sum over {index} runs from {low} to {high}, which depends on {', '.join(others)}: use "
+            "numerics.solver.direct.evaluate, which sums over parts of a range"
+        )
+
+
+def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
+    """Its indices and times.  Raises Unserved for one such as ``a + k``."""
+    found = tuple(x for x in symbol.args if not x.is_Integer)
+    for x in found:
+        if x.atoms(AppliedUndef):
+            raise Unserved(f"{symbol.func} is a function that is not given; use a named one such as tanh")
+        if not isinstance(x, Symbol):
+            raise Unserved(f"{symbol} is read at {x}: shifted indices are not served by sampled paths")
+    if len(set(found)) < len(found) and not set(TIMES) & {x for x in found if found.count(x) > 1}:
+        raise Unserved(f"{symbol} repeats an index")
+    return found
+
+
+@lru_cache(maxsize=4096)
+def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
+    """Its indices without times."""
+    return tuple(x for x in open_args(symbol) if x not in TIMES)
+
+
+Axes = tuple[Symbol, ...]
+
+
+def axes_of(symbol: AppliedUndef) -> Axes:
+    """Its indices, without times and layers."""
+    found = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
+    if not all(isinstance(x, Symbol) for x in found):
+        raise Unserved(f"{symbol} stands on the left with an index that is no symbol")
+    return found

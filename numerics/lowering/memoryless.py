@@ -1,0 +1,279 @@
+"""A theory without memory as arrays: what moves, how it moves, and averages, all at one time.
+
+Arrays of what differs between nodes have shape ``(*indices, nodes)``; those of what does not end with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from sympy import (
+    Expr,
+    Mul,
+    Sum,
+    Symbol,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response, is_random
+from derive.calculus.symbols import t
+from derive.reduce.memoryless import Markov, State
+from numerics.errors import Unserved
+from numerics.lowering.expressions import Known
+from numerics.lowering.indices import (
+    TIMES,
+    Array,
+    Axes,
+    Axis,
+    Node,
+    Places,
+    axes_of,
+    literals_in,
+    node_of,
+    require_fixed_limits,
+    require_open_numbers,
+    together,
+)
+
+RANK = 1e-12
+"""Share of the largest variance below which a direction of the Gaussian variables is left out."""
+
+
+class System:
+    """The tables of a theory without memory, for given numbers: how far indices run and where they start,
+    what stands for fields and scalars; ``names`` are those of what differs between nodes.
+    """
+
+    def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
+        self.markov, self.values = markov, values
+        self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
+        self.first: dict[Symbol, int] = {}
+        self.sizes: dict[Symbol, int] = {}
+        self.random: dict[Expr, bool] = {}
+        theory = markov.theory
+        require_open_numbers(theory)
+        items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
+        for x in (*items, *theory.order_parameters, *markov.start):
+            self.remember((r.index, r.lower, r.upper) for r in x.ranges)
+        self.states: dict[Node, State] = {node_of(x.symbol): x for x in markov.states}
+        self.fields = {node_of(e.lhs): e for e in markov.fields}
+        self.scalars = {node_of(e.lhs): e for e in theory.scalars}
+        self.start: dict[Node, Axes] = {}
+        for u in markov.start:
+            for y in (u.symbol, u.partner):
+                self.start.setdefault(node_of(y), axes_of(y))
+        self.names = frozenset(n[0] for n in (*self.start, *self.states, *self.fields))
+        self.literals = literals_in(theory, self.integer)
+
+    def remember(self, limits: Iterable[Any]) -> None:
+        """Note how far indices run."""
+        for index, low, high in limits:
+            require_fixed_limits(index, low, high, self.values)
+            self.first[index] = self.integer(low)
+            size = self.integer(high) - self.first[index] + 1
+            if self.sizes.setdefault(index, size) != size:
+                raise Unserved(f"index {index} has two ranges")
+
+    def integer(self, e: Any) -> int:
+        """The integer that a bound of a range is."""
+        found = sympify(e).xreplace({x: sympify(self.number(x)) for x in sympify(e).free_symbols})
+        return int(found)
+
+    def number(self, x: Symbol) -> float:
+        """The value of a symbol.  Raises ValueError if there is none."""
+        if str(x) not in self.values:
+            raise ValueError(f"values has no {x}")
+        return self.values[str(x)]
+
+    def shape(self, axes: Axes) -> tuple[int, ...]:
+        """How far these indices run."""
+        return tuple(self.sizes[x] for x in axes)
+
+    def is_random(self, e: Expr) -> bool:
+        """Does ``e`` differ between nodes?"""
+        if e not in self.random:
+            self.random[e] = is_random(e, self.names)
+        return self.random[e]
+
+    @cached_property
+    def layout(self) -> list[tuple[Node, tuple[int, ...], slice]]:
+        """Where each state stands in the vector of all."""
+        found, at = [], 0
+        for n, x in self.states.items():
+            shape = self.shape(axes_of(x.symbol))
+            found.append((n, shape, slice(at, at + prod(shape))))
+            at += prod(shape)
+        return found
+
+    @property
+    def size(self) -> int:
+        """How many states a node has."""
+        return self.layout[-1][2].stop if self.layout else 0
+
+    @cached_property
+    def root(self) -> dict[Node, Array]:
+        """What the Gaussian variables are of independent standard normal numbers.
+
+        Shapes ``(*indices, dimensions)``; correlated variables share numbers, others do not.
+        """
+        links = [(node_of(u.symbol), node_of(u.partner)) for u in self.markov.start]
+        blocks = [self.root_of(g) for g in together(self.start, links)]
+        total, at = sum(next(iter(b.values())).shape[-1] for b in blocks), 0
+        found = {}
+        for b in blocks:
+            rank = next(iter(b.values())).shape[-1]
+            for n, x in b.items():
+                found[n] = np.zeros((*x.shape[:-1], total))
+                found[n][..., at : at + rank] = x
+            at += rank
+        return found
+
+    def root_of(self, nodes: tuple[Node, ...]) -> dict[Node, Array]:
+        """The same for variables that are correlated.  Raises ValueError for no covariance."""
+        counts = [prod(self.shape(self.start[n])) for n in nodes]
+        ends = np.cumsum([0, *counts])
+        c = np.zeros((ends[-1], ends[-1]))
+        present = Present(self, {}, np.ones(1))
+        for u in self.markov.start:
+            a, b = node_of(u.symbol), node_of(u.partner)
+            if a not in nodes:
+                continue
+            i, j = nodes.index(a), nodes.index(b)
+            axes = (*axes_of(u.symbol), *axes_of(u.partner))
+            block = np.broadcast_to(present.value(sympify(u.covariance), axes), (*self.shape(axes), 1))
+            here, there = slice(*ends[i : i + 2]), slice(*ends[j : j + 2])
+            c[here, there] = block.reshape(counts[i], counts[j])
+            c[there, here] = c[here, there].T
+        values, vectors = np.linalg.eigh((c + c.T) / 2)
+        if values[0] < -1e-8 * max(values[-1], 1e-300):
+            raise ValueError(f"the covariance of {nodes[0][0]} at the start is not positive: {values[0]:.3g}")
+        kept = values > RANK * values[-1]
+        flat = vectors[:, kept] * np.sqrt(values[kept])
+        return {
+            n: flat[ends[i] : ends[i + 1]].reshape(*self.shape(self.start[n]), -1)
+            for i, n in enumerate(nodes)
+        }
+
+
+class Present(Known):
+    """Values at one time: fields on all nodes, and averages over them, computed on demand."""
+
+    def __init__(
+        self,
+        system: System,
+        start: Mapping[Node, Array],
+        weights: Array,
+        states: Array | None = None,
+        time: float = 0.0,
+    ) -> None:
+        super().__init__(system.values, system.data, dict(start), system.first, literals=system.literals)
+        self.system, self.weights, self.time = system, weights, time
+        if states is not None and len(states):
+            for n, shape, where in system.layout:
+                self.found[n] = states[where].reshape(*shape, -1)
+
+    def motion(self) -> Array:
+        """The right-hand sides of all equations of motion, shape ``(states, nodes)``."""
+        rows = []
+        for n, shape, _ in self.system.layout:
+            x = self.system.states[n]
+            value = self.value(x.motion.rhs, axes_of(x.symbol))
+            rows.append(np.broadcast_to(value, (*shape, len(self.weights))).reshape(-1, len(self.weights)))
+        return np.concatenate(rows) if rows else np.zeros((0, len(self.weights)))
+
+    def array(self, node: Node, x: Expr) -> Array:
+        """A field, a scalar or data."""
+        system = self.system
+        if node[0] in system.data and node[1]:  # y(mu, 1) and y(1, mu) are two of them
+            node = str(x.func(*(a if a.is_Integer else Symbol("_") for a in x.args))), ()
+        if node not in self.found:
+            e = system.fields.get(node) or system.scalars.get(node)
+            if e is not None:
+                axes = axes_of(e.lhs)
+                value = np.asarray(self.value(e.rhs, axes))
+                self.found[node] = np.broadcast_to(value, (*system.shape(axes), value.shape[-1]))
+            elif str(x.func) in system.data:
+                self.found[node] = self.data_now(str(x.func), x)[..., None]
+            else:
+                raise ValueError(
+                    f"{x} is no field or scalar of the theory, and data does not hold {node[0]}; "
+                    "a generic activation cannot be evaluated"
+                )
+        return self.found[node]
+
+    def data_now(self, name: str, x: Expr) -> Array:
+        """Data, at the integers among the arguments and at the present step along the axes of the time.
+
+        Data of a flow do not depend on the time.
+        """
+        array = self.system.data[name]
+        if array.ndim != len(x.args):
+            raise ValueError(f"{name} has an array with {array.ndim} axes; it has {len(x.args)} indices")
+        args = [a for a in x.args if not a.is_Integer]
+        for axis in reversed([k for k, a in enumerate(x.args) if a.is_Integer]):
+            array = array.take(self.position(name, axis, int(x.args[axis]), array.shape[axis]), axis)
+        if not x.has(t):
+            return array
+        if not self.system.markov.discrete:
+            raise Unserved(f"{x} depends on the time, which is tabulated for steps only")
+        for axis in reversed([k for k, a in enumerate(args) if a == t]):
+            if not self.time < array.shape[axis]:
+                raise ValueError(f"data[{name!r}] of shape {array.shape} ends before step {self.time:g}")
+            array = array.take(int(self.time), axis)
+        return array
+
+    def value(self, e: Expr, axes: Axes) -> Any:
+        """``e``, broadcastable to the sizes of ``axes`` and the number of nodes."""
+        sizes, ndim = self.system.sizes, len(axes)
+        value = np.asarray(self(e, {x: Axis(0, sizes[x], k, ndim) for k, x in enumerate(axes)}))
+        return value.reshape((1,) * (ndim + 1 - value.ndim) + value.shape)
+
+    def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
+        """The value of one leaf; ``p + k`` runs on a ring."""
+        if isinstance(x, Average):
+            value = self.value(x.body, tuple(at))
+            full = np.broadcast_to(value, (*value.shape[:-1], len(self.weights)))
+            return (full @ self.weights)[..., None]
+        if isinstance(x, Sum):
+            return self.total(x, tuple(at))
+        if not isinstance(x, AppliedUndef) or isinstance(x, Response):
+            return self.time if x == t else super().leaf(x, at, given)
+        args = [a for a in x.args if not a.is_Integer and (a in at or a not in TIMES)]
+        array = self.array(node_of(x), x)
+        if array.ndim != len(args) + 1:
+            raise ValueError(f"{x.func} has an array with {array.ndim - 1} axes; it has {len(args)} indices")
+        missing = [y for a in args for y in a.free_symbols if y not in at]
+        if missing:
+            raise Unserved(f"{x} carries the index {missing[0]}, which is not given here")
+        return self.read(array, args, at)
+
+    def total(self, x: Sum, axes: Axes) -> Array:
+        """A sum over indices; what differs between nodes is multiplied by what does not as matrices are."""
+        self.system.remember(x.limits)
+        over = tuple(lim[0] for lim in x.limits)
+        factors = Mul.make_args(x.function)
+        moving = Mul(*[y for y in factors if self.system.is_random(y)])
+        inner = tuple(y for y in over if y in moving.free_symbols)
+        if moving == 1 or moving.free_symbols & set(axes):
+            value = np.asarray(self.value(x.function, (*axes, *over)))
+            full = np.broadcast_to(
+                value, (*value.shape[: len(axes)], *self.system.shape(over), value.shape[-1])
+            )
+            summed: Array = full.sum(axis=tuple(range(len(axes), len(axes) + len(over))))
+            return summed
+        gone = tuple(y for y in over if y not in inner)
+        known = Mul(*[y for y in factors if not self.system.is_random(y)])
+        kernel = np.asarray(self.value(known, (*axes, *inner, *gone)))[..., 0]
+        own = kernel.shape[: len(axes)]
+        kernel = np.broadcast_to(kernel, (*own, *self.system.shape((*inner, *gone))))
+        kernel = kernel.sum(axis=tuple(range(len(axes) + len(inner), kernel.ndim)))
+        what = np.asarray(self.value(moving, inner))
+        what = np.broadcast_to(what, (*self.system.shape(inner), what.shape[-1]))
+        flat = kernel.reshape(prod(own), -1) @ what.reshape(-1, what.shape[-1])
+        result: Array = flat.reshape(*own, -1)
+        return result
