@@ -113,3 +113,12 @@ def test_numerics_spells_the_names_of_roles_in_one_module() -> None:
         ("numerics/solver/folded.py", "A"),  # type variables
         ("numerics/solver/folded.py", "B"),
     }
+
+
+def test_no_class_name_means_two_things() -> None:
+    found: dict[str, list[str]] = {}
+    for package in ("derive", "numerics"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for name in re.findall(r"^class (\w+)", path.read_text(), re.M):
+                found.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}

@@ -133,14 +133,14 @@ class GridTooSmall(ArithmeticError):
 
 
 class Sampled:
-    """A polynomial in ell and L by its values on a :class:`Grid`.  Equal ones are one object.
+    """A polynomial in ell and L by its values on a :class:`ValueGrid`.  Equal ones are one object.
 
     Sums and products are therefore computed once for the same two.
     """
 
     __slots__ = ("degree", "grid", "products", "sums", "values")
 
-    def __init__(self, grid: Grid, values: tuple[Any, ...], degree: int) -> None:
+    def __init__(self, grid: ValueGrid, values: tuple[Any, ...], degree: int) -> None:
         self.grid, self.values, self.degree = grid, values, degree
         self.sums: dict[Sampled, Sampled] = {}
         self.products: dict[Sampled, Sampled] = {}
@@ -163,14 +163,14 @@ class Sampled:
         return found
 
 
-class Grid:
+class ValueGrid:
     """The polynomials in ell and L up to a total degree, by their values where both are 0 .. degree.
 
     The same numbers as :class:`Layered` without growth, and much faster: products are taken point by point,
     a sum over layers is a running sum, and values at whole numbers are mostly whole.  A bound on the degree
     goes along; operations raise :class:`GridTooSmall` where it is exceeded.
 
-    >>> p = Grid(4)
+    >>> p = ValueGrid(4)
     >>> p.expr(p.summed(p.of(L * ell), 1, ell))
     L*ell**2/2 + L*ell/2
     """

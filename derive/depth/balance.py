@@ -151,14 +151,14 @@ def delta(e: Expr) -> tuple[Expr, int] | None:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedTerm:
     """A term: the power of L in front, with what sums over layers add, and its functions."""
 
     power: Form
     functions: tuple[str, ...]
 
 
-def counted(term: Expr, recursion: bool = False) -> Counted:
+def counted(term: Expr, recursion: bool = False) -> CountedTerm:
     """Read a term.  In a recursion it is added at L layers, unless a delta says at which one.
 
     >>> from sympy import Function
@@ -167,7 +167,7 @@ def counted(term: Expr, recursion: bool = False) -> Counted:
     """
     order, rest = power(term)
     once = delta(term) is not None
-    return Counted(form_of(order + (1 if recursion and not once else 0)), tuple(_functions(rest)))
+    return CountedTerm(form_of(order + (1 if recursion and not once else 0)), tuple(_functions(rest)))
 
 
 def _functions(e: Expr) -> Iterator[str]:
@@ -213,14 +213,14 @@ class Sizes:
         """The exponent of a term; functions without one are of order one."""
         return self.counted(counted(term, recursion))
 
-    def counted(self, x: Counted, without: int | None = None) -> Forms:
+    def counted(self, x: CountedTerm, without: int | None = None) -> Forms:
         """The exponent of a term that has been read; the function at the place ``without`` left out."""
         parts = [self.exponents.get(n, ONE) for i, n in enumerate(x.functions) if i != without]
         return together(frozenset({x.power}), *parts)
 
 
 def balance(
-    terms: Mapping[str, Iterable[Counted]], domain: Domain = NUMBERS, of: Iterable[str] = ()
+    terms: Mapping[str, Iterable[CountedTerm]], domain: Domain = NUMBERS, of: Iterable[str] = ()
 ) -> Sizes:
     """The power of L of every function, from the terms of its equation; if ``of`` has names, of these and
     what they rest on.
@@ -254,7 +254,7 @@ def balance(
     raise NotApplicable(f"{', '.join(changing)} drive each other: sizes grow without end")
 
 
-def _loops(found: Sizes, terms: Mapping[str, tuple[Counted, ...]]) -> Iterator[tuple[str, Forms]]:
+def _loops(found: Sizes, terms: Mapping[str, tuple[CountedTerm, ...]]) -> Iterator[tuple[str, Forms]]:
     """The gain with which a function drives itself, directly or through one other function."""
     edges = {
         name: [
@@ -272,7 +272,7 @@ def _loops(found: Sizes, terms: Mapping[str, tuple[Counted, ...]]) -> Iterator[t
             yield name, found.domain.largest(total)
 
 
-def _needed(terms: Mapping[str, tuple[Counted, ...]], todo: list[str]) -> list[str]:
+def _needed(terms: Mapping[str, tuple[CountedTerm, ...]], todo: list[str]) -> list[str]:
     found: dict[str, None] = {}
     while todo:
         name = todo.pop()

@@ -17,7 +17,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.sums import placed, settled, without_empty
 from derive.calculus.symbols import L
-from derive.depth.balance import Counted, as_expression, balance, counted
+from derive.depth.balance import CountedTerm, as_expression, balance, counted
 from derive.depth.infinite import LayerTime, Scaling, aligned, layer_time
 from derive.depth.layers import neighbour, tau, tau_
 from derive.depth.rescale import ends_apart, in_units
@@ -110,7 +110,7 @@ def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLa
     :class:`NotApplicable` if some grow without end.
     """
     scaling = scaling or Scaling()
-    terms: dict[str, list[Counted]] = {}
+    terms: dict[str, list[CountedTerm]] = {}
 
     def count(name: str, e: Expr, moving: bool = False) -> None:
         found = Add.make_args(scaling(e).expand())

@@ -22,8 +22,8 @@ from derive.depth.balance import power
 from derive.depth.layers import (
     ABOVE,
     BELOW,
-    Reader,
-    Recursion,
+    LayerExpansion,
+    LayerRecursion,
     Series,
     coefficient_name,
     crossings,
@@ -226,7 +226,7 @@ def aligned(cross: CrossLayer) -> CrossLayer:
 # -- order 0 ---------------------------------------------------------------------------------------------
 
 
-class _Rows:
+class _EquationTerms:
     """The equations of a system, by what they are, and their terms by powers of L."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
@@ -252,12 +252,12 @@ class _Rows:
         return lhs.func(*[place(x)[0] for x in lhs.args[:n]], *lhs.args[n:])
 
 
-class _Limit(_Rows):
+class _Limit(_EquationTerms):
     """Order 0."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
         super().__init__(cross, scaling)
-        self.reader = Reader(self.slots)
+        self.reader = LayerExpansion(self.slots)
         self.dropped: list[Dropped] = []
 
     def result(self) -> LayerTime:
@@ -316,16 +316,16 @@ class _Limit(_Rows):
     def row(self, e: Equation | Eq) -> Eq:
         return Eq(self.at(e.lhs), self.kept(e.lhs, e.rhs), evaluate=False)
 
-    def rate(self, e: Recursion) -> Expr:
+    def rate(self, e: LayerRecursion) -> Expr:
         """What a recursion adds per layer time."""
         return Add(*[self.kept(e.lhs, x, S.One, S(e.direction)) for x in e.smooth])
 
-    def step(self, e: Recursion) -> Expr:
+    def step(self, e: LayerRecursion) -> Expr:
         """What it adds at the layer of the source alone."""
         once = e.direction * DiracDelta(tau - tau_)
         return Add(*[self.kept(e.lhs, x.xreplace({ell: k - d}), factor=once) for x, d in e.jumps])
 
-    def derivative(self, e: Recursion, rate: Expr) -> Eq:
+    def derivative(self, e: LayerRecursion, rate: Expr) -> Eq:
         return Eq(Derivative(self.at(e.lhs), tau), rate.expand(deep=False), evaluate=False)
 
     # -- single site -----------------------------------------------------------------------------------------
@@ -401,12 +401,12 @@ class _Solution:
         path = Integral(self.rate.xreplace({tau: between}), (between, *layers)) if self.rate != 0 else S.Zero
         return self.start + steps + path + self.local
 
-    def by_layer(self, reader: Reader) -> _Solution:
+    def by_layer(self, reader: LayerExpansion) -> _Solution:
         """The derivative by tau."""
         local = self.direction * self.rate + reader.derivative(self.local, tau)
         return _Solution(self.direction, S.Zero, S.Zero, S.Zero, local)
 
-    def by_source(self, reader: Reader) -> _Solution:
+    def by_source(self, reader: LayerExpansion) -> _Solution:
         """The derivative by tau_; where the rate jumps, the integral has a moving end on both sides."""
         sides = [reader.on_sides(self.rate, x, tau_) for x in (BELOW, ABOVE)]
         start, step, rate, local = (
@@ -415,7 +415,7 @@ class _Solution:
         return _Solution(self.direction, start, step + sides[0] - sides[1], rate, local)
 
 
-class _Expansion(_Rows):
+class _Expansion(_EquationTerms):
     """Orders up to n: one equation for each coefficient, and for each derivative that they read."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling, order: int) -> None:
@@ -430,7 +430,7 @@ class _Expansion(_Rows):
         self.cuts = cuts(self.moving, self.slots)
         self.unit = self.largest()
         steps = self.units(STEPS)
-        self.reader = Reader(self.slots, self.cuts, order, steps)
+        self.reader = LayerExpansion(self.slots, self.cuts, order, steps)
 
     def result(self) -> InfiniteDepth:
         own = [e for e in self.ends if str(e.lhs.func) not in self.moved]
@@ -501,7 +501,7 @@ class _Expansion(_Rows):
 
     # -- equations -------------------------------------------------------------------------------------------
 
-    def solution(self, e: Recursion, starts: Mapping[str, Series]) -> list[_Solution]:
+    def solution(self, e: LayerRecursion, starts: Mapping[str, Series]) -> list[_Solution]:
         """A recursion as start, jumps, integral and what the integral misses, order by order."""
         up, p, reader = e.direction == 1, e.shift, self.reader
         rate = self.series(e.smooth, S.One)

@@ -79,7 +79,7 @@ def layers_of(cross: CrossLayer) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Recursion:
+class LayerRecursion:
     """``X(ell + p) = X(ell + p -+ 1) + sum of added``, and what is added at the layer of the source alone."""
 
     lhs: AppliedUndef
@@ -106,13 +106,13 @@ def neighbour(e: Equation) -> Expr | None:
     return None
 
 
-def recursion(e: Equation) -> Recursion:
+def recursion(e: Equation) -> LayerRecursion:
     """An equation that has a neighbour as a recursion."""
     near = neighbour(e)
     assert near is not None
     added = [x.expr for x in e.terms if x.expr != near]
     inside = next(r for r in e.ranges if r.index == ell)
-    return Recursion(
+    return LayerRecursion(
         e.lhs,
         int(e.lhs.args[0] - near.args[0]),
         tuple(x for x in added if delta(x) is None),
@@ -129,7 +129,7 @@ Series = Sequence[Expr]
 
 
 @dataclass(frozen=True)
-class Reader(SeriesRing[Expr]):
+class LayerExpansion(SeriesRing[Expr]):
     """Expands expressions between layers; powers of L are taken out before.
 
     ``slots`` counts the layers among the arguments of each unknown function; ``cuts`` says that ``ell >= k +
@@ -148,7 +148,7 @@ class Reader(SeriesRing[Expr]):
         """The coefficients of an expression.
 
         >>> t, X, C = Symbol("t"), Function("X"), Function("C")
-        >>> Reader({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
+        >>> LayerExpansion({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
         C(tau, t)*first_X_above(tau, t) + X_above(tau, t)*first_C(tau, t) - X_above(tau, t)*slope_C(tau, t)
         """
         return tuple(self.evaluate(e, self.known))
@@ -408,12 +408,12 @@ def _spread(e: Expr, limits: Iterable[Expr], kind: type[Expr] = Sum) -> Expr:
     return Add(*[kind(x, *limits) for x in Add.make_args(e.expand(deep=False)) if x != 0])
 
 
-def cuts(rows: list[Recursion], slots: Mapping[str, int]) -> dict[str, int]:
+def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]:
     """Where each function of two layers goes from one side to the other, from its recursion."""
     found: dict[str, int] = {}
     of_two = [e for e in rows if slots[str(e.lhs.func)] == 2]
 
-    def firsts(e: Recursion) -> dict[str, int]:
+    def firsts(e: LayerRecursion) -> dict[str, int]:
         return crossings(e.smooth, slots, found)
 
     while len(found) < len(of_two):

@@ -44,7 +44,7 @@ ENTRIES = {"H": (mu, alpha), "G": (), "A": (mu,), "B": (alpha,), "K": (mu, alpha
 
 def render(series: LinearSeries, format: str = "text") -> str:
     """All series, their letters and their time integrals.  Raises ValueError for an unknown format."""
-    x = _Writer(series, LATEX if format == "latex" else TEXT)
+    x = _EquationWriter(series, LATEX if format == "latex" else TEXT)
     depth = x.theory.program.depth
     head = (
         f"Expansion in γ₀ to order {series.order}: a deep linear network with {depth} hidden layers\n\n"
@@ -69,7 +69,7 @@ def render(series: LinearSeries, format: str = "text") -> str:
     return printed(format, head, blocks)
 
 
-class _Writer:
+class _EquationWriter:
     """The equations of an expansion as pairs: a left-hand side, and one string for each order."""
 
     def __init__(self, series: LinearSeries, script: Script) -> None:

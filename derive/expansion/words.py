@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement
 
-from derive.calculus.recurrences import Grid, GridTooSmall, Sampled
+from derive.calculus.recurrences import GridTooSmall, Sampled, ValueGrid
 from derive.calculus.sums import factors, gathered
 from derive.calculus.symbols import L, ell, gamma0, s, t
 from derive.errors import NotApplicable
@@ -539,7 +539,7 @@ class _WordAlgebra:
         laws = (*closure.covariances, *closure.responses, *closure.base, *closure.outputs)
         symbols = {x for e in laws for x in e.free_symbols if x.is_commutative is True and x.is_Symbol}
         depth = closure.layers.upper.free_symbols if closure.layers else set()
-        self.numbers = Grid(degree, {*symbols, *depth} - {gamma0, ell})
+        self.numbers = ValueGrid(degree, {*symbols, *depth} - {gamma0, ell})
         self.flipped = Flipped(e.rhs for e in closure.base if e.rhs != 0)
 
     def identity(self, c: Expr | int) -> Words:

@@ -27,7 +27,7 @@ from derive.theory.applications import computed_now, reaches
 
 
 @dataclass(frozen=True)
-class Action(Term):
+class LinearTerm(Term):
     """``coefficient(t) sum_over sum_s kernel(t, s) field(s)``: a term with one field, or source, in it.
 
     The ``field`` stands at s if there is a ``reach``, else at t (or 0).
@@ -56,7 +56,7 @@ class Action(Term):
         fixed = [x for x in factors if not any(x.has(r.index) for r in inner)]
         return Mul(*fixed) * over(Mul(*[x for x in factors if x not in fixed]), inner)
 
-    def alike(self, other: Action) -> bool:
+    def alike(self, other: LinearTerm) -> bool:
         """Is it applied to the same field over the same ranges and times?"""
         return (self.field, self.over, self.reach) == (other.field, other.over, other.reach)
 
@@ -65,8 +65,8 @@ class Action(Term):
 class Row(Equation):
     """One equation of a linear theory: ``lhs = sum factor source + sum of actions + given``."""
 
-    sources: tuple[Action, ...] = ()
-    actions: tuple[Action, ...] = ()
+    sources: tuple[LinearTerm, ...] = ()
+    actions: tuple[LinearTerm, ...] = ()
     given: Expr = S.Zero
 
     @property
@@ -140,8 +140,8 @@ def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> 
 
 
 def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
-    sources: list[Action] = []
-    actions: list[Action] = []
+    sources: list[LinearTerm] = []
+    actions: list[LinearTerm] = []
     given: Expr = S.Zero
     for x in e.terms:
         if _random_in(x.coefficient, random) or _random_in(x.kernel, random):
@@ -157,7 +157,7 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
                 raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {part.expr}")
             before, under = (S.One, factor) if factor.has(s) else (factor, S.One)
             factors = part.coefficient * before, part.kernel * under
-            found = Action(part.kind, a, *factors, part.over, part.reach, part.matrix, part.rule)
+            found = LinearTerm(part.kind, a, *factors, part.over, part.reach, part.matrix, part.rule)
             (actions if found.name in fields else sources).append(found)
     return Row(e.lhs, e.terms, e.ranges, tuple(sources), tuple(actions), given)
 

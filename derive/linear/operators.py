@@ -146,7 +146,7 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
         return rf"\boldsymbol{{{self.args[0].name}}}^{{{printer._print(self.layer)}}}"
 
 
-class Unit(Identity):  # type: ignore[misc, unused-ignore]
+class SymbolicIdentity(Identity):  # type: ignore[misc, unused-ignore]
     """The identity with a symbolic number of rows, which SymPy's own has no code for."""
 
     def _code(self, printer: Any, module: str) -> str:
@@ -196,7 +196,7 @@ def matrix(word: Expr, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Expr:
     if isinstance(e, Add):
         parts = [matrix(x, shape) for x in e.args]
         rows = next(x.shape[0] for x in parts if x.is_Matrix)
-        total = MatAdd(*[x if x.is_Matrix else x * Unit(rows) for x in parts])
+        total = MatAdd(*[x if x.is_Matrix else x * SymbolicIdentity(rows) for x in parts])
         return MatAdd(*total.as_ordered_terms())
     if isinstance(e, Mul):
         numbers, letters = e.args_cnc()

@@ -28,7 +28,7 @@ from derive.calculus.averages import Average, Response, delta
 from derive.calculus.sums import all_apart, binding, factors, is_at, placed, rewritten, without_empty
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import NotApplicable
-from derive.linear.form import Action, Row, linear_form
+from derive.linear.form import LinearTerm, Row, linear_form
 from derive.linear.operators import Kernel, T, matrix, operator, size, solve_for
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
@@ -552,16 +552,16 @@ def _at_start(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
 PUSH = operator("push")
 
 
-def _entries(r: Row) -> dict[Action, Expr]:
+def _entries(r: Row) -> dict[LinearTerm, Expr]:
     """For each field and span of time in an equation, one of the actions on it, and all that it is met by."""
-    found: dict[Action, Expr] = {}
+    found: dict[LinearTerm, Expr] = {}
     for x in r.actions:
         first = next((y for y in found if y.alike(x)), x)
         found[first] = found.get(first, S.Zero) + x.weight
     return found
 
 
-def _word(theory: Theory, r: Row, a: Action, entry: Expr, kernels: dict[Expr, Kernel]) -> Expr:
+def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr, Kernel]) -> Expr:
     """The operator that one kernel is: a number, START, or a letter of its own, noted among ``kernels``."""
     time = a.field.args[-1]
     if not a.reach and not entry.has(t) and not a.over:

@@ -20,9 +20,9 @@ from derive.program.words import (
     GaussianMatrix,
     GaussianVector,
     GivenVector,
-    Mapped,
     Population,
     Product,
+    Rewritable,
 )
 
 
@@ -53,7 +53,7 @@ class Named(Mapping[Expr, str]):
 
 
 @dataclass(frozen=True)
-class Definition(Mapped):
+class Definition(Rewritable):
     """``lhs = rhs`` at every step, for all indices in ``ranges``; with ``evolves``, ``d lhs/dt = rhs``."""
 
     lhs: AppliedUndef
@@ -72,7 +72,7 @@ class Definition(Mapped):
 
 
 @dataclass(frozen=True)
-class Parts(Mapped):
+class Parts(Rewritable):
     """What a program is made of, and how things are found in it; :class:`Program` is these, checked."""
 
     name: str

@@ -39,7 +39,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef, Function
 from sympy.simplify import powsimp, simplify
 
-from derive.calculus.domains import FRACTION, NONNEGATIVE, POSITIVE, REAL, Domain
+from derive.calculus.intervals import FRACTION, NONNEGATIVE, POSITIVE, REAL, RealInterval
 from derive.calculus.symbols import expression, t
 from derive.errors import ProgramError
 
@@ -407,12 +407,12 @@ class TrainingRule(Protocol):
         """Rules are immutable: what is found of one is kept."""
 
 
-class Recursion:
+class LinearSystemRule:
     """Base class of rules that are a linear system.  Memory and noise are the solution of the system."""
 
     discrete: bool
     label: ClassVar[str] = ""
-    domains: ClassVar[Mapping[str, Domain]] = {}
+    domains: ClassVar[Mapping[str, RealInterval]] = {}
     """Which numbers the parameters can be."""
 
     def __post_init__(self) -> None:
@@ -445,7 +445,7 @@ class Recursion:
 
 
 @lru_cache(maxsize=256)
-def system_of(rule: Recursion) -> LinearSystem:
+def system_of(rule: LinearSystemRule) -> LinearSystem:
     """Return the equation of motion of a rule, always the same object, which keeps its solution."""
     return rule.system
 
@@ -455,7 +455,7 @@ _TABLES = ("m", "k", "n")
 
 
 @dataclass(frozen=True)
-class LinearRule(Recursion):
+class LinearRule(LinearSystemRule):
     """A training rule of one's own: a linear equation of motion of a weight and its hidden states.
 
     In steps ``z(t + 1) = A z(t) + b U(t) + noise``, in continuous time ``dz = (A z + b U) dt + noise``; ``z``
@@ -538,7 +538,7 @@ class LinearRule(Recursion):
 _DESCENT = {"rate": NONNEGATIVE, "decay": NONNEGATIVE, "diffusion": NONNEGATIVE}
 
 
-class _Descent(Recursion):
+class _Descent(LinearSystemRule):
     """``W' = -decay W + rate U + noise``, of the weight alone."""
 
     @cached_property
@@ -566,7 +566,7 @@ class GradientDescent(_Descent):
     diffusion: Expr = S.Zero
     discrete: bool = True
     label: ClassVar[str] = "gradient descent"
-    domains: ClassVar[Mapping[str, Domain]] = _DESCENT
+    domains: ClassVar[Mapping[str, RealInterval]] = _DESCENT
 
 
 @dataclass(frozen=True)
@@ -585,11 +585,11 @@ class GradientFlow(_Descent):
     diffusion: Expr = S.Zero
     discrete: bool = False
     label: ClassVar[str] = "gradient flow"
-    domains: ClassVar[Mapping[str, Domain]] = _DESCENT
+    domains: ClassVar[Mapping[str, RealInterval]] = _DESCENT
 
 
 @dataclass(frozen=True)
-class Momentum(Recursion):
+class Momentum(LinearSystemRule):
     """Heavy-ball steps ``Q(t+1) = momentum Q(t) + U(t)``, ``W(t+1) = (1 - decay) W(t) + rate Q(t+1)``.
 
     The rate stands outside of the velocity, as in PyTorch.  With ``rate_inside`` the velocity accumulates
@@ -608,7 +608,7 @@ class Momentum(Recursion):
     discrete: bool = True
     rate_inside: bool = False
     label: ClassVar[str] = "gradient descent with momentum"
-    domains: ClassVar[Mapping[str, Domain]] = {
+    domains: ClassVar[Mapping[str, RealInterval]] = {
         "rate": NONNEGATIVE,
         "momentum": FRACTION,
         "decay": NONNEGATIVE,
@@ -624,7 +624,7 @@ class Momentum(Recursion):
 
 
 @dataclass(frozen=True)
-class MomentumFlow(Recursion):
+class MomentumFlow(LinearSystemRule):
     """The continuous limit ``beta dQ/dt = -Q + rate U``, ``dW/dt = Q`` (selfconsistent2023 L.1).
 
     >>> from sympy.abc import t, s
@@ -636,7 +636,7 @@ class MomentumFlow(Recursion):
     rate: Expr = S.One
     discrete: bool = False
     label: ClassVar[str] = "gradient flow with momentum"
-    domains: ClassVar[Mapping[str, Domain]] = {"momentum": POSITIVE, "rate": NONNEGATIVE}
+    domains: ClassVar[Mapping[str, RealInterval]] = {"momentum": POSITIVE, "rate": NONNEGATIVE}
 
     @cached_property
     def system(self) -> LinearSystem:

@@ -12,15 +12,15 @@ from typing import Any
 
 from sympy import Expr, S
 
-from derive.calculus.domains import POSITIVE, REAL
+from derive.calculus.intervals import POSITIVE, REAL
 from derive.calculus.symbols import IndexRange, expression, gamma0
 from derive.errors import ProgramError
 from derive.program.rules import TrainingRule
-from derive.program.words import GaussianMatrix, GaussianVector, Mapped, numbered
+from derive.program.words import GaussianMatrix, GaussianVector, Rewritable, numbered
 
 
 @dataclass(frozen=True)
-class Outer(Mapped):
+class Outer(Rewritable):
     """The update ``U = sum coefficient * left right^T / N``: ``U v = coefficient * left * (right . v) / N``.
 
     The inner product over N is the ratio |C|/N of the columns times the mean ``<right v>``; on given
@@ -49,7 +49,7 @@ class Outer(Mapped):
 
 
 @dataclass(frozen=True)
-class Along(Mapped):
+class Along(Rewritable):
     """The update ``U = sum coefficient * vector`` of a trained vector.
 
     ``gradient`` is the coefficient with which the gradient of an output is ``vector/N``, where it is not the
@@ -98,7 +98,7 @@ def by_name(values: Any, key: str, accepted: str) -> dict[str, Any]:
     return found
 
 
-class _Trained(Mapped):
+class _Trained(Rewritable):
     initial: GaussianMatrix | GaussianVector
 
     @property
@@ -140,7 +140,7 @@ class Gradient:
 
 
 @dataclass(frozen=True)
-class Parametrization(Mapped):
+class Parametrization(Rewritable):
     """The factors that make the limit exist, in one place.
 
     A matrix that is applied to n units is ``theta/sqrt(n)``, and raw weights ``theta`` of order one follow

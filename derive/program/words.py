@@ -16,7 +16,7 @@ from typing import Any, Self
 from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.domains import CORRELATION, NONNEGATIVE, POSITIVE
+from derive.calculus.intervals import CORRELATION, NONNEGATIVE, POSITIVE
 from derive.calculus.symbols import IndexRange, ell, expression, spelled
 from derive.errors import ProgramError
 
@@ -124,7 +124,7 @@ def terms(e: Expr) -> tuple[Expr, ...]:
     return tuple(x.xreplace(whole) for x in Add.make_args(e.xreplace(masks).expand()))
 
 
-class Mapped:
+class Rewritable:
     """Data with expressions in it, all of which can be rewritten at once."""
 
     def map(self, fun: Callable[..., Any]) -> Self:
@@ -138,7 +138,7 @@ class Mapped:
 
 
 def _mapped(x: Any, fun: Callable[..., Any]) -> Any:
-    if isinstance(x, Mapped):
+    if isinstance(x, Rewritable):
         return x.map(fun)
     if isinstance(x, IndexRange):
         return IndexRange(x.index, fun(x.lower), fun(x.upper))
@@ -161,7 +161,7 @@ class _Called:
 
 
 @dataclass(frozen=True)
-class Population(Mapped):
+class Population(Rewritable):
     """A set of units that grows with N.
 
     ``ratio`` is its size over N; for a family of populations it may depend on ``ell``.  ``given``
@@ -192,7 +192,7 @@ class Population(Mapped):
 
 
 @dataclass(frozen=True)
-class Field(Mapped, _Called):
+class Field(Rewritable, _Called):
     """A vector that is recomputed at every step; ``Field(...)(ell, mu, t)`` is one of its entries.
 
     ``layered`` fields carry their population's layer index as first argument; the time comes last.  An
@@ -207,7 +207,7 @@ class Field(Mapped, _Called):
 
 
 @dataclass(frozen=True)
-class GivenVector(Mapped, _Called):
+class GivenVector(Rewritable, _Called):
     """Fixed vectors ``x(mu)`` on a given population, known through the kernel ``x(mu).x(alpha)/D``."""
 
     name: str
@@ -216,7 +216,7 @@ class GivenVector(Mapped, _Called):
 
 
 @dataclass(frozen=True)
-class Attribute(Mapped, _Called):
+class Attribute(Rewritable, _Called):
     """A number that each unit of a population keeps: the eigenvalue of a mode, a coefficient of the target.
 
     ``lamda(k)`` is its value at the unit ``k``; averages over the population are averages over it too.
@@ -239,7 +239,7 @@ def _require_ranges(key: str, indices: object) -> None:
 
 
 @dataclass(frozen=True)
-class GaussianMatrix(Mapped):
+class GaussianMatrix(Rewritable):
     """A matrix with iid N(0, variance/N) entries at initialisation, or a family of them with index ``index``.
 
     ``others`` are further indices of the family (the offset in a convolution): ``W(ell, k)``.  A ``fresh``
@@ -301,7 +301,7 @@ class _Handle:
 
 
 @dataclass(frozen=True)
-class GaussianVector(Mapped, _Called):
+class GaussianVector(Rewritable, _Called):
     """A vector with iid N(0, variance) entries at initialisation; ``source`` names it in the theory.
 
     A family of independent vectors has ``indices``: ``b(ell)`` a bias for each layer, ``w(c)`` a readout for

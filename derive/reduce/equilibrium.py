@@ -22,7 +22,7 @@ from derive.calculus.functional import functional_derivative
 from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, P, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
-from derive.linear.operators import Unit
+from derive.linear.operators import SymbolicIdentity
 from derive.linear.projection import tidy_sums
 from derive.program.networks.options import has_sample_weights
 from derive.program.rules import entry_covariance
@@ -128,7 +128,7 @@ class Equilibrium:
         A, pull = slope.coeff(weighted) * K, slope.coeff(self.field.func(ell, mu))  # E = A hhat + pull h
         mixed = -pull * A.inv() * C  # <hhat h^T>, from <h E> = 0
         symmetric = {K.T: K, C.T: C}
-        return (-A.inv() * (Unit(P) + pull * mixed.T)).doit().xreplace(symmetric).doit()
+        return (-A.inv() * (SymbolicIdentity(P) + pull * mixed.T)).doit().xreplace(symmetric).doit()
 
     @cached_property
     def conjugate_kernel(self) -> Expr:

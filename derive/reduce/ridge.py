@@ -33,7 +33,7 @@ from derive.calculus.averages import Average
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, P, s, t
 from derive.errors import NotApplicable
-from derive.linear.operators import Unit
+from derive.linear.operators import SymbolicIdentity
 from derive.program.parts import Definition, parameter
 from derive.program.program import Program
 from derive.program.rules import held_at_rest
@@ -338,7 +338,7 @@ def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> t
     if (given.rhs - a * out - b * y).expand() != 0 or a.has(out.func) or b.has(out.func):
         raise NotApplicable("the error is not linear in the output: another loss")
     K, k, targets = (MatrixSymbol(n, size, m) for n, m in (("K", size), ("k", S.One), ("y", S.One)))
-    one = ridge * Unit(size)
+    one = ridge * SymbolicIdentity(size)
     A, B = (_diagonal(x, size) for x in (a, b))
     trained = (one - K * A).inv() * K * B * targets
     return trained.doit(), (k.T * (one - A * K).inv() * B * targets).doit()
@@ -348,7 +348,7 @@ def _diagonal(e: Expr, size: Expr) -> Expr:
     """A number, or a number for each sample, as a matrix."""
     functions = e.atoms(AppliedUndef)
     if not functions:
-        return e * Unit(size)
+        return e * SymbolicIdentity(size)
     if len(functions) > 1:
         raise NotApplicable(f"{e} is more than one weight of a sample")
     weight = functions.pop()

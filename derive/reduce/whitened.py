@@ -407,7 +407,7 @@ def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class Radius:
+class SingularStrength:
     """Where the time to reach f is singular as a function of complex gamma0.
 
     ``singular`` are its singularities, ``removable`` the points where only the formula is, ``radius`` that
@@ -420,7 +420,7 @@ class Radius:
     uniform: Expr
 
 
-def series_radius(w: Whitened) -> Radius:
+def series_radius(w: Whitened) -> SingularStrength:
     """The radius of convergence in gamma0 of the exact time to reach f.
 
     Singular points of ``int dx/rate`` come from those of 1/rate that reach an end of the path, or meet each
@@ -444,4 +444,4 @@ def series_radius(w: Whitened) -> Radius:
         (removable if odd == 0 else singular).update(at)
     radius = min((simplify(Abs(p)) for p in singular), key=lambda r: r.subs({output: 1, norm: 2}))
     at, only = (tuple(sorted(x, key=str)) for x in (singular, removable))
-    return Radius(at, only, radius, limit(radius, output, norm, "-"))
+    return SingularStrength(at, only, radius, limit(radius, output, norm, "-"))

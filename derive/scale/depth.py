@@ -70,7 +70,7 @@ from derive.linear.propagators import cross_layer, k
 from derive.program.program import Program
 from derive.program.training import Outer, TrainedMatrix
 from derive.program.words import Product
-from derive.scale.depth_steps import DepthExponents, Row, Shown, at_steps, depth_exponents, ladder
+from derive.scale.depth_steps import DepthExponents, Shown, StepRow, at_steps, depth_exponents, ladder
 from derive.theory import mean_field
 from derive.theory.theory import Theory
 
@@ -152,7 +152,7 @@ class _First:
     def __init__(self, theory: Theory) -> None:
         self.net = ladder(theory)
         self.steps = at_steps(cross_layer(theory), 1)
-        self.row: Callable[[str], Row] = self.steps.row
+        self.row: Callable[[str], StepRow] = self.steps.row
         self.known: dict[str, Expr] = {}
         self.gain: Expr | None = None
 

@@ -26,7 +26,7 @@ from derive.depth.balance import (
     ORDER_ONE,
     STABLE,
     STEADY,
-    Counted,
+    CountedTerm,
     Domain,
     Forms,
     Sizes,
@@ -46,7 +46,7 @@ from derive.theory.theory import Theory
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """``symbol = rhs``, a recursion in the layer or one equation."""
 
     symbol: AppliedUndef
@@ -78,7 +78,7 @@ class Steps:
     """
 
     theory: Theory
-    rows: tuple[Row, ...]
+    rows: tuple[StepRow, ...]
     last: int
     times: Mapping[str, tuple[str, tuple[int, ...]]]
 
@@ -87,14 +87,14 @@ class Steps:
         head, times = self.times.get(name, (name, ()))
         return f"{head}(t, t)" if len(times) == 2 and times[0] == times[1] else head
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> StepRow:
         """The recursion of a function, or its one equation.  Raises KeyError, naming what there is."""
         found = sorted(self.named(name), key=lambda r: r.neighbour == 0)
         if not found:
             raise KeyError(f"no row of {name}; there are {', '.join(sorted({r.name for r in self.rows}))}")
         return found[0]
 
-    def named(self, name: str) -> list[Row]:
+    def named(self, name: str) -> list[StepRow]:
         """All rows of a function: its recursion and its ends."""
         return [r for r in self.rows if r.name == name]
 
@@ -116,7 +116,7 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
     if not cross.theory.program.rule.discrete:
         raise NotApplicable("the network is trained in continuous time: there is no first step")
     cross = cross.closed()
-    write = _Writer(cross, frozenset(same))
+    write = _StepWriter(cross, frozenset(same))
     rows = [
         write.row(e.lhs, e.rhs, now, past)
         for now in range(steps + 1)
@@ -127,7 +127,7 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
     return Steps(cross.theory, tuple(rows), steps, write.times)
 
 
-class _Writer:
+class _StepWriter:
     def __init__(self, cross: CrossLayer, same: frozenset[str]) -> None:
         self.layers = layers_of(cross)
         self.same = same
@@ -137,10 +137,10 @@ class _Writer:
         self.responses = {str(e.lhs.func) for e in cross.responses}
         self.times: dict[str, tuple[str, tuple[int, ...]]] = {}
 
-    def row(self, lhs: AppliedUndef, rhs: Expr, now: int, past: int | None) -> Row:
+    def row(self, lhs: AppliedUndef, rhs: Expr, now: int, past: int | None) -> StepRow:
         times: dict[Expr, Expr] = {t: S(now)} | ({} if past is None else {s: S(past)})
         value = self.unrolled(rhs, times).replace(lambda x: isinstance(x, AppliedUndef), self.named)
-        return Row(self.named(lhs.xreplace(times)), value.expand())
+        return StepRow(self.named(lhs.xreplace(times)), value.expand())
 
     def unrolled(self, e: Expr, times: dict[Expr, Expr]) -> Expr:
         """Sums over times written out: none if the upper end is below the lower one."""
@@ -196,12 +196,12 @@ def sizes(
     >>> found.exponent("f_1"), as_expression(found.gains["C_x_0_0"])
     (-alpha - gamma + 1, 1 - 2*alpha)
     """
-    terms: dict[str, list[Counted]] = {}
+    terms: dict[str, list[CountedTerm]] = {}
     for r in steps.rows:
         own = (counted(x, r.neighbour != 0) for x in r.terms)
-        alike = (Counted(x.power, tuple(map(named, x.functions))) for x in own)
+        alike = (CountedTerm(x.power, tuple(map(named, x.functions))) for x in own)
         terms.setdefault(named(r.name), []).extend(alike)
-    largest = {n: [Counted(ORDER_ONE, (x,)) for x in others] for n, others in (like or {}).items()}
+    largest = {n: [CountedTerm(ORDER_ONE, (x,)) for x in others] for n, others in (like or {}).items()}
     return balance(terms | largest, domain, of)
 
 
@@ -301,7 +301,7 @@ class _Changes:
         self.added: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.covariance = self.branch()
 
-    def alike(self, r: Row, head: str) -> bool:
+    def alike(self, r: StepRow, head: str) -> bool:
         """Does a response at equal times obey the equation of the first step?"""
         first, now = self.steps.named(f"{head}_0_0"), self.steps.named(r.name)
         return all(a.terms == b.terms for a, b in zip(first, now, strict=True))
@@ -353,9 +353,9 @@ class _Changes:
         kept = (r for r in rows if r.name not in gone)
         return replace(self.steps, rows=(*kept, *added), times={**self.steps.times, **self.added})
 
-    def row(self, name: str, like: Row, rhs: Expr) -> Row:
+    def row(self, name: str, like: StepRow, rhs: Expr) -> StepRow:
         self.added[name] = name, self.steps.times[like.name][1]
-        return Row(Function(name)(*like.symbol.args), rhs.expand())
+        return StepRow(Function(name)(*like.symbol.args), rhs.expand())
 
     def put(self, e: Expr) -> Expr:
         """Functions written by their parts: first the branch's covariance, by one name."""

@@ -113,14 +113,14 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     depth = theory.program.depth
     if not depth.is_Integer and order is None:
         raise NotApplicable(f"the terms dropped at depth {depth} need an order in the rate: give order")
-    recursion = _Recursion(theory, order)
+    recursion = _EarlyRecursion(theory, order)
     after = first_step(theory).after  # of an error of size one
     gain = factor(after.subs(sigma, 0))
     drive = factor(after - gain)
     return MemoryFree(theory, gain, drive, recursion.terms(step, gain, drive), step, order)
 
 
-class _Recursion:
+class _EarlyRecursion:
     def __init__(self, theory: Theory, order: int | None) -> None:
         self.theory = theory
         names = {e.name for e in theory.equations}

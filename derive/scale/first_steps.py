@@ -56,7 +56,7 @@ from derive.calculus.recurrences import Z_L, Layered, Recurrences, Z, q
 from derive.calculus.sums import Binding, factors, gathered, match
 from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
-from derive.linear.form import Action, Row, linear_form
+from derive.linear.form import LinearTerm, Row, linear_form
 from derive.program import Program
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
@@ -130,7 +130,7 @@ class Unrolled:
         acts = [tuple(x.map(lambda e: e.xreplace(place)) for x in y) for y in (row.sources, row.actions)]
         return replace(row, sources=acts[0], actions=acts[1])
 
-    def acted(self, x: Action, now: Expr) -> Form:
+    def acted(self, x: LinearTerm, now: Expr) -> Form:
         """``sum_s kernel(now, s) field(s)`` in the sources of the site."""
         if x.over:
             raise NotApplicable(f"{x.expr}: a sum over {x.over[0].index}; the steps are of one output")
@@ -145,7 +145,7 @@ class Unrolled:
 
         return gathered(parts())
 
-    def kernel(self, x: Action, now: Expr, past: Expr) -> Any:
+    def kernel(self, x: LinearTerm, now: Expr, past: Expr) -> Any:
         """What multiplies the field at two times."""
         return self.number(self.settled(x.weight.xreplace({t: now, s: past})))
 
@@ -371,7 +371,7 @@ def few_steps(
 # -- from layer to layer ------------------------------------------------------------------------------------
 
 
-class Layers(ABC):
+class LayerFamilies(ABC):
     """Families of order parameters of a theory of depth L at integer times, as functions of the layer.
 
     Families that rest on each other satisfy ``y(ell) = M y(ell + k) + f(ell)`` with k = 1 or -1, and have a
@@ -480,7 +480,7 @@ def _groups(edges: Mapping[Key, Iterable[Key]]) -> list[list[Key]]:
     return [sorted(c, key=str) for c in strongly_connected_components((list(edges), pairs))]
 
 
-class EveryDepth(ExactSteps, Layers):
+class EveryDepth(ExactSteps, LayerFamilies):
     """Order parameters of a theory of depth L up to a power of the rate, polynomials in the layer and in L.
 
     To order zero in the rate a family is passed on from layer to layer as it is, or not at all; then
@@ -498,7 +498,7 @@ class EveryDepth(ExactSteps, Layers):
         if order[0] != eta:
             raise NotApplicable(f"every depth at once needs an order in {eta}, not in {order[0]}")
         ExactSteps.__init__(self, theory, order)
-        Layers.__init__(self, theory)
+        LayerFamilies.__init__(self, theory)
 
     def fixed(self, theory: Theory) -> Theory:
         """The theory itself."""
@@ -723,7 +723,7 @@ def _moves(growth: Expr, rate: Symbol) -> Poly:
     return found.exquo(Poly(rate, rate))
 
 
-class _ClosedForm(Layers):
+class _ClosedForm(LayerFamilies):
     """Recurrences in the layer with constant coefficients, solved in powers of ell and of ``q^ell``."""
 
     def __init__(self, theory: Theory) -> None:

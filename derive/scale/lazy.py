@@ -58,7 +58,7 @@ from derive.calculus.series import solved_series
 from derive.calculus.sums import rewritten
 from derive.calculus.symbols import eta, gamma0, s, t
 from derive.errors import NotApplicable
-from derive.linear.form import Action, linear_form
+from derive.linear.form import LinearTerm, linear_form
 from derive.program.parts import gaussian
 from derive.program.program import plain_steps, used_once
 from derive.program.training import TrainedVector
@@ -296,7 +296,7 @@ class _Responses:
         """The order parameter of which ``a`` is a value."""
         return next(q for q in those if q.symbol.func == a.func and q.symbol.args[:-2] == a.args[:-2])
 
-    def kernel(self, x: Action) -> Expr:
+    def kernel(self, x: LinearTerm) -> Expr:
         """What is in front of a field, as a number that belongs to y."""
         if not x.reach:
             return x.weight

@@ -103,11 +103,11 @@ class Counted:
 
         With ``systematic`` without what is there by chance, because a mean vanishes.
         """
-        table: dict[str, list[Part]] = {}
+        table: dict[str, list[EntrySize]] = {}
         for p in self.parts(name, site, step):
             if p.order == 1 and not (systematic and p.chance):
                 (weight,) = p.owed
-                table.setdefault(weight, []).append(Part(p.power))
+                table.setdefault(weight, []).append(EntrySize(p.power))
         return {w: tuple(x.power for x in combined(parts)) for w, parts in table.items()}
 
 
@@ -156,7 +156,7 @@ that it met is odd under (sources of vectors that do not overlap are independent
 
 
 @dataclass(frozen=True)
-class Part:
+class EntrySize:
     """Entries of order ``N^power``, odd under the sources ``odd``, neither even nor odd under ``mixed``.
 
     ``order`` counts the updates that the part is due to, 0 for what is there without training (2 stands for
@@ -164,8 +164,8 @@ class Part:
     it vanishes; of an ``unknown`` part no mean is taken to vanish.
 
     >>> u, r = ("W", 1, False), ("W", 1, True)
-    >>> h = Part(S.Zero, frozenset({u}))
-    >>> (h * h).vanishes, (h * Part(S.Zero, frozenset({r}))).vanishes
+    >>> h = EntrySize(S.Zero, frozenset({u}))
+    >>> (h * h).vanishes, (h * EntrySize(S.Zero, frozenset({r}))).vanishes
     (False, True)
     """
 
@@ -182,9 +182,9 @@ class Part:
         """Is its mean zero?"""
         return bool(self.odd) and not self.unknown
 
-    def __mul__(self, other: Part) -> Part:
+    def __mul__(self, other: EntrySize) -> EntrySize:
         mixed = self.mixed | other.mixed
-        return Part(
+        return EntrySize(
             (self.power + other.power).expand(),
             (self.odd ^ other.odd) - mixed,
             mixed,
@@ -194,35 +194,35 @@ class Part:
             self.unknown or other.unknown,
         ).settled()
 
-    def settled(self) -> Part:
+    def settled(self) -> EntrySize:
         """Beyond the first order in the updates no parity is kept: an upper bound."""
         return self if self.order < 2 else replace(self.bare(self.power), order=2, unknown=True)
 
-    def bare(self, power: Expr) -> Part:
+    def bare(self, power: Expr) -> EntrySize:
         """Of another power, and odd or mixed under nothing."""
         return replace(self, power=power, odd=frozenset(), mixed=frozenset())
 
-    def at(self, power: Expr) -> Part:
+    def at(self, power: Expr) -> EntrySize:
         """The same part with another power."""
         return replace(self, power=power)
 
-    def due_to(self, weight: str | None) -> Part:
+    def due_to(self, weight: str | None) -> EntrySize:
         """The same part after it has gone through an update, of this weight if that matters."""
         owed = self.owed if weight is None else self.owed | {weight}
         return replace(self, owed=owed, order=self.order + 1).settled()
 
-    def mean(self, size: Expr) -> Part:
+    def mean(self, size: Expr) -> EntrySize:
         """The mean over ``N^size`` units."""
         power = self.power - size / 2 if self.vanishes else self.power
         return replace(self.bare(power), chance=self.chance or self.vanishes, unknown=False)
 
 
-Parts = tuple[Part, ...]
+Parts = tuple[EntrySize, ...]
 
 
-def combined(parts: Iterable[Part]) -> Parts:
+def combined(parts: Iterable[EntrySize]) -> Parts:
     """The sum: of parts that differ in nothing but the power, those that another exceeds are left out."""
-    kept: dict[Part, list[Expr]] = {}
+    kept: dict[EntrySize, list[Expr]] = {}
     for p in parts:
         forms = kept.setdefault(p.at(S.Zero), [])
         gaps = [(p.power - x).expand() for x in forms]
@@ -235,15 +235,15 @@ def combined(parts: Iterable[Part]) -> Parts:
 
 def product(*factors: Parts) -> Parts:
     """The product, entry by entry."""
-    found: Parts = (Part(),)
+    found: Parts = (EntrySize(),)
     for parts in factors:
         found = combined(p * x for p in found for x in parts)
     return found
 
 
-def top(parts: Iterable[Part]) -> Expr | None:
+def top(parts: Iterable[EntrySize]) -> Expr | None:
     """The largest power, a ``Max`` where numbers are not known; None of nothing."""
-    forms = [p.power for p in combined(Part(p.power) for p in parts)]
+    forms = [p.power for p in combined(EntrySize(p.power) for p in parts)]
     return None if not forms else forms[0] if len(forms) == 1 else Max(*forms)
 
 
@@ -385,7 +385,7 @@ class Counting:
             size = self.size(self.program.site_of(e.args[0]), env)
             return combined(p.mean(size) for p in self.expression(e.args[0], env, step))
         if self.is_number(e):
-            return tuple(Part(x) for x in powers(e.subs(env).subs(t, step)))
+            return tuple(EntrySize(x) for x in powers(e.subs(env).subs(t, step)))
         if isinstance(e, Mul):
             factors = [self.expression(x, env, step) for x in e.args]
             return self.kept(product(*factors))
@@ -435,7 +435,7 @@ class Counting:
                 less = less if less.is_number else S.Zero
                 drive = self.source(opposite, q, S.Zero)
                 parts += [
-                    Part((p.power + pushed - less).expand(), owed=p.owed, order=p.order) * q.at(S.Zero)
+                    EntrySize((p.power + pushed - less).expand(), owed=p.owed, order=p.order) * q.at(S.Zero)
                     for p in v
                     if not (p * drive).vanishes
                 ]
@@ -444,7 +444,7 @@ class Counting:
             met.append(v)
         if isinstance(m, TrainedMatrix):
             stays, meets = (m.update.right, m.update.left) if back else (m.update.left, m.update.right)
-            units = Part(S.Zero if start.cols.given and not back else size - 1)
+            units = EntrySize(S.Zero if start.cols.given and not back else size - 1)
 
             def moved(env: Env, past: int) -> Parts:
                 left, right = (self.given_or(x, env, past) for x in (stays, meets))
@@ -465,7 +465,7 @@ class Counting:
     ) -> Parts:
         """What all updates before a step give: the rate, the coefficient, and what each has ``moved``."""
         name = f"{w.name}({', '.join(map(str, member))})" if member else w.name
-        found: list[Part] = []
+        found: list[EntrySize] = []
         for past in range(step):
             for inner in self.members(w.update.over):
                 env = {**at, **inner}
@@ -474,26 +474,26 @@ class Counting:
                 found += [x.due_to(name if self.first else None) for x in parts]
         return self.kept(tuple(found))
 
-    def source(self, use: Generator, p: Part, gain: Expr) -> Part:
+    def source(self, use: Generator, p: EntrySize, gain: Expr) -> EntrySize:
         """The Gaussian part of a product.  Vectors that do not overlap have independent sources.
 
         An unknown part counts as overlapping with everything.
         """
         power = (p.power + gain).expand()
         if p.unknown:
-            return Part(power, owed=p.owed, order=p.order, unknown=True)
+            return EntrySize(power, owed=p.owed, order=p.order, unknown=True)
         kind = frozenset(g for g in p.odd if g[:3] not in self.uneven)
-        return Part(power, frozenset({(*use, kind)}), owed=p.owed, order=p.order)
+        return EntrySize(power, frozenset({(*use, kind)}), owed=p.owed, order=p.order)
 
     def given_or(self, vector: Expr, env: Env, step: int) -> Parts:
         """The vector that a matrix meets; fixed inputs have entries of order one."""
         if any(self.program.given_of(str(a.func)) for a in vector.atoms(AppliedUndef)):
-            return (Part(),)
+            return (EntrySize(),)
         return self.expression(vector, env, step)
 
     def number(self, parts: Parts) -> Parts:
         """A number that multiplies an update: where all orders count, only its size matters."""
-        return parts if self.first else combined(Part(p.power) for p in parts)
+        return parts if self.first else combined(EntrySize(p.power) for p in parts)
 
     def memory(self, w: TrainedMatrix | TrainedVector) -> Parts:
         """The power of the rate with which updates enter the weight."""
@@ -501,7 +501,7 @@ class Counting:
             raise NotApplicable(f"{w.name} is trained with noise, whose power of N is not counted")
         if w.rule not in self.rates:
             _, weight = w.rule.memory(t, s)
-            self.rates[w.rule] = tuple(Part(x) for x in powers(sympify(weight)))
+            self.rates[w.rule] = tuple(EntrySize(x) for x in powers(sympify(weight)))
         return self.rates[w.rule]
 
     def vector(self, v: Any, e: Expr, env: Env, step: int) -> Parts:
@@ -511,7 +511,7 @@ class Counting:
         member = tuple(x for i, x in at.items() if i in self.places)
         variance = sympify(initial.variance).subs(at)
         kind = frozenset({(initial.name, member)})
-        parts = [Part(x / 2, kind) for x in powers(variance)] if variance != 0 else []
+        parts = [EntrySize(x / 2, kind) for x in powers(variance)] if variance != 0 else []
         if isinstance(v, TrainedVector):
             along = v.update.vector
             parts += self.learnt(v, at, member, step, lambda env, past: self.expression(along, env, past))
@@ -564,7 +564,9 @@ def applied(shape: Shape, arguments: tuple[Parts, ...], first: bool = False) -> 
     found = [_signature(shape, start, 0).at(_size_of(shape, base))]
     moved = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
     if grows and not first:  # what training adds may outgrow what was there: no expansion, no parity
-        large = [Part(shape.degree * p.power, owed=p.owed, order=p.order, unknown=True) for _, p in moved]
+        large = [
+            EntrySize(shape.degree * p.power, owed=p.owed, order=p.order, unknown=True) for _, p in moved
+        ]
         return combined([*found, *large])
     slope = _signature(shape, start, 1).at(_size_of(shape, base, 1))
     bend = _signature(shape, start, 2).at(_size_of(shape, base, 2))
@@ -582,7 +584,7 @@ def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
     return max(shape.lowest - derivative, 0) * base
 
 
-def _signature(shape: Shape, start: list[Parts], derivative: int) -> Part:
+def _signature(shape: Shape, start: list[Parts], derivative: int) -> EntrySize:
     """Even, odd or neither under each source that the arguments contain.
 
     A derivative is known of a function of one argument alone, where it changes the parity.
@@ -598,7 +600,7 @@ def _signature(shape: Shape, start: list[Parts], derivative: int) -> Part:
             odd.add(g)
         elif parity == 0:
             mixed.add(g)
-    return Part(odd=frozenset(odd), mixed=frozenset(mixed))
+    return EntrySize(odd=frozenset(odd), mixed=frozenset(mixed))
 
 
 def shape_of(e: Expr, atoms: list[Any]) -> Shape:

@@ -694,7 +694,7 @@ class _Rich:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class Neglected:
     """A term that the ansatz leaves out, beside the term that it keeps.
 
     ``share`` is the ratio of the two as a function of ``sigma``, squared for sources, which add in squares;
@@ -712,7 +712,7 @@ class Dropped:
     solved: bool
 
 
-def dropped(found: RichScaling) -> tuple[Dropped, ...]:
+def dropped(found: RichScaling) -> tuple[Neglected, ...]:
     """Every term that was left out, with its size in the power law ``found`` (of hard tasks).
 
     Sources come from the random start.  Beside the field that they stand next to they are smaller by
@@ -738,7 +738,7 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
     """
     if found.growth == 0:
         raise NotApplicable("easy tasks: the kernel stops growing, so that no term gets smaller with time")
-    one, rows = found.reduced, list[Dropped]()
+    one, rows = found.reduced, list[Neglected]()
     kernel, clock = (
         late ** power_in(e, late) * gamma0 ** power_in(e, gamma0)
         for e in (found.named_kernel, found.named_clock)
@@ -760,7 +760,7 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
         if simplify(powers[1] - n * of_sigma[1]) != 0:
             raise NotApplicable(f"{size} is not a power of the singular value")
         beside = now**n if share is None else share
-        rows.append(Dropped(term, field, beside, start, powers[0], powers[1], share is not None))
+        rows.append(Neglected(term, field, beside, start, powers[0], powers[1], share is not None))
 
     relations = {y.lhs: y.rhs for y in one.layers}
     answer = one.inner_response()

@@ -1,6 +1,6 @@
 """How terms are arranged, in LaTeX and in text: constants in front, sums, kernels, averages, fields last.
 
-A term becomes a :class:`Piece`; the two printers differ only in their signs.
+A term becomes a :class:`ArrangedTerm`; the two printers differ only in their signs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Arranged:
     unlimited: Callable[[Expr], str]
     dotted: Callable[[AppliedUndef, int], str]
     rate: Callable[[str, str, bool], str]
-    over: Callable[[Piece, str, str, int], str]
+    over: Callable[[ArrangedTerm, str, str, int], str]
     loop: Callable[[list[Loop]], str]
     marked: Callable[[Name, Sequence[str], Sequence[str]], str]
 
@@ -48,7 +48,7 @@ class Arranged:
             terms = self.addends(terms[0])
         return self.added(join(list(terms), self.names))
 
-    def added(self, pieces: Sequence[Piece]) -> str:
+    def added(self, pieces: Sequence[ArrangedTerm]) -> str:
         """Pieces with their signs between them."""
         text = ""
         for i, p in enumerate(pieces):
@@ -60,7 +60,7 @@ class Arranged:
         """The terms of a sum, a positive one first."""
         return ordered(list(self._as_ordered_terms(e, order=order)))  # type: ignore[attr-defined]
 
-    def unsigned(self, p: Piece) -> str:
+    def unsigned(self, p: ArrangedTerm) -> str:
         """``front loops [inside] tail``, without the sign."""
         parts = [self.front(p), *(self.loop(list(x)) for _, x in groupby(p.loops, key=_bounds))]
         if p.inside:
@@ -68,7 +68,7 @@ class Arranged:
         parts += [self.factor(x) for x in p.tail]
         return " ".join(filter(None, parts)) or "1"
 
-    def front(self, p: Piece) -> str:
+    def front(self, p: ArrangedTerm) -> str:
         """The constant of a piece: a fraction, or an inverse when nothing stands above the line."""
         above, below = fraction(p.front)
         top = " ".join(map(self.factor, above))
@@ -199,12 +199,12 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ArrangedTerm:
     """``front loops [inside] tail``: a constant, sums from the outermost in, a bracket, other factors."""
 
     front: Expr
     loops: tuple[Loop, ...] = ()
-    inside: tuple[Piece, ...] = ()
+    inside: tuple[ArrangedTerm, ...] = ()
     tail: tuple[Expr, ...] = ()
 
     @property
@@ -213,7 +213,7 @@ class Piece:
         return bool(self.front.as_coeff_Mul()[0].is_negative)
 
 
-def piece(e: Expr, notation: Notation) -> Piece:
+def piece(e: Expr, notation: Notation) -> ArrangedTerm:
     """One term, without any bracket."""
     loops: list[Loop] = []
     outer = S.One
@@ -227,13 +227,13 @@ def piece(e: Expr, notation: Notation) -> Piece:
         outer *= Mul(*rest)
         for limits in reversed(nested[0].limits):
             if len(limits) != 3:
-                return Piece(outer, tuple(loops), (), (nested[0],))
+                return ArrangedTerm(outer, tuple(loops), (), (nested[0],))
             loops.append(Loop(limits[0], limits[1], limits[2], isinstance(nested[0], Integral)))
         body = nested[0].function
     loops = _unbounded(loops)
     constants = [x for x in Mul.make_args(body) if _constant(x, loops)]
     factors = [x for x in Mul.make_args(body) if not _constant(x, loops)]
-    return Piece(
+    return ArrangedTerm(
         outer * Mul(*constants), tuple(loops), (), tuple(sorted(factors, key=lambda x: _place(x, notation)))
     )
 
@@ -250,10 +250,10 @@ def _unbounded(loops: list[Loop]) -> list[Loop]:
     return sorted(loops, key=rank)
 
 
-def join(terms: list[Expr], notation: Notation) -> list[Piece]:
+def join(terms: list[Expr], notation: Notation) -> list[ArrangedTerm]:
     """The terms of a sum, those with the same sums and the same past field put in one bracket."""
     pieces = [piece(x, notation) for x in terms]
-    groups: dict[object, list[Piece]] = {}
+    groups: dict[object, list[ArrangedTerm]] = {}
     for i, p in enumerate(pieces):
         fields = tuple(x for x in p.tail if notation.is_random(x))
         outer = _loops_of(fields, p)
@@ -262,11 +262,11 @@ def join(terms: list[Expr], notation: Notation) -> list[Piece]:
     return [_joined(g, notation) if len(g) > 1 else g[0] for g in groups.values()]
 
 
-def _loops_of(fields: tuple[Expr, ...], p: Piece) -> tuple[Loop, ...]:
+def _loops_of(fields: tuple[Expr, ...], p: ArrangedTerm) -> tuple[Loop, ...]:
     return tuple(x for x in p.loops if any(y.has(x.index) for y in fields))
 
 
-def _joined(group: list[Piece], notation: Notation) -> Piece:
+def _joined(group: list[ArrangedTerm], notation: Notation) -> ArrangedTerm:
     shared = Counter(Mul.make_args(group[0].front))
     for p in group[1:]:
         shared &= Counter(Mul.make_args(p.front))
@@ -282,7 +282,7 @@ def _joined(group: list[Piece], notation: Notation) -> Piece:
         )
         for p in group
     )
-    return Piece(front, outer, inside, fields)
+    return ArrangedTerm(front, outer, inside, fields)
 
 
 def ordered(terms: list[Expr]) -> list[Expr]:

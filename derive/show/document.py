@@ -21,7 +21,7 @@ LONG = 400  # LaTeX right-hand sides longer than this get a line for each term
 
 
 @dataclass(frozen=True)
-class Entry:
+class DisplayedEquation:
     """``lhs = sum of terms`` for the layers of ``layers``; of a ``process``, ``{lhs} ~ GP(0, terms)``.
 
     Several left-hand sides share one right-hand side (``A^0 = B^L = 0``).  ``causal`` is as in
@@ -40,7 +40,7 @@ class Section:
     """Entries under a title."""
 
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[DisplayedEquation, ...]
 
 
 def text_section(section: Section, printer: PaperText) -> str:
@@ -67,7 +67,7 @@ def text_section(section: Section, printer: PaperText) -> str:
     return "\n".join(lines)
 
 
-def _sides(entry: Entry, printer: PaperText | PaperLatex) -> tuple[str, str, str]:
+def _sides(entry: DisplayedEquation, printer: PaperText | PaperLatex) -> tuple[str, str, str]:
     """Left-hand side, sign, right-hand side."""
     rhs = printer.equation(entry.terms)
     if entry.process:
@@ -93,7 +93,7 @@ def _text_layers(r: IndexRange, printer: PaperText) -> str:
     return "{} = {}..{}".format(*_bounds(r, printer))
 
 
-def _text_note(entry: Entry, printer: PaperText, layers: bool) -> str:
+def _text_note(entry: DisplayedEquation, printer: PaperText, layers: bool) -> str:
     notes = [_text_layers(entry.layers, printer)] if layers and entry.layers is not None else []
     if entry.causal:
         notes.append(f"0 unless s {'<' if entry.causal == 'strict' else '≤'} t")
@@ -106,7 +106,7 @@ def latex_section(section: Section, printer: PaperLatex) -> str:
     return f"\\begin{{align*}} % {section.title}\n{rows}\n\\end{{align*}}"
 
 
-def _latex_entry(entry: Entry, printer: PaperLatex) -> str:
+def _latex_entry(entry: DisplayedEquation, printer: PaperLatex) -> str:
     """One row: ``lhs &= rhs &&layers``."""
     left, sign, right = _sides(entry, printer)
     notes = []

@@ -10,7 +10,17 @@ from sympy import Expr, Pow, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
-from derive.show.arranged import Arranged, Loop, Piece, join, past_time, present_first, shifted, solved, tight
+from derive.show.arranged import (
+    Arranged,
+    ArrangedTerm,
+    Loop,
+    join,
+    past_time,
+    present_first,
+    shifted,
+    solved,
+    tight,
+)
 from derive.show.notation import Declares, Name, Notation, as_expression, notation
 
 DOTS = {1: r"\dot", 2: r"\ddot"}
@@ -86,7 +96,7 @@ class PaperLatex(Arranged, LatexPrinter):
             return rf"\frac{{1}}{{{self._print(expr.base**-expr.exp)}}}"
         return str(super()._print_Pow(expr))
 
-    def over(self, p: Piece, top: str, under: str, factors: int) -> str:
+    def over(self, p: ArrangedTerm, top: str, under: str, factors: int) -> str:
         return rf"\frac{{{top}}}{{{under}}}"
 
     def broken(self, terms: Sequence[Expr]) -> str:

@@ -12,7 +12,16 @@ from sympy.core.function import AppliedUndef
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-from derive.show.arranged import Arranged, Loop, Piece, past_time, present_first, shifted, solved, tight
+from derive.show.arranged import (
+    Arranged,
+    ArrangedTerm,
+    Loop,
+    past_time,
+    present_first,
+    shifted,
+    solved,
+    tight,
+)
 from derive.show.notation import Declares, Name, Notation, as_expression, notation, raised, unicode_name
 
 DOTS = {1: "\u0307", 2: "\u0308"}
@@ -129,7 +138,7 @@ class PaperText(Arranged, StrPrinter):
     def _print_DiracDelta(self, expr: Any) -> str:
         return f"δ({self._print(expr.args[0])})"
 
-    def over(self, p: Piece, top: str, under: str, factors: int) -> str:
+    def over(self, p: ArrangedTerm, top: str, under: str, factors: int) -> str:
         text = f"{top}/{under if factors == 1 else f'({under})'}"
         return f"({text})" if p.loops or p.inside or p.tail else text
 

@@ -17,14 +17,14 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, L, ell, s, spelled, t
 from derive.program.program import Program
-from derive.program.words import Mapped, layer_count
+from derive.program.words import Rewritable, layer_count
 from derive.show.latex import latex
 
 Fun: TypeAlias = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Term(Mapped):
+class Term(Rewritable):
     """One term of an equation: a kernel applied to a field, and where it came from.
 
     Its expression is ``sum_over sum_s coefficient(t) kernel(t, s) field(s)``, the last sum over the past that
@@ -113,7 +113,7 @@ def _equal(one: Expr, other: Expr) -> bool:
     return a.keys() == b.keys() and all(abs(a[k] - b[k]) <= ROUNDING * abs(a[k]) for k in a)
 
 
-class Stated(Mapped):
+class Stated(Rewritable):
     """What a theory states of a ``symbol``, for all indices in ``ranges``."""
 
     ranges: tuple[IndexRange, ...]
@@ -205,7 +205,7 @@ STATED = ("equations", "scalars", "observables", "sources", "order_parameters")
 
 
 @dataclass(frozen=True)
-class TheoryData(Mapped):
+class TheoryData(Rewritable):
     """The equations of the mean-field theory of a program, to be looked up, mapped and taken at a depth."""
 
     program: Program

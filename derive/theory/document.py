@@ -24,7 +24,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, s, t
 from derive.program.words import Mean, Product
 from derive.show.arranged import ordered as in_order
-from derive.show.document import COLUMNS, Entry, Section, latex_section, text_section
+from derive.show.document import COLUMNS, DisplayedEquation, Section, latex_section, text_section
 from derive.show.latex import PaperLatex
 from derive.show.notation import notation
 from derive.show.text import PaperText, wrap
@@ -212,13 +212,13 @@ class View:
         if key == "action":  # per unit, and that of a single site (minus its Hamiltonian)
             sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
             whole = {Symbol("S"): self.route.action, **sites}
-            return [Entry((name,), _addends(_settled(e))) for name, e in whole.items()]
+            return [DisplayedEquation((name,), _addends(_settled(e))) for name, e in whole.items()]
         if key == "saddle_point":
             eqs = self.route.saddle_point
-            return [Entry((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in eqs]
+            return [DisplayedEquation((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in eqs]
         return getattr(self.families if key in ("base_cases", "observables") else theory, key)  # type: ignore[no-any-return]
 
-    def weights(self) -> list[Entry]:
+    def weights(self) -> list[DisplayedEquation]:
         """What the action keeps folded: how an entry of a random matrix, unlearned, covaries with itself."""
         exponents = (self.route.action, *self.route.single_site.values())
         folded = {(x.args[0], len(x.args) > 3) for e in exponents for x in e.atoms(Entries)}
@@ -227,7 +227,7 @@ class View:
         for m, members_differ in sorted(folded, key=str):
             use = uses[str(m)]
             head = Entries(m, t, s, *((use.member,) if members_differ else ()))
-            found.append(Entry((head,), _addends(use.entries(t, s))))
+            found.append(DisplayedEquation((head,), _addends(use.entries(t, s))))
         return found
 
     def sections(self, show: str) -> list[Section]:
@@ -238,21 +238,21 @@ class View:
         made = (Section(TITLES[k], tuple(self.entries(k, parts[k]))) for k in TITLES if k in parts)
         return [x for x in made if x.entries]
 
-    def entries(self, key: str, items: Sequence[Any]) -> Iterator[Entry]:
+    def entries(self, key: str, items: Sequence[Any]) -> Iterator[DisplayedEquation]:
         """Each item as an entry; base cases that vanish in one, and weights that have the same covariance."""
         if key == "base_cases":
             yield from (_entry(e) for e in items if e.rhs != 0)
             if zero := tuple(e.lhs for e in items if e.rhs == 0):
-                yield Entry(zero, (S.Zero,))
+                yield DisplayedEquation(zero, (S.Zero,))
         elif key == "weights":
             for terms in dict.fromkeys(x.terms for x in items):
-                yield Entry(tuple(y for x in items if x.terms == terms for y in x.lhs), terms)
+                yield DisplayedEquation(tuple(y for x in items if x.terms == terms for y in x.lhs), terms)
         else:
             yield from (_entry(x, self.ordered) for x in items)
 
 
-def _entry(x: Any, ordered: frozenset[Symbol] = frozenset()) -> Entry:
-    if isinstance(x, Entry):
+def _entry(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEquation:
+    if isinstance(x, DisplayedEquation):
         return x
     layers = next((r for r in x.ranges if r.index == ell or r.index in ordered), None)
     if isinstance(x, Equation):
@@ -261,17 +261,19 @@ def _entry(x: Any, ordered: frozenset[Symbol] = frozenset()) -> Entry:
             terms = list(terms[0].as_ordered_terms()) if terms[0].is_Add else terms
         if all(y.kind == "definition" for y in x.terms):
             terms = in_order(terms)
-        found = Entry((x.lhs,), tuple(terms), layers)
+        found = DisplayedEquation((x.lhs,), tuple(terms), layers)
     elif isinstance(x, OrderParameter):
-        found = Entry((x.symbol,), (x.definition,), layers, causal=x.causal)
+        found = DisplayedEquation((x.symbol,), (x.definition,), layers, causal=x.causal)
     else:
         process = x.symbol.func == x.partner.func
         lhs = x.symbol if process else Average(x.symbol * x.partner)
-        found = Entry((lhs,), (sympify(x.covariance),), layers, process)
+        found = DisplayedEquation((lhs,), (sympify(x.covariance),), layers, process)
     if layers is None or layers.lower != layers.upper:
         return found
     lhs, terms = ([y.subs(layers.index, layers.lower) for y in ys] for ys in (found.lhs, found.terms))
-    return Entry(tuple(lhs), tuple(terms), None, found.process, found.causal)  # of one member: as that member
+    return DisplayedEquation(
+        tuple(lhs), tuple(terms), None, found.process, found.causal
+    )  # of one member: as that member
 
 
 def _settled(e: Expr) -> Expr:
@@ -374,7 +376,7 @@ def _plain(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
     def added(terms: Sequence[Expr]) -> dict[str, str]:
         return {"text": text.equation(terms), "latex": latex.equation(terms), "srepr": _srepr(Add(*terms))}
 
-    if isinstance(x, Entry):
+    if isinstance(x, DisplayedEquation):
         return {"lhs": written(x.lhs[0]), "rhs": added(x.terms)}
     ranges = [{"index": r.index.name, "lower": str(r.lower), "upper": str(r.upper)} for r in x.ranges]
     if isinstance(x, Equation):

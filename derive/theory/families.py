@@ -47,7 +47,7 @@ def families(theory: TheoryData) -> Families:
     >>> [(e.lhs, e.ranges[0].lower, e.ranges[0].upper) for e in found.equations]
     [(h(ell, mu, t), 1, L), (g(ell, t), 1, L)]
     """
-    return _Search(theory).run()
+    return _FamilySearch(theory).run()
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _End:
     layer: Expr
 
 
-class _Search:
+class _FamilySearch:
     """Values for order parameters beyond their range, by name and layer."""
 
     def __init__(self, theory: TheoryData) -> None:

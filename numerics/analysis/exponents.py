@@ -149,7 +149,7 @@ def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 
 
 
 @dataclass(frozen=True)
-class Power:
+class PowerFit:
     """``y = factor * x^exponent``; ``misfit`` is chi squared over the number of points less two."""
 
     exponent: float
@@ -158,7 +158,7 @@ class Power:
     misfit: float
 
 
-def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> Power:
+def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
     """The power law closest to ``y`` in standard errors.
 
     The error of the exponent is that which the errors of ``y`` give it.  Raises ValueError for fewer than
@@ -175,4 +175,4 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> Power:
     (slope, offset), covariance = np.polyfit(across, up, 1, w=weights, cov="unscaled")
     rest = weights * (up - slope * across - offset)
     misfit = float(rest @ rest) / (len(xs) - 2)
-    return Power(float(slope), float(np.sqrt(covariance[0, 0])), float(np.exp(offset)), misfit)
+    return PowerFit(float(slope), float(np.sqrt(covariance[0, 0])), float(np.exp(offset)), misfit)

@@ -180,7 +180,7 @@ ROUNDING = 4e-16
 
 
 @dataclass(frozen=True)
-class Factor:
+class CovarianceRoot:
     """``m + L x``, the variables in the order of ``order``; each column starts with a variable of its own."""
 
     order: tuple[int, ...]
@@ -192,7 +192,7 @@ class Factor:
         return int(self.L.shape[1])
 
 
-def cholesky(covariance: Array) -> Factor:
+def cholesky(covariance: Array) -> CovarianceRoot:
     """The pivoted factor, largest variance first.
 
     Raises SpecError for a matrix that is not positive semidefinite.
@@ -209,7 +209,7 @@ def cholesky(covariance: Array) -> Factor:
     lost = max(-float(np.diag(rest).min(initial=0.0)), float(np.abs(rest).max(initial=0.0)))
     if lost > 1e-9 * largest or (largest == 0.0 and np.any(K)):
         raise SpecError("covariance", str(K.tolist()), "has a negative eigenvalue", ACCEPTED)
-    return Factor(order, L)
+    return CovarianceRoot(order, L)
 
 
 def check_covariance(K: Array) -> None:
@@ -258,7 +258,7 @@ class _Lattice:
     tol: float
 
     @classmethod
-    def of(cls, products: Sequence[Product], factor: Factor, tol: float) -> _Lattice:
+    def of(cls, products: Sequence[Product], factor: CovarianceRoot, tol: float) -> _Lattice:
         deviation = float(np.sqrt((factor.L**2).sum(axis=1).max(initial=0.0)))
         labels: dict[Function, int] = {}
         for f in [f for p in products for parts in p for f in parts]:

@@ -29,7 +29,7 @@ from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number
 from numerics.experiment.experiment import Experiment, read_array
 from numerics.experiment.problem import Problem
-from numerics.experiment.schema import Solver, Training, parse
+from numerics.experiment.schema import Solver, TrainingSection, parse
 from numerics.names import INPUT_KERNEL, TARGETS
 
 Array = NDArray[np.float64]
@@ -186,7 +186,7 @@ def _refuse_setting(key: str, value: object) -> NoReturn:
     section, _, name = key.partition(".")
     clock = ", ".join(f"training.{x}" for x in CLOCK[1:-1])
     accepted = f"network.gamma0, network.depth, {clock}, keys of [solver], symbols of the theory"
-    if section == "training" and name in Training.model_fields:
+    if section == "training" and name in TrainingSection.model_fields:
         raise SpecError(key, value, "is said by the rule and the loss of the program", accepted)
     raise SpecError(key, value, "is no key that a program leaves open", accepted)
 

@@ -28,7 +28,7 @@ from numerics.expansion.closure import Closed, OrderByOrder
 from numerics.expansion.coefficients import Progress, Setting, check_order, evaluated, slope_of, symbolic
 from numerics.expansion.fixed_error import AtFixedError, solved
 from numerics.expansion.orders import strength_series
-from numerics.expansion.resummation import RESUMMED, TRUNCATION, Method, resummed
+from numerics.expansion.resummation import RESUMMED, TRUNCATION, ResummationMethod, resummed
 from numerics.experiment.activation import is_linear
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -37,10 +37,10 @@ from numerics.experiment.theory import error_jumps, integrated, program_of, slop
 from numerics.losses import loss_in_words, loss_of
 from numerics.predictions import mean_square, squares_errors
 from numerics.results import at_times, provenance
-from numerics.solver.grid import Grid
+from numerics.solver.grid import TimeGrid
 from numerics.solver.method import Yes
-from numerics.solver.methods import March
-from numerics.solver.refine import Attempt, Multistep, refine
+from numerics.solver.methods import MarchMethod
+from numerics.solver.refine import AdamsBashforth, Attempt, refine
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -136,7 +136,7 @@ def expand(
     if closure is None:
         return strength_series(problem, order)
 
-    def evaluate(grid: Grid | None) -> OrderByOrder:
+    def evaluate(grid: TimeGrid | None) -> OrderByOrder:
         return OrderByOrder(Setting(problem, grid), closure, order)
 
     return evaluated(
@@ -169,7 +169,7 @@ def forecast(source: Source, order: int, *, symbols: bool = False) -> float:
         return 0.0 if slope_jumps(problem.program) else _power(*TREES, order)
     if problem.depth is None or has_words(problem):
         return WORDS[0] * float(order) ** WORDS[1]
-    said = March().fits(problem, "auto")
+    said = MarchMethod().fits(problem, "auto")
     return said.cost * (order + 2.0) ** 2 if isinstance(said, Yes) else 0.0
 
 
@@ -213,22 +213,22 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
         errors = attempt(Setting(problem))
     else:
 
-        def lazy(grid: Grid) -> Attempt[None]:
+        def lazy(grid: TimeGrid) -> Attempt[None]:
             setting = Setting(problem, grid)
             closed = Closed.of(setting, closure)
             nothing = np.zeros((closed.T, closed.P))
             found, _ = setting.answer(closed.weight, closed.gain * closed.kernel, nothing)
             return Attempt(found[grid.outputs], None)
 
-        enough = len(refine(Multistep(problem.times, COARSE), lazy).grid.nodes)
+        enough = len(refine(AdamsBashforth(problem.times, COARSE), lazy).grid.nodes)
 
-        def on(grid: Grid) -> Attempt[tuple[Array, Array]]:
+        def on(grid: TimeGrid) -> Attempt[tuple[Array, Array]]:
             if len(grid.nodes) < enough:
                 raise Diverged("the grid is too coarse for the lazy network")
             found, pushed = (x[grid.outputs] for x in attempt(Setting(problem, grid)))
             return Attempt(found, (found, pushed))
 
-        _, errors, notes = refine(Multistep(problem.times, problem.solver.rtol), on).parts
+        _, errors, notes = refine(AdamsBashforth(problem.times, problem.solver.rtol), on).parts
     error, pushed = (x[:, : problem.seen] for x in errors)
     loss = mean_square(error)
     values = {
@@ -271,13 +271,13 @@ def evaluated_at(
     asked = Problem.of(source)
     asked.require_no_attributes("the expansion")
     problem = asked.at_all_times()  # a sum at one time is judged by its neighbours
-    gamma0, chosen = _strength(problem), Method(method or "pade")
+    gamma0, chosen = _strength(problem), ResummationMethod(method or "pade")
     if order and slope_jumps(problem.program):
         if method is not None:
             reason = "two powers of |gamma0| are known, which do not tell what their sum misses"
             raise SpecError("--resum", str(method), reason, "no --resum, or a smooth activation")
         return expand(asked, order, progress=progress)
-    if chosen is Method.SELF_CONSISTENT:
+    if chosen is ResummationMethod.SELF_CONSISTENT:
         _resummable(problem, order)
     result = expand(problem, order, progress=progress)
     if note := below_zero(result, gamma0):
@@ -285,7 +285,7 @@ def evaluated_at(
     names = [n for n in ("train_loss", "error") if n in result]
     notes = {"gamma0": gamma0, "resummation": str(chosen)}
     try:
-        if chosen is Method.SELF_CONSISTENT:
+        if chosen is ResummationMethod.SELF_CONSISTENT:
             found = resum(problem, order, gamma0)
         else:
             found = resummed(result[names], gamma0, chosen)

@@ -26,10 +26,10 @@ from derive.linear.operators import J, Kernel, operator
 from numerics.errors import Diverged
 from numerics.expansion.coefficients import Setting, parted
 from numerics.expansion.operators import (
-    Algebra,
     Combination,
     Dense,
-    Separable,
+    SeparableKernel,
+    SeriesAlgebra,
     Stream,
     Tape,
     Times,
@@ -52,7 +52,7 @@ from numerics.names import (
     LINEAR_KERNEL,
 )
 from numerics.solver.afterwards import interval_weights
-from numerics.solver.grid import Grid, tables_of
+from numerics.solver.grid import TimeGrid, tables_of
 
 Array = NDArray[np.float64]
 Place = tuple[str, int]
@@ -72,7 +72,7 @@ at most, where kernels of a step that is too long have grown large."""
 
 
 @dataclass(frozen=True, eq=False)
-class Layers:
+class ClosureLayers:
     """A closure's equations layer by layer, at a depth: all that no number and no time enters.
 
     ``base`` says where each operator is given, and what it is there; ``laws`` and ``made_of`` its equation,
@@ -110,7 +110,7 @@ class Layers:
 
 
 @lru_cache(maxsize=64)
-def layers_of(closure: LinearClosure, depth: int) -> Layers:
+def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
     """Raises :class:`~derive.errors.NotApplicable` for a closure without a family of layers."""
     if closure.layers is None:
         raise NotApplicable("the expansion needs a family of layers")
@@ -142,7 +142,7 @@ def layers_of(closure: LinearClosure, depth: int) -> Layers:
     for limits, a, b in layer_products(closure):
         low, high = (0, 0) if limits is None else (site(limits[0]), site(limits[1]))
         products += [(factor(a, k), factor(b, k)) for k in range(low, high + 1)]
-    return Layers(
+    return ClosureLayers(
         depth=depth,
         base={str(e.lhs.args[0]): (site(e.lhs.args[1]), e.rhs) for e in closure.base},
         laws=laws,
@@ -159,7 +159,7 @@ def place_of(x: Indexed) -> Place:
     return x.base.label.name, int(x.indices[0])
 
 
-class Plan:
+class ClosurePlan:
     """Orders 0, 1, 2, ... of every operator at every layer, as steps on a tape: no array enters.
 
     The error is found order by order, with f; or it is ``given`` in full, as if it did not depend on gamma0.
@@ -169,10 +169,10 @@ class Plan:
 
     def __init__(
         self,
-        layers: Layers,
+        layers: ClosureLayers,
         numbers: Mapping[Symbol, float],
         given: bool = False,
-        found: Plan | None = None,
+        found: ClosurePlan | None = None,
     ) -> None:
         self.layers, self.numbers = layers, numbers
         self.tape = Tape(FEW)
@@ -181,7 +181,7 @@ class Plan:
         self.given, self.outputs = given, list[tuple[Combination | None, Combination | None]]()
         self.operators: dict[Place, Stream] = {}
         tape = self.tape.multiply, self.tape.add, self.tape.times
-        self.algebra = Algebra(
+        self.algebra = SeriesAlgebra(
             self.known, self.number, layers.is_correlation, *tape, in_turn=found is not None
         )
         self.average, self.tangent = self.algebra.series(layers.average), Stream(self.entrywise)
@@ -270,9 +270,9 @@ class Plan:
         return self.outputs[n]
 
     @cached_property
-    def densities(self) -> Plan:
+    def densities(self) -> ClosurePlan:
         """The plan of densities in time, whose correlations are found here."""
-        return Plan(self.layers, self.numbers, found=self)
+        return ClosurePlan(self.layers, self.numbers, found=self)
 
     def entrywise(self, n: int) -> list[tuple[Combination | None, Combination]]:
         """Order n of the tangent kernel, ``sum_k G_k H_(n-k)`` entry by entry, summed over the layers.
@@ -300,9 +300,11 @@ class Plan:
 
 
 @lru_cache(maxsize=64)
-def plan_of(layers: Layers, numbers: tuple[tuple[Symbol, float], ...], given: bool = False) -> Plan:
+def plan_of(
+    layers: ClosureLayers, numbers: tuple[tuple[Symbol, float], ...], given: bool = False
+) -> ClosurePlan:
     """The plan of a closure at a depth with numbers for its constants."""
-    return Plan(layers, dict(numbers), given)
+    return ClosurePlan(layers, dict(numbers), given)
 
 
 class Closed:
@@ -311,7 +313,7 @@ class Closed:
     ``memory[C]`` is the weight with which kernel C remembers, (T, T); ``kernel`` the data's constant kernel.
     """
 
-    def __init__(self, plan: Plan, memory: Mapping[str, Array], kernel: Array) -> None:
+    def __init__(self, plan: ClosurePlan, memory: Mapping[str, Array], kernel: Array) -> None:
         self.plan, self.memory, self.kernel = plan, memory, kernel
         self.T, self.P = next(iter(memory.values())).shape[0], len(kernel)
         self.layers = plan.layers
@@ -365,7 +367,7 @@ class Closed:
         """The product of two operators."""
         return multiplied(a, b)
 
-    def constant(self, x: Expr) -> Separable:
+    def constant(self, x: Expr) -> SeparableKernel:
         """Kernels without memory."""
         if x == J:
             core = np.ones((1, 1))
@@ -374,7 +376,7 @@ class Closed:
         else:
             raise NotApplicable(f"the kernel {x} is not given")
         eye = np.broadcast_to(np.eye(len(core)), (self.T, *core.shape))
-        return Separable(eye, core, eye)
+        return SeparableKernel(eye, core, eye)
 
     # -- the error -------------------------------------------------------------------------------------
 
@@ -442,7 +444,7 @@ class Closed:
         total = np.zeros((self.T, self.P))
         for i, c in {} if x is None else x.terms.items():
             value = self.step(i)
-            assert isinstance(value, Separable)
+            assert isinstance(value, SeparableKernel)
             total += c * value.diagonal().reshape(self.T, self.P)
         return total
 
@@ -458,7 +460,7 @@ class Closed:
         pairs = []
         for x, y in self.plan.tangent.at(n):
             left, right = self.array(x), self.array(y)
-            assert isinstance(right, Separable)
+            assert isinstance(right, SeparableKernel)
             (_, rows, k), m = right.left.shape, len(right.core.T)
             one = None if left is None else left.at(out)[:, 0, :, 0].repeat(rows, axis=1)[:, None]
             a = (right.left[out].reshape(-1, k) @ right.core).reshape(-1, rows, m)
@@ -487,7 +489,7 @@ class Densities(Closed):
     momentum), and a factor, which is read off their sums.
     """
 
-    def __init__(self, found: Closed, setting: Setting, grid: Grid) -> None:
+    def __init__(self, found: Closed, setting: Setting, grid: TimeGrid) -> None:
         given = setting.problem.program, setting.numbers, grid.nodes
         kept = tables_of(*given, np.tri(found.T))["w"]
         whole = float(np.sum(setting.tables["w"][-1]))

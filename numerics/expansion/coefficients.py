@@ -38,8 +38,8 @@ from numerics.losses import SampleLoss, loss_in_words, loss_of
 from numerics.names import INPUT_KERNEL, TARGETS
 from numerics.predictions import of_training, squares_errors
 from numerics.results import RUNAWAY, STDERR, dataset
-from numerics.solver.grid import Grid, tables_of
-from numerics.solver.refine import Attempt, Multistep, refine
+from numerics.solver.grid import TimeGrid, tables_of
+from numerics.solver.refine import AdamsBashforth, Attempt, refine
 from numerics.stats import Spread
 
 Array = NDArray[np.float64]
@@ -64,7 +64,7 @@ class Coefficients(Protocol):
         """Every result variable at output times, with one entry for each of ``orders`` first."""
 
 
-Evaluator = Callable[[Grid | None], Coefficients]
+Evaluator = Callable[[TimeGrid | None], Coefficients]
 Progress = Callable[[int, int], None]
 """What is told how many of how many replicas are done."""
 
@@ -76,7 +76,7 @@ def evaluated(
     started: float,
     *,
     progress: Progress | None = None,
-    steps: Multistep | None = None,
+    steps: AdamsBashforth | None = None,
     every: bool = False,
     attributes: Mapping[str, Any],
 ) -> xr.Dataset:
@@ -88,8 +88,8 @@ def evaluated(
     :class:`~numerics.errors.NotConverged` for a flow that does not settle.
     """
     if problem.flow:
-        steps = Multistep(problem.times, problem.solver.rtol)
-    grid: Grid | None = None
+        steps = AdamsBashforth(problem.times, problem.solver.rtol)
+    grid: TimeGrid | None = None
     notes: dict[str, Any] = {}
     values: dict[str, Array] = {}
     runs = Spread()
@@ -127,7 +127,7 @@ def evaluated(
     )
 
 
-def _attempt(evaluate: Evaluator, grid: Grid) -> Attempt[Coefficients]:
+def _attempt(evaluate: Evaluator, grid: TimeGrid) -> Attempt[Coefficients]:
     found = evaluate(grid)
     return Attempt(found.watched()[:, grid.outputs], found)
 
@@ -149,7 +149,7 @@ class Setting:
     """A problem on given samples, test points last, in steps or on the ``grid`` of a flow."""
 
     problem: Problem
-    grid: Grid | None = None
+    grid: TimeGrid | None = None
 
     @property
     def numbers(self) -> Mapping[Symbol, float]:

@@ -28,9 +28,9 @@ from numerics.errors import NotConverged
 from numerics.expansion.closure import Closed, Place, place_of
 from numerics.expansion.coefficients import Setting
 from numerics.expansion.operators import (
-    Algebra,
     Dense,
-    Separable,
+    SeparableKernel,
+    SeriesAlgebra,
     Stream,
     Value,
     add,
@@ -40,7 +40,7 @@ from numerics.expansion.operators import (
     split,
     times,
 )
-from numerics.expansion.resummation import Values, resum
+from numerics.expansion.resummation import Resummed, resum
 
 Array = NDArray[np.float64]
 
@@ -111,18 +111,18 @@ def solved(problem: AtFixedError) -> tuple[Array, Array]:
     return error, pushed
 
 
-def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Values:
+def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Resummed:
     """f[Delta] without its term of lowest order, which is linear in Delta, and what is missed of it."""
     if gamma0 == 0:
-        return Values(np.zeros_like(error), np.zeros_like(error), np.zeros(error.shape, dtype=bool))
+        return Resummed(np.zeros_like(error), np.zeros_like(error), np.zeros(error.shape, dtype=bool))
     found = output_at(closed, error, order, gamma0)
-    return Values(found.value - closed.output(0), found.error, found.failed)
+    return Resummed(found.value - closed.output(0), found.error, found.failed)
 
 
-class AtStrength(Algebra):
+class AtStrength(SeriesAlgebra):
     """Operator expressions at a number for gamma0: every series has one coefficient, its value."""
 
-    def __init__(self, laws: Laws) -> None:
+    def __init__(self, laws: ClosureAtStrength) -> None:
         closed = laws.closed
         known, plan = (lambda x: Stream(lambda n: laws.value(x))), closed.plan
         super().__init__(known, plan.number, closed.layers.is_correlation, multiplied, add, times)
@@ -157,10 +157,10 @@ def solved_for(loop: Value | None, x: Value | None) -> Value | None:
     if isinstance(x, Dense):
         return Dense(np.asarray(np.linalg.solve(matrix, x.matrix)).reshape(x.block.shape))
     left = np.asarray(np.linalg.solve(matrix, x.left.reshape(len(matrix), -1)))
-    return Separable(left.reshape(x.left.shape), x.core, x.right)
+    return SeparableKernel(left.reshape(x.left.shape), x.core, x.right)
 
 
-class Laws:
+class ClosureAtStrength:
     """The closure at one strength: what is not among the ``values``, by name and layer, its law gives."""
 
     def __init__(self, closed: Closed, strength: float, values: Mapping[Place, Value | None]) -> None:
@@ -191,22 +191,24 @@ class Laws:
         """f, (T, P); the average it is made of carries one power of gamma0 more."""
         closed = self.closed
         value = AtStrength(self).series(closed.layers.average).at(0)
-        assert isinstance(value, Separable)
+        assert isinstance(value, SeparableKernel)
         return value.diagonal().reshape(closed.T, closed.P) / self.strength
 
-    def without(self, names: list[str]) -> Laws:
+    def without(self, names: list[str]) -> ClosureAtStrength:
         """The same values but those of some operators, which their laws will give."""
-        return Laws(self.closed, self.strength, {x: v for x, v in self.values.items() if x[0] not in names})
+        return ClosureAtStrength(
+            self.closed, self.strength, {x: v for x, v in self.values.items() if x[0] not in names}
+        )
 
 
 def with_kernels(
     closed: Closed, strength: float, given: Mapping[Place, Value | None], memories: Mapping[Place, Value]
-) -> Laws:
+) -> ClosureAtStrength:
     """Correlations as ``given``; kernels of these memories and responses that agree with each other.
 
     Every letter is strictly causal: the sweeps end at any strength.
     """
-    laws = Laws(closed, strength, given)
+    laws = ClosureAtStrength(closed, strength, given)
     responses = [x for x in closed.layers.laws if x not in closed.layers.correlations]
     laws.values |= {(x, k): None for x in responses for k in range(closed.layers.depth + 1)}
     laws.values |= memories
@@ -236,7 +238,7 @@ def moved(old: Value | None, new: Value | None) -> float:
     return float(np.max(np.abs(gap))) / max(float(np.max(np.abs(new.block))), 1e-300)
 
 
-def output_at(closed: Closed, error: Array, order: int, strength: float) -> Values:
+def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resummed:
     """f with ``error`` remembered in full; the error is how far the laws used once have moved it.
 
     Raises :class:`~numerics.errors.NotConverged` where a memory has no approximant.
@@ -246,7 +248,7 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Valu
     narrow = [bodies[name, 1][0][0] for name, k in closed.layers.kernels.items() if not k.rows]
     series = Series(closed, error, order, strength)
 
-    def memory(laws: Laws, kernel: Place) -> Value:
+    def memory(laws: ClosureAtStrength, kernel: Place) -> Value:
         found = add(*[series.memory(kernel[0], laws.at(*x)) for x in bodies[kernel]])
         assert found is not None
         return found
@@ -254,7 +256,7 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Valu
     ends = {(name, place) for name, (place, _) in closed.layers.base.items()}
     inner = {x for xs in bodies.values() for x in xs if x not in ends}
     given: dict[Place, Value | None] = {x: series.correlation(*x) for x in inner if x[0] in narrow}
-    start = Laws(closed, strength, given)
+    start = ClosureAtStrength(closed, strength, given)
     wide = {kernel for kernel, xs in bodies.items() if any(x in inner and x[0] not in narrow for x in xs)}
     memories = {x: series.remembered(x) if x in wide else memory(start, x) for x in bodies}
     first = with_kernels(closed, strength, given, memories)
@@ -265,7 +267,7 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Valu
     given = {x: following.at(*x) for x in inner if x[0] in narrow}
     memories = {x: memory(following, x) for x in bodies}
     after = with_kernels(closed, strength, given, memories).output()
-    return Values(after, np.abs(after - before), np.isnan(after))
+    return Resummed(after, np.abs(after - before), np.isnan(after))
 
 
 class Series:
@@ -296,7 +298,7 @@ class Series:
         block[past[0], :, past[1], 0] = self.value(found) @ self.modes.T
         return Dense(block)
 
-    def correlation(self, name: str, site: int) -> Separable:
+    def correlation(self, name: str, site: int) -> SeparableKernel:
         """A correlation without samples, resummed entry by entry."""
         T = self.closed.T
         past = np.tril_indices(T)
@@ -308,7 +310,7 @@ class Series:
         core = np.zeros((T, T))
         core[past] = self.value(found)[:, 0]
         one = np.eye(T)[:, None, :]
-        return Separable(one, core + np.tril(core, -1).T, one)
+        return SeparableKernel(one, core + np.tril(core, -1).T, one)
 
     def value(self, series: Array) -> Array:
         """Orders first, modes last; where a mode's own series has no approximant, all have one together."""

@@ -31,7 +31,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.jumps import Jumps
 from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.kinks import Cases, Coefficients, Jump, KinkExpansion, kappa, x, xi
+from derive.expansion.nonlinear.kinks import AverageJump, Cases, Coefficients, KinkExpansion, kappa, x, xi
 from derive.expansion.nonlinear.kinks import expand_kinks as derived
 from derive.expansion.nonlinear.trees import LOWEST, ROW, Piece
 from derive.program import Program, s, t
@@ -52,7 +52,7 @@ from numerics.names import (
     OUTPUT,
 )
 from numerics.results import STDERR
-from numerics.solver.grid import Grid
+from numerics.solver.grid import TimeGrid
 from numerics.stats import normal_points
 
 HIGHEST = 2
@@ -125,7 +125,7 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
     terms = (p for law in expansion.laws.values() for p in law)
     needed, exact = {tuple(orders for _, orders in p.averages) for p in terms}, dict[int, Moments]()
 
-    def evaluate(statics: Statics, k: int, grid: Grid | None) -> AtKinks:
+    def evaluate(statics: Statics, k: int, grid: TimeGrid | None) -> AtKinks:
         return AtKinks(setting, statics, expansion, Directions(count, (seed, k)), order)
 
     shared = None if many else Statics(expansion.bulk, *data, needed=needed)
@@ -185,7 +185,7 @@ class AtKinks(Evaluation):
     ) -> None:
         self.series, self.known = series, series.known
         self.directions = directions
-        self.found: Layers | None = None
+        self.found: KinkLayers | None = None
         super().__init__(setting, statics, order)
 
     def error(self, n: int) -> tuple[Array, Array]:
@@ -196,7 +196,7 @@ class AtKinks(Evaluation):
             unknown = np.full_like(self.errors[0], np.nan)
             return unknown, unknown
         times = TwoTimes(self.statics, self.series.laws, self.weight, self.errors)
-        self.found = Layers(self.series, times, self.directions)
+        self.found = KinkLayers(self.series, times, self.directions)
         return self.answered(self.found.output, self.feedback(0), n)
 
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
@@ -214,7 +214,7 @@ class AtKinks(Evaluation):
 # -- units at the kink, through the layers ------------------------------------------------------------------
 
 
-class Motion:
+class UnitMotion:
     """What derive found of a unit in one layer, as arrays and functions.
 
     ``push`` (P, P, T, T) is what slopes at earlier times do,
@@ -258,7 +258,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Units:
+class UnitsAtKink:
     """Units at the kink of ``sample`` on intervals of starts: middles ``x``, ``widths``, their ``column``.
 
     What is integrated is constant or linear on each, so that the middle is exact.  ``slope`` is
@@ -275,9 +275,9 @@ class Units:
     start: Array
     low: Index
     high: Index
-    motion: Motion
+    motion: UnitMotion
 
-    def add(self, total: Array, jump: Jump, share: float) -> None:
+    def add(self, total: Array, jump: AverageJump, share: float) -> None:
         """Add the jump's integral, for all observed samples, to ``total``, (T, P, T or 1, P or 1)."""
         self._add(total, jump.cases, share, self.widths)
         if jump.after:
@@ -304,7 +304,7 @@ class Units:
                         else:
                             total[:, i, :, j] += scale * np.broadcast_to((left * dx) @ right.T, (T, T))
 
-    def turning(self, jump: Jump) -> Array:
+    def turning(self, jump: AverageJump) -> Array:
         """The integral of a jump linear in ``turned``, (T, T): an edge moves against a push at its time."""
         times = np.arange(len(self.slope))[:, None]
         edges = (times == self.low).astype(float) - (times == self.high)
@@ -369,13 +369,13 @@ class Units:
         return pushes(self.sample, self.sources, self.motion)
 
 
-def pushes(k: int, sources: Sources, motion: Motion) -> Array:
+def pushes(k: int, sources: Sources, motion: UnitMotion) -> Array:
     """``[h_i - u_i]_1`` that comes from the slopes at the samples but k, which rest: (P, T, columns)."""
     others = np.array([i != k for i in range(len(sources.slopes))])
     return np.asarray(np.einsum("ibt,b,bn->itn", motion.push.sum(axis=3), sources.slopes * others, sources.r))
 
 
-def follow(k: int, sources: Sources, motion: Motion) -> Units:
+def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
     """Follow units of all starts: intervals of starts, split where a place is zero."""
     own, N = motion.push[k, k], sources.r.shape[1]
     T = len(own)
@@ -402,7 +402,7 @@ def follow(k: int, sources: Sources, motion: Motion) -> Units:
         on = np.concatenate([on, motion.side((low + high) / 2 + moved)[None]])
     middle = (low + high) / 2
     start = motion.side(middle)
-    return Units(k, sources, middle, high - low, column, on, start, early, late, motion)
+    return UnitsAtKink(k, sources, middle, high - low, column, on, start, early, late, motion)
 
 
 Part = tuple[str, Symbol, bool, int]
@@ -501,7 +501,7 @@ class Directions:
         return np.concatenate([x, -x, turn * x, -turn * x], axis=1)
 
 
-class Layers:
+class KinkLayers:
     """All layers: ``times.moving`` has Phi, G and the responses, ``output`` is what drives ``-Delta_1``."""
 
     def __init__(self, series: KinkExpansion, times: TwoTimes, directions: Directions) -> None:
@@ -584,7 +584,7 @@ class Layers:
             if not (n == FORWARD_RESPONSE and layer == self.depth)
             and not (n == BACKWARD_RESPONSE and layer == 1)
         }
-        motion = Motion(self.series, self.statics, layer, self.weight, self.error)
+        motion = UnitMotion(self.series, self.statics, layer, self.weight, self.error)
         K = self.statics.correlation(self.site.u.name, layer + self.site.u.shift)
         for k in range(P):
             sources = Patterns(self, motion, layer, k, K)
@@ -602,7 +602,7 @@ class Layers:
 class Patterns:
     """Units at the kink of sample k by the signs of the others' u: how often, and what they have."""
 
-    def __init__(self, layers: Layers, motion: Motion, layer: int, k: int, K: Array) -> None:
+    def __init__(self, layers: KinkLayers, motion: UnitMotion, layer: int, k: int, K: Array) -> None:
         self.layers, self.motion, self.layer, self.k, self.K = layers, motion, layer, k, K
         self.points = layers.statics.points
 

@@ -29,7 +29,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.symbols import gamma0, s, t
 from derive.linear.operators import Kernel
-from numerics.lowering.expressions import Known
+from numerics.lowering.expressions import KnownArrays
 from numerics.lowering.indices import Axis
 
 Array = NDArray[np.float64]
@@ -66,15 +66,15 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Separable:
+class SeparableKernel:
     """``left(t) core right(s)^T``: (T, rows, k), (k, m), (T, cols, m)."""
 
     left: Array
     core: Array
     right: Array
 
-    def transpose(self) -> Separable:
-        return Separable(self.right, self.core.T, self.left)
+    def transpose(self) -> SeparableKernel:
+        return SeparableKernel(self.right, self.core.T, self.left)
 
     def at(self, out: Times, into: Array | None = None) -> Array:
         """Entries at output times, (out, rows, out, cols); put ``into`` a contiguous array if it is given."""
@@ -92,7 +92,7 @@ class Separable:
         return (self.left @ self.core) @ self.right.transpose(0, 2, 1)
 
 
-Value = Dense | Separable
+Value = Dense | SeparableKernel
 
 
 def multiplied(a: Value, b: Value) -> Value:
@@ -100,15 +100,15 @@ def multiplied(a: Value, b: Value) -> Value:
     if isinstance(a, Dense) and isinstance(b, Dense):
         shape = (*a.block.shape[:2], *b.block.shape[2:])
         return Dense((a.matrix @ b.matrix).reshape(shape))
-    if isinstance(a, Dense) and isinstance(b, Separable):
+    if isinstance(a, Dense) and isinstance(b, SeparableKernel):
         left = a.matrix @ b.left.reshape(-1, b.left.shape[2])
-        return Separable(left.reshape(*a.block.shape[:2], -1), b.core, b.right)
-    if isinstance(a, Separable) and isinstance(b, Dense):
+        return SeparableKernel(left.reshape(*a.block.shape[:2], -1), b.core, b.right)
+    if isinstance(a, SeparableKernel) and isinstance(b, Dense):
         return multiplied(b.transpose(), a.transpose()).transpose()
-    assert isinstance(a, Separable)
-    assert isinstance(b, Separable)
+    assert isinstance(a, SeparableKernel)
+    assert isinstance(b, SeparableKernel)
     meet = a.right.reshape(-1, a.right.shape[2]).T @ b.left.reshape(-1, b.left.shape[2])
-    return Separable(a.left, a.core @ meet @ b.core, b.right)
+    return SeparableKernel(a.left, a.core @ meet @ b.core, b.right)
 
 
 def remembered(kernel: Kernel, w: Array, error: Array, body: Value) -> Dense:
@@ -116,7 +116,7 @@ def remembered(kernel: Kernel, w: Array, error: Array, body: Value) -> Dense:
     if not kernel.rows:
         block = (body.block if isinstance(body, Dense) else body.at(np.arange(len(w))))[:, 0, :, 0] * w
         return Dense(block[:, None, :, None] * error[None, None])
-    if isinstance(body, Separable):
+    if isinstance(body, SeparableKernel):
         right = np.einsum("sa,sam->sm", error, body.right)
         (T, n, k), m = body.left.shape, len(body.core.T)
         block = ((body.left.reshape(-1, k) @ body.core) @ right.reshape(-1, m).T).reshape(T, n, T)
@@ -167,7 +167,7 @@ def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapp
     """
     numbers = {str(x): v for x, v in known.items()}
     with np.errstate(all="ignore"):  # beyond s = t, which is left out
-        found = Known(numbers, tables)(weight, {t: Axis(0, T, 0, 2), s: Axis(0, T, 1, 2)})
+        found = KnownArrays(numbers, tables)(weight, {t: Axis(0, T, 0, 2), s: Axis(0, T, 1, 2)})
     return np.asarray(np.tril(np.broadcast_to(found, (T, T, 1))[..., 0], -1))
 
 
@@ -316,7 +316,7 @@ def loop_of(inverse: Pow) -> Expr:
 
 
 @dataclass(eq=False)
-class Algebra:
+class SeriesAlgebra:
     """Turns operator expressions into series; ``known`` gives that of an indexed operator.
 
     ``number`` evaluates constants, ``is_correlation`` tells operators of low rank from causal ones.
@@ -463,7 +463,9 @@ def flipped(e: Expr) -> Expr:
 
 def times(number: float, a: Value) -> Value:
     """A multiple of an operator."""
-    return Dense(number * a.block) if isinstance(a, Dense) else Separable(a.left, number * a.core, a.right)
+    return (
+        Dense(number * a.block) if isinstance(a, Dense) else SeparableKernel(a.left, number * a.core, a.right)
+    )
 
 
 def add(*xs: Value | None) -> Value | None:
@@ -484,7 +486,7 @@ def summed(terms: Sequence[tuple[float, Value]]) -> Value:
         for number, x in terms[1:]:
             total += x.block if number == 1 else number * x.block  # type: ignore[union-attr]
         return Dense(total)
-    parts = [(number, x) for number, x in terms if isinstance(x, Separable)]
+    parts = [(number, x) for number, x in terms if isinstance(x, SeparableKernel)]
     if len(parts) < len(terms):
         raise TypeError("a causal operator and a correlation do not add up")
     core = np.zeros((sum(len(x.core) for _, x in parts), sum(len(x.core.T) for _, x in parts)))
@@ -495,10 +497,10 @@ def summed(terms: Sequence[tuple[float, Value]]) -> Value:
         i, j = i + k, j + m
     sides = [x.left for _, x in parts], [x.right for _, x in parts]
     left, right = (np.concatenate(a, axis=2) for a in sides)
-    return Separable(left, core, right)
+    return SeparableKernel(left, core, right)
 
 
-def compressed(a: Separable) -> Separable:
+def compressed(a: SeparableKernel) -> SeparableKernel:
     """The same operator with as few columns as it takes, rounding errors of its largest entries apart."""
     if max(a.core.shape) <= RANK:
         return a
@@ -509,4 +511,4 @@ def compressed(a: Separable) -> Separable:
     rank = max(1, int(np.sum(sigma > KEPT * sigma[0])))
     left = (q @ u[:, :rank]).reshape(T, n, rank)
     right = (p @ v[:rank].T).reshape(S, m, rank)
-    return Separable(left, np.diag(sigma[:rank]), right)
+    return SeparableKernel(left, np.diag(sigma[:rank]), right)

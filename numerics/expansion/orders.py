@@ -49,11 +49,11 @@ from numerics.names import (
     LINEAR_KERNEL,
     OUTPUT,
 )
-from numerics.solver.grid import Grid, end_weights
+from numerics.solver.grid import TimeGrid, end_weights
 from numerics.solver.linear import RANDOM, by_layer, of_outputs
 from numerics.solver.march import march
 from numerics.solver.methods import moving_data
-from numerics.solver.refine import Multistep
+from numerics.solver.refine import AdamsBashforth
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -115,7 +115,7 @@ def step_size_series(source: Source, order: int, rtol: float = 1e-5) -> xr.Datas
         table = _table(found, problem.depth or 0)
     except NotApplicable as reason:
         raise SpecError(key, rule, str(reason), "gd without decay, momentum and temperature") from None
-    steps = Multistep(problem.times * problem.numbers[eta], rtol)
+    steps = AdamsBashforth(problem.times * problem.numbers[eta], rtol)
     return _evaluated(problem, found, table, started, steps)
 
 
@@ -163,7 +163,7 @@ def _from_solutions(problem: Problem, order: int, started: float) -> xr.Dataset:
 
 
 def _evaluated(
-    problem: Problem, series: TheorySeries, table: Table, started: float, steps: Multistep | None = None
+    problem: Problem, series: TheorySeries, table: Table, started: float, steps: AdamsBashforth | None = None
 ) -> xr.Dataset:
     """The series of a theory as numbers; of one in gamma0 only the orders that do not vanish."""
     return evaluated(
@@ -256,7 +256,7 @@ def _size(problem: Problem, size: str) -> float:
 class OfTheory:
     """A march of an expanded theory: of a flow, or of ``grid`` in place of steps, it has no responses."""
 
-    def __init__(self, problem: Problem, series: TheorySeries, table: Table, grid: Grid | None) -> None:
+    def __init__(self, problem: Problem, series: TheorySeries, table: Table, grid: TimeGrid | None) -> None:
         self.problem, self.series, self.grid = problem, series, grid
         self.orders, self.notes = range(series.order + 1), dict[str, Any]()
         tables: dict[str, Array] = {}

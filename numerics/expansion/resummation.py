@@ -40,7 +40,7 @@ SMALLEST = 0.05
 ROUNDING = 4e-15
 
 
-class Method(StrEnum):
+class ResummationMethod(StrEnum):
     """How a series is evaluated."""
 
     SUM = "sum"
@@ -49,7 +49,7 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True)
-class Values:
+class Resummed:
     """Values of a series, estimates of the truncation error, and where there is neither (both are NaN)."""
 
     value: Array
@@ -57,7 +57,7 @@ class Values:
     failed: NDArray[np.bool_]
 
 
-def partial_sums(coefficients: ArrayLike, z: float) -> Values:
+def partial_sums(coefficients: ArrayLike, z: float) -> Resummed:
     """``sum_k c[k] z**k``, k first; the error continues the last terms as a geometric series.
 
     The growth of the terms is that of the larger of the last two over the larger of the two before; from
@@ -83,7 +83,7 @@ def partial_sums(coefficients: ArrayLike, z: float) -> Values:
         size = np.maximum(sizes[-1], sizes[-2] * ratio) if apart else sizes[-1]
         error = np.where(size == 0, 0.0, size * ratio / (1 - ratio)) if len(sizes) > 2 else sizes[-1]
     failed = ~(ratio < 1)
-    return Values(np.where(failed, np.nan, value), np.where(failed, np.nan, error + left), failed)
+    return Resummed(np.where(failed, np.nan, value), np.where(failed, np.nan, error + left), failed)
 
 
 def _terms(c: Array, z: float) -> Array:
@@ -101,7 +101,7 @@ def _told(terms: Array) -> NDArray[np.bool_]:
     return told
 
 
-def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> Values:
+def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> Resummed:
     """The approximants [m/n] at ``z >= 0``; those that are not to be trusted have failed.
 
     The entries along the last ``shared`` axes have one denominator together, by least squares: they are
@@ -146,7 +146,7 @@ def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> 
     with np.errstate(divide="ignore", invalid="ignore"):
         value = _polynomial(above, x[:, None]) / _polynomial(below, x)[:, None]
     value = np.where(fine[:, None], value, np.nan).reshape(shape)
-    return Values(value, np.asarray(ROUNDING * np.abs(value)), np.isnan(value))
+    return Resummed(value, np.asarray(ROUNDING * np.abs(value)), np.isnan(value))
 
 
 def _polynomial(c: Array, x: Array) -> Array:
@@ -171,7 +171,7 @@ def approximants(order: int) -> list[tuple[int, int]]:
     return [*found[:3], *less[:2]] if order > 1 else []
 
 
-def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Values:
+def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
     """The series at ``z >= 0``, resummed entry by entry; orders first, powers 0, 1, 2, ... of z.
     Entries along the last ``shared`` axes share their denominators.
 
@@ -201,7 +201,7 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Values:
     error = np.where(few, np.where(sums, plain.error, np.abs(value - raw)), error)
     value = np.where(few & sums, plain.value, value)
     value, error = np.where(constant, c[0], value), np.where(constant, 0.0, error)
-    return Values(value, error, np.isnan(value))
+    return Resummed(value, error, np.isnan(value))
 
 
 def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Dataset:
@@ -239,7 +239,7 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
         if name in LOSSES:
             bad |= ran_away(values.value)
         if bad.any():
-            values = Values(np.where(bad, np.nan, values.value), np.where(bad, np.nan, values.error), bad)
+            values = Resummed(np.where(bad, np.nan, values.value), np.where(bad, np.nan, values.error), bad)
             failed[str(name)] = f"{int(bad.sum())} of {bad.size}"
             if bad.all():
                 raise NotConverged(

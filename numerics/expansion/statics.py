@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sympy import Lambda, Mul
 
 from derive.expansion.nonlinear import NonlinearExpansion
-from derive.expansion.nonlinear.trees import OUTPUT, PAIR, Piece, Tensor, samples_of
+from derive.expansion.nonlinear.trees import OUTPUT, PAIR, ForestCoefficient, Piece, samples_of
 from derive.program import L
 from numerics.averages import tensors
 from numerics.averages.panels import compiled, expression
@@ -137,7 +137,7 @@ class Statics:
     points: Points | None = None
     exact: dict[int, Moments] = field(default_factory=dict)
     needed: Collection[Pattern] = ()
-    known: dict[tuple[Tensor, int], Array] = field(default_factory=dict)
+    known: dict[tuple[ForestCoefficient, int], Array] = field(default_factory=dict)
     moments: dict[int, Moments] = field(default_factory=dict)
 
     @cached_property
@@ -153,7 +153,7 @@ class Statics:
             found[FEATURE_KERNEL, 0] = self.kernel
         return found
 
-    def value(self, tensor: Tensor, layer: int) -> Array:
+    def value(self, tensor: ForestCoefficient, layer: int) -> Array:
         """One axis for each sample: the row's, the column's if there is one, then the others."""
         if tensor.name == DATA:
             return self.kernel
@@ -169,9 +169,9 @@ class Statics:
         """The covariance of a source at order 0; with one layer the kernel may be given, or 1."""
         if name == "1":
             return np.ones_like(self.kernel)
-        return self.value(Tensor(name, 0, PAIR), layer)
+        return self.value(ForestCoefficient(name, 0, PAIR), layer)
 
-    def evaluated(self, tensor: Tensor, layer: int) -> Array:
+    def evaluated(self, tensor: ForestCoefficient, layer: int) -> Array:
         own = samples_of(tensor.shape)
         total = np.zeros((len(self.kernel),) * len(own))
         base = self.bases.get((tensor.name, layer))
@@ -200,7 +200,7 @@ class Statics:
         """Averages over the sources of a layer: all that its laws need are found together."""
         if layer not in self.moments:
             site = self.expansion.site
-            covariance = self.value(Tensor(site.u.name, 0, PAIR), layer + site.u.shift)
+            covariance = self.value(ForestCoefficient(site.u.name, 0, PAIR), layer + site.u.shift)
             points = None if self.points is None else self.points.of(covariance, layer)
             self.moments[layer] = Moments(
                 self.expansion.activation,

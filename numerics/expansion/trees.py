@@ -15,7 +15,7 @@ from derive.errors import NotApplicable
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.expansion import KINKS
-from derive.expansion.nonlinear.trees import COL, OPAQUE, OUTPUT, ROW, Forest, Tensor, samples_of
+from derive.expansion.nonlinear.trees import COL, OPAQUE, OUTPUT, ROW, Forest, ForestCoefficient, samples_of
 from derive.program import L, Program, ell
 from derive.theory import mean_field
 from numerics.errors import SpecError
@@ -25,7 +25,7 @@ from numerics.expansion.statics import Array, Moments, Points, Statics, contract
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import integrated
 from numerics.names import BACKWARD_RESPONSE, FEATURE_KERNEL, FORWARD_RESPONSE, GRADIENT_KERNEL, RESPONSES
-from numerics.solver.grid import Grid
+from numerics.solver.grid import TimeGrid
 
 Index = NDArray[np.intp]
 
@@ -71,7 +71,7 @@ def expand_nonlinear(
     whole, exact = Setting(problem), dict[int, Moments]()
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
 
-    def evaluate(statics: Statics, grid: Grid | None) -> Evaluation:
+    def evaluate(statics: Statics, grid: TimeGrid | None) -> Evaluation:
         return Evaluation(Setting(problem, grid), statics, responses=responses)
 
     def replica(k: int) -> Evaluator:
@@ -177,7 +177,7 @@ class Evaluation:
         rest = np.zeros((len(self.weight), len(self.setting.targets)))
         feedback: Array | None = None
         for forest in self.expansion.forests(OUTPUT, n):
-            tensor = self.statics.value(Tensor(OUTPUT, n, forest), self.depth)
+            tensor = self.statics.value(ForestCoefficient(OUTPUT, n, forest), self.depth)
             if any(x.error == n for x in forest):
                 assert len(forest) == 2, "the error's own order stands alone"
                 feedback = tensor
@@ -198,7 +198,7 @@ class Evaluation:
     def feedback(self, n: int) -> Array:
         """What f_n has beside the integral of Delta_n: the tangent kernel at order 0."""
         forest = next(x for x in self.expansion.forests(OUTPUT, n) if any(node.error == n for node in x))
-        return self.statics.value(Tensor(OUTPUT, n, forest), self.depth)
+        return self.statics.value(ForestCoefficient(OUTPUT, n, forest), self.depth)
 
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
         """Order n of an order parameter at one layer and at output times, (out, P, out, P)."""
@@ -208,7 +208,7 @@ class Evaluation:
         if base is not None:
             return total + base[None, :, None, :] if n == 0 else total
         for forest in self.expansion.forests(name, n):
-            tensor = self.statics.value(Tensor(name, n, forest), layer)
+            tensor = self.statics.value(ForestCoefficient(name, n, forest), layer)
             total += self.summed(forest, tensor, out=out)
         return total
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from numerics.errors import SpecError
 from numerics.experiment.checks import precision_of, real_numbers, symmetric_positive
-from numerics.experiment.schema import Data, Network, Solver, Spec, Training, parse
+from numerics.experiment.schema import Data, NetworkSection, Solver, Spec, TrainingSection, parse
 
 Array = NDArray[np.float64]
 
@@ -427,7 +427,7 @@ class Experiment:
         return type(self)(spec, self.samples, self.held_out, self.path, _text(spec))
 
     @property
-    def network(self) -> Network:
+    def network(self) -> NetworkSection:
         """The table [network]."""
         return self.spec.network
 
@@ -437,7 +437,7 @@ class Experiment:
         return self.spec.data
 
     @property
-    def training(self) -> Training:
+    def training(self) -> TrainingSection:
         """The table [training]."""
         return self.spec.training
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Pow, Symbol, cos, log, sin, tan
 
 from derive.program import Program, t
-from numerics.experiment.memory import Coefficients
+from numerics.experiment.memory import MotionCoefficients
 
 Array = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ def not_finite(
     for e in dict.fromkeys(e for x in systems for e in x.coefficients):
         if not e.has(t) or e.free_symbols - known:
             continue
-        read = Coefficients(numbers, arrays, program.rule.discrete)
+        read = MotionCoefficients(numbers, arrays, program.rule.discrete)
         value = _quiet(read.function(e))
         at = _first_bad(e, value, read, times)
         if at is not None:
@@ -61,7 +61,9 @@ def not_finite(
     return None
 
 
-def _first_bad(e: Expr, value: Callable[[Array], Array], read: Coefficients, times: Array) -> float | None:
+def _first_bad(
+    e: Expr, value: Callable[[Array], Array], read: MotionCoefficients, times: Array
+) -> float | None:
     """The first time at which a coefficient has no finite value."""
     if read.discrete:
         grid = times[:-1]  # a coefficient belongs to the step that begins at its time
@@ -73,7 +75,7 @@ def _first_bad(e: Expr, value: Callable[[Array], Array], read: Coefficients, tim
     return min([*zeros, *map(float, grid[bad])], default=None)
 
 
-def _zeros_below(e: Expr, read: Coefficients, grid: Array) -> Iterator[float]:
+def _zeros_below(e: Expr, read: MotionCoefficients, grid: Array) -> Iterator[float]:
     """The zeros of denominators and of arguments of logarithms."""
     from scipy.optimize import brentq, minimize_scalar  # slow to import, and seldom needed
 

@@ -55,7 +55,7 @@ TINY = 1e-9
 
 
 @dataclass(frozen=True)
-class Algebra:
+class Vocabulary:
     """The meaning of names, numbers, functions and powers: SymPy expressions, or floating-point numbers."""
 
     names: Mapping[str, Any]
@@ -173,7 +173,9 @@ class Reader:
         self._check_poles(text, tree)
         names = {self.variable.name: self.variable, "pi": pi}
         try:
-            found = self._walk(text, tree, Algebra(names, _exact, self.functions, _power, _power_of_number))
+            found = self._walk(
+                text, tree, Vocabulary(names, _exact, self.functions, _power, _power_of_number)
+            )
         except _Unsupported as error:
             raise self._refuse(text, str(error), "a power written as **") from None
         self._check_expression(text, found)
@@ -237,7 +239,7 @@ class Reader:
         """Whether this power is one of a number, and varies."""
         return self.powers_of_numbers and self._varies(node.right) and not self._varies(node.left)
 
-    def _walk(self, text: str, node: ast.expr, algebra: Algebra) -> Any:
+    def _walk(self, text: str, node: ast.expr, algebra: Vocabulary) -> Any:
         """The meaning of a node in one algebra; refuses what is on no list."""
 
         def read(child: ast.expr) -> Any:
@@ -273,7 +275,9 @@ class Reader:
         if self._varies(node):
             raise self._refuse(text, f"has {self.variable} in an exponent", f"{accepted}; or exp(...)")
         try:
-            power = self._walk(text, node, Algebra({}, lambda x: Fraction(repr(x)), {}, _no_power, _no_power))
+            power = self._walk(
+                text, node, Vocabulary({}, lambda x: Fraction(repr(x)), {}, _no_power, _no_power)
+            )
         except (ZeroDivisionError, _Unsupported):
             raise self._refuse(text, "has an exponent that is no number", accepted) from None
         if abs(power) > EXPONENT or power.denominator > DENOMINATOR:
@@ -341,7 +345,9 @@ class Reader:
     def _value(self, text: str, tree: ast.expr, x: float) -> float:
         functions = {name: NUMERIC[name] for name in self.functions}
         names = {self.variable.name: x, "pi": math.pi}
-        return float(self._walk(text, tree, Algebra(names, float, functions, _real_power, _real_exponential)))
+        return float(
+            self._walk(text, tree, Vocabulary(names, float, functions, _real_power, _real_exponential))
+        )
 
     # -- the expression ------------------------------------------------------------------------------------
 

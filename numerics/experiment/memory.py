@@ -32,7 +32,7 @@ ACCURACY = 1e-12
 
 
 @dataclass(frozen=True)
-class Tables:
+class RuleTables:
     """Names of the tables of one rule, and the system that they follow from.
 
     ``gain`` is the factor of updates that stays a symbol in theories; ``kept`` (T, T), ``left`` (T,) and
@@ -81,7 +81,7 @@ class Tables:
 
 
 @lru_cache(maxsize=128)
-def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, Tables], ...]:
+def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables], ...]:
     """Return the rules of a program that need tables, each with its tables.
 
     A flow needs them for its integrator.  Steps need them where the memory is a product or a sum over times,
@@ -94,8 +94,8 @@ def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, Tables], ..
     NotApplicable
         If the memory depends on the index of a family of weights, or a flow has no equation of motion.
     """
-    found: list[tuple[TrainingRule, Tables]] = []
-    alike: dict[TrainingRule, Tables] = {}
+    found: list[tuple[TrainingRule, RuleTables]] = []
+    alike: dict[TrainingRule, RuleTables] = {}
     rules = dict.fromkeys([program.rule, *(w.rule for w in program.trained())])
     for rule in rules:
         if not needs_tables(rule):
@@ -136,13 +136,13 @@ def without_noise(rule: TrainingRule) -> TrainingRule:
     return replace(rule, diffusion=S.Zero) if hasattr(rule, "diffusion") else rule  # type: ignore[type-var]
 
 
-def share_of_noise(rule: TrainingRule, tables: Tables) -> Expr:
+def share_of_noise(rule: TrainingRule, tables: RuleTables) -> Expr:
     """The noise of a rule over that of its tables."""
     pairs = zip(rule.system.noise_matrix, tables.system.noise_matrix, strict=True)  # type: ignore[attr-defined]
     return next((simplify(x / y) for x, y in pairs if y != 0), S.Zero)
 
 
-def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Tables:
+def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> RuleTables:
     """Tables of a rule, under names that nothing else has."""
     gain = sympify(getattr(rule, "rate", S.One))
     if gain.has(t) or gain == 0:
@@ -158,7 +158,7 @@ def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Ta
             told = f"the integrator of a flow has a table {name}, and so has the program something"
             raise NotApplicable(f"{told}: give {name} another name")
     names = [_unused(name, taken) for name in ("w", "m", "n")]
-    return Tables(
+    return RuleTables(
         system,
         rule.discrete,
         gain,
@@ -206,7 +206,7 @@ class Followed:
     ) -> Followed:
         """Follow a system whose symbols have values, with updates over ``gain``."""
         n, at = system.states, np.asarray(times, dtype=float)
-        read = Coefficients(numbers, arrays, discrete)
+        read = MotionCoefficients(numbers, arrays, discrete)
         inputs = np.stack([read(x / gain, at) for x in system.input], axis=-1)
         start = float(read(system.start, at[:1])[0])
         entries = [[read.function(x) for x in e] for e in (system.matrix, system.noise_matrix)]
@@ -386,7 +386,7 @@ def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class MotionCoefficients:
     """Coefficients of an equation of motion as numbers at given times."""
 
     numbers: Mapping[Symbol, float]

@@ -23,7 +23,7 @@ from numerics.errors import SpecError
 from numerics.experiment import theory as theories
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.schedule import values_of
-from numerics.experiment.schema import Section, Spec
+from numerics.experiment.schema import FileSection, Spec
 from numerics.names import INPUT_KERNEL, TARGETS
 
 Array = NDArray[np.float64]
@@ -274,7 +274,7 @@ def require_numbers(experiment: Experiment, *, depth: bool = True) -> None:
             _require(spec.network, "network", "width", 'rule "sgd"')
 
 
-def _require(table: Section, name: str, key: str, what: str) -> None:
+def _require(table: FileSection, name: str, key: str, what: str) -> None:
     if getattr(table, key) is None:
         accepted = type(table).model_fields[key].description or ""
         raise SpecError(f"{name}.{key}", None, f"is missing; {what} needs it", accepted)

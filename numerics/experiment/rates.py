@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.program import P, TrainingRule, s, t
 from derive.program.rules import LinearSystem
 from derive.program.words import P_train
-from numerics.experiment.memory import Coefficients
+from numerics.experiment.memory import MotionCoefficients
 
 if TYPE_CHECKING:
     from numerics.experiment.problem import Problem
@@ -40,7 +40,7 @@ def first_shares(problem: Problem) -> NDArray[np.float64]:
     known = {**problem.numbers, P: problem.seen, P_train: problem.seen}
     system: LinearSystem | None = getattr(rule, "system", None)
     if system is not None:
-        read, at = Coefficients(known, problem.arrays, not problem.flow), problem.times[:-1]
+        read, at = MotionCoefficients(known, problem.arrays, not problem.flow), problem.times[:-1]
         if not problem.flow:
             return read(system.input[0], at)
         rates = [sympify(rule.rate)] if hasattr(rule, "rate") else list(system.input)

@@ -54,13 +54,13 @@ MOST_STEPS = 1_000_000
 Kind = Literal["fixed", "isotropic", "power-law"]
 
 
-class Section(BaseModel):
+class FileSection(BaseModel):
     """One table of the file: immutable, no unknown keys, no coercion, no NaN or infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Network(Section):
+class NetworkSection(FileSection):
     """[network]: the architecture and its feature-learning strength."""
 
     depth: Annotated[int, Field(ge=1)] | Literal["L"] = Field(
@@ -98,7 +98,7 @@ class Network(Section):
     )
 
 
-class Data(Section):
+class Data(FileSection):
     """[data]: fixed samples, as inputs or as their kernel, and targets; or the statistics of random ones.
 
     Names of files are relative to the spec.
@@ -135,7 +135,7 @@ class Data(Section):
     batch: Count | None = Field(default=None, description="an integer >= 1")
 
 
-class Training(Section):
+class TrainingSection(FileSection):
     """[training]: the rule, and either its rate and steps (gd, sgd) or its time and output grid (flow)."""
 
     rule: Literal["gd", "flow", "sgd"] = Field(default="gd", description='"gd", "flow" or "sgd"')
@@ -180,7 +180,7 @@ class Training(Section):
         return self.time if self.rule == "flow" else self.steps
 
 
-class Solver(Section):
+class Solver(FileSection):
     """[solver]: `samples` paths of a nonlinear process (a linear network has none), seed, tolerances.
 
     Left out, samples and replicas are chosen for `accuracy`, the standard error and the bias of losses and
@@ -206,12 +206,12 @@ class Solver(Section):
     )
 
 
-class Spec(Section):
+class Spec(FileSection):
     """The whole file.  Only [network] is needed to derive; arrays and numbers are for computing."""
 
-    network: Network = Field(description="a table [network]")
+    network: NetworkSection = Field(description="a table [network]")
     data: Data | None = Field(default=None, description="a table [data]")
-    training: Training = Field(default=Training(), description="a table [training]")
+    training: TrainingSection = Field(default=TrainingSection(), description="a table [training]")
     solver: Solver = Field(default=Solver(), description="a table [solver]")
 
     @property
@@ -236,10 +236,10 @@ class Spec(Section):
         return self.data is not None and (self.data.test_inputs, self.data.test_kernel) != (None, None)
 
 
-SECTIONS: dict[str, type[Section]] = {
-    "network": Network,
+SECTIONS: dict[str, type[FileSection]] = {
+    "network": NetworkSection,
     "data": Data,
-    "training": Training,
+    "training": TrainingSection,
     "solver": Solver,
 }
 
@@ -267,7 +267,7 @@ def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
 
 
 def _description(path: list[str]) -> str:
-    model: type[Section] = Spec if len(path) == 1 else SECTIONS[path[0]]
+    model: type[FileSection] = Spec if len(path) == 1 else SECTIONS[path[0]]
     return model.model_fields[path[-1]].description or "leaving it out"
 
 
@@ -320,12 +320,12 @@ def check_together(spec: Spec) -> None:
             raise SpecError(key, attrgetter(key)(spec), problem.format(spec), accepted)
 
 
-def is_given(section: Section, key: str) -> bool:
+def is_given(section: FileSection, key: str) -> bool:
     """Is the key there, with a value other than its default?"""
     return bool(getattr(section, key) != type(section).model_fields[key].default)
 
 
-def _said(section: Section) -> Iterable[tuple[str, Any]]:
+def _said(section: FileSection) -> Iterable[tuple[str, Any]]:
     """The keys that were written, with their values."""
     for key in type(section).model_fields:
         value = getattr(section, key)

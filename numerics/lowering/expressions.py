@@ -78,11 +78,11 @@ def _slot(i: int) -> Dummy:
     return Dummy(f"x{i}", real=True)
 
 
-class Jump(Unserved):
+class UnseenJump(Unserved):
     """A derivative that no path sees, because the function jumps."""
 
 
-class Function:
+class CompiledFunction:
     """``expr`` as a function of its leaves, with partial derivatives."""
 
     def __init__(self, expr: Expr) -> None:
@@ -110,7 +110,7 @@ class Function:
             self._derivatives[i] = self.body.diff(self.slots[i])
         e = self._derivatives[i]
         if e.has(DiracDelta) or any(x.has(self.slots[i]) for x in self.body.atoms(Piecewise)):
-            raise Jump(f"{self.expr} jumps: its derivative has a delta function that no path sees")
+            raise UnseenJump(f"{self.expr} jumps: its derivative has a delta function that no path sees")
         return e
 
     def compiled(self, on: Device, i: int = -1) -> Callable[..., Any]:
@@ -121,13 +121,13 @@ class Function:
 
 
 @lru_cache(maxsize=1024)
-def function(e: Expr) -> Function:
+def function(e: Expr) -> CompiledFunction:
     """``e`` as a function, compiled once."""
-    return Function(e)
+    return CompiledFunction(e)
 
 
 @dataclass
-class Known:
+class KnownArrays:
     """What is the same for every path: numbers, data, order parameters and scalars found so far.
 
     Arrays of ``found`` have the axes of the symbol's indices and times in order, and the replicas last.
@@ -138,7 +138,7 @@ class Known:
     found: dict[Node, Array] = field(default_factory=dict)
     first: dict[Symbol, int] = field(default_factory=dict)
     """Where indices start, those that do not start at 1."""
-    functions: dict[Expr, Function] = field(default_factory=dict)
+    functions: dict[Expr, CompiledFunction] = field(default_factory=dict)
     literals: dict[Slot, Literals] = field(default_factory=dict)
     """Axes of data that are read at integers."""
 
@@ -259,7 +259,7 @@ def _array(place: Any) -> Any:
     return place.positions if isinstance(place, Axis) else place
 
 
-class Reading:
+class TensorReader:
     """``e`` along ``axes``, replicas first: where its leaves are is found once, times are said in each call.
 
     Of t and s those among the axes are read along slices, the others at one time.  ``given`` are the leaves
@@ -268,7 +268,7 @@ class Reading:
 
     def __init__(
         self,
-        known: Known,
+        known: KnownArrays,
         e: Expr,
         axes: Sequence[Symbol],
         sizes: Mapping[Symbol, int],
@@ -363,7 +363,7 @@ def observable(
     ``axes``, or those of the left-hand side, and replicas last.  Indices start at 1, or as ``first`` says.
     ``sizes`` are those of indices that no array has.
     """
-    known = Known(values, data, dict(found), dict(first or {}), literals=dict(literals or {}))
+    known = KnownArrays(values, data, dict(found), dict(first or {}), literals=dict(literals or {}))
     body, axes = layers_written_out(e.rhs), (*axes_of(e.lhs), t, s) if axes is None else axes
     sizes = dict(sizes or {})
     for x in body.atoms(AppliedUndef):

@@ -1,6 +1,6 @@
 """Lower equations in layer time to products of tensors that a small evaluator walks.
 
-A right-hand side becomes a sum of :class:`Product` s: a number times tensors, summed over times and data
+A right-hand side becomes a sum of :class:`LayerProduct` s: a number times tensors, summed over times and data
 indices, and integrated over at most one layer time.  Only what was derived is read; nothing is added.
 """
 
@@ -59,7 +59,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Product:
+class LayerProduct:
     """``number * product of tensors``, summed over ``spans`` and integrated over ``layer``.
 
     The number may depend on the times; ``calls`` are given functions of the time and of scalars.
@@ -89,7 +89,7 @@ class LayerRow:
 
     name: str
     axes: tuple[Symbol, ...]
-    products: tuple[Product, ...]
+    products: tuple[LayerProduct, ...]
     symmetric: bool
     jumps: bool
 
@@ -159,18 +159,18 @@ def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
         rows = found
 
 
-def reads_across(x: Read, p: Product, jumping: Collection[str]) -> bool:
+def reads_across(x: Read, p: LayerProduct, jumping: Collection[str]) -> bool:
     """Is a jumping tensor read at (tau, tau_), outside of an integral?"""
     return x.name in jumping and p.layer is None and set(x.args[:2]) == set(LAYER_TIMES)
 
 
-def products_of(e: Expr, layers: dict[str, int]) -> Iterator[Product]:
+def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
     """An expression as products of tensors; ``layers`` counts the layer times of each."""
     if isinstance(e, Add):
         for x in e.args:
             yield from products_of(x, layers)
     elif isinstance(e, Mul):
-        found = [Product(S.One)]
+        found = [LayerProduct(S.One)]
         for x in e.args:
             found = [_times(a, b) for a in found for b in products_of(x, layers)]
         yield from found
@@ -184,28 +184,28 @@ def products_of(e: Expr, layers: dict[str, int]) -> Iterator[Product]:
         yield from _integrated(e, layers)
     elif isinstance(e, KroneckerDelta):
         pair = (e.args[0], e.args[1])
-        yield Product(S.One, present=True) if set(pair) == {s, t} else Product(S.One, equal=(pair,))
+        yield LayerProduct(S.One, present=True) if set(pair) == {s, t} else LayerProduct(S.One, equal=(pair,))
     elif isinstance(e, Heaviside):
         sides = {tau - tau_: 1, tau_ - tau: -1}
         if e.args[0] not in sides:
             raise NotLowered(f"{e} is no step at tau = tau_")
-        yield Product(S.One, step=sides[e.args[0]])
+        yield LayerProduct(S.One, step=sides[e.args[0]])
     elif isinstance(e, AppliedUndef):
         yield _applied(e, layers)
     elif e.has(AppliedUndef):
         raise NotLowered(f"{e} is no product of tensors")
     else:
-        yield Product(e)
+        yield LayerProduct(e)
 
 
-def _applied(e: AppliedUndef, layers: dict[str, int]) -> Product:
+def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
     if any(x.has(AppliedUndef) for x in e.args):  # a given function of a scalar: the loss's slope
-        return Product(S.One, calls=(e,))
+        return LayerProduct(S.One, calls=(e,))
     name, args = str(e.func), tuple(e.args)
     for suffix, side in SIDES.items():
         if layers.get(bare := name.removesuffix(suffix)) == 2 and bare != name:
-            return Product(S.One, (Read(bare, (args[0], *args), 2, side),))
-    return Product(S.One, (Read(name, args, layers.get(name, 0)),))
+            return LayerProduct(S.One, (Read(bare, (args[0], *args), 2, side),))
+    return LayerProduct(S.One, (Read(name, args, layers.get(name, 0)),))
 
 
 def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
@@ -218,7 +218,7 @@ def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
     return Span(index, upper not in (t - 1, s - 1), late, begins, begins and upper == t - 1, upper)
 
 
-def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[Product]:
+def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
     if len(e.limits) != 1 or len(e.limits[0]) != 3:
         raise NotLowered(f"{e} is no integral over one layer time")
     ((x, lower, upper),) = e.limits
@@ -231,10 +231,10 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[Product]:
         yield replace(p, layer=x, bound=bounds[lower, upper])  # type: ignore[arg-type]
 
 
-def _times(a: Product, b: Product) -> Product:
+def _times(a: LayerProduct, b: LayerProduct) -> LayerProduct:
     if (a.layer and b.layer) or (a.step and b.step):
         raise NotLowered("a product of two integrals or of two steps")
-    return Product(
+    return LayerProduct(
         a.number * b.number,
         (*a.reads, *b.reads),
         (*a.calls, *b.calls),
@@ -247,13 +247,13 @@ def _times(a: Product, b: Product) -> Product:
     )
 
 
-def _finished(p: Product, e: Eq) -> Product:
+def _finished(p: LayerProduct, e: Eq) -> LayerProduct:
     if p.number.has(L):
         raise NotLowered(f"the equation of {e.lhs} still contains the depth: {p.number}")
     return p
 
 
-def _check(row: LayerRow, p: Product, jumping: set[str]) -> None:
+def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
     """Refuse a jumping answer that is read where it jumps, and a sum that no answer makes causal."""
     for x in p.reads:
         at = x.args[: x.layers]
@@ -278,7 +278,7 @@ def _grouped(rows: list[LayerRow]) -> tuple[tuple[LayerRow, ...], ...]:
     return tuple(tuple(r for r in rows if r.name in part) for part in parts)
 
 
-def present_names(p: Product) -> Iterator[str]:
+def present_names(p: LayerProduct) -> Iterator[str]:
     """The tensors that a product reads at the present time."""
     past = {x.index for x in p.spans if not x.present}
     if any(x.within for x in p.spans):

@@ -21,7 +21,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.sums import over
 from derive.calculus.symbols import ell, s, t
 from derive.errors import NotApplicable
-from derive.linear.form import Action, Row, linear_form
+from derive.linear.form import LinearTerm, Row, linear_form
 from derive.linear.propagators import units
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.lowering.table import (
@@ -30,7 +30,7 @@ from numerics.lowering.table import (
     Factor,
     FieldRow,
     Hoisted,
-    Kernel,
+    KernelRow,
     Monomial,
     Node,
     Reach,
@@ -100,7 +100,7 @@ class _Lowering:
             raise NotLinear(str(error)) from None
         tensors = {node(q.symbol): self.request(q) for q in self.theory.order_parameters}
         fields = tuple(map(self.field, rows))
-        covariances: dict[tuple[Node, Node], Kernel] = {}
+        covariances: dict[tuple[Node, Node], KernelRow] = {}
         source_indices: dict[Node, tuple[Symbol, ...]] = {}
         for u in self.theory.sources:
             rows, cols = _axes(u.symbol), _axes(u.partner)
@@ -183,7 +183,7 @@ class _Lowering:
             str(a.func) in self.attributes for a in part.atoms(AppliedUndef)
         )
 
-    def coupling(self, row: Row, x: Action, weight: Expr) -> Coupling:
+    def coupling(self, row: Row, x: LinearTerm, weight: Expr) -> Coupling:
         self.extents |= {r.index: r.upper for r in x.over}
         known: dict[tuple[str, Expr], Reach] = {
             ("", t): "now",
@@ -202,7 +202,7 @@ class _Lowering:
 
     def kernel(
         self, expr: Expr, rows: tuple[Symbol, ...], cols: tuple[Symbol, ...], reach: Reach = "past"
-    ) -> Kernel:
+    ) -> KernelRow:
         shared = {x: Symbol(f"{x}_col", integer=True) for x in cols if x in rows}
         if shared:  # the same unit on both sides: a delta in the index
             self.extents |= {new: self.extents[old] for old, new in shared.items()}
@@ -211,7 +211,7 @@ class _Lowering:
             cols = tuple(shared.get(x, x) for x in cols)
         axes = {*rows, *cols, s, t}
         monomials = tuple(self.monomial(c, fs, axes) for c, fs in products(self.flattened(expr)))
-        return Kernel(rows, cols, monomials, reach)
+        return KernelRow(rows, cols, monomials, reach)
 
     def flattened(self, expr: Expr) -> Expr:
         self.extents |= {lim[0]: lim[2] for x in expr.atoms(Sum) for lim in x.limits}
@@ -301,13 +301,13 @@ def _adding(axes: tuple[int, ...]) -> Any:
     return implemented_function("_".join(["total", *map(str, axes)]), add)
 
 
-def _reaching(kernel: Kernel, reach: Reach) -> tuple[Monomial, ...]:
+def _reaching(kernel: KernelRow, reach: Reach) -> tuple[Monomial, ...]:
     """The monomials of a kernel as part of one that may reach further."""
     strict = kernel.reach == "past" and reach == "through"
     return tuple(replace(m, strict=m.strict or strict) for m in kernel.monomials)
 
 
-def _renamed(kernel: Kernel, names: dict[Symbol, Symbol]) -> tuple[Monomial, ...]:
+def _renamed(kernel: KernelRow, names: dict[Symbol, Symbol]) -> tuple[Monomial, ...]:
     def factor(f: Factor) -> Factor:
         return Factor(f.tensor, tuple(names.get(x, x) for x in f.indices))
 

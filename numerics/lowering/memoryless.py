@@ -24,7 +24,7 @@ from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import t
 from derive.reduce.memoryless import Markov, State
 from numerics.errors import Unserved
-from numerics.lowering.expressions import Known
+from numerics.lowering.expressions import KnownArrays
 from numerics.lowering.indices import (
     TIMES,
     Array,
@@ -160,7 +160,7 @@ class System:
         }
 
 
-class Present(Known):
+class Present(KnownArrays):
     """Values at one time: fields on all nodes, and averages over them, computed on demand."""
 
     def __init__(

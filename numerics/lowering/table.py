@@ -46,7 +46,7 @@ class Monomial:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelRow:
     """A row ``k[rows, s, cols]`` at time t, read at the times of its ``reach``."""
 
     rows: tuple[Symbol, ...]
@@ -65,7 +65,7 @@ class Coupling:
     """``unit * sum_s kernel(t, s) field(s)``; ``unit`` is a function of attributes, the same at all times."""
 
     field: Node
-    kernel: Kernel
+    kernel: KernelRow
     unit: Expr = S.One
 
 
@@ -132,7 +132,7 @@ class Table:
     """A linear theory, lowered."""
 
     fields: tuple[FieldRow, ...]
-    covariances: dict[tuple[Node, Node], Kernel]
+    covariances: dict[tuple[Node, Node], KernelRow]
     source_indices: dict[Node, tuple[Symbol, ...]]
     tensors: dict[Node, Request]
     scalars: tuple[ScalarRow, ...]

@@ -41,20 +41,20 @@ from .rows import (
     Averaged,
     Bound,
     Called,
-    Entry,
-    Known,
-    Layout,
+    CurrentParameter,
+    FieldOrNumber,
+    Fixed,
+    FormulaReaders,
     Leaf,
-    Parameter,
+    NetworkState,
     Place,
-    Reading,
-    State,
+    RowLayout,
     Timed,
     Total,
     common_place,
     itself,
 )
-from .values import Env, Sizes, Tables, Values, ring
+from .values import Env, PopulationSizes, Tables, Values, ring
 
 Slots = tuple[Expr, ...]
 Functions = tuple[tuple[str, Callable[..., Expr]], ...]
@@ -76,7 +76,7 @@ class Binder:
     tables: Tables
     attributes: dict[str, Any] = field(default_factory=dict)
     domains: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
-    sizes: Sizes = field(init=False)
+    sizes: PopulationSizes = field(init=False)
     compiled: dict[Expr, tuple[Slots, Callable[..., Any]]] = field(default_factory=dict)
     bound: dict[tuple[Expr, tuple[tuple[str, int], ...]], Bound] = field(default_factory=dict)
     free: dict[Expr, tuple[Symbol, ...]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Binder:
     families: dict[str, dict[tuple[int, ...], Env]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.sizes = Sizes(0, self.number, self.values)
+        self.sizes = PopulationSizes(0, self.number, self.values)
         self.vectors: dict[str, GaussianVector] = {
             parameter(v).name: parameter(v) for v in self.program.vectors
         }
@@ -103,9 +103,9 @@ class Binder:
         """A number that depends on no field and no time: a ratio, a variance."""
         bound = self.bind(sympify(e), env)
         if bound not in self.known:
-            if not all(isinstance(x, Known | Total) for x in bound.all_leaves()):
+            if not all(isinstance(x, Fixed | Total) for x in bound.all_leaves()):
                 raise ValueError(f"{e} must be a number known beforehand")
-            self.known[bound] = float(Reading(Layout({})).read([bound])(State({})).squeeze())
+            self.known[bound] = float(FormulaReaders(RowLayout({})).read([bound])(NetworkState({})).squeeze())
         return self.known[bound]
 
     def bind(self, e: Expr, env: Env) -> Bound:
@@ -158,7 +158,7 @@ class Binder:
         if name in self.attributes:
             owner = self.program.attribute_of(name)
             assert owner is not None
-            return Known(self.attributes[name], place=self.sizes.place(owner.population, env))
+            return Fixed(self.attributes[name], place=self.sizes.place(owner.population, env))
         return self.constant(name, e.args, env)
 
     def evaluated(self, e: Expr, env: Env) -> Leaf:
@@ -169,18 +169,18 @@ class Binder:
 
     def symbol(self, e: Symbol, env: Env) -> Leaf:
         if e in env:
-            return Known(env[e])
+            return Fixed(env[e])
         if e.name in self.vectors:
             return self.weight(e.name, ())
         if e == t:
             return Timed(lambda state: state.time)
         if e.name not in self.values.numbers:
             raise ValueError(f"no value for {e}: give values[{e.name!r}]")
-        return Known(self.values.numbers[e.name])
+        return Fixed(self.values.numbers[e.name])
 
     def weight(self, name: str, key: tuple[int, ...]) -> Leaf:
         v = self.vectors[name]
-        return Parameter((name, key), place=self.sizes.place(v.population, self.member(v, key)))
+        return CurrentParameter((name, key), place=self.sizes.place(v.population, self.member(v, key)))
 
     def member(self, x: GaussianMatrix | GaussianVector, key: tuple[int, ...]) -> Env:
         """The indices of one member of a family."""
@@ -224,7 +224,7 @@ class Binder:
         if tuple(key) not in self.domains[name]:
             raise Missing(f"{e} at {tuple(key)} is used, but no definition gives it")
         place = None if x is None else self.home(x, tuple(key))[0]
-        return Entry((name, tuple(key)), first, place=place)
+        return FieldOrNumber((name, tuple(key)), first, place=place)
 
     def span(self, name: str) -> list[tuple[int, int]]:
         """The first and last value of each index of a field."""
@@ -274,14 +274,14 @@ class Binder:
                     f"{name} depends on the time, which is only supported when time counts steps"
                 )
 
-            def lookup(state: State) -> Any:
+            def lookup(state: NetworkState) -> Any:
                 now = {**env, t: state.step}
                 return self.tables.at(name, tuple(self.values.integer(a, now) for a in args), wraps)
 
             return Timed(lookup, place=place)
         indices = tuple(self.values.integer(a, env) for a in args)
         value = self.tables.at(name, indices, wraps)
-        return Known(value if vector is not None else float(np.asarray(value)), place=place)
+        return Fixed(value if vector is not None else float(np.asarray(value)), place=place)
 
 
 def indices(x: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:

@@ -19,7 +19,7 @@ from derive.program import Program, s, t
 from numerics.paths import Block, Paths, dimension
 
 from .formulas import Binder, Missing, named
-from .rows import Array, Bound, Reader, Reading, State
+from .rows import Array, Bound, FormulaReaders, NetworkState, Reader
 
 Axis = tuple[str, tuple[float, ...]]
 
@@ -90,7 +90,7 @@ class Record:
         self.now = 0
         self.kept: dict[tuple[int, int | None], Array] = {}
 
-    def take(self, state: State) -> None:
+    def take(self, state: NetworkState) -> None:
         """One more time."""
         for i, side in enumerate(self.sides):
             for site, read in side.readers.items():
@@ -182,7 +182,7 @@ class Wanted:
 
 
 def read_wanted(
-    binder: Binder, reading: Reading, wanted: Mapping[str, Any] | None, equal: Symbol | None = None
+    binder: Binder, reading: FormulaReaders, wanted: Mapping[str, Any] | None, equal: Symbol | None = None
 ) -> Wanted:
     """Which averages to take; of vectors with an index ``equal``, at equal indices only.
 
@@ -216,7 +216,7 @@ def read_wanted(
     return Wanted(tuple(pairs), scalars)
 
 
-def read_side(binder: Binder, reading: Reading, e: Expr) -> Side:
+def read_side(binder: Binder, reading: FormulaReaders, e: Expr) -> Side:
     """A vector with every value of its indices."""
     e = named(e, binder.functions)
     values = _index_values(binder, e)
@@ -320,7 +320,7 @@ class Kept:
         """Before their first step."""
         self.record = Record([*self.sides.values()], networks, len({*self.times}))
 
-    def look(self, state: State) -> None:
+    def look(self, state: NetworkState) -> None:
         """Copy what is kept of this step."""
         if state.step in self.times:
             self.record.take(state)
@@ -344,7 +344,7 @@ class Kept:
         return found
 
 
-def read_kept(binder: Binder, reading: Reading, paths: Paths, steps: int) -> Kept:
+def read_kept(binder: Binder, reading: FormulaReaders, paths: Paths, steps: int) -> Kept:
     """Which entries ``paths`` ask for.  Raises ValueError for what a network does not have."""
     sides = {}
     for name, e in paths.expressions(binder.program).items():
@@ -355,7 +355,7 @@ def read_kept(binder: Binder, reading: Reading, paths: Paths, steps: int) -> Kep
     return Kept(sides, paths.steps(binder.program, steps))
 
 
-def _chosen(reading: Reading, paths: Paths, side: Side) -> Side:
+def _chosen(reading: FormulaReaders, paths: Paths, side: Side) -> Side:
     """The entries that are kept, under the names of their dimensions."""
     there = sorted(x for x in side.sites if x is not None)
     layers: list[Any] = paths.chosen("layers", there) if there else [None]

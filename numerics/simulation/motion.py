@@ -18,13 +18,13 @@ from derive.program import TrainingRule
 from derive.program.rules import LinearSystem
 
 from .formulas import Binder
-from .rows import Array, Reader, Reading, State
+from .rows import Array, FormulaReaders, NetworkState, Reader
 
 Entries = Mapping[tuple[int, int], Reader]
 
 
 @dataclass(frozen=True, eq=False)
-class Motion:
+class WeightMotion:
     """The coefficients of the equation of motion of one weight; entries that are zero are left out.
 
     ``A`` and ``noise`` have a reader for each pair of components, ``b`` for each component; the weight is
@@ -39,8 +39,8 @@ class Motion:
 
     @classmethod
     def of(
-        cls, rule: TrainingRule, binder: Binder, reading: Reading, env: Mapping[Any, int]
-    ) -> Motion | None:
+        cls, rule: TrainingRule, binder: Binder, reading: FormulaReaders, env: Mapping[Any, int]
+    ) -> WeightMotion | None:
         """Return the equation of motion of a rule; None for a rule that states a memory in place of one."""
         system: LinearSystem | None = getattr(rule, "system", None)
         if system is None:
@@ -61,19 +61,19 @@ class Motion:
         """Whether components can be moved one after another, each from values not yet overwritten."""
         return all(i <= j for i, j in self.A)
 
-    def rates(self, state: State) -> Array:
+    def rates(self, state: NetworkState) -> Array:
         """``A`` now, (n, n, networks), or one for all networks."""
         return self._filled(self.A, state)
 
-    def inputs(self, state: State) -> Array:
+    def inputs(self, state: NetworkState) -> Array:
         """``b`` now, (n, networks)."""
         return self._filled({(i, 0): x for i, x in self.b.items()}, state)[:, 0]
 
-    def disturbance(self, state: State) -> Array:
+    def disturbance(self, state: NetworkState) -> Array:
         """The covariance of the noise now, (n, n, networks)."""
         return self._filled(self.noise, state)
 
-    def _filled(self, entries: Entries, state: State) -> Array:
+    def _filled(self, entries: Entries, state: NetworkState) -> Array:
         values = {x: read(state)[:, 0, 0] for x, read in entries.items()}
         width = max((len(x) for x in values.values()), default=1)
         found = np.zeros((self.states, self.states, width))

@@ -15,14 +15,26 @@ from derive.program import Definition, t
 from numerics.errors import SMALLER, Diverged, remedy_at_start
 
 from .formulas import Binder
-from .rows import Array, Block, Bound, Entry, Key, Layout, Pick, Reader, Reading, State, rows_of
+from .rows import (
+    Array,
+    Block,
+    Bound,
+    FieldOrNumber,
+    FormulaReaders,
+    Key,
+    NetworkState,
+    Pick,
+    Reader,
+    RowLayout,
+    rows_of,
+)
 
 #: An entry as large as this has diverged; averages of products of two are still finite numbers.
 LIMIT = 1e100
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class StepNode:
     """One entry to compute: a vector of ``size`` entries, or a number (``size`` 0)."""
 
     key: Key
@@ -34,12 +46,12 @@ class Node:
 class Task:
     """Entries of one block that are computed at once."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[StepNode, ...]
     read: Reader
     block: Block
     rows: Pick
 
-    def value(self, state: State) -> Array:
+    def value(self, state: NetworkState) -> Array:
         """What the definitions say now."""
         found = self.read(state)
         size = max(1, self.block[1])
@@ -50,27 +62,27 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Network:
+class StepOrder:
     """The order of one step: ``first`` at step 0, ``later`` afterwards, ``slopes`` of what evolves.
 
     Nodes of one level do not need one another, so that they can be computed together.
     """
 
-    reading: Reading
+    reading: FormulaReaders
     first: tuple[Task, ...]
     later: tuple[Task, ...]
     slopes: tuple[Task, ...]
     starts: Mapping[Key, Callable[[], Any]]
 
-    def begin(self, weights: dict[Key, Array], networks: int, flows: bool = False) -> State:
+    def begin(self, weights: dict[Key, Array], networks: int, flows: bool = False) -> NetworkState:
         """The state before step 0."""
-        state = State(weights, fields=self.reading.layout.empty(networks), flows=flows)
+        state = NetworkState(weights, fields=self.reading.layout.empty(networks), flows=flows)
         for key, value in self.starts.items():
             block, row = self.reading.layout.rows[key]
             state.fields[block][:, row] = np.stack([np.atleast_1d(value()) for _ in range(networks)])
         return state
 
-    def compute(self, state: State) -> None:
+    def compute(self, state: NetworkState) -> None:
         """Fill in the fields of this step; raises ``numerics.errors.Diverged`` past LIMIT."""
         for task in self.first if state.step == 0 else self.later:
             value = task.value(state)
@@ -80,17 +92,17 @@ class Network:
         if state.step == 0:
             state.start = {b: x.copy() for b, x in state.fields.items()}
 
-    def evolving(self, state: State) -> list[Array]:
+    def evolving(self, state: NetworkState) -> list[Array]:
         """The evolving fields themselves."""
         return [state.fields[x.block][:, x.rows].copy() for x in self.slopes]
 
-    def put(self, state: State, values: list[Array]) -> None:
+    def put(self, state: NetworkState, values: list[Array]) -> None:
         """Set the evolving fields."""
         for task, value in zip(self.slopes, values, strict=True):
             state.fields[task.block][:, task.rows] = value
 
 
-def _diverged(state: State, task: Task, value: Array) -> None:
+def _diverged(state: NetworkState, task: Task, value: Array) -> None:
     start = state.time == 0 if state.flows else state.step == 0
     when, remedy = f"step {state.step}", SMALLER
     if state.flows:
@@ -104,16 +116,16 @@ def _diverged(state: State, task: Task, value: Array) -> None:
     raise Diverged(said, start=start, step=None if state.flows else state.step)
 
 
-def unroll(binder: Binder, data: Mapping[str, Any]) -> Network:
+def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
     """Every member of every definition of a program, sorted.
 
     What evolves starts from a definition at the time 0, else from ``data[name]`` (an array, a number or a
     function of the number of units), else from zero.  Raises ``ValueError`` for an entry that is defined
     twice or that needs itself within a step.
     """
-    usual: dict[Key, Node] = {}
-    evolving: dict[Key, Node] = {}
-    initial: dict[Key, Node] = {}
+    usual: dict[Key, StepNode] = {}
+    evolving: dict[Key, StepNode] = {}
+    initial: dict[Key, StepNode] = {}
     for d in binder.program.definitions:
         group = evolving if d.evolves else initial if d.lhs.args[-1] == 0 else usual
         for node in _nodes(binder, d):
@@ -123,9 +135,9 @@ def unroll(binder: Binder, data: Mapping[str, Any]) -> Network:
     for key in initial:
         if key not in evolving:
             raise ValueError(f"{key[0]}{key[1]} is given at the time 0 but does not evolve from there")
-    layout = Layout.of({k: x.size for k, x in {**usual, **evolving}.items()})
-    reading = Reading(layout)
-    return Network(
+    layout = RowLayout.of({k: x.size for k, x in {**usual, **evolving}.items()})
+    reading = FormulaReaders(layout)
+    return StepOrder(
         reading,
         tuple(_tasks(reading, _levels({**usual, **initial}, first=True))),
         tuple(_tasks(reading, _levels(usual, first=False))),
@@ -149,20 +161,20 @@ def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
     return tuple(binder.values.integer(a, env) for a in lhs.args[:-1])
 
 
-def _nodes(binder: Binder, d: Definition) -> list[Node]:
+def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
     x = binder.program.field_of(d.name)
-    found: dict[Key, Node] = {}
+    found: dict[Key, StepNode] = {}
     for env in binder.values.members(d.ranges):
         key = (d.name, _index(binder, d.lhs, env))
         size = 0 if x is None else binder.home(x, key[1])[1]
-        node = Node(key, binder.bind(d.rhs, env), size)
+        node = StepNode(key, binder.bind(d.rhs, env), size)
         if key in found and found[key].rhs is not node.rhs:
             raise ValueError(f"{key[0]}{key[1]} is defined twice")
         found[key] = node
     return list(found.values())
 
 
-def _levels(nodes: Mapping[Key, Node], *, first: bool) -> list[tuple[Node, ...]]:
+def _levels(nodes: Mapping[Key, StepNode], *, first: bool) -> list[tuple[StepNode, ...]]:
     """Nodes by the longest chain of others that they wait for."""
     waits = {k: _needs(x.rhs, first) & set(nodes) for k, x in nodes.items()}
     sorter, levels = TopologicalSorter(waits), []
@@ -178,9 +190,9 @@ def _levels(nodes: Mapping[Key, Node], *, first: bool) -> list[tuple[Node, ...]]
     return levels
 
 
-def _tasks(reading: Reading, levels: list[tuple[Node, ...]]) -> Iterator[Task]:
+def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Iterator[Task]:
     for level in levels:
-        groups: dict[Any, list[Node]] = {}
+        groups: dict[Any, list[StepNode]] = {}
         for x in level:
             groups.setdefault((x.key[0], x.size, x.rhs.function), []).append(x)
         for nodes in groups.values():
@@ -190,9 +202,9 @@ def _tasks(reading: Reading, levels: list[tuple[Node, ...]]) -> Iterator[Task]:
 
 def _needs(b: Bound, first: bool) -> set[Key]:
     """What a formula reads in the same step; at step 0 the entries at time 0 too."""
-    return {x.key for x in b.all_leaves() if isinstance(x, Entry) and (first or not x.first)}
+    return {x.key for x in b.all_leaves() if isinstance(x, FieldOrNumber) and (first or not x.first)}
 
 
-def _start(node: Node, data: Mapping[str, Any]) -> Callable[[], Any]:
+def _start(node: StepNode, data: Mapping[str, Any]) -> Callable[[], Any]:
     value = data.get(node.key[0], 0.0)
     return lambda: np.asarray(value(node.size) if callable(value) else value, dtype=float)

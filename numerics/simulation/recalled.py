@@ -27,7 +27,7 @@ PIVOT = 1e-10
 
 
 @dataclass(frozen=True)
-class Function:
+class TwoTimeFunction:
     """A function of two times, such as ``k(t, s)``: numbers for its symbols, tables for its functions.
 
     ``fixed`` says that it does not depend on t.
@@ -85,18 +85,18 @@ def _compiled(e: Expr) -> tuple[tuple[Expr, ...], Any]:
 
 
 @dataclass(frozen=True)
-class Memory:
+class RuleMemory:
     """What a rule remembers of the start and of updates, and the covariance of its noise."""
 
-    left: Function
-    kept: Function
-    noise: Function
+    left: TwoTimeFunction
+    kept: TwoTimeFunction
+    noise: TwoTimeFunction
 
     @classmethod
-    def of(cls, rule: TrainingRule, binder: Binder, env: Mapping[Any, int]) -> Memory:
+    def of(cls, rule: TrainingRule, binder: Binder, env: Mapping[Any, int]) -> RuleMemory:
         """The memory of one member of a family of weights."""
         left, kept = rule.memory(t, s)
-        return cls(*(Function(e, binder, env) for e in (left, kept, rule.noise(t, s))))
+        return cls(*(TwoTimeFunction(e, binder, env) for e in (left, kept, rule.noise(t, s))))
 
     @property
     def noisy(self) -> bool:
@@ -119,7 +119,7 @@ class Past:
     factors: list[Array] = field(default_factory=list)
     """Row t holds how much of each independent noise is in the noise at t, a Cholesky factor."""
 
-    def factor(self, noise: Function, time: int) -> Array:
+    def factor(self, noise: TwoTimeFunction, time: int) -> Array:
         """The row at ``time``, which follows the rows before it.
 
         Raises ValueError if the rule's noise has a negative variance given the past.

@@ -30,7 +30,7 @@ class Leaf:
 
 
 @dataclass(eq=False)
-class Known(Leaf):
+class Fixed(Leaf):
     """A number or a vector that never changes."""
 
     number: Any
@@ -40,7 +40,7 @@ class Known(Leaf):
 class Timed(Leaf):
     """The time, or what depends on nothing else, such as the sample drawn at a step."""
 
-    lookup: Callable[[State], Any]
+    lookup: Callable[[NetworkState], Any]
 
 
 @dataclass(eq=False)
@@ -51,7 +51,7 @@ class Called(Leaf):
 
 
 @dataclass(eq=False)
-class Entry(Leaf):
+class FieldOrNumber(Leaf):
     """A field or a scalar, now or (``first``) at step 0."""
 
     key: Key
@@ -59,7 +59,7 @@ class Entry(Leaf):
 
 
 @dataclass(eq=False)
-class Parameter(Leaf):
+class CurrentParameter(Leaf):
     """A vector parameter as it is now."""
 
     key: Key
@@ -124,7 +124,7 @@ Same = TypeVar("Same", bound=Hashable)
 
 
 @dataclass(eq=False)
-class State:
+class NetworkState:
     """Networks at one time.
 
     ``fields`` holds a block (networks, entries, units) of each field and number, ``start`` those of step 0;
@@ -144,15 +144,15 @@ class State:
     started: bool = False
     """The fields of step 0 are constants, even if this is step 0."""
 
-    def copied(self) -> State:
+    def copied(self) -> NetworkState:
         """A state of its own."""
         weights = {k: x.copy(order="K") for k, x in self.weights.items()}
         hidden = {k: [y.copy(order="K") for y in x] for k, x in self.hidden.items()}
         fields = {k: x.copy() for k, x in self.fields.items()}
         clock = self.step, self.time, self.flows
-        return State(weights, hidden, dict(self.past), fields, self.start, *clock)
+        return NetworkState(weights, hidden, dict(self.past), fields, self.start, *clock)
 
-    def distance(self, other: State) -> float:
+    def distance(self, other: NetworkState) -> float:
         """The largest difference of fields and numbers, relative to each (to one, of small numbers)."""
         worst = 0.0
         for block, x in self.fields.items():
@@ -162,7 +162,7 @@ class State:
         return worst
 
 
-Reader = Callable[[State], Array]
+Reader = Callable[[NetworkState], Array]
 
 
 def itself(x: Any) -> Any:
@@ -171,13 +171,13 @@ def itself(x: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """Where the entries of fields and numbers stand: the block and the row of each."""
 
     rows: dict[Key, tuple[Block, int]]
 
     @staticmethod
-    def of(sizes: dict[Key, int]) -> Layout:
+    def of(sizes: dict[Key, int]) -> RowLayout:
         """From the number of units of each entry (0 for a number)."""
         found: dict[Key, tuple[Block, int]] = {}
         count: dict[Block, int] = {}
@@ -185,7 +185,7 @@ class Layout:
             block = (key[0], sizes[key])
             found[key] = (block, count.setdefault(block, 0))
             count[block] += 1
-        return Layout(found)
+        return RowLayout(found)
 
     def empty(self, networks: int) -> dict[Block, Array]:
         """Blocks without values."""
@@ -200,10 +200,10 @@ class Layout:
         return [(b, _pick([self.rows[keys[i]][1] for i in where]), where) for b, where in groups.items()]
 
 
-class Reading:
+class FormulaReaders:
     """Makes readers of formulas of one program."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: RowLayout) -> None:
         self.layout = layout
 
     def read(self, bounds: Sequence[Bound]) -> Reader:
@@ -218,12 +218,12 @@ class Reading:
         function = bounds[0].function
         columns = [self.leaves([b.leaves[j] for b in bounds]) for j in range(len(bounds[0].leaves))]
 
-        def value(state: State) -> Array:
+        def value(state: NetworkState) -> Array:
             found = np.asarray(function(*[x(state) for x in columns]), dtype=float)
             return found if found.ndim == 3 else found.reshape(1, 1, 1)
 
-        if all(isinstance(x, Known) for b in bounds for x in b.leaves):
-            constant = value(State({}))
+        if all(isinstance(x, Fixed) for b in bounds for x in b.leaves):
+            constant = value(NetworkState({}))
             return lambda state: constant
         return columns[0] if function is itself else value
 
@@ -233,24 +233,33 @@ class Reading:
         if len(groups) > 1:
             return _joined([(self.leaves([leaves[i] for i in x]), x) for x in groups.values()])
         first = leaves[0]
-        reader: Reader = getattr(self, f"_{type(first).__name__.lower()}")(leaves)
-        return reader
+        makers: dict[type, Callable[[Sequence[Any]], Reader]] = {
+            Fixed: self._fixed,
+            Timed: self._timed,
+            Called: self._called,
+            FieldOrNumber: self._field_or_number,
+            CurrentParameter: self._parameter,
+            Applied: self._applied,
+            Averaged: self._averaged,
+            Total: self._total,
+        }
+        return makers[type(first)](leaves)
 
     def _alike(self, x: Any) -> Hashable:
         """Leaves for which this is the same are read together."""
-        if isinstance(x, Entry):
-            return Entry, x.first, self.layout.rows[x.key][0]
+        if isinstance(x, FieldOrNumber):
+            return FieldOrNumber, x.first, self.layout.rows[x.key][0]
         if isinstance(x, Applied):
             return Applied, x.key, x.transposed
         if isinstance(x, Called):
             return Called, x.function, len(x.parts)
-        if isinstance(x, Known):
-            return Known, np.size(x.number)
+        if isinstance(x, Fixed):
+            return Fixed, np.size(x.number)
         if isinstance(x, Total):
             return Total, len(x.parts)
-        return (Parameter, x.key) if isinstance(x, Parameter) else (type(x), "")
+        return (CurrentParameter, x.key) if isinstance(x, CurrentParameter) else (type(x), "")
 
-    def _known(self, leaves: Sequence[Known]) -> Reader:
+    def _fixed(self, leaves: Sequence[Fixed]) -> Reader:
         whole = np.stack([np.atleast_1d(np.asarray(x.number, dtype=float)) for x in leaves])[None]
         if (whole == whole[:, :1]).all():
             whole = whole[:, :1]
@@ -266,7 +275,7 @@ class Reading:
         columns = [self.read([x.parts[j] for x in leaves]) for j in range(len(leaves[0].parts))]
         return lambda state: np.asarray(function(*[x(state) for x in columns]))
 
-    def _entry(self, leaves: Sequence[Entry]) -> Reader:
+    def _field_or_number(self, leaves: Sequence[FieldOrNumber]) -> Reader:
         ((block, pick, _),) = self.layout.places([x.key for x in leaves])
         if leaves[0].first:
             return lambda state: (state.start if state.step > 0 or state.started else state.fields)[block][
@@ -274,7 +283,7 @@ class Reading:
             ]
         return lambda state: state.fields[block][:, pick]
 
-    def _parameter(self, leaves: Sequence[Parameter]) -> Reader:
+    def _parameter(self, leaves: Sequence[CurrentParameter]) -> Reader:
         key = leaves[0].key
         return lambda state: state.weights[key][:, None]
 
@@ -282,7 +291,7 @@ class Reading:
         vectors, size, key = self.read([x.parts[0] for x in leaves]), leaves[0].size, leaves[0].key
         transposed = leaves[0].transposed
 
-        def value(state: State) -> Array:
+        def value(state: NetworkState) -> Array:
             x, matrix = spread(vectors(state), 2, size), state.weights[key]
             product: Array = x @ (matrix if transposed else matrix.swapaxes(1, 2))
             return product
@@ -299,7 +308,7 @@ class Reading:
             return lambda state: np.zeros((1, 1, 1))
         addends = self.read([a for x in leaves for a in x.parts])
 
-        def value(state: State) -> Array:
+        def value(state: NetworkState) -> Array:
             x = addends(state)
             if x.shape[1] == 1:
                 return count * x
@@ -326,7 +335,7 @@ def _joined(parts: Sequence[tuple[Reader, list[int]]]) -> Reader:
     count = sum(len(where) for _, where in parts)
     picks = [_pick(where) for _, where in parts]
 
-    def value(state: State) -> Array:
+    def value(state: NetworkState) -> Array:
         found = [read(state) for read, _ in parts]
         networks, units = (max(x.shape[axis] for x in found) for axis in (0, 2))
         whole = np.empty((networks, count, units))

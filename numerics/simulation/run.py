@@ -27,14 +27,14 @@ from numerics.threads import one_thread
 
 from .formulas import Binder, note_extents
 from .measure import Axis, Kept, Measured, Record, Wanted, read_kept, read_wanted
-from .network import Network, domains, unroll
-from .rows import Array, Key, State, spread
+from .network import StepOrder, domains, unroll
+from .rows import Array, Key, NetworkState, spread
 from .values import Tables, Values, given_sizes, given_vectors
 from .weights import (
     Factors,
-    Law,
+    GaussianLaw,
     Recalled,
-    Training,
+    WeightTraining,
     accumulate,
     by_network,
     chosen,
@@ -54,9 +54,9 @@ NODES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
 
 
 def advance(
-    network: Network,
-    moving: Sequence[Training | Recalled],
-    state: State,
+    network: StepOrder,
+    moving: Sequence[WeightTraining | Recalled],
+    state: NetworkState,
     length: float,
     rngs: Sequence[np.random.Generator],
     kicks: int = 1,
@@ -65,7 +65,7 @@ def advance(
 
     Noise before and after the step is that of ``kicks`` parts: with two, that of steps of half the length.
     """
-    driven = [x for x in moving if isinstance(x, Training)]  # a flow has an equation of motion
+    driven = [x for x in moving if isinstance(x, WeightTraining)]  # a flow has an equation of motion
     noisy = [x for x in driven if x.noisy]
     _kicked(noisy, state, length / 2, kicks, rngs)
     paths = [_Path(x, state, noisy) for x in driven]
@@ -93,7 +93,9 @@ def advance(
     state.time = began + length
 
 
-def _kicked(noisy: Sequence[Training], state: State, length: float, kicks: int, rngs: Rngs) -> None:
+def _kicked(
+    noisy: Sequence[WeightTraining], state: NetworkState, length: float, kicks: int, rngs: Rngs
+) -> None:
     """Noise and linear terms alone for some time, in so many parts.
 
     Coefficients that depend on the time are taken in the middle of each part, so that a step of Strang's
@@ -115,7 +117,9 @@ class _Path:
     needed at the end of the step alone.  Of a weight with noise, ``A`` acts between steps (:func:`relax`).
     """
 
-    def __init__(self, training: Training, state: State, noisy: Sequence[Training]) -> None:
+    def __init__(
+        self, training: WeightTraining, state: NetworkState, noisy: Sequence[WeightTraining]
+    ) -> None:
         self.training, self.relaxes = training, training in noisy
         self.w, *self.hidden = training.components(state)
         self.n = training.motion.states
@@ -128,7 +132,7 @@ class _Path:
         coupled = any(i > 0 and j != i for i, j in training.motion.A)
         self.old = [x.copy() for x in (self.w, *self.hidden)] if coupled else []
 
-    def look(self, state: State) -> None:
+    def look(self, state: NetworkState) -> None:
         """The slopes at this stage."""
         motion, u = self.training.motion, self.training.update.factors(state)
         update = self.terms[self.n + len(self.updates)]
@@ -300,9 +304,9 @@ class Trainer:
     (3, 1)
     """
 
-    network: Network
-    weights: list[Law]
-    moving: list[Training | Recalled]
+    network: StepOrder
+    weights: list[GaussianLaw]
+    moving: list[WeightTraining | Recalled]
     initial: dict[Key, Array]
     wanted: Wanted
     kept: Kept | None
@@ -399,7 +403,7 @@ class Trainer:
         """The measurements of one network, whose randomness is that of ``seed``."""
         return {name: x[0] for name, x in self.train_together([seed]).items()}
 
-    def begin(self, rngs: Rngs) -> tuple[State, Record]:
+    def begin(self, rngs: Rngs) -> tuple[NetworkState, Record]:
         """Before step 0."""
         weights = start(self.weights, rngs, self.initial)
         state = self.network.begin(weights, len(rngs), self.counts is not None)

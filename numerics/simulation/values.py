@@ -210,7 +210,7 @@ Number = Callable[[Any, Env], float]
 
 
 @dataclass
-class Sizes:
+class PopulationSizes:
     """The sizes of populations at width N.
 
     A population has round(ratio N) units; a given one as many as its vectors have entries, D.

@@ -32,10 +32,21 @@ from derive.program import (
 from derive.program.parts import gaussian, parameter
 
 from .formulas import Binder, members
-from .motion import Motion, relaxed, root
-from .network import Network, Task
-from .recalled import Memory, Past
-from .rows import Applied, Array, Bound, Entry, Key, Reader, Reading, State, common_place, spread
+from .motion import WeightMotion, relaxed, root
+from .network import StepOrder, Task
+from .recalled import Past, RuleMemory
+from .rows import (
+    Applied,
+    Array,
+    Bound,
+    FieldOrNumber,
+    FormulaReaders,
+    Key,
+    NetworkState,
+    Reader,
+    common_place,
+    spread,
+)
 
 SMALL, TINY = 4096, 256
 """Entries of a matrix below which networks are updated together rather than one by one; the second where the
@@ -48,7 +59,7 @@ ONE = np.ones((1, 1, 1))
 
 
 @dataclass(frozen=True)
-class Law:
+class GaussianLaw:
     """One member of a family of Gaussian weights.
 
     Its entries have the standard deviation ``deviation``; M_ij and M_ji are correlated by ``symmetry``.
@@ -108,7 +119,7 @@ class Update:
         """Does no pair of vectors occur twice?"""
         return len(set(zip(*map(tuple, self.pairs), strict=True))) == len(self.pairs[0])
 
-    def factors(self, state: State) -> Factors:
+    def factors(self, state: NetworkState) -> Factors:
         """At this step."""
         i, j = self.pairs
         c = spread(self.coefficients(state)[..., 0], 1, len(i))
@@ -130,26 +141,26 @@ class Update:
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
+class WeightTraining:
     """How one weight moves: its update, and the equation of motion of its rule."""
 
-    law: Law
+    law: GaussianLaw
     update: Update | Numerical
-    motion: Motion
+    motion: WeightMotion
 
     @property
     def noisy(self) -> bool:
         """Does noise enter the weight?"""
         return bool(self.motion.noise)
 
-    def components(self, state: State) -> list[Array]:
+    def components(self, state: NetworkState) -> list[Array]:
         """The weight and its hidden states, each (networks, rows, columns); hidden states start at zero."""
         w = state.weights[self.law.key]
         if self.law.key not in state.hidden:
             state.hidden[self.law.key] = [np.zeros_like(w) for _ in range(self.motion.states - 1)]
         return [w, *state.hidden[self.law.key]]
 
-    def disturb(self, state: State, covariance: Array, rngs: Sequence[np.random.Generator]) -> None:
+    def disturb(self, state: NetworkState, covariance: Array, rngs: Sequence[np.random.Generator]) -> None:
         """Add noise with the law of the weight at initialisation, times a covariance of components."""
         if not np.any(covariance):
             return
@@ -162,12 +173,12 @@ class Training:
                     if share:
                         x[k] += share * drawn
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: NetworkState) -> None:
         """Multiply the drawn weight by the factor with which the rule starts it."""
         if self.motion.start != 1:
             state.weights[self.law.key] *= self.motion.start
 
-    def step(self, state: State, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
+    def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
         """Move the weight one step on, by the update ``u``."""
         A, b, z = self.motion.rates(state), self.motion.inputs(state), self.components(state)
         old = z if self.motion.in_place else [x.copy() for x in z]
@@ -186,16 +197,16 @@ class Training:
 class Recalled:
     """A weight whose rule states its memory alone: ``m(t) W(0) + sum_s k(t, s) U(s) + noise``."""
 
-    law: Law
+    law: GaussianLaw
     update: Update | Numerical
-    memory: Memory
+    memory: RuleMemory
 
     @property
     def noisy(self) -> bool:
         """Does noise enter the weight?"""
         return self.memory.noisy
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: NetworkState) -> None:
         """``m(0) W(0)``; the past is kept unless updates just add up."""
         w = state.weights[self.law.key]
         if not self.memory.adds_up:
@@ -204,7 +215,7 @@ class Recalled:
         if left != 1:
             w *= left
 
-    def step(self, state: State, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
+    def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
         """The weight at the next step, from its past."""
         w, now = state.weights[self.law.key], state.step + 1
         if self.memory.adds_up:
@@ -243,7 +254,7 @@ def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) 
             dgemm(alpha[k], left[k], right[k].T, beta=beta[k], c=w[k], trans_b=1, overwrite_c=1)
 
 
-def laws(binder: Binder) -> list[Law]:
+def laws(binder: Binder) -> list[GaussianLaw]:
     """Every weight of the program, in its order: matrices, then vectors; members in the order of indices."""
     found = []
     for m in map(gaussian, binder.program.matrices):
@@ -253,19 +264,21 @@ def laws(binder: Binder) -> list[Law]:
             tau = binder.number(m.symmetry, env)
             if not -1 <= tau <= 1:
                 raise ValueError(f"matrix {m.name} has symmetry {tau:g}: a correlation lies in -1..1")
-            found.append(Law((m.name, tuple(env.values())), shape, float(deviation), tau, m.fresh))
+            found.append(GaussianLaw((m.name, tuple(env.values())), shape, float(deviation), tau, m.fresh))
     for v in map(parameter, binder.program.vectors):
         for env in members(v, binder.values):
             deviation = np.sqrt(binder.number(v.variance, env))
             size = (binder.sizes.size(v.population, env),)
-            found.append(Law((v.name, tuple(env.values())), size, float(deviation), fresh=v.fresh))
+            found.append(GaussianLaw((v.name, tuple(env.values())), size, float(deviation), fresh=v.fresh))
     return found
 
 
-def trainings(binder: Binder, reading: Reading, every: Sequence[Law]) -> list[Training | Recalled]:
+def trainings(
+    binder: Binder, reading: FormulaReaders, every: Sequence[GaussianLaw]
+) -> list[WeightTraining | Recalled]:
     """How each trained weight moves.  ``ValueError`` for a flow whose equation is not known here."""
     by_key = {x.key: x for x in every}
-    found: list[Training | Recalled] = []
+    found: list[WeightTraining | Recalled] = []
     for w in binder.program.trained():
         if not hasattr(w.rule, "system") and not w.rule.discrete:
             told = f"{w.name} is trained by the flow {w.rule!r}, of which finite networks know no equation"
@@ -280,16 +293,16 @@ def trainings(binder: Binder, reading: Reading, every: Sequence[Law]) -> list[Tr
             ]
             scale = 1.0 if isinstance(w, TrainedVector) else binder.sizes.scale(w.initial, env)
             update = _update(reading, pieces, scale, law.shape)
-            motion = Motion.of(w.rule, binder, reading, env)
+            motion = WeightMotion.of(w.rule, binder, reading, env)
             if motion is None:
-                found.append(Recalled(law, update, Memory.of(w.rule, binder, env)))
+                found.append(Recalled(law, update, RuleMemory.of(w.rule, binder, env)))
             else:
-                found.append(Training(law, update, motion))
+                found.append(WeightTraining(law, update, motion))
     return found
 
 
 def _update(
-    reading: Reading, pieces: Sequence[tuple[Bound, ...]], scale: float, shape: tuple[int, ...]
+    reading: FormulaReaders, pieces: Sequence[tuple[Bound, ...]], scale: float, shape: tuple[int, ...]
 ) -> Update:
     """The pieces with every vector once."""
     sides = [list(dict.fromkeys(x)) for x in list(zip(*pieces, strict=True))[1:]] or [[], []]
@@ -306,7 +319,9 @@ def _update(
     return Update(coefficients, readers[0], right, (places[0], places[-1]), scale, shape)
 
 
-def move(every: Sequence[Training | Recalled], state: State, rngs: Sequence[np.random.Generator]) -> None:
+def move(
+    every: Sequence[WeightTraining | Recalled], state: NetworkState, rngs: Sequence[np.random.Generator]
+) -> None:
     """All weights one step on, at once."""
     plan = [(x, x.update.factors(state)) for x in every]
     plan = [(x, Factors(u.left.copy(), u.right.copy())) for x, u in plan]
@@ -314,7 +329,9 @@ def move(every: Sequence[Training | Recalled], state: State, rngs: Sequence[np.r
         x.step(state, u, rngs)
 
 
-def relax(every: Sequence[Training], state: State, time: float, rngs: Sequence[np.random.Generator]) -> None:
+def relax(
+    every: Sequence[WeightTraining], state: NetworkState, time: float, rngs: Sequence[np.random.Generator]
+) -> None:
     """The equations of motion without updates for some time: ``dz = A z dt + noise``, with A as it is now."""
     for x in every:
         moved, covariance = relaxed(x.motion.rates(state), x.motion.disturbance(state), time)
@@ -334,7 +351,7 @@ def by_network(x: Array, w: Array) -> Array:
 
 
 def start(
-    every: Sequence[Law], rngs: Sequence[np.random.Generator], initial: Mapping[Key, Array]
+    every: Sequence[GaussianLaw], rngs: Sequence[np.random.Generator], initial: Mapping[Key, Array]
 ) -> dict[Key, Array]:
     """The weights at the start: those of ``initial`` as given, the others drawn (fresh ones come later)."""
     found = {x.key: together(x.shape, len(rngs)) for x in every if not x.fresh}
@@ -360,7 +377,10 @@ def put(room: Array, x: Array) -> None:
 
 
 def refresh(
-    every: Sequence[Law], state: State, rngs: Sequence[np.random.Generator], initial: Mapping[Key, Array]
+    every: Sequence[GaussianLaw],
+    state: NetworkState,
+    rngs: Sequence[np.random.Generator],
+    initial: Mapping[Key, Array],
 ) -> None:
     """Draw the fresh weights of this step."""
     for x in every:
@@ -372,7 +392,7 @@ def refresh(
                 put(state.weights[x.key][k], x.draw(rng))
 
 
-def chosen(every: Sequence[Law], given: Mapping[str, Any], steps: int) -> dict[Key, Array]:
+def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -> dict[Key, Array]:
     """Weights chosen by the user, by key: an array for a single weight, a mapping from members for a family.
 
     Fresh weights have the step as first axis.  Raises ``ValueError`` for names and shapes that do not fit.
@@ -422,12 +442,12 @@ class Numerical:
     :class:`~derive.program.Parametrization` says of raw weights that go down the gradient.
     """
 
-    training: Training | Recalled
+    training: WeightTraining | Recalled
     tasks: tuple[Task, ...]
     loss: Reader
     factor: float
 
-    def factors(self, state: State) -> Factors:
+    def factors(self, state: NetworkState) -> Factors:
         """The update, as the product of itself and one."""
         count = len(state.weights[self.training.law.key])
         update = np.stack([self._of_one(state, k) for k in range(count)])
@@ -435,7 +455,7 @@ class Numerical:
             return Factors(update[:, :, None], ONE)
         return Factors(update, np.eye(update.shape[2])[None])
 
-    def _of_one(self, state: State, network: int) -> Array:
+    def _of_one(self, state: NetworkState, network: int) -> Array:
         law = self.training.law
         own = {k: x[min(network, len(x) - 1)][None] for k, x in state.weights.items()}
         fields = {b: x[network][None] for b, x in state.fields.items()}
@@ -464,11 +484,11 @@ class Numerical:
 
 def numerical(
     binder: Binder,
-    network: Network,
-    moving: Sequence[Training | Recalled],
+    network: StepOrder,
+    moving: Sequence[WeightTraining | Recalled],
     loss: Expr,
     parametrization: Parametrization,
-) -> list[Training | Recalled]:
+) -> list[WeightTraining | Recalled]:
     """The same weights, moved by what goes down ``loss``: an expression of numbers of the program and means
     of its fields, summed over its indices, as :meth:`derive.program.Network.train` takes it.
 
@@ -490,7 +510,7 @@ def numerical(
     return found
 
 
-def _units(binder: Binder, law: Law, parametrization: Parametrization) -> float:
+def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -> float:
     """How many units a matrix is applied to; one for a vector."""
     name, indices = law.key
     for m in map(gaussian, binder.program.matrices):
@@ -513,13 +533,15 @@ def _summed(program: Program, loss: Expr) -> Expr:
     return Sum(loss, *[r.limits for r in ranges.values()]) if ranges else loss
 
 
-def _needed(network: Network, loss: Bound) -> set[Key]:
+def _needed(network: StepOrder, loss: Bound) -> set[Key]:
     """Every entry that a formula is computed from within a step."""
     nodes: Mapping[Key, Any] = {n.key: n for x in network.later for n in x.nodes}
-    todo, seen = [x.key for x in loss.all_leaves() if isinstance(x, Entry) and not x.first], set()
+    todo, seen = [x.key for x in loss.all_leaves() if isinstance(x, FieldOrNumber) and not x.first], set()
     while todo:
         key = todo.pop()
         if key not in seen and key in nodes:
             seen.add(key)
-            todo += [x.key for x in nodes[key].rhs.all_leaves() if isinstance(x, Entry) and not x.first]
+            todo += [
+                x.key for x in nodes[key].rhs.all_leaves() if isinstance(x, FieldOrNumber) and not x.first
+            ]
     return seen

@@ -36,7 +36,7 @@ from sympy import Expr, S, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
 from numerics.errors import NotConverged
-from numerics.lowering.table import DELTA, Coupling, Factor, Kernel, Monomial, Node, Request, Table
+from numerics.lowering.table import DELTA, Coupling, Factor, KernelRow, Monomial, Node, Request, Table
 from numerics.solver.grid import integral_weights
 from numerics.solver.march import March
 
@@ -167,7 +167,7 @@ class Afterwards:
                 q = self.plan.table.tensors.get(own[0].tensor) if len(own) == 1 else None
                 if q is not None and q.kind == "correlation" and q.first == q.second:
                     rest = replace(m, factors=tuple(f for f in m.factors if f not in own))
-                    bare = Kernel((), (), (rest,), kernel.reach)
+                    bare = KernelRow((), (), (rest,), kernel.reach)
                     number = self.evaluate(bare, columns=self.at)[:, 0, :, 0]
                     total += gain * self.result.number(q.factor) * number * self.trace(q.first)
                 else:
@@ -287,12 +287,12 @@ class Afterwards:
         value = self.full(self.evaluate(kernel), kernel)
         return value.reshape(value.shape[0] * value.shape[1], -1)
 
-    def full(self, value: Array, kernel: Kernel, times: int | None = None) -> Array:
+    def full(self, value: Array, kernel: KernelRow, times: int | None = None) -> Array:
         """A kernel on all of its axes (t, rows, s, cols)."""
         rows, cols = (prod(self.result.extents[x] for x in side) for side in (kernel.rows, kernel.cols))
         return np.broadcast_to(value, (len(self.at), rows, self.T if times is None else times, cols))
 
-    def evaluate(self, kernel: Kernel, columns: NDArray[np.intp] | None = None) -> Array:
+    def evaluate(self, kernel: KernelRow, columns: NDArray[np.intp] | None = None) -> Array:
         """The kernel with axes (t, rows, s, cols); axes on which it does not depend have length one.
 
         ``columns`` picks the times s.
@@ -315,7 +315,7 @@ class Afterwards:
             total = part if total is None else total + part
         return np.zeros((1, 1, 1, 1)) if total is None else total
 
-    def folded(self, value: Array, used: list[Symbol], axes: list[Symbol], kernel: Kernel) -> Array:
+    def folded(self, value: Array, used: list[Symbol], axes: list[Symbol], kernel: KernelRow) -> Array:
         """Axes (t, rows, s, cols) with the indices of a side as one; a side that is used is used in full."""
         have = dict(zip(used, value.shape, strict=True))
         sides = [side for side in (kernel.rows, kernel.cols) if have.keys() & set(side)]

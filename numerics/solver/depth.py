@@ -30,7 +30,14 @@ from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Reduction, beta, derived, integrated, wide_layers
-from numerics.lowering.layer_time import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
+from numerics.lowering.layer_time import (
+    LayerProduct,
+    LayerTable,
+    NotLowered,
+    Read,
+    lower_layer_time,
+    products_of,
+)
 from numerics.names import C_FIELD, C_GRADIENT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
 from numerics.predictions import random_losses, split
 from numerics.solver.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
@@ -410,7 +417,7 @@ class _TwoPoint:
                     found[now] += float(p.number.subs(self.constants)) * self.product(p, now)
         return found
 
-    def product(self, p: Product, now: int) -> Array:
+    def product(self, p: LayerProduct, now: int) -> Array:
         if p.calls or p.equal or p.step or p.present:
             raise NotLowered(f"{p} is no product of answers and correlations")
         ends = {x.index: now + int(x.present) if x.upper.has(t, s) else None for x in p.spans}
@@ -423,7 +430,7 @@ class _TwoPoint:
         return value
 
     def summed(
-        self, p: Product, now: int, ends: dict[Symbol, int | None], labels: dict[Expr, int], side: int
+        self, p: LayerProduct, now: int, ends: dict[Symbol, int | None], labels: dict[Expr, int], side: int
     ) -> Array:
         """Summed over times and data; the layer of the source is the last axis.  ``side`` is 1 for the values
         just after a node of it, -1 for those just before.

@@ -33,7 +33,7 @@ from threadpoolctl import ThreadpoolController
 from derive.calculus.symbols import s
 from numerics.solver.plan import Plan
 from numerics.solver.rows import Rows
-from numerics.solver.steps import Key, Left, Product, Steps, kernels_of
+from numerics.solver.steps import Key, Left, RowProduct, StepArrays, kernels_of
 
 Array = NDArray[np.float64]
 Operand = tuple[Key, bool]
@@ -98,7 +98,7 @@ class Folded:
         self.rows, self.T = rows, rows.steps
         room = min(self.T, ROOM)
         folded = Rows(plan.table, room, rows.constants, rows.data, numbers=rows.numbers)
-        self.stack = Steps(plan, folded, room, functions, times=False).make()
+        self.stack = StepArrays(plan, folded, room, functions, times=False).make()
         self.marched = set(plan.rows)
         self.lists = [(rows.scalars[x], a) for x, a in folded.scalars.items()]
         self.lists += [(rows.hoisted[x], a) for x, a in folded.hoisted.items()]
@@ -174,7 +174,7 @@ class Folded:
     def _held(self, key: Key) -> Key:
         return key if key in self.solution else (key[0], key[2], key[1])
 
-    def _operand(self, x: Product) -> Operand:
+    def _operand(self, x: RowProduct) -> Operand:
         key = self._held(x.right)
         return key, key[1] != key[2] and x.transposed != (key != x.right)
 
@@ -292,7 +292,7 @@ class Folded:
         size: Array = np.abs(kernel).max(axis=0) * (GROWTH / scale)
         return self._random(REST, kernel.shape[1]) * size
 
-    def _scaled(self, first: int) -> Iterator[tuple[Product, float]]:
+    def _scaled(self, first: int) -> Iterator[tuple[RowProduct, float]]:
         """Products with the size of a row of the result, over the times before ``first``."""
         for x in self.stack.products:
             if size := self.size[self._held(x.result)]:

@@ -62,7 +62,7 @@ class Age:
 
 
 @dataclass(frozen=True)
-class Grid:
+class TimeGrid:
     """Nodes (T,), weights (T, T) strictly lower triangular, where the output times sit among the nodes.
 
     With an ``age`` steps are even by its clock, weights are found while the flow is marched, and output times
@@ -137,7 +137,7 @@ def lagrange(nodes: Array, x: Array) -> Array:
 _gauss = lru_cache(maxsize=32)(np.polynomial.legendre.leggauss)
 
 
-def aged_grid(times: Array, age: Age, *, step: float, order: int) -> Grid:
+def aged_grid(times: Array, age: Age, *, step: float, order: int) -> TimeGrid:
     """Nodes up to the last of ``times`` with no step above ``step`` by the clock of ``age``.
 
     What a cubic spline misses at other times is less than what steps of the orders two and three do.
@@ -153,10 +153,10 @@ def aged_grid(times: Array, age: Age, *, step: float, order: int) -> Grid:
     nodes = age.back(even)
     nodes[-1] = times[-1]
     read = np.asarray(make_interp_spline(even, np.eye(len(even)), k=3)(at))
-    return Grid(nodes, np.zeros_like(read[:0]), np.arange(0), order, age, read)
+    return TimeGrid(nodes, np.zeros_like(read[:0]), np.arange(0), order, age, read)
 
 
-def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> Grid:
+def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeGrid:
     """Nodes that contain ``times`` (increasing, from 0) with no step above ``step``, and their weights.
 
     ``step`` is a number, or one for each interval between ``times``.  The first step is cut into doubling
@@ -179,7 +179,7 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> Grid:
         last = float(inner[-1] - (inner[-2] if len(inner) > 1 else max(a, first))) if len(inner) else last
     nodes = np.concatenate(pieces)
     outputs = np.searchsorted(nodes, t)
-    return Grid(nodes, adams_weights(nodes, order), outputs, order)
+    return TimeGrid(nodes, adams_weights(nodes, order), outputs, order)
 
 
 def _cut(a: float, b: float, step: float, last: float) -> Array:

@@ -22,10 +22,10 @@ from derive.calculus.symbols import s, t
 from numerics.errors import Diverged, NotConverged
 from numerics.lowering.layer_time import (
     LAYER_TIMES,
+    LayerProduct,
     LayerRow,
     LayerTable,
     NotLowered,
-    Product,
     Read,
     Span,
     present_names,
@@ -168,7 +168,7 @@ class _Grid(_Sizes):
         self.numbers = {
             p: self.number(p) for p in every if not p.number.has(t, s, *(x.index for x in p.spans))
         }
-        self.contractions: dict[tuple[Product, bool], Contraction] = {}
+        self.contractions: dict[tuple[LayerProduct, bool], Contraction] = {}
 
     def run(self, progress: Progress | None) -> LayerGrid:
         with np.errstate(all="ignore"):
@@ -199,7 +199,7 @@ class _Grid(_Sizes):
     # -- products --------------------------------------------------------------------------------------------
 
     def contraction(
-        self, p: Product, axes: list[Expr], now: int, x: Symbol | None, b: Symbol | None, jump: bool
+        self, p: LayerProduct, axes: list[Expr], now: int, x: Symbol | None, b: Symbol | None, jump: bool
     ) -> tuple[Contraction, list[Operand]]:
         """How to multiply out a product at this step, with its axes: x and b (if there are such), then those
         of ``axes``.  ``jump``: at tau = tau_, that is b = x, with the values under the diagonal there.
@@ -222,7 +222,9 @@ class _Grid(_Sizes):
             self.contractions[p, jump] = Contraction.of([names for _, names in pairs], out, sizes)
         return self.contractions[p, jump], [a for a, _ in pairs]
 
-    def factors(self, p: Product, now: int, at_jump: Symbol | None) -> Iterator[tuple[Operand, list[Expr]]]:
+    def factors(
+        self, p: LayerProduct, now: int, at_jump: Symbol | None
+    ) -> Iterator[tuple[Operand, list[Expr]]]:
         """The tensors of a product with the names of their axes; what must be looked up again is a call."""
         ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}  # s may be an index of a sum
         onto = p.layer or LAYER_TIMES[0]
@@ -286,7 +288,7 @@ class _Grid(_Sizes):
         assert callable(function)
         return function(*args)
 
-    def broken(self, p: Product) -> tuple[Symbol, bool] | None:
+    def broken(self, p: LayerProduct) -> tuple[Symbol, bool] | None:
         """The layer time at which the integrand jumps; is the integration variable the first layer?"""
         found = set()
         for r in p.reads:
@@ -305,7 +307,7 @@ class _Grid(_Sizes):
         """How many values an index of a sum has at this step."""
         return now + int(x.present) if x.upper.has(t, s) else self.extent(x.index)
 
-    def number(self, p: Product) -> float:
+    def number(self, p: LayerProduct) -> float:
         value = p.number.subs(self.constants)
         if not value.is_number:
             left = ", ".join(sorted(str(x) for x in value.free_symbols))
@@ -336,12 +338,12 @@ class _Assign:
         at = (..., now, slice(now + 1)) if s in row.axes else (..., now)
         self.above = grid.values[row.name][at]
         self.below = grid.under[row.name][at] if row.jumps else None
-        self.moving: list[Term] = []
+        self.moving: list[StepTerm] = []
         self.still = np.zeros(shape), np.zeros(shape[1:]) if row.jumps else None
         for p in row.products:
             if any(x.upper.has(t, s) and grid.reach(x, now) == 0 for x in p.spans):
                 continue
-            term = Term(grid, p, axes, now)
+            term = StepTerm(grid, p, axes, now)
             if group & set(present_names(p)):
                 self.moving.append(term)
             else:
@@ -382,10 +384,10 @@ def _array(a: Operand) -> Array:
     return a() if callable(a) else a
 
 
-class Term:
+class StepTerm:
     """A product at one step, added to a row when it is called."""
 
-    def __init__(self, grid: _Grid, p: Product, axes: list[Expr], now: int) -> None:
+    def __init__(self, grid: _Grid, p: LayerProduct, axes: list[Expr], now: int) -> None:
         self.p, self.n = p, grid.n
         self.number = grid.numbers.get(p, 1.0)
         self.broken = grid.broken(p) if p.layer else None

@@ -88,7 +88,7 @@ def solve_lazy(
     if bool(theory.program.rule.discrete) != (times is None):
         raise ValueError("give steps for a theory in discrete time, and times for a flow")
     theory = at_integer_depth(theory, {})
-    solver = _Solver(static(theory), values or {}, data or {}, accuracy)
+    solver = _LazySolver(static(theory), values or {}, data or {}, accuracy)
     kernels = solver.all_kernels()
     at = np.arange(steps, dtype=float) if times is None else np.asarray(times, dtype=float)
     scalars = solver.outputs(at) if solver.static.output is not None else {}
@@ -105,7 +105,7 @@ def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
     return total.function / past, tuple(x[0] for x in total.limits if x[0] != s)
 
 
-class _Solver(Present):
+class _LazySolver(Present):
     """Values at gamma0 = 0; kernels are computed when they are read."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 What a theory holds decides what a result holds: errors and kernels of fixed samples, correlations and
 responses of random data.  A flow is marched as an integrator sees it, on ever finer grids: an explicit one
-(:class:`~numerics.solver.refine.Multistep`), or the trapezoidal rule
+(:class:`~numerics.solver.refine.AdamsBashforth`), or the trapezoidal rule
 (:class:`~numerics.solver.refine.Trapezoidal`) on fixed samples with noise and on modes.  Where the error
 jumps in the output (hinge) a ramp stands for the jump, and grids are extrapolated to none.  On isotropic
 data, where fields answer within a step, the trapezoidal rule is of first order only, and not taken.
@@ -39,7 +39,7 @@ from derive.theory import Equation, Term, Theory
 from numerics.errors import Diverged, require_memory
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import RISE, Layered, Reduction, derived, error_jumps, integrated, widened
-from numerics.lowering.expressions import Known, layers_written_out, observable
+from numerics.lowering.expressions import KnownArrays, layers_written_out, observable
 from numerics.lowering.indices import Axis, axes_of, node_of
 from numerics.lowering.linear import lower
 from numerics.lowering.table import Node, Request, Table
@@ -68,10 +68,10 @@ from numerics.predictions import (
 )
 from numerics.results import LOSSES, SYSTEMATIC
 from numerics.solver.afterwards import Afterwards, densities, needed
-from numerics.solver.grid import Grid, is_noisy, tables_of
+from numerics.solver.grid import TimeGrid, is_noisy, tables_of
 from numerics.solver.march import March, march, planned
 from numerics.solver.method import Kernels, Progress
-from numerics.solver.refine import Attempt, Multistep, Trapezoidal, refine, size_of_largest
+from numerics.solver.refine import AdamsBashforth, Attempt, Trapezoidal, refine, size_of_largest
 from numerics.solver.rows import RESOLVED, Rows
 
 Array = NDArray[np.float64]
@@ -265,12 +265,12 @@ class _Run:
         """A flow, with what to report of its accuracy."""
         times, rtol = self.problem.times, self.problem.solver.rtol
         if self.jumps:
-            return self.widened(Multistep(times, max(rtol, ROUGH), jumps=True))
+            return self.widened(AdamsBashforth(times, max(rtol, ROUGH), jumps=True))
         implicit = self.fixed and is_noisy(self.problem.program.rule)
         if self.spectrum is not None:  # fields of fixed samples answer within a step
             implicit = all(isinstance(m, TrainedMatrix) for m in self.problem.program.matrices)
         if not implicit:
-            last = refine(Multistep(times, rtol), self.marched, change=self.moved)
+            last = refine(AdamsBashforth(times, rtol), self.marched, change=self.moved)
             return self.values(last.found, last.grid.outputs, last.grid), last.notes | self.kernel_error()
         tau = None
         if self.spectrum is not None:
@@ -286,7 +286,7 @@ class _Run:
         """What kernels of fixed samples have settled to."""
         return {"kernel_error": max(self.problem.solver.rtol, KERNELS)} if self.fixed else {}
 
-    def widened(self, clock: Multistep) -> tuple[Values, dict[str, Any]]:
+    def widened(self, clock: AdamsBashforth) -> tuple[Values, dict[str, Any]]:
         """A flow whose error jumps in the output: samples come to rest at a jump, where the error is what
         keeps them there, between its values on both sides.
 
@@ -304,7 +304,7 @@ class _Run:
 
         every: list[NDArray[np.bool_]] = []
 
-        def run(grid: Grid) -> Attempt[tuple[March, Grid, NDArray[np.bool_]]]:
+        def run(grid: TimeGrid) -> Attempt[tuple[March, TimeGrid, NDArray[np.bool_]]]:
             self.constants[RISE] = width = WIDER * grid.step * speed
             found = self.on(grid)
             passing, size = self.passing(found, grid, width), size_of_largest(found.scalars[OUTPUT])
@@ -329,7 +329,7 @@ class _Run:
             values |= {name + SYSTEMATIC: x for name, x in missed.items() if name in values}
         return values, found.notes
 
-    def passing(self, found: March, grid: Grid, width: float) -> NDArray[np.bool_]:
+    def passing(self, found: March, grid: TimeGrid, width: float) -> NDArray[np.bool_]:
         """Which outputs are on their way through a jump at output times, ``(times, samples[, outputs])``.
 
         They are those that have come to it within the last step, or move as fast as their error Delta bids
@@ -349,19 +349,19 @@ class _Run:
         shape = found.scalars[ERROR].shape[1:]
         return np.asarray(every[grid.outputs].reshape(-1, *shape))
 
-    def marched(self, grid: Grid) -> Attempt[March]:
+    def marched(self, grid: TimeGrid) -> Attempt[March]:
         """What a grid gives."""
         result = self.on(grid)
         return Attempt(self.watched(result)[grid.outputs], result)
 
-    def implicit(self, even: Trapezoidal, grid: Grid) -> Attempt[tuple[March, Grid]]:
+    def implicit(self, even: Trapezoidal, grid: TimeGrid) -> Attempt[tuple[March, TimeGrid]]:
         """What a grid of the trapezoidal rule gives; of modes the logarithm of the loss is watched."""
         result = self.on(grid, self.problem.solver.rtol)
         seen = self.watched(result)
         watched = even.once(seen) if self.spectrum is None else even.log(seen)
         return Attempt(watched, (result, grid), result.residual)
 
-    def read(self, even: Trapezoidal, found: tuple[March, Grid]) -> Values:
+    def read(self, even: Trapezoidal, found: tuple[March, TimeGrid]) -> Values:
         """The contract's variables at the output times; of equal-time correlations of random data the
         logarithms too.
         """
@@ -389,12 +389,12 @@ class _Run:
             whole[..., now, now] = np.moveaxis(np.exp(found[name]), 0, -1)
         return values | self.losses(values)
 
-    def on(self, grid: Grid, rtol: float | None = None) -> March:
+    def on(self, grid: TimeGrid, rtol: float | None = None) -> March:
         """A march on a grid; with ``rtol`` of an implicit rule."""
         implicit = None if rtol is None else max(1e-3 * rtol, 1e-11)
         return self.march(len(grid.nodes), self.data(grid), implicit)
 
-    def data(self, grid: Grid | None, weights: Array | None = None) -> dict[str, Array]:
+    def data(self, grid: TimeGrid | None, weights: Array | None = None) -> dict[str, Array]:
         """The arrays of the problem, and of a flow the tables of its memory, with other ``weights``."""
         if grid is None:
             return dict(self.problem.data)
@@ -492,7 +492,7 @@ class _Run:
         """Was the theory projected on the error?"""
         return ("p", 1) in {r.field for r in self.table.fields}
 
-    def values(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+    def values(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> Values:
         """The contract's variables at the nodes ``at``."""
         if self.fixed:
             return split(self.problem, self.of_samples(result, at, grid))
@@ -503,7 +503,7 @@ class _Run:
 
     # -- fixed samples ---------------------------------------------------------------------------------
 
-    def of_samples(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+    def of_samples(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> Values:
         """Of training samples and test points; traces are those over training samples."""
         values = {OUTPUT: result.scalars[OUTPUT][at], "error": result.scalars[ERROR][at]}
         G = {k: _picked(result.tensor(self.gradient(k)), at) for k in self.layers}
@@ -549,7 +549,7 @@ class _Run:
         """Times before indices, as results have them."""
         return t, s, *axes_of(e.lhs)
 
-    def responses(self, after: Afterwards, grid: Grid | None) -> Values:
+    def responses(self, after: Afterwards, grid: TimeGrid | None) -> Values:
         """A^l and B^l; for the flow as densities in s."""
         result, at, smooth = after.result, after.at, None
         error = result.scalars[ERROR][at]
@@ -576,7 +576,7 @@ class _Run:
 
     # -- random data -----------------------------------------------------------------------------------
 
-    def of_random_data(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+    def of_random_data(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> Values:
         """Every correlation and, in steps, every response."""
         values: Values = {}
         for name in RANDOM:
@@ -594,7 +594,7 @@ class _Run:
         """Test and training loss."""
         return random_losses(self.problem.theory, values, self.constants, self.problem.outputs)
 
-    def parts(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+    def parts(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> Values:
         """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
         outputs, noise = self.problem.outputs, self.constants.get(sigma, 0.0)
         forms = _Forms(self.lowered.decomposition, result, self.data(grid), self.constants, outputs)
@@ -680,7 +680,7 @@ class _Forms:
 
     def matrix(self, e: Expr, times: list[Expr], outputs: list[Expr]) -> Array:
         """A function of two times (and two outputs), entry by entry: shape (T n, T n)."""
-        known = Known(
+        known = KnownArrays(
             {str(k): v for k, v in self.constants.items()}, self.data, first=dict.fromkeys(times, 0)
         )
         given = {x: self.inner(x)[..., None] for x in e.atoms(Sum)}

@@ -1,7 +1,7 @@
 """The linear causal march: one sweep forward in time solves a linear theory to rounding error.
 
 Walks the operations of a :class:`~numerics.solver.plan.Plan` at each step, as
-:class:`~numerics.solver.steps.Steps` has made them.  Where kernels are linear in what has the
+:class:`~numerics.solver.steps.StepArrays` has made them.  Where kernels are linear in what has the
 time s and multiply single fields, :mod:`~numerics.solver.folded` takes the same steps much faster.
 
 Fields on units that are told apart by attributes (modes with their eigenvalues): kernels are the same for all
@@ -33,7 +33,7 @@ from numerics.results import RUNAWAY
 from numerics.solver.folded import Folded
 from numerics.solver.plan import Plan
 from numerics.solver.rows import LAST, SMOOTH, Rows, Settling, continued, found_at
-from numerics.solver.steps import Steps, foldable
+from numerics.solver.steps import StepArrays, foldable
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -291,7 +291,7 @@ def march(
         plan = plan.through()
     arrays = {k: np.asarray(v, dtype=float) for k, v in (data or {}).items()}
     rows = March(plan.table, steps, constants, arrays, plan=plan, gains={})
-    taken = Steps(plan, rows, steps, functions)
+    taken = StepArrays(plan, rows, steps, functions)
     rows.gains.update(taken.gains)
     check, settled = _check(taken, watched), Settling(implicit or 0.0)
     with np.errstate(all="ignore"):  # runaway dynamics are reported below, with the step
@@ -350,7 +350,7 @@ def _bound(rows: Rows) -> float:
     return RUNAWAY * max([1.0, *sizes])
 
 
-def _check(taken: Steps, watched: tuple[Node, ...]) -> Callable[[int], None]:
+def _check(taken: StepArrays, watched: tuple[Node, ...]) -> Callable[[int], None]:
     """What raises :class:`~numerics.errors.Diverged` after a step in which something ran away."""
     rows, bound = taken.rows, _bound(taken.rows)
     y = rows.data.get(TARGETS, np.zeros(1))

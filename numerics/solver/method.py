@@ -46,7 +46,7 @@ class No:
 
 
 @dataclass(frozen=True)
-class Solved:
+class MethodResult:
     """Variables by the contract's names, and what to report beside them."""
 
     values: dict[str, Array]
@@ -70,7 +70,7 @@ class Method(Protocol):
         """Can it solve this, at what cost and how well?  Nothing is run."""
         ...
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
         """The solution.
 
         Raises :class:`~numerics.errors.SpecError` for what no memory holds,

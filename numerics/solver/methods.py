@@ -24,7 +24,7 @@ from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
 from numerics.names import ERROR, INPUT_KERNEL, OUTPUT, TARGETS
 from numerics.results import VARIABLES
-from numerics.solver.method import Kernels, No, Progress, Solved, Yes
+from numerics.solver.method import Kernels, MethodResult, No, Progress, Yes
 
 if TYPE_CHECKING:
     from numerics.solver.direct import Place
@@ -91,7 +91,7 @@ def _sampled(problem: Problem) -> No | None:
     return No("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
 
 
-class March:
+class MarchMethod:
     """Linear theories, step by step and exactly; flows as an integrator sees them."""
 
     name = "march"
@@ -123,13 +123,13 @@ class March:
         error = max(error, ROUGH) if problem.flow and error_jumps(problem.program) else error
         return Yes(cost, 8.0 * (held * nodes**2 + 2 * pairs * steps**2), error)
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
         from numerics.solver import linear
 
-        return Solved(*linear.solved(problem, keep, progress))
+        return MethodResult(*linear.solved(problem, keep, progress))
 
 
-class Layers:
+class InfiniteDepthMethod:
     """The limit of infinite depth, in layer time."""
 
     name = "layers"
@@ -152,7 +152,7 @@ class Layers:
             1e-6 * LAYERS**2 * (samples * steps) ** 2 + 5, 64.0 * LAYERS**2 * (samples * steps) ** 2, 1e-6
         )
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.depth import LAYERS, solve_depth_limit
 
         found = solve_depth_limit(problem, layers=LAYERS, progress=progress)
@@ -162,10 +162,10 @@ class Layers:
             "layer_grid_error": found.errors.get("train_loss"),
             "layers_at": found.nodes,
         }
-        return Solved({k: x for k, x in found.values.items() if k in VARIABLES}, notes)
+        return MethodResult({k: x for k, x in found.values.items() if k in VARIABLES}, notes)
 
 
-class Nodes:
+class QuadratureMethod:
     """Theories without memory: the nodes of a quadrature move by the derived equations."""
 
     name = "nodes"
@@ -196,7 +196,7 @@ class Nodes:
         note = f"{found.nodes} nodes, {found.rule}; {known}; no responses"
         return Yes(found.cost, found.memory, found.error, note, accuracy)
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.nodes import QUADRATURE, solve_nodes
         from numerics.solver.paths.problem import kept
 
@@ -211,7 +211,7 @@ class Nodes:
         return _solved(problem, found.values, keep, notes)
 
 
-class Lazy:
+class LazyMethod:
     """Theories at gamma0 = 0: Gaussian fields that do not move."""
 
     name = "lazy"
@@ -255,7 +255,7 @@ class Lazy:
         power = _power(problem)
         return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.lazy import solve_lazy
 
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
@@ -276,7 +276,7 @@ class Lazy:
         return _solved(problem, values, keep, notes)
 
 
-class Paths:
+class PathsMethod:
     """Any theory: sampled paths of the single-site processes."""
 
     name = "paths"
@@ -305,15 +305,15 @@ class Paths:
             return Yes(cost, memory, EXACT, f"second moments over the paths are exact{lacks}")
         return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.paths.problem import kept, solve_paths
 
         keep = kept(problem, keep)
         values, notes = solve_paths(problem, keep, progress)
-        return Solved(values, {"method": self.name, "kernels": keep, **notes})
+        return MethodResult(values, {"method": self.name, "kernels": keep, **notes})
 
 
-class Rest:
+class RestMethod:
     """Weight decay at long times: the outputs beside the ridge regression that they come to rest at."""
 
     name = "rest"
@@ -335,10 +335,10 @@ class Rest:
         if (count := len(problem.times)) < FEWEST:
             short = f"whether outputs rest cannot be told from {count} times"
             return _no(problem, "training.steps", short, f"at least {FEWEST} times")
-        said = Paths().fits(problem, keep)
+        said = PathsMethod().fits(problem, keep)
         return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.rest import at_rest
 
         found = at_rest(
@@ -357,7 +357,7 @@ class Rest:
         return _solved(problem, found.solved.values, keep, notes)
 
 
-class Direct:
+class ReferenceMethod:
     """The reference solver: every expression of the theory as it stands, for a few steps."""
 
     name = "direct"
@@ -383,18 +383,20 @@ class Direct:
         asked = None if found.samples == 1 else ACCURACY
         return Yes(found.seconds, found.bytes, found.error, "every expression as it stands", asked)
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.reference import solve_reference
 
-        return Solved(*solve_reference(problem, keep))
+        return MethodResult(*solve_reference(problem, keep))
 
 
-def _solved(problem: Problem, found: Mapping[Place, Array], keep: Kernels, notes: dict[str, Any]) -> Solved:
+def _solved(
+    problem: Problem, found: Mapping[Place, Array], keep: Kernels, notes: dict[str, Any]
+) -> MethodResult:
     """What was found by name and layer, by the contract's names."""
     from numerics.solver.paths.problem import kept, labelled
 
     keep = kept(problem, keep)
-    return Solved(labelled(problem, found, keep), {"kernels": keep, **notes})
+    return MethodResult(labelled(problem, found, keep), {"kernels": keep, **notes})
 
 
 # -- what the estimates are made of --------------------------------------------------------------------------

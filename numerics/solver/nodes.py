@@ -119,7 +119,7 @@ def solve_two_layer(
     trapezoid 2 True [[1.0], [0.598979], [0.385721]]
     """
     given: dict[str, Any] = {"steps": steps, "times": times, "values": values, "data": data}
-    solver = _Solver(theory, kernels=kernels, accuracy=accuracy, most=most, rule=rule, **given)
+    solver = _NodeSolver(theory, kernels=kernels, accuracy=accuracy, most=most, rule=rule, **given)
     for last in solver.answers(start, replicas, seed):
         if last.reached <= accuracy:
             break
@@ -170,8 +170,8 @@ def forecast(
     seconds; the cost is then the least that it can be.  Raises as :func:`solve_two_layer` does.
     """
     given = _given(problem) | {"most": most}
-    plain = _Solver(problem.theory, kernels=kernels, accuracy=accuracy, **given)
-    trial = _Solver(problem.theory, kernels=False, accuracy=max(accuracy, 1e-4), **given)
+    plain = _NodeSolver(problem.theory, kernels=kernels, accuracy=accuracy, **given)
+    trial = _NodeSolver(problem.theory, kernels=False, accuracy=max(accuracy, 1e-4), **given)
     trial.rule, d = plain.rule, plain.dimensions
     sobol, began = plain.rule == "sobol", clock.process_time()
     if sobol and accuracy <= QUADRATURE:
@@ -275,7 +275,7 @@ class _Answer:
     reached: float
 
 
-class _Solver:
+class _NodeSolver:
     """One solution for each set of nodes; the options are those of :func:`solve_two_layer`."""
 
     def __init__(

@@ -17,7 +17,7 @@ from typing import TypeVar
 from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import t
-from numerics.lowering.table import Coupling, Kernel, Node, Request, Table
+from numerics.lowering.table import Coupling, KernelRow, Node, Request, Table
 
 Op = tuple[str, Node, Node]
 """``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,
@@ -169,7 +169,7 @@ class Plan:
             for c in self.rows_of[i].couplings:
                 self._need_kernel(c.kernel)
 
-    def _need_kernel(self, kernel: Kernel) -> None:
+    def _need_kernel(self, kernel: KernelRow) -> None:
         for m in kernel.monomials:
             for f in m.factors:
                 if f.tensor in self.table.tensors:
@@ -329,7 +329,7 @@ class Plan:
         else:
             yield self._diagonal(field_, j)
 
-    def _reads(self, kernel: Kernel, present: bool | None = None) -> Iterator[Op]:
+    def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[Op]:
         """What the row of a kernel reads; if it reaches the present, also values at equal time."""
         reaches = kernel.reach != "past" if present is None else present
         for m in kernel.monomials:

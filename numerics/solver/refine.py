@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from numerics.errors import Diverged, NotConverged
 from numerics.names import RESPONSES
 from numerics.results import dimensions
-from numerics.solver.grid import ORDER, Grid, flow_grid, trapezoid
+from numerics.solver.grid import ORDER, TimeGrid, flow_grid, trapezoid
 from numerics.solver.rows import RESOLVED
 
 Array = NDArray[np.float64]
@@ -78,14 +78,14 @@ class Clock(Protocol):
     most: int
     rtol: float
 
-    def grids(self) -> Iterator[tuple[float, Grid]]: ...
+    def grids(self) -> Iterator[tuple[float, TimeGrid]]: ...
 
 
-class Multistep:
+class AdamsBashforth:
     """Explicit Adams-Bashforth: steps of even length that contain the output times.  Of what is widened as
     the step is long (``jumps``) errors are powers of it, and the order is two, for its kinks.
 
-    >>> [len(g.nodes) for (_, g), _ in zip(Multistep(np.array([0.0, 1.0]), 1e-3).grids(), range(3))]
+    >>> [len(g.nodes) for (_, g), _ in zip(AdamsBashforth(np.array([0.0, 1.0]), 1e-3).grids(), range(3))]
     [10, 12, 13]
     """
 
@@ -95,7 +95,7 @@ class Multistep:
         widened = ", jumps widened by a step, extrapolated" if jumps else ""
         self.integrator = f"Adams-Bashforth, order {self.order}{widened}"
 
-    def grids(self) -> Iterator[tuple[float, Grid]]:
+    def grids(self) -> Iterator[tuple[float, TimeGrid]]:
         """Pieces and grids, in each of which the steps of every output interval have shrunk."""
         pieces, before = 1.0, None
         for grid in shrinking_grids(self.times, self.order):
@@ -104,7 +104,7 @@ class Multistep:
             yield (1 / grid.step if self.power else pieces), grid
 
 
-def shrinking_grids(times: Array, order: int) -> Iterator[Grid]:
+def shrinking_grids(times: Array, order: int) -> Iterator[TimeGrid]:
     """Yield grids, in each of which the steps of every interval between ``times`` shrink as the longest one.
 
     What an interval adds to the error is judged by what changes from one grid to the next, so an interval
@@ -132,7 +132,7 @@ def shrinking_grids(times: Array, order: int) -> Iterator[Grid]:
             most = np.where(late, np.minimum(allowed, SHRUNK * np.minimum(most, steps)), most)
 
 
-def shrinkage(coarse: Grid, fine: Grid) -> float:
+def shrinkage(coarse: TimeGrid, fine: TimeGrid) -> float:
     """Return the least factor by which steps of an output interval are shorter on the finer grid.
 
     Steps much shorter than the longest one do not count.  Where the grids have other output times it is the
@@ -144,7 +144,7 @@ def shrinkage(coarse: Grid, fine: Grid) -> float:
     return float(np.min((one / two)[two >= two.max() / NEAR]))
 
 
-def longest_steps(grid: Grid) -> Array:
+def longest_steps(grid: TimeGrid) -> Array:
     """Return the longest step of each output interval, (T - 1,).
 
     >>> longest_steps(flow_grid([0.0, 1.0, 2.0], step=0.5))
@@ -179,13 +179,13 @@ class Trapezoidal:
         self.first, self.tau, self.rtol = first, tau, rtol
         self.at = times if tau is None else np.log1p(times / tau)
 
-    def grids(self) -> Iterator[tuple[float, Grid]]:
+    def grids(self) -> Iterator[tuple[float, TimeGrid]]:
         """Pieces and grids; no output time is meant to be a node."""
         steps, more = self.first, self.first * 3 // 2
         while True:
             x = np.linspace(0.0, self.at[-1], steps + 1)
             nodes = x if self.tau is None else self.tau * np.expm1(x)
-            yield float(steps), Grid(nodes, trapezoid(nodes), np.arange(0), 2)
+            yield float(steps), TimeGrid(nodes, trapezoid(nodes), np.arange(0), 2)
             steps, more = more, 2 * steps
 
     def once(self, a: Array) -> Array:
@@ -249,7 +249,7 @@ class Refined(Generic[T]):
     its number of pieces, and what to report.
     """
 
-    grid: Grid
+    grid: TimeGrid
     answers: list[tuple[float, T]]
     notes: dict[str, Any]
     power: int
@@ -260,7 +260,7 @@ class Refined(Generic[T]):
         return self.answers[-1][1]
 
     @property
-    def parts(self) -> tuple[Grid, T, dict[str, Any]]:
+    def parts(self) -> tuple[TimeGrid, T, dict[str, Any]]:
         """The finest grid, what was found on it, and what to report."""
         return self.grid, self.found, self.notes
 
@@ -283,7 +283,7 @@ def size_of_largest(value: Array) -> float:
 
 def refine(
     clock: Clock,
-    run: Callable[[Grid], Attempt[T]],
+    run: Callable[[TimeGrid], Attempt[T]],
     *,
     size: Callable[[Array], float] = size_of_largest,
     change: Callable[[Array, Array], float] | None = None,

@@ -35,13 +35,30 @@ from numerics.prefix import DIVERGED, before_divergence
 from numerics.results import BY_SAMPLE, Result, named
 from numerics.solver.advice import explained, input_scale
 from numerics.solver.method import Array, Kernels, Method, No, Progress, Yes
-from numerics.solver.methods import QUICK, Direct, Layers, Lazy, March, Nodes, Paths, Rest
+from numerics.solver.methods import (
+    QUICK,
+    InfiniteDepthMethod,
+    LazyMethod,
+    MarchMethod,
+    PathsMethod,
+    QuadratureMethod,
+    ReferenceMethod,
+    RestMethod,
+)
 from numerics.threads import one_thread
 
 if TYPE_CHECKING:
     import xarray as xr
 
-METHODS: tuple[Method, ...] = (March(), Layers(), Nodes(), Lazy(), Paths(), Rest(), Direct())
+METHODS: tuple[Method, ...] = (
+    MarchMethod(),
+    InfiniteDepthMethod(),
+    QuadratureMethod(),
+    LazyMethod(),
+    PathsMethod(),
+    RestMethod(),
+    ReferenceMethod(),
+)
 """Every method, the most special ones first among equals."""
 
 LONG = 10.0
@@ -132,7 +149,7 @@ def choose(
         """Asks the methods that give responses, or the others; those that fit and may run."""
         mine = [m for m in METHODS if m.responses == responses and (every or m.name in named)]
         for m in mine:
-            if every or not isinstance(m, Paths) or not any(map(exact, found.values())):
+            if every or not isinstance(m, PathsMethod) or not any(map(exact, found.values())):
                 found[m.name] = m.fits(problem, keep) if m.name in ON_DEVICES or device is CPU else alone
         mine = [m for m in mine if m.name in found]
         return [(m, x) for m in mine if m.name in named and isinstance(x := found[m.name], Yes)]

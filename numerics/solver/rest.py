@@ -279,7 +279,9 @@ def stationary_kernels(
     ([[[0.2778, 0.2298]]], [[[0.2778, 0.1767]]])
     """
     numbers = {str(k): sympify(v) for k, v in values.items()}
-    solver = _Recursion(stationary(theory), numbers, {k: np.asarray(v, dtype=float) for k, v in data.items()})
+    solver = _StationaryRecursion(
+        stationary(theory), numbers, {k: np.asarray(v, dtype=float) for k, v in data.items()}
+    )
     depth = int(theory.program.depth)
     found: dict[tuple[str, int], Array] = {}
     samples = len(solver.data[INPUT_KERNEL])
@@ -307,7 +309,7 @@ def _number(lag: float) -> Expr:
     return Integer(int(lag)) if float(lag).is_integer() else Float(lag)
 
 
-class _Recursion:
+class _StationaryRecursion:
     """The rows of the recursion, evaluated on demand."""
 
     def __init__(self, rest: Stationary, numbers: Mapping[str, Expr], data: Mapping[str, Array]) -> None:

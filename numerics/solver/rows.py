@@ -1,7 +1,7 @@
 """Kernel rows at one time, read off the arrays that a sweep is filling.
 
-Compiles the products of a :class:`~numerics.lowering.table.Kernel` once into views and what multiplies them;
-calling the result only multiplies.
+Compiles the products of a :class:`~numerics.lowering.table.KernelRow` once into views and what multiplies
+them; calling the result only multiplies.
 
 A step whose quantities need each other: repeated sweeps, accelerated by Anderson's method.
 
@@ -23,7 +23,7 @@ from sympy import Expr, S, Symbol, lambdify, sympify
 
 from derive.calculus.symbols import s, t
 from numerics.errors import NotConverged
-from numerics.lowering.table import DELTA, Factor, Kernel, Monomial, Node, Reach, Table
+from numerics.lowering.table import DELTA, Factor, KernelRow, Monomial, Node, Reach, Table
 
 Array = NDArray[np.float64]
 View = Callable[[int, int, int], Array]
@@ -100,7 +100,7 @@ class Rows:
         """``(T n_i, T n_j)``, whichever way round the correlation is held."""
         return self.correlations[i, j] if (i, j) in self.correlations else self.correlations[j, i].T
 
-    def compile(self, kernel: Kernel, reach: Reach | None = None) -> Row:
+    def compile(self, kernel: KernelRow, reach: Reach | None = None) -> Row:
         """A function ``step -> (rows, times * cols)``: the kernel at time ``step`` at the times s of its
         ``reach``, or of another one.  What it returns may be a view of what is held.
         """
@@ -115,7 +115,7 @@ class Rows:
             return lambda step: past(step, 0, 1) if step else now(0, 0, 1)
         return lambda step: np.concatenate([past(step, 0, step), now(step, step, step + 1)], axis=1)
 
-    def _total(self, kernel: Kernel, monomials: list[Monomial], present: bool = False) -> View:
+    def _total(self, kernel: KernelRow, monomials: list[Monomial], present: bool = False) -> View:
         """The sum of some monomials at a range of times s, which may hold the present: ``(rows, times *
         cols)``.
         """
@@ -133,7 +133,7 @@ class Rows:
 
         return total if more else first
 
-    def _term(self, kernel: Kernel, m: Monomial, present: bool) -> View | None:
+    def _term(self, kernel: KernelRow, m: Monomial, present: bool) -> View | None:
         """One monomial, None where it is zero."""
         reads = [self._read(f, present) for f in m.factors]
         factors = [x for x in reads if x is not None]
@@ -168,7 +168,7 @@ class Rows:
             )
         return self.tables[expr]
 
-    def _product(self, factors: list[_Read], kernel: Kernel) -> View:
+    def _product(self, factors: list[_Read], kernel: KernelRow) -> View:
         """The product of factors, summed over the indices that the kernel has not, on all of its axes."""
         axes, n = [*kernel.rows, s, *kernel.cols], prod(self.shape(kernel.rows))
         first, *others = sorted(factors, key=lambda x: len(x.labels))

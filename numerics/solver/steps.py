@@ -30,7 +30,7 @@ from sympy import Expr, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
 from numerics.lowering.expressions import arranged
-from numerics.lowering.table import Factor, Kernel, Node, Reach, ScalarRow
+from numerics.lowering.table import Factor, KernelRow, Node, Reach, ScalarRow
 from numerics.solver.plan import Plan
 from numerics.solver.rows import Rows, multiplied
 
@@ -46,7 +46,7 @@ LONG = 256
 
 
 @dataclass(frozen=True)
-class Product:
+class RowProduct:
     """``left(t, .) right(., s)`` as a part of the row of ``result``."""
 
     left: Left
@@ -55,7 +55,7 @@ class Product:
     result: Key
 
 
-class _Run(NamedTuple):
+class _AdjacentProducts(NamedTuple):
     """Arrays of a field that stand next to each other, and what is filled in with their products.
 
     ``rights`` are ``(number of them, T p, T m)``, ``targets`` ``(number of them, T n, T m)``; the first
@@ -104,7 +104,7 @@ class OnUnits(Protocol):
         """A sum over units at this time and s = 0..step."""
 
 
-class Steps:
+class StepArrays:
     """All quantities at ``size`` positions, in the order of ``plan``.
 
     Fills the arrays of ``rows``, which it makes; operations are there after :meth:`make`.  ``left`` and
@@ -137,13 +137,13 @@ class Steps:
         self.arrays: dict[Key, Array] = {}
         self.stacks: list[Array] = []
         self.place: dict[Key, tuple[int, int]] = {}
-        self.products: list[Product] = []
+        self.products: list[RowProduct] = []
         self._allocate()
         self.kernels: dict[tuple[Node, int], Array] = {}
         self.given = tuple((functions or {}).items())
         self.steps: list[Step] = []
 
-    def make(self, units: OnUnits | None = None) -> Steps:
+    def make(self, units: OnUnits | None = None) -> StepArrays:
         """Make all operations, those on ``units`` too; returns itself."""
         self.units = units
         self.functions = {x.name: self._function(x) for x in self.table.scalars}
@@ -212,7 +212,7 @@ class Steps:
 
     # -- what stands left ------------------------------------------------------------------------------
 
-    def _row(self, key: Left, kernel: Kernel, reach: Reach) -> Step:
+    def _row(self, key: Left, kernel: KernelRow, reach: Reach) -> Step:
         """Fill in ``left[key]`` and ``here[key]``, as far as the kernel reaches."""
         left, here = self.left, self.here
         before = self.rows.compile(kernel, "past") if reach in ("past", "through") else None
@@ -279,7 +279,9 @@ class Steps:
 
     # -- rows ------------------------------------------------------------------------------------------
 
-    def _runs(self, i: Node, targets: list[Key], field: Node, begun: set[Key], apart: bool) -> list[_Run]:
+    def _runs(
+        self, i: Node, targets: list[Key], field: Node, begun: set[Key], apart: bool
+    ) -> list[_AdjacentProducts]:
         """The arrays of ``field`` that a kernel of ``i`` multiplies, beside those of ``i`` that it fills in.
 
         ``apart``: responses and correlations are.
@@ -305,7 +307,9 @@ class Steps:
             if mark:
                 rights, ours = self._together((kind, field, second), count), self._together(keys[0], count)
             begins = keys[0] not in begun
-            runs.append(_Run(rights, ours, begins, kind == "R", self.n[field], self._width(keys[0])))
+            runs.append(
+                _AdjacentProducts(rights, ours, begins, kind == "R", self.n[field], self._width(keys[0]))
+            )
         return runs
 
     def _together(self, first: Key, count: int) -> Array:
@@ -315,8 +319,8 @@ class Steps:
     def _rows(self, i: Node, targets: list[Key]) -> Step:
         """Rows of arrays of ``i``: responses for s <= t, correlations for s < t."""
         n, left, here, long, width = self.n[i], self.left, self.here, self.long, self._width
-        past: list[tuple[Left, list[_Run]]] = []
-        present: list[tuple[Left, Reach, list[_Run], Callable[..., Array]]] = []
+        past: list[tuple[Left, list[_AdjacentProducts]]] = []
+        present: list[tuple[Left, Reach, list[_AdjacentProducts], Callable[..., Array]]] = []
         gains: list[tuple[Left, Reach, float, Array, int]] = []
         begun: set[Key] = set()
         for at, c in enumerate(self.plan.rows_of[i].couplings):
@@ -329,7 +333,7 @@ class Steps:
                 present.append((key, reach, self._runs(i, targets, c.field, begun, True), times))
             for x in targets:
                 if (right := (x[0], c.field, x[2])) in self.arrays and summed:
-                    self.products.append(Product(key, right, False, x))
+                    self.products.append(RowProduct(key, right, False, x))
                     begun.add(x)
                 if x[0] == "R" and (gain := self.gains[c.field].get(x[2])):
                     gains.append((key, reach, gain, self.arrays[x], self.m[x[2]]))
@@ -381,7 +385,7 @@ class Steps:
         sources = list(self._sources(i, j, now=False))
         for x in sources:
             if x.response is not None:
-                self.products.append(Product(x.left, ("R", j, x.left[2]), True, ("C", i, j)))
+                self.products.append(RowProduct(x.left, ("R", j, x.left[2]), True, ("C", i, j)))
 
         def step(at: int) -> None:
             end = at * m
@@ -561,7 +565,7 @@ def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Cal
     return (lambda a: a) if labels == indices else lambda a: arranged(a, labels, indices)
 
 
-def kernels_of(plan: Plan) -> Iterator[Kernel]:
+def kernels_of(plan: Plan) -> Iterator[KernelRow]:
     """All covariances, and the kernels that are read."""
     yield from (c.kernel for i in plan.fields for c in plan.rows_of[i].couplings)
     yield from plan.table.covariances.values()

@@ -468,7 +468,7 @@ def settled(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 def _stated(problem: Problem) -> float:
     """What the march of a flow says that it reaches: ``solver.rtol``, or less well where the error jumps."""
-    said = methods.March().fits(problem, "none")
+    said = methods.MarchMethod().fits(problem, "none")
     return said.error if isinstance(said, Yes) else problem.solver.rtol
 
 

@@ -71,7 +71,7 @@ EXACT = 1e-9
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """Widths and, for each, how many networks."""
 
     widths: tuple[int, ...]
@@ -86,7 +86,7 @@ class Plan:
         return ", ".join(f"{k} of width {n}" for n, k in zip(self.widths, self.seeds, strict=True))
 
 
-def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> Plan:
+def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> NetworkPlan:
     """Three widths, each twice the one before, with equal work at each.
 
     Of a program whose units have attributes they are multiples of the numbers of these.
@@ -103,7 +103,7 @@ def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> Plan:
         share = effort.work / len(widths)
         if FEWEST * costs[-1] <= share:
             break
-    return Plan(widths, tuple(int(np.clip(share / x, FEWEST, MOST)) for x in costs))
+    return NetworkPlan(widths, tuple(int(np.clip(share / x, FEWEST, MOST)) for x in costs))
 
 
 def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
@@ -196,7 +196,7 @@ def _kernel_entries(problem: Problem) -> float:
 
 def train(
     source: Problem | Experiment,
-    plan: Plan,
+    plan: NetworkPlan,
     progress: Callable[[int, int], None] | None = None,
     effort: Effort = FULL,
 ) -> list[xr.Dataset]:
@@ -231,7 +231,7 @@ def train(
 
 
 @dataclass(frozen=True)
-class Quantity:
+class ComparedQuantity:
     """One variable ``at`` a place: a row of the table."""
 
     label: str
@@ -245,7 +245,7 @@ class Quantity:
 
 def quantities(
     theory: xr.Dataset, networks: Sequence[xr.Dataset], parting: int | None = None
-) -> list[Quantity]:
+) -> list[ComparedQuantity]:
     """Losses on the way; correlations of every layer at the end, with themselves and with the start.
 
     The end is at most when networks part (:func:`parting_of`), and their errors are no longer compared then.
@@ -262,11 +262,11 @@ def quantities(
         del losses["train_loss"]  # of a fresh batch, or of the population: the same number
     found = []
     for name, label in losses.items():
-        found += [Quantity(f"{label} at t = {_time(theory, p)}", name, {"time": p}) for p in places]
+        found += [ComparedQuantity(f"{label} at t = {_time(theory, p)}", name, {"time": p}) for p in places]
     for p in places[-2:]:
         if p != parting:
-            found.append(Quantity(f"Delta at t = {_time(theory, p)}", "error", {"time": p}))
-        found.append(Quantity(f"f of test points at t = {_time(theory, p)}", "test_f", {"time": p}))
+            found.append(ComparedQuantity(f"Delta at t = {_time(theory, p)}", "error", {"time": p}))
+        found.append(ComparedQuantity(f"f of test points at t = {_time(theory, p)}", "test_f", {"time": p}))
     end = last if fixed else places[-1]
     when = {"t,t": {"time": end, "time_": end}, "t,0": {"time": end, "time_": 0}}
     samples = float(theory.sizes.get("sample", 1))
@@ -291,12 +291,19 @@ def quantities(
             letter = shown.format(*(k + 1 for k in which.values()))
             at = f"t = {_time(theory, end)}"
             pairs = {"t,t": when["t,t"]} if name in (*late, "tangent_kernel_trace") else when
-            found += [Quantity(f"{letter}({x}), {at}", name, {**which, **p}, scale) for x, p in pairs.items()]
+            found += [
+                ComparedQuantity(f"{letter}({x}), {at}", name, {**which, **p}, scale)
+                for x, p in pairs.items()
+            ]
     for name in authored_in(theory):
         if "time_" in theory[name].dims:
-            found += [Quantity(f"{name}({x}), t = {_time(theory, end)}", name, p) for x, p in when.items()]
+            found += [
+                ComparedQuantity(f"{name}({x}), t = {_time(theory, end)}", name, p) for x, p in when.items()
+            ]
         else:
-            found += [Quantity(f"{name} at t = {_time(theory, p)}", name, {"time": p}) for p in places[-2:]]
+            found += [
+                ComparedQuantity(f"{name} at t = {_time(theory, p)}", name, {"time": p}) for p in places[-2:]
+            ]
     return [q for q in found if q.name in theory and q.name in networks[0]]
 
 
@@ -307,7 +314,7 @@ def authored_in(theory: xr.Dataset) -> list[str]:
 
 
 def against_networks(
-    theory: xr.Dataset, networks: Sequence[xr.Dataset], compared: Sequence[Quantity] | None = None
+    theory: xr.Dataset, networks: Sequence[xr.Dataset], compared: Sequence[ComparedQuantity] | None = None
 ) -> list[Check]:
     """One check per quantity, at three widths one for the straight line; all numbers are judged together.
 
@@ -322,7 +329,7 @@ def against_networks(
 
 
 def _check(
-    q: Quantity, count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset], level: float = LEVEL
+    q: ComparedQuantity, count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset], level: float = LEVEL
 ) -> Check:
     z, stderr, dof = scores(theory, networks, q.name, q.at)
     expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
@@ -357,7 +364,7 @@ def _check(
 
 
 def _straight(
-    compared: Sequence[Quantity], count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset]
+    compared: Sequence[ComparedQuantity], count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> Check:
     """Are three widths on a straight line in 1/N?  What they deviate from it, in its standard errors."""
     inverse = np.array([1.0 / float(d.attrs["width"]) for d in networks])
@@ -385,7 +392,7 @@ def _straight(
     return Check("networks", STRAIGHT, worst, 0, limit, f"|z|, {place}", upper=True)
 
 
-def size_of(theory: xr.Dataset, q: Quantity) -> float:
+def size_of(theory: xr.Dataset, q: ComparedQuantity) -> float:
     """How large a quantity is: that of two times as large as those at each of them."""
     if q.size is not None:
         return q.size
@@ -504,7 +511,7 @@ def line_of(networks: Sequence[xr.Dataset]) -> Line:
 
 def describe(
     source: Problem | Experiment,
-    plan: Plan,
+    plan: NetworkPlan,
     checks: Sequence[Check],
     theory: xr.Dataset,
     networks: Sequence[xr.Dataset] = (),
@@ -550,7 +557,7 @@ def describe(
 
 
 def _of_the_file(
-    experiment: Experiment, plan: Plan, theory: xr.Dataset, networks: Sequence[xr.Dataset]
+    experiment: Experiment, plan: NetworkPlan, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> list[str]:
     """How well sizes keep to the ratios of the file, and the theory to its own width."""
     words = []

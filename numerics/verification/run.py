@@ -31,8 +31,8 @@ from numerics.plots import save_figure
 from numerics.results import at_times, replacing_folder, save
 from numerics.solver import solve
 from numerics.solver.method import No, Yes
-from numerics.solver.methods import Direct, March, Paths
-from numerics.solver.refine import Multistep
+from numerics.solver.methods import MarchMethod, PathsMethod, ReferenceMethod
+from numerics.solver.refine import AdamsBashforth
 from numerics.solver.registry import REFERENCE
 from numerics.stats import extrapolate
 from numerics.threads import one_thread
@@ -134,7 +134,7 @@ def verify(
 
 def _not_marched(problem: Problem) -> bool:
     """Does the march not take it?  An affine activation has averages of one field beside those of two."""
-    return problem.depth is not None and isinstance(March().fits(problem, "none"), No)
+    return problem.depth is not None and isinstance(MarchMethod().fits(problem, "none"), No)
 
 
 ALONE = "solution: by the reference solver alone, so that no other method and no expansion checks it."
@@ -144,8 +144,8 @@ def _only_by_reference(problem: Problem) -> bool:
     """Does neither the march nor do paths take it, but the reference solver?"""
     if problem.solver.method not in ("auto", REFERENCE) or problem.depth is None:
         return False
-    others = (March().fits(problem, "none"), Paths().fits(problem, "none"))
-    return all(isinstance(x, No) for x in others) and isinstance(Direct().fits(problem, "none"), Yes)
+    others = (MarchMethod().fits(problem, "none"), PathsMethod().fits(problem, "none"))
+    return all(isinstance(x, No) for x in others) and isinstance(ReferenceMethod().fits(problem, "none"), Yes)
 
 
 def _checks_by_reference(problem: Problem, solution: xr.Dataset, symbolic: Program | None) -> list[Check]:
@@ -200,7 +200,7 @@ def off(problem: Problem, solution: xr.Dataset) -> float:
         return 0.0
     if problem.spectrum is not None:
         return problem.solver.rtol
-    _, grid = next(Multistep(problem.times, problem.solver.rtol).grids())
+    _, grid = next(AdamsBashforth(problem.times, problem.solver.rtol).grids())
     large = float(np.max(np.abs(grid.weights[1:]).sum(axis=1) / grid.nodes[1:]))
     terms = float(solution.attrs["time_nodes"]) * max(1, problem.sample_count)
     return EPS * large * terms * (problem.depth or 1)

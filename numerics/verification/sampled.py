@@ -153,7 +153,7 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """
     small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
     without_paths = by(at(small, NOTHING), "auto", samples=None)  # of which the lazy limit has none
-    if isinstance(methods.Lazy().fits(without_paths, "none"), No):
+    if isinstance(methods.LazyMethod().fits(without_paths, "none"), No):
         return []
     theory, steps = small.discrete, len(small.times)
     try:

@@ -11,7 +11,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
 from numerics.lowering import lower
-from numerics.lowering.table import Kernel
+from numerics.lowering.table import KernelRow
 from numerics.solver.march import March, march
 from numerics.solver.plan import Plan
 from tests.numerics.solver.helpers import solvable
@@ -85,7 +85,7 @@ def products(plan: Plan, size: dict, width: dict, times: int) -> float:
     return squares * times**3 / 3
 
 
-def _needs_product(kernel: Kernel) -> bool:
+def _needs_product(kernel: KernelRow) -> bool:
     return kernel.reach in ("past", "through") and any(m.factors and not m.instant for m in kernel.monomials)
 
 

@@ -18,7 +18,7 @@ from sympy import (
     symbols,
 )
 
-from derive.linear.operators import Unit
+from derive.linear.operators import SymbolicIdentity
 from derive.program import L, MomentumFlow, P, alpha, ell, gamma0, s, t
 from derive.reduce.homogeneous import network_degree
 from derive.reduce.ridge import representer, rest_points
@@ -79,7 +79,9 @@ def test_output_with_decay() -> None:
     derived = representer(mean_field(mlp(activation="relu", rule="flow", weight_decay=lam)))
     rectifiers = claim["degree_of_rectifiers"]
     assert simplify(claim["df"].subs(kappa, rectifiers) - derived.rate.rhs) == 0
-    said = claim["f"].subs(kappa, rectifiers).replace(Identity, Unit)  # the identity that lambdify knows
+    said = (
+        claim["f"].subs(kappa, rectifiers).replace(Identity, SymbolicIdentity)
+    )  # the identity that lambdify knows
     assert said == derived.anywhere
 
 

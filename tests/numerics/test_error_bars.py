@@ -16,7 +16,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import dataset, interval
 from numerics.solver.direct import Evaluated, averaged
-from numerics.solver.grid import Grid
+from numerics.solver.grid import TimeGrid
 from numerics.solver.lazy import solve_lazy
 from numerics.solver.paths.accuracy import (
     Integrator,
@@ -166,7 +166,7 @@ def test_a_grid_is_taken_that_misses_a_quarter_of_the_standard_error() -> None:
     c, scatter, times = 0.02, 0.02, np.array([0.0, 1.0, 2.0])
     steps: list[float] = []
 
-    def on(grid: Grid) -> Any:
+    def on(grid: TimeGrid) -> Any:
         step = float(np.max(np.diff(grid.nodes)))
         steps.append(step)
 

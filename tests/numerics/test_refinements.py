@@ -12,10 +12,10 @@ from numerics.analysis.limits import largest_rate
 from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.simulation import run as simulation_run
-from numerics.simulation.rows import State
+from numerics.simulation.rows import NetworkState
 from numerics.solver import nodes as nodes_module
 from numerics.solver import refine
-from numerics.solver.grid import Grid
+from numerics.solver.grid import TimeGrid
 from numerics.solver.paths import accuracy
 
 
@@ -28,7 +28,10 @@ def experiment(activation: str = "tanh", **solver: Any) -> Experiment:
 def test_the_distance_of_two_states_is_relative_to_the_second() -> None:
     """For numbers, which have no units, relative to one at least."""
     fields = {("h", 3): np.array([[[1.0, -2.0, 4.0]]]), ("f", 0): np.array([[[0.25]]])}
-    one, same = State({}, fields=fields), State({}, fields={k: x.copy() for k, x in fields.items()})
+    one, same = (
+        NetworkState({}, fields=fields),
+        NetworkState({}, fields={k: x.copy() for k, x in fields.items()}),
+    )
     assert one.distance(same) == 0
     same.fields["h", 3] += 0.2
     assert one.distance(same) == pytest.approx(0.2 / 4.2)
@@ -38,7 +41,7 @@ def test_the_distance_of_two_states_is_relative_to_the_second() -> None:
 
 def test_steps_of_a_flow_of_networks_that_never_settle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation_run, "MOST", 2**5)
-    monkeypatch.setattr(State, "distance", lambda *_: 2.0)
+    monkeypatch.setattr(NetworkState, "distance", lambda *_: 2.0)
     with pytest.raises(NotConverged, match=r"error 0.13 with 32 steps between t = 0 and 0.5, wanted"):
         numerics.simulate(experiment(), width=4, seeds=2)
 
@@ -54,9 +57,9 @@ def test_bisection_of_a_rate_ends_at_neighbouring_numbers() -> None:
 def test_grids_of_a_flow_that_never_settle(trapezoidal: bool) -> None:
     """The answer changes its sign from grid to grid; each clock ends at its most nodes."""
     times, sizes = np.array([0.0, 0.5, 1.0]), [0]
-    clock = refine.Trapezoidal(times, 1e-6, first=3) if trapezoidal else refine.Multistep(times, 1e-6)
+    clock = refine.Trapezoidal(times, 1e-6, first=3) if trapezoidal else refine.AdamsBashforth(times, 1e-6)
 
-    def run(grid: Grid) -> refine.Attempt[None]:
+    def run(grid: TimeGrid) -> refine.Attempt[None]:
         sizes.append(len(grid.nodes))
         return refine.Attempt(np.full(3, (-1.0) ** len(sizes)), None)
 

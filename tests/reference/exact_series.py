@@ -19,9 +19,9 @@ from sympy import Expr, Symbol
 from derive.calculus.symbols import gamma0
 from derive.theory import Theory
 from numerics.errors import Unserved
-from numerics.lowering.expressions import Function
+from numerics.lowering.expressions import CompiledFunction
 from numerics.solver.direct import Place, entries, place_of, tables
-from numerics.solver.direct.interpret import Algebra, Interpreter, Value
+from numerics.solver.direct.interpret import Interpreter, RandomVariables, Value
 from numerics.solver.direct.layout import Constants, Datum, Entry, Layout
 
 Exact = int | Fraction
@@ -125,7 +125,7 @@ def added(values: list[Any], top: int) -> Power:
     return Power({n: c for n, p in found.items() if (c := _nonzero(p))}, top)
 
 
-class Gaussians(Algebra):
+class Gaussians(RandomVariables):
     """The algebra of series of polynomials in the sources."""
 
     def __init__(self, interpreter: Interpreter, top: int) -> None:
@@ -150,7 +150,7 @@ class Gaussians(Algebra):
         """No attributes here."""
         raise Unserved(f"{name} is an attribute of units; a series needs units that are alike")
 
-    def apply(self, f: Function, args: list[Value], tangent: bool) -> Power:
+    def apply(self, f: CompiledFunction, args: list[Value], tangent: bool) -> Power:
         """Polynomials are sums of products; anything else has no finite expansion."""
         raise Unserved(f"{f.expr} is no polynomial: only polynomial activations have exact averages")
 

@@ -165,7 +165,7 @@ class Exponentials:
 
 
 @dataclass(frozen=True)
-class Vector:
+class ModeVector:
     """``unit^unit feedback^-damping entries``: functions of time, one for each mode that has one.
 
     ``unit`` is that of the entries, the feedback the number that multiplies the error in its own equation.
@@ -183,7 +183,7 @@ class Vector:
 
 
 @dataclass(frozen=True)
-class Operator(Vector):
+class ModeKernel(ModeVector):
     """The same for kernels: ``entries[row, column, powers of (s, E(s))]`` are functions of t.
 
     Rows and columns are modes, or 0 where the operator has no sample index.  Entries of a ``causal`` operator
@@ -210,9 +210,9 @@ class Multiple:
     number: PolyElement
 
 
-V = TypeVar("V", bound=Vector)
-Value = Operator | Multiple
-ZERO = Operator({}, causal=False)
+V = TypeVar("V", bound=ModeVector)
+Value = ModeKernel | Multiple
+ZERO = ModeKernel({}, causal=False)
 
 
 class Modes:
@@ -230,7 +230,7 @@ class Modes:
     ) -> None:
         self.theory, self.functions, self.rates = closure.theory, functions, rates
         self.feedback = functions.one if feedback is None else feedback
-        self.errors: list[Vector] = []
+        self.errors: list[ModeVector] = []
         self.rows = {k.name: bool(k.rows) for k in closure.kernels}
         self.data = {e.rhs for e in closure.base if e.rhs not in (0, J)}
 
@@ -239,18 +239,18 @@ class Modes:
     def identity(self, c: Expr | int) -> Value:
         return Multiple(self.functions.number(c))
 
-    def constant(self, x: Expr) -> Operator:
+    def constant(self, x: Expr) -> ModeKernel:
         """1, or the data's kernel, which is diagonal."""
         f = self.functions
         if x == J:
-            return Operator({(0, 0, f.idle): f.one}, causal=False)
+            return ModeKernel({(0, 0, f.idle): f.one}, causal=False)
         if x not in self.data or len(self.data) != 1:
             raise NotApplicable(f"{x} is no kernel of the data: its eigenvalues are not known")
         entries = {(k, k, f.idle): f.ring(rate) for k, rate in enumerate(self.rates) if rate}
-        return Operator(entries, unit=-1, causal=False)
+        return ModeKernel(entries, unit=-1, causal=False)
 
     def sum(self, parts: Sequence[Value]) -> Value | None:
-        operators = [x for x in parts if isinstance(x, Operator)]
+        operators = [x for x in parts if isinstance(x, ModeKernel)]
         total = sum((x.number for x in parts if isinstance(x, Multiple)), self.functions.zero)
         if operators and len(operators) < len(parts):
             raise NotApplicable("a multiple of the identity, added to an operator at the same order")
@@ -259,9 +259,9 @@ class Modes:
         return Multiple(total) if total else None
 
     def times(self, a: Value, b: Value) -> Value:
-        if isinstance(a, Operator) and isinstance(b, Operator):
+        if isinstance(a, ModeKernel) and isinstance(b, ModeKernel):
             return self.product(a, b)
-        if isinstance(a, Operator):
+        if isinstance(a, ModeKernel):
             a, b = b, a  # numbers commute
         assert isinstance(a, Multiple)
         return Multiple(a.number * b.number) if isinstance(b, Multiple) else self.scale(a.number, b)
@@ -269,7 +269,7 @@ class Modes:
     def transpose(self, x: Value) -> Value:
         return x if isinstance(x, Multiple) else self.flipped(x)
 
-    def flipped(self, x: Operator) -> Operator:
+    def flipped(self, x: ModeKernel) -> ModeKernel:
         """Rows and columns, and the two times, exchanged."""
         if x.causal:
             return replace(x, flipped=not x.flipped)
@@ -280,26 +280,26 @@ class Modes:
         )
         return replace(x, entries=gathered(turned))
 
-    def entrywise(self, a: Value, b: Value) -> Operator:
+    def entrywise(self, a: Value, b: Value) -> ModeKernel:
         """Entry by entry; a has no sample indices."""
-        assert isinstance(a, Operator)
-        assert isinstance(b, Operator)
+        assert isinstance(a, ModeKernel)
+        assert isinstance(b, ModeKernel)
         both = (
             ((i, j, _times(m, n)), f * g)
             for (_, _, m), f in a.entries.items()
             for (i, j, n), g in b.entries.items()
         )
-        return Operator(gathered(both), a.unit + b.unit, a.damping + b.damping, False)
+        return ModeKernel(gathered(both), a.unit + b.unit, a.damping + b.damping, False)
 
     def orders(self, n: int) -> Iterable[int]:
         return range(min(n + 1, len(self.errors)))
 
-    def remembered(self, kernel: str, order: int, body: Value) -> Operator:
+    def remembered(self, kernel: str, order: int, body: Value) -> ModeKernel:
         """The causal operator ``sum_j X_ij(t, s) error_j(s)`` (with rows), or ``X(t, s) error_j(s)``.
 
         One letter carries one power of the unit and one of the inverse feedback: the weight of an update.
         """
-        assert isinstance(body, Operator)
+        assert isinstance(body, ModeKernel)
         rows, error = self.rows[kernel], self.errors[order]
         parts = {k: self.functions.parts(e) for k, e in error.entries.items()}
         kept = (
@@ -309,7 +309,7 @@ class Modes:
             if not rows or k == j
             for p, c in of.items()
         )
-        return Operator(gathered(kept), body.unit + error.unit + 1, body.damping + error.damping + 1)
+        return ModeKernel(gathered(kept), body.unit + error.unit + 1, body.damping + error.damping + 1)
 
     # -- sums and products -----------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class Modes:
             out += [(key, f if damping == top else f * lift) for key, f in alike.items()]
         return replace(live[0], entries=gathered(out), damping=top)
 
-    def product(self, a: Operator, b: Operator) -> Operator:
+    def product(self, a: ModeKernel, b: ModeKernel) -> ModeKernel:
         """``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, from s on if b is causal; a must be.
 
         Raises NotApplicable where nothing bounds the time in between.
@@ -352,14 +352,14 @@ class Modes:
                             early = x.parts(whole + inner if x.discrete else whole).items()
                             yield from (((i, j, _times(p, last)), -(left * c)) for p, c in early)
 
-        return Operator(gathered(parts()), a.unit + b.unit, a.damping + b.damping, b.causal)
+        return ModeKernel(gathered(parts()), a.unit + b.unit, a.damping + b.damping, b.causal)
 
-    def equal_times(self, x: Operator) -> Vector:
+    def equal_times(self, x: ModeKernel) -> ModeVector:
         """The entries at s = t, one for each row."""
         now = ((i, f * self.functions.term(m)) for (i, _, m), f in x.entries.items())
-        return Vector(gathered(now), x.unit, x.damping)
+        return ModeVector(gathered(now), x.unit, x.damping)
 
-    def reduced(self, v: Vector) -> Vector:
+    def reduced(self, v: ModeVector) -> ModeVector:
         """The same vector with common factors of feedback divided out."""
         damping, entries = v.damping, v.entries
         while damping > 0 and entries and not self.feedback.is_ground:
@@ -367,7 +367,7 @@ class Modes:
             if any(rest for _, rest in halves.values()):
                 break
             entries, damping = {i: q for i, (q, _) in halves.items()}, damping - 1
-        return Vector(entries, v.unit, damping)
+        return ModeVector(entries, v.unit, damping)
 
 
 def _times(a: Powers, b: Powers) -> Powers:
@@ -377,18 +377,18 @@ def _times(a: Powers, b: Powers) -> Powers:
 # -- values, and the error ---------------------------------------------------------------------------------
 
 
-class Values(ABC):
+class OperatorValues(ABC):
     """Operators of a linear theory for the errors found so far."""
 
     def __init__(self, algebra: Modes) -> None:
         self.algebra = algebra
 
     @abstractmethod
-    def operator(self, name: str, n: int, layer: Any) -> Operator:
+    def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
         """Order n of an operator; ``K`` is the tangent kernel."""
 
     @abstractmethod
-    def output(self, n: int) -> Vector:
+    def output(self, n: int) -> ModeVector:
         """Order n of the output, without the part that errors not found yet have in it."""
 
     @abstractmethod
@@ -410,7 +410,7 @@ class Values(ABC):
                     raise NotApplicable("the output without errors must be zero at order 0")
                 drive = {k: y for k, y in enumerate(targets) if y}
             found = ((k, f.volterra(g, a.rates[k], powers[k])) for k, g in drive.items())
-            a.errors.append(a.reduced(Vector(gathered(found), rest.unit, rest.damping)))
+            a.errors.append(a.reduced(ModeVector(gathered(found), rest.unit, rest.damping)))
             self.forget(n)
             self.check(targets, n)
 
@@ -435,7 +435,7 @@ class Values(ABC):
         """
         f = self.algebra.functions
         trial = f.one + f.ring.gens[0] * 3
-        self.algebra.errors.append(Vector(dict.fromkeys(range(len(self.algebra.rates)), trial)))
+        self.algebra.errors.append(ModeVector(dict.fromkeys(range(len(self.algebra.rates)), trial)))
         out = self.output(0)
         quotients = []
         for k, rate in enumerate(self.algebra.rates):
@@ -452,7 +452,7 @@ class Values(ABC):
         return quotients[0]
 
 
-class AtDepth(Values):
+class AtDepth(OperatorValues):
     """Values by the closure's equations, at an integer depth."""
 
     def __init__(self, closure: LinearClosure, depth: int, algebra: Modes) -> None:
@@ -462,7 +462,7 @@ class AtDepth(Values):
     def forget(self, n: int) -> None:
         self.recursion.forget(n)
 
-    def operator(self, name: str, n: int, layer: Any) -> Operator:
+    def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
         place = self.recursion.placed(layer)
         if name != "K" and not place.is_Integer:
             raise ValueError(f"layer = {layer}: at depth {self.recursion.depth} give an integer, or L")
@@ -470,22 +470,22 @@ class AtDepth(Values):
         assert not isinstance(found, Multiple)
         return found or ZERO
 
-    def output(self, n: int) -> Vector:
+    def output(self, n: int) -> ModeVector:
         found = self.recursion.output(n)
         assert not isinstance(found, Multiple)
         return self.algebra.equal_times(found or ZERO)
 
 
-class FromWords(Values):
+class FromWords(OperatorValues):
     """Values of operator words; the layer and the depth may be symbols."""
 
     def __init__(self, series: LinearSeries, algebra: Modes) -> None:
         super().__init__(algebra)
         self.series = series
-        self.known: dict[tuple[Expr, ...], Operator] = {}
-        self.outputs: dict[int, tuple[Vector, list[tuple[Expr, Expr]]]] = {}
+        self.known: dict[tuple[Expr, ...], ModeKernel] = {}
+        self.outputs: dict[int, tuple[ModeVector, list[tuple[Expr, Expr]]]] = {}
 
-    def operator(self, name: str, n: int, layer: Any) -> Operator:
+    def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
         a = self.algebra
         if name == "K":
             products = [(c, a.entrywise(self.word(g), self.word(h))) for c, g, h in self.series.tangent[n]]
@@ -494,9 +494,9 @@ class FromWords(Values):
             products = [(c, self.word(w)) for c, w in found]
         return a.add(ZERO, *[a.scale(a.functions.number(c), x) for c, x in products])
 
-    def output(self, n: int) -> Vector:
+    def output(self, n: int) -> ModeVector:
         # words are kept once their errors are known; equal times first, which leaves far fewer terms
-        found, pending = self.outputs.get(n) or (Vector({}), terms(self.series.output[n]))
+        found, pending = self.outputs.get(n) or (ModeVector({}), terms(self.series.output[n]))
         ready = [(c, w) for c, w in pending if self.settled(letters(w))]
         a = self.algebra
         parts = [a.scale(a.functions.number(c), a.equal_times(self.word(w))) for c, w in ready]
@@ -510,11 +510,11 @@ class FromWords(Values):
         """Are all errors in these letters known?"""
         return all(x.order < len(self.algebra.errors) for y in ls for x in y.atoms(Memory))
 
-    def word(self, w: Expr) -> Operator:
+    def word(self, w: Expr) -> ModeKernel:
         """A word: the product of its letters."""
         return self.product(tuple(letters(w)))
 
-    def product(self, ls: tuple[Expr, ...]) -> Operator:
+    def product(self, ls: tuple[Expr, ...]) -> ModeKernel:
         if ls in self.known:
             return self.known[ls]
         value = self.letter(ls[0])
@@ -527,7 +527,7 @@ class FromWords(Values):
             self.known[ls] = value
         return value
 
-    def letter(self, x: Expr) -> Operator:
+    def letter(self, x: Expr) -> ModeKernel:
         if isinstance(x, Transpose):
             return self.algebra.flipped(self.letter(x.args[0]))
         if not isinstance(x, Memory):
@@ -535,4 +535,4 @@ class FromWords(Values):
         if (x,) in self.known:
             return self.known[x,]
         errors = x.order < len(self.algebra.errors)
-        return self.algebra.remembered(x.kernel, x.order, self.word(x.body)) if errors else Operator({})
+        return self.algebra.remembered(x.kernel, x.order, self.word(x.body)) if errors else ModeKernel({})

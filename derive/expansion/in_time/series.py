@@ -42,7 +42,15 @@ from derive.calculus.symbols import L, P, ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import ErrorLaw
 from derive.expansion.expansion import Expansion, printed
-from derive.expansion.in_time.operators import AtDepth, Exponentials, FromWords, Modes, Powers, Values, Vector
+from derive.expansion.in_time.operators import (
+    AtDepth,
+    Exponentials,
+    FromWords,
+    Modes,
+    ModeVector,
+    OperatorValues,
+    Powers,
+)
 from derive.expansion.words import LinearSeries
 from derive.show import latex, text
 
@@ -204,7 +212,7 @@ def samples_of(modes: Sequence[Mode]) -> Expr:
 
 
 @dataclass(frozen=True)
-class Expressions:
+class ExpressionWriter:
     """Writes elements out.
 
     ``known`` says what parameters stand for; ``feedback`` is the number whose inverse powers operators carry.
@@ -216,7 +224,7 @@ class Expressions:
     known: Mapping[Symbol, Expr]
     rates: dict[Powers, tuple[Expr, ...]] = field(default_factory=dict, compare=False, repr=False)
 
-    def front(self, x: Vector) -> Expr:
+    def front(self, x: ModeVector) -> Expr:
         """``unit^unit feedback^-damping``."""
         return Mul(Pow(self.scales.unit, x.unit), Pow(self.feedback, -x.damping))
 
@@ -328,8 +336,8 @@ class InTime(Expansion):
     order: int
     depth: Expr
     discrete: bool
-    values: Values = field(repr=False, compare=False)
-    expressions: Expressions = field(repr=False, compare=False)
+    values: OperatorValues = field(repr=False, compare=False)
+    expressions: ExpressionWriter = field(repr=False, compare=False)
 
     variable = gamma0
 
@@ -396,7 +404,7 @@ class InTime(Expansion):
         left = {k: f.difference(e) + e * f.ring(scales.rates[k]) for k, e in v.entries.items()}
         return scales.clock * self._written(replace(v, entries=left), mode, now)
 
-    def _written(self, v: Vector, mode: int, now: Expr, count: Expr = S.One) -> Expr:
+    def _written(self, v: ModeVector, mode: int, now: Expr, count: Expr = S.One) -> Expr:
         f = v.entries.get(mode)
         found = {} if f is None else {self.values.algebra.functions.idle: f}
         return self.expressions.written(found, self.expressions.front(v) / count, now, S.Zero)
@@ -410,13 +418,13 @@ class InTime(Expansion):
         """How many samples there are."""
         return samples_of(self.modes)
 
-    def squared(self, n: int) -> Vector:
+    def squared(self, n: int) -> ModeVector:
         """Order n of the sum of squared errors, as the one entry of a vector."""
         self.check_order(n)
-        errors, total = self.values.algebra.errors, Vector({})
+        errors, total = self.values.algebra.errors, ModeVector({})
         for u, v in ((errors[k], errors[n - k]) for k in range(n + 1)):
             for i in u.entries.keys() & v.entries.keys():
-                square = Vector({0: u.entries[i] * v.entries[i]}, u.unit + v.unit, u.damping + v.damping)
+                square = ModeVector({0: u.entries[i] * v.entries[i]}, u.unit + v.unit, u.damping + v.damping)
                 total = self.values.algebra.add(total, square)
         return total
 
@@ -489,7 +497,7 @@ def in_time(
     if weight.has(t, s):
         raise NotApplicable(f"kernels remember with a weight that depends on time: {weight}")
 
-    def values_of(algebra: Modes) -> Values:
+    def values_of(algebra: Modes) -> OperatorValues:
         return FromWords(expansion, algebra) if depth is None else AtDepth(closure, depth, algebra)
 
     plain = Exponentials(QQ, [], discrete, layers)
@@ -503,7 +511,7 @@ def in_time(
         for k, m in enumerate(modes)
     ]
     values.solve(aims, scales.powers, order)
-    expressions = Expressions(functions, scales, total, letters)
+    expressions = ExpressionWriter(functions, scales, total, letters)
     return InTime(
         modes, order, sympify(L if depth is None else depth, strict=True), discrete, values, expressions
     )

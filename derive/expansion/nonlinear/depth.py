@@ -35,9 +35,9 @@ from derive.expansion.nonlinear.trees import (
     PAIR,
     ROW,
     Forest,
+    ForestCoefficient,
     Laws,
     Node,
-    Tensor,
     Terms,
     oriented,
 )
@@ -52,14 +52,14 @@ WHOLE = (Node(-1, ROW, marked=True),)
 Orders = tuple[int, ...]
 """An average, by the orders of the derivatives of phi in it."""
 
-Monomial = tuple[tuple[tuple[Tensor, int], ...], tuple[tuple[Orders, int], ...]]
+Monomial = tuple[tuple[tuple[ForestCoefficient, int], ...], tuple[tuple[Orders, int], ...]]
 """A product of tensors and averages, each with its layer relative to ``ell``."""
 
 Law = dict[Monomial, Any]
 """A sum of such products with their coefficients."""
 
 
-def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[Tensor, Law]:
+def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficient, Law]:
     """The laws of these order parameters, and of what they need, each after those that it needs.
 
     Responses are written with the kernels C and D.  Raises :class:`NotApplicable` where tensors need each
@@ -74,7 +74,7 @@ def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[Tensor, Law]:
         if t not in responses:
             found[t] = _put_in(law, responses)
     found = _with_whole_kernels(found)
-    chosen: dict[Tensor, set[Tensor]] = {}
+    chosen: dict[ForestCoefficient, set[ForestCoefficient]] = {}
     stack = [t for t in found if t.name in names]
     while stack:
         t = stack.pop()
@@ -98,11 +98,13 @@ def _at_layer(terms: Terms, moved: int = 0) -> Law:
     return _collected(found)
 
 
-def _collected(parts: Iterable[tuple[list[tuple[Tensor, int]], list[tuple[Orders, int]], Any]]) -> Law:
+def _collected(
+    parts: Iterable[tuple[list[tuple[ForestCoefficient, int]], list[tuple[Orders, int]], Any]],
+) -> Law:
     return gathered(((tuple(sorted(tensors)), tuple(sorted(averages))), c) for tensors, averages, c in parts)
 
 
-def _put_in(law: Law, rules: Mapping[Tensor, Law]) -> Law:
+def _put_in(law: Law, rules: Mapping[ForestCoefficient, Law]) -> Law:
     """With the laws of some tensors in their place."""
     done, left = [], [([*tensors], [*averages], c) for (tensors, averages), c in law.items()]
     while left:
@@ -119,15 +121,15 @@ def _put_in(law: Law, rules: Mapping[Tensor, Law]) -> Law:
     return _collected(done)
 
 
-def _with_whole_kernels(laws: dict[Tensor, Law]) -> dict[Tensor, Law]:
+def _with_whole_kernels(laws: dict[ForestCoefficient, Law]) -> dict[ForestCoefficient, Law]:
     """With ``D + D_now`` in place of D."""
     parts = [t for t in laws if t.name == "D" and t.order == 0]
     now = next((t for t in parts if t.shape[0].marked), None)
     plain = next((t for t in parts if not t.shape[0].marked), None)
     if now is None or plain is None:
         return laws
-    whole = Tensor("D", 0, WHOLE)
-    rule: dict[Tensor, Law] = {plain: {(((whole, 0),), ()): 1, (((now, 0),), ()): -1}}
+    whole = ForestCoefficient("D", 0, WHOLE)
+    rule: dict[ForestCoefficient, Law] = {plain: {(((whole, 0),), ()): 1, (((now, 0),), ()): -1}}
     sides = ((*k, c) for t in (plain, now) for k, c in laws[t].items())
     both = {**laws, whole: _collected(([*a], [*b], c) for a, b, c in sides)}
     del both[plain]
@@ -159,7 +161,7 @@ class AtFixedPoint:
         self.growth = Layered(field=numbers.to_domain(), bases=(slope, rate))
         self.moments |= {(1, 1): slope, (0, 2): rate - slope, (0, 0): variance}
         self.moments |= {o: numbers(v) for o, v in self.given.items() if o in self.moments}
-        self.found: dict[Tensor, PolyElement] = {}
+        self.found: dict[ForestCoefficient, PolyElement] = {}
         for t, law in self.laws.items():
             self.found[t] = self.solved(t, law)
 
@@ -183,7 +185,7 @@ class AtFixedPoint:
             ]
         )
 
-    def product(self, y: Monomial, c: Any, without: Tensor | None = None) -> PolyElement:
+    def product(self, y: Monomial, c: Any, without: ForestCoefficient | None = None) -> PolyElement:
         """A term, in closed form."""
         number = Rational(c)
         value = self.constant(QQ(int(number.p), int(number.q)))
@@ -194,7 +196,7 @@ class AtFixedPoint:
                 value = value * self.growth.moved(self.found[t], ell + shift)
         return value
 
-    def base(self, tensor: Tensor) -> tuple[Expr, PolyElement]:
+    def base(self, tensor: ForestCoefficient) -> tuple[Expr, PolyElement]:
         """A layer at which a tensor is known, and its value there.
 
         C and D are known at the first and the last layer, where the response in them is gone.
@@ -216,7 +218,7 @@ class AtFixedPoint:
                 return layer, start
         raise NotApplicable(f"{tensor.name} is given at no layer")
 
-    def solved(self, tensor: Tensor, law: Law) -> PolyElement:
+    def solved(self, tensor: ForestCoefficient, law: Law) -> PolyElement:
         """``X(ell) = m X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return self.constant(self.moments[0, 0])
@@ -249,7 +251,7 @@ class AtFixedPoint:
                 total += value
         return self.written(total)
 
-    def expression(self, tensor: Tensor) -> Expr:
+    def expression(self, tensor: ForestCoefficient) -> Expr:
         """A tensor as a function of ell and L."""
         return self.written(self.found[tensor])
 
@@ -259,9 +261,9 @@ class AtFixedPoint:
         return GaussianAverage(Mul(*[phi(u).diff(u, a) if a else phi(u) for a in orders]), {(u, u): q})
 
 
-def _moved(name: str, n: int, shape: Forest) -> Tensor:
+def _moved(name: str, n: int, shape: Forest) -> ForestCoefficient:
     """The tensor that stands in the tangent kernel where a factor has moved, or rests."""
-    return oriented(Tensor(name, n, shape if n else PAIR))[0]
+    return oriented(ForestCoefficient(name, n, shape if n else PAIR))[0]
 
 
 # -- a variance that decays ----------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ class AtCriticality:
     >>> from derive.expansion.nonlinear.site import read
     >>> from derive import mean_field, mlp
     >>> law = AtCriticality(solved_laws(read(mean_field(mlp(L, tanh))), 0))
-    >>> [law.expression(Tensor(name, 0, PAIR)) for name in ("Phi", "G")]
+    >>> [law.expression(ForestCoefficient(name, 0, PAIR)) for name in ("Phi", "G")]
     [1/(2*ell), ell/L]
     """
 
@@ -346,7 +348,7 @@ class AtCriticality:
                 f"the variance of {self.phi.expr} does not fall as 1/ell: <phi^2> = {variance}"
             )
         self.laws = laws_of_one_sample(laws, names)
-        self.found: dict[Tensor, Leading] = {}
+        self.found: dict[ForestCoefficient, Leading] = {}
         for t, law in self.laws.items():
             self.found[t] = self.solved(t, law)
 
@@ -364,7 +366,7 @@ class AtCriticality:
         k = min(series)
         return Leading({(Rational(-k), S.Zero): series[k] / self.mu**k}, Rational(-k - 1))
 
-    def solved(self, tensor: Tensor, law: Law) -> Leading:
+    def solved(self, tensor: ForestCoefficient, law: Law) -> Leading:
         """The leading part of the solution of ``X(ell) = (1 - r/ell + ..) X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return Leading({(Rational(-1), S.Zero): 1 / self.mu}, Rational(-2))
@@ -402,7 +404,7 @@ class AtCriticality:
         out = {(a + 1, b): c / (a + 1 + rate) for (a, b), c in known.terms.items()}
         return Leading(out, known.beyond + 1)
 
-    def backward(self, tensor: Tensor, known: Leading, rate: Any) -> Leading:
+    def backward(self, tensor: ForestCoefficient, known: Leading, rate: Any) -> Leading:
         """``X' = rate X/ell - known`` with X given beyond the last layer."""
         total = Leading({})
         base = self.site.bases.get((tensor.name, L + 1))
@@ -433,7 +435,7 @@ class AtCriticality:
                 total += Leading(_added(*parts), value.beyond + 1)
         return total.expr()
 
-    def expression(self, tensor: Tensor) -> Expr:
+    def expression(self, tensor: ForestCoefficient) -> Expr:
         """A tensor's leading power law in ell and L.
 
         Raises :class:`NotApplicable` where the leading powers cancel.

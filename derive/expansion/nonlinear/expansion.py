@@ -55,11 +55,11 @@ from derive.expansion.nonlinear.trees import (
     PAIR,
     ROW,
     Forest,
+    ForestCoefficient,
     Laws,
     OpaqueFields,
     Piece,
-    Static,
-    Tensor,
+    StaticTensor,
     Terms,
     coefficient,
     leads,
@@ -80,7 +80,9 @@ DATA = "K_x"
 class Writer:
     """Writes the pieces of one layer; ``numbers`` tell tensors of the same name and order apart."""
 
-    def __init__(self, site: Site, layer: Expr, numbers: Mapping[Tensor, int] | None = None) -> None:
+    def __init__(
+        self, site: Site, layer: Expr, numbers: Mapping[ForestCoefficient, int] | None = None
+    ) -> None:
         self.site, self.layer, self.numbers = site, layer, dict(numbers or {})
 
     # -- what does not depend on time ------------------------------------------------------------------
@@ -102,7 +104,7 @@ class Writer:
             return base if not base.free_symbols else self.given(DATA, samples)
         return Function(f"{name}0")(at, *samples)
 
-    def static(self, x: Static, times: Mapping[int, Expr]) -> Expr:
+    def static(self, x: StaticTensor, times: Mapping[int, Expr]) -> Expr:
         """A number that depends on samples, or an opaque function of two times."""
         at, samples = sympify(self.layer + x.shift), tuple(map(self.sample, x.samples))
         name, n = x.tensor.name, x.tensor.order
@@ -119,7 +121,7 @@ class Writer:
             return value
         return Function(self.name(x.tensor))(at, *samples)
 
-    def at_end(self, x: Tensor, at: Expr, samples: Samples) -> Expr | None:
+    def at_end(self, x: ForestCoefficient, at: Expr, samples: Samples) -> Expr | None:
         """C and D where one of the kernels that they are made of is given."""
         edges = self.site.edges(x.name)
         if not any(e.kernel.given or (e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges):
@@ -131,13 +133,13 @@ class Writer:
         """Order 0 of a kernel."""
         return self.given(k.name, samples) if k.given else self.known(k.name, at + k.shift, samples)
 
-    def name(self, x: Tensor) -> str:
+    def name(self, x: ForestCoefficient) -> str:
         """What a tensor is called: those of higher order are numbered."""
         if x.order:
             return f"{x.name}{x.order}_{self.numbers[x]}"
         return f"{x.name}0" + ("_now" if x.shape[0].marked else "")
 
-    def symbol(self, x: Tensor, at: Expr, samples: Samples) -> Expr:
+    def symbol(self, x: ForestCoefficient, at: Expr, samples: Samples) -> Expr:
         """A tensor at a layer."""
         return Function(self.name(x))(
             at, *(_in_order(samples) if x.order == 0 and x.shape == PAIR else samples)
@@ -406,7 +408,7 @@ class NonlinearExpansion(Laws, Expansion):
             found.append(Eq(writer.symbol(x, writer.layer + law.shift, samples), rhs, evaluate=False))
         return tuple(found)
 
-    def tensors(self, n: int) -> tuple[Tensor, ...]:
+    def tensors(self, n: int) -> tuple[ForestCoefficient, ...]:
         """The tensors of order n, one of two that say the same."""
         return tuple(x for x in self.laws if x.order == n and oriented(x)[0] == x)
 
@@ -427,7 +429,7 @@ class NonlinearExpansion(Laws, Expansion):
         writer = self.writer(self._last if name == OUTPUT else self.site.layer - law.shift)
         found = []
         for forest in self.forests(name, n):
-            x = Tensor(name, n, forest)
+            x = ForestCoefficient(name, n, forest)
             same, places = oriented(x)
             samples = tuple(writer.sample(samples_of(forest)[i]) for i in places)
             tensor = writer.symbol(same, writer.layer + law.shift, samples)
@@ -480,7 +482,7 @@ class NonlinearExpansion(Laws, Expansion):
 
     def writer(self, layer: Expr) -> Writer:
         """Writes terms at a layer."""
-        numbers: dict[Tensor, int] = {}
+        numbers: dict[ForestCoefficient, int] = {}
         for x in (x for n in range(1, self.order + 1) for x in self.tensors(n)):
             numbers[x] = 1 + sum((y.name, y.order) == (x.name, x.order) for y in numbers)
         return Writer(self.site, layer, numbers)

@@ -108,7 +108,7 @@ Cases = dict[tuple[bool, ...], Expr]
 
 
 @dataclass(frozen=True)
-class Jump:
+class AverageJump:
     """What the unit changes in an average, at its first order in ``|gamma0|``, before the integral over x.
 
     ``cases`` say which of the observed samples are kappa: for ``(mu, alpha)``, or ``(mu,)`` for f.  A case
@@ -231,7 +231,7 @@ class KinkExpansion(Expansion):
     # -- what it changes ---------------------------------------------------------------------------------
 
     @cached_property
-    def jumps(self) -> dict[str, Jump]:
+    def jumps(self) -> dict[str, AverageJump]:
         """What the unit changes in Phi, G and f; in the responses too, if there are any.
 
         >>> from derive import L, mean_field, mlp
@@ -247,9 +247,9 @@ class KinkExpansion(Expansion):
         return {name: self._jump(name, *fields) for name, fields in names.items()}
 
     @cached_property
-    def turning(self) -> Jump:
+    def turning(self) -> AverageJump:
         """B at order -1: a push of u at one time turns slopes later on."""
-        return Jump("B", LOWEST, {(True, True): turned(kappa, t, s) * r(kappa)})
+        return AverageJump("B", LOWEST, {(True, True): turned(kappa, t, s) * r(kappa)})
 
     def _fields(self, own: bool, sample: Expr, time: Expr, followed: bool) -> dict[str, tuple[Expr, Expr]]:
         """phi(h), g and z of the unit at orders 0 and 1 in ``|gamma0|``; ``own``: the sample is kappa."""
@@ -265,7 +265,7 @@ class KinkExpansion(Expansion):
         pushed = {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
         return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | pushed
 
-    def _jump(self, name: str, one: str, two: str) -> Jump:
+    def _jump(self, name: str, one: str, two: str) -> AverageJump:
         """The first order at which the product of two fields changes."""
         single = name == OUTPUT
         divided = single or name in RESPONSES
@@ -291,8 +291,8 @@ class KinkExpansion(Expansion):
                     if n and name == "Phi" and alone != 0:
                         after[own] = -alone
             if cases:
-                return Jump(name, n + 1 - divided, cases, after)
-        return Jump(name, 3, {})
+                return AverageJump(name, n + 1 - divided, cases, after)
+        return AverageJump(name, 3, {})
 
     @cached_property
     def _excess(self) -> Expr:

@@ -50,7 +50,7 @@ class Node(NamedTuple):
 Forest = tuple[Node, ...]
 
 
-class Tensor(NamedTuple):
+class ForestCoefficient(NamedTuple):
     """A number for each choice of samples and each layer: the part of order ``n`` of ``name`` that multiplies
     the forest ``shape`` (in its standard order)."""
 
@@ -74,10 +74,10 @@ BETWEEN: Forest = (Node(-1, ROW), Node(0, COL, error=OPAQUE, marked=True))
 """A kernel that is one function of both times."""
 
 
-class Static(NamedTuple):
+class StaticTensor(NamedTuple):
     """A tensor at the layer ``ell + shift``, with its samples."""
 
-    tensor: Tensor
+    tensor: ForestCoefficient
     shift: int
     samples: tuple[int, ...]
 
@@ -87,7 +87,7 @@ class Piece(NamedTuple):
     each sample, already averaged."""
 
     nodes: Forest = (Node(-1, ROW),)
-    statics: tuple[Static, ...] = ()
+    statics: tuple[StaticTensor, ...] = ()
     averages: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
@@ -160,18 +160,18 @@ CORRELATIONS = frozenset({"Phi", "G", "K_x"})
 """``X_mu,alpha(t, s) = X_alpha,mu(s, t)``: of two tensors that say the same one is used."""
 
 
-def _symmetric(s: Static) -> Static:
+def _symmetric(s: StaticTensor) -> StaticTensor:
     if s.tensor.name not in CORRELATIONS:
         return s
     shape, places = mirrored(s.tensor.shape)
-    other = Static(s.tensor._replace(shape=shape), s.shift, tuple(s.samples[i] for i in places))
+    other = StaticTensor(s.tensor._replace(shape=shape), s.shift, tuple(s.samples[i] for i in places))
     return min(s, other)
 
 
-def oriented(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+def oriented(x: ForestCoefficient) -> tuple[ForestCoefficient, tuple[int, ...]]:
     """The tensor used in place of ``x``, and which of the samples of ``x`` stands at each place of it."""
     own = samples_of(x.shape)
-    used = _symmetric(Static(x, 0, own))
+    used = _symmetric(StaticTensor(x, 0, own))
     return used.tensor, tuple(own.index(i) for i in used.samples)
 
 
@@ -313,12 +313,15 @@ def coefficient(kernel: Neighbour, n: int, shapes: Shapes) -> Terms:
     if kernel.given:
         if n:
             return {}
-        known = () if kernel.name == "1" else (Static(Tensor(kernel.name), 0, (ROW, COL)),)
+        known = () if kernel.name == "1" else (StaticTensor(ForestCoefficient(kernel.name), 0, (ROW, COL)),)
         return {Piece(PAIR, known): Rational(1)}
     return collected(
         (
             Rational(1),
-            Piece(shape, (Static(Tensor(kernel.name, n, shape), kernel.shift, samples_of(shape)),)),
+            Piece(
+                shape,
+                (StaticTensor(ForestCoefficient(kernel.name, n, shape), kernel.shift, samples_of(shape)),),
+            ),
         )
         for shape in shapes(kernel.name, n)
     )
@@ -543,7 +546,7 @@ OUTPUT = "f"
 class Law:
     """``tensor = sum of terms`` at the layer of the average: ``tensor`` itself is at ``ell + shift``."""
 
-    tensor: Tensor
+    tensor: ForestCoefficient
     shift: int
     terms: Terms
 
@@ -555,7 +558,7 @@ class Laws:
 
     site: Site
     order: int
-    laws: dict[Tensor, Law]
+    laws: dict[ForestCoefficient, Law]
     errors: tuple[int, ...]
 
     def forests(self, name: str, n: int) -> tuple[Forest, ...]:
@@ -563,7 +566,7 @@ class Laws:
         return tuple(x.shape for x in self.laws if (x.name, x.order) == (name, n))
 
 
-class _Search:
+class _TreeSearch:
     """What appears order by order: ``found[name, n]`` has the terms that stand with each forest."""
 
     def __init__(self, site: Site, order: int) -> None:
@@ -619,10 +622,10 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
 
 def solved_laws(site: Site, order: int) -> Laws:
     """The laws of all tensors up to an order."""
-    search = _Search(site, order)
+    search = _TreeSearch(site, order)
     shifts = {"A": site.forward or 0, "B": site.backward or 0}
     tensors = {
-        Tensor(name, n, forest): terms
+        ForestCoefficient(name, n, forest): terms
         for (name, n), forests in search.found.items()
         for forest, terms in forests.items()
     }

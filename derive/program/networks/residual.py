@@ -18,7 +18,7 @@ from sympy import Expr, Function, Integer, Rational, S
 from derive.calculus.symbols import IndexRange, L, ell, expression, t
 from derive.program.network import Network
 from derive.program.program import Program
-from derive.program.rules import GradientDescent, LinearSystem, Recursion
+from derive.program.rules import GradientDescent, LinearSystem, LinearSystemRule
 from derive.program.training import Gradient, Parametrization, TrainedMatrix
 from derive.program.words import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
 
@@ -111,7 +111,7 @@ def _trained(
 
 
 @dataclass(frozen=True)
-class Updates(Recursion):
+class Updates(LinearSystemRule):
     """The sum of all updates, without the weights that they were made to.
 
     >>> from sympy.abc import t, s

@@ -131,7 +131,7 @@ def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol],
 
 
 @dataclass(frozen=True)
-class Variable:
+class UseVariable:
     """What one use brings into the exponent: the field that it gives, the hatted field that enforces it, and
     the Gaussian field that takes its place; ``ratio`` counts the units of ``home`` over N.
     """
@@ -163,7 +163,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Leg(Variable):
+class Leg(UseVariable):
     """One use of a matrix, which is applied to a vector."""
 
     use: Application
@@ -194,7 +194,7 @@ class Leg(Variable):
 
 
 @dataclass(frozen=True)
-class Entry(Variable):
+class EntrywiseUse(UseVariable):
     """A vector parameter, entry by entry."""
 
     use: Parameter
@@ -210,13 +210,13 @@ def legs(reading: Reading) -> tuple[Leg, ...]:
     return tuple(found)
 
 
-def entries(reading: Reading) -> tuple[Entry, ...]:
+def entries(reading: Reading) -> tuple[EntrywiseUse, ...]:
     """Every use of a vector parameter, with its integration variables; equal uses once."""
-    found: dict[str, Entry] = {}
+    found: dict[str, EntrywiseUse] = {}
     for use in reading.entries:
         ratio = sympify(reading.program.site_of(use.lhs).ratio)
         home = use.initial.population.name
-        found[str(use.source())] = Entry(use, *_fields(reading, use, "xi"), home, ratio, use.ranges)
+        found[str(use.source())] = EntrywiseUse(use, *_fields(reading, use, "xi"), home, ratio, use.ranges)
     return tuple(found.values())
 
 
@@ -304,10 +304,10 @@ def _elsewhere(leg: Leg, other: Leg) -> bool:
     return any(x.use.vector.plain != x.use.vector.body for x in (leg, other))
 
 
-Pair = tuple[Expr, Entry, Entry, tuple[IndexRange, ...]]
+Pair = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...]]
 
 
-def parameter_pairings(entries: tuple[Entry, ...]) -> Iterator[Pair]:
+def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[Pair]:
     """Pairs of uses of one vector parameter, with ``-(strength/2) hat hat`` in the exponent."""
     for a, other in combinations_with_replacement(entries, 2):
         if a.use.meets(other.use):
@@ -317,7 +317,7 @@ def parameter_pairings(entries: tuple[Entry, ...]) -> Iterator[Pair]:
             yield strength, a, b, (*a.limits, *(r for r in b.limits if r not in a.limits))
 
 
-def average_exponent(legs: tuple[Leg, ...], entries: tuple[Entry, ...], discrete: bool) -> Expr:
+def average_exponent(legs: tuple[Leg, ...], entries: tuple[EntrywiseUse, ...], discrete: bool) -> Expr:
     """The whole exponent after averaging over all random weights, in inner products."""
     found = [p.exponent(discrete) for p in pairings(legs)]
     for strength, a, b, limits in parameter_pairings(entries):
@@ -326,7 +326,7 @@ def average_exponent(legs: tuple[Leg, ...], entries: tuple[Entry, ...], discrete
 
 
 @dataclass(frozen=True)
-class Piece:
+class ExponentPart:
     """One part of a single-site exponent: ``constraint``, ``quadratic``, ``response`` or ``conjugate``.
 
     ``ratio`` is the number of such units over N, in the indices of the part.
@@ -355,7 +355,7 @@ class Correlation:
 
 
 @dataclass(frozen=True)
-class Response:
+class ResponseParameter:
     """``A = -(i/n) a.hat`` in units of the program's scale: the vector of ``leg`` meets the hatted field of
     ``other``.
 
@@ -378,12 +378,12 @@ class Action:
 
     reading: Reading
     legs: tuple[Leg, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[EntrywiseUse, ...]
     terms: list[Expr] = field(default_factory=list)
-    sites: dict[str, list[Piece]] = field(default_factory=dict)
+    sites: dict[str, list[ExponentPart]] = field(default_factory=dict)
     ratios: dict[str, Expr] = field(default_factory=dict)
     correlations: dict[str, Correlation] = field(default_factory=dict)
-    responses: dict[str, Response] = field(default_factory=dict)
+    responses: dict[str, ResponseParameter] = field(default_factory=dict)
     elsewhere: dict[str, tuple[str, int, Application]] = field(default_factory=dict)
 
     @property
@@ -392,7 +392,7 @@ class Action:
         return self.reading.program.rule.discrete
 
     @property
-    def variables(self) -> tuple[Leg | Entry, ...]:
+    def variables(self) -> tuple[Leg | EntrywiseUse, ...]:
         """Everything that brings a hatted field."""
         return (*self.legs, *self.entries)
 
@@ -427,16 +427,16 @@ class Action:
         """All of it, from the program's uses."""
         for x in self.variables:
             expr = over(I * x.hat * x.primal, x.limits, (t,), self.discrete)
-            self.add(x.home, Piece("constraint", expr, x.ratio))
+            self.add(x.home, ExponentPart("constraint", expr, x.ratio))
         for p in pairings(self.legs):
             self.covariance(p) if p.sources else self.response_pair(p)
         for strength, a, b, limits in parameter_pairings(self.entries):
             expr = over(-strength / 2 * a.hat * b.hat, limits, (t, s), self.discrete)
-            self.add(a.home, Piece("quadratic", expr, a.ratio, a.use.initial.name))
+            self.add(a.home, ExponentPart("quadratic", expr, a.ratio, a.use.initial.name))
         self.constrain_correlations()
         return self
 
-    def add(self, population: str, piece: Piece) -> None:
+    def add(self, population: str, piece: ExponentPart) -> None:
         """One more piece of a single-site exponent."""
         self.sites.setdefault(population, []).append(piece)
         self.ratios.setdefault(population, self.ratio(population))
@@ -455,7 +455,7 @@ class Action:
         correlation = self.reading.registry.correlation(p.a.use.vector, p.b.use.vector)
         body = -p.strength / 2 * p.ratios[at] * correlation * Mul(*hats.vectors)
         expr = over(body, p.limits, (t, s), self.discrete)
-        self.add(hats.population, Piece("quadratic", expr, p.ratios[1 - at], p.a.matrix))
+        self.add(hats.population, ExponentPart("quadratic", expr, p.ratios[1 - at], p.a.matrix))
 
     def response_pair(self, p: Pairing) -> None:
         """``(hat.b)(a.hat)``: two responses, each the conjugate of the other."""
@@ -471,7 +471,7 @@ class Action:
             home = (p.first, p.second)[at].population
             body = -I * k / p.ratios[at] * scale * weight * vector * hat
             expr = over(body, p.limits, (t, s), self.discrete)
-            piece = Piece("response", expr, p.ratios[at], p.a.matrix)
+            piece = ExponentPart("response", expr, p.ratios[at], p.a.matrix)
             self.add(home, piece)
             exponents.append(piece.weighted)
         for leg, other in ((p.a, p.other), (p.other, p.a)):
@@ -485,7 +485,9 @@ class Action:
             conjugate = self.symbol(past, leg, s, t)
             moved = leg.use.summed if _elsewhere(leg, past) else ()
             ranges = (*leg.limits, *past.ranges, *moved)
-            self.responses[str(symbol)] = Response(symbol, conjugate, leg, other, ranges, algebra, exponents)
+            self.responses[str(symbol)] = ResponseParameter(
+                symbol, conjugate, leg, other, ranges, algebra, exponents
+            )
 
     def symbol(self, leg: Leg, other: Leg, time: Expr, past: Expr) -> AppliedUndef:
         """The response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``.
@@ -531,7 +533,7 @@ class Action:
             self.correlations[q.name] = Correlation(q.symbol, conjugate, product, home, q.ranges)
             self.terms.append(over(c * q.symbol * conjugate, q.ranges, (t, s), self.discrete))
             expr = over(-conjugate * product, q.ranges, (t, s), self.discrete)
-            self.add(home, Piece("conjugate", expr, c))
+            self.add(home, ExponentPart("conjugate", expr, c))
 
 
 def _inside(factor: Expr, e: Expr) -> Expr:

@@ -41,7 +41,7 @@ def solution(rule: TrainingRule) -> Solution:
     """Return the solution of the equation of motion of a rule."""
     system = getattr(rule, "system", None)
     if system is None or system.tabulated:
-        return Stated(rule)
+        return _StatedMemory(rule)
     kind = Steady if not system.moves else Moving
     return kind(rule, system)
 
@@ -69,7 +69,7 @@ class Solution:
         return self.left(time) * self.left(past) + self.noise(time, past)
 
 
-class Stated(Solution):
+class _StatedMemory(Solution):
     """A rule without an equation of motion, or one whose memory is a table: the memory is taken as stated."""
 
     def left(self, time: Expr) -> Expr:
@@ -86,7 +86,7 @@ class Stated(Solution):
 
 
 @dataclass(frozen=True)
-class _Solved(Solution):
+class _SolvedMotion(Solution):
     """A rule with an equation of motion."""
 
     system: LinearSystem
@@ -132,7 +132,7 @@ ENTERED = Symbol("t_2", nonnegative=True)
 """The time at which noise enters a weight."""
 
 
-class Steady(_Solved):
+class Steady(_SolvedMotion):
     """A system whose matrix does not depend on the time: responses are sums over poles of the resolvent."""
 
     @cached_property
@@ -222,7 +222,7 @@ class Steady(_Solved):
         return early, apart, lag * variance if discrete else simplify(lag * variance)
 
 
-class Moving(_Solved):
+class Moving(_SolvedMotion):
     """A system whose matrix depends on the time, and in which no states drive each other in a circle."""
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:

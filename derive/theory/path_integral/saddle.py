@@ -31,7 +31,15 @@ from derive.program.words import Mean, Product
 from derive.theory.applications import Application, Parameter, earlier, tangent_kernel
 from derive.theory.data import OrderParameter, Source, Term, TheoryData
 from derive.theory.names import primed_apart, symmetric
-from derive.theory.path_integral.action import Action, Correlation, Leg, Response, Variable, over, unfolded
+from derive.theory.path_integral.action import (
+    Action,
+    Correlation,
+    Leg,
+    ResponseParameter,
+    UseVariable,
+    over,
+    unfolded,
+)
 from derive.theory.path_integral.weights import is_random, matrix_memory, vector_memory
 
 
@@ -73,7 +81,7 @@ class SaddlePoint:
         """``Chat`` as an average of two hatted fields, from varying C."""
         return self.stationary(q.conjugate, q.symbol, q.ranges)
 
-    def response(self, q: Response) -> Eq:
+    def response(self, q: ResponseParameter) -> Eq:
         """``A = -i <a hat>`` in units of the scale, from varying its conjugate in the term that both share.
 
         Each product of mixed inner products is linearised by variables of its own; those of equal inner
@@ -114,7 +122,7 @@ class SaddlePoint:
             for y in (z for z in everything[i:] if z.home == x.home):
                 yield from self.covariance(x, y, slope)
 
-    def covariance(self, x: Variable, y: Variable, slope: Expr) -> Iterator[Source]:
+    def covariance(self, x: UseVariable, y: UseVariable, slope: Expr) -> Iterator[Source]:
         """The covariance of two auxiliary fields, if any; ``slope``: the derivative in the first."""
         b = y.past(x.indices)
         ranges = (*x.limits, *(r for r in b.limits if r not in x.limits))
@@ -124,7 +132,7 @@ class SaddlePoint:
 
     # -- single-site equations -------------------------------------------------------------------------------
 
-    def single_site(self, leg: Variable) -> list[Term]:
+    def single_site(self, leg: UseVariable) -> list[Term]:
         """The delta function left by the integral over a hatted field (D.40): its field as a sum of terms."""
         if isinstance(leg, Leg) and not is_random(leg.use):  # its updates are all there is
             return []
@@ -141,11 +149,11 @@ class SaddlePoint:
                     terms.append(Term.local(expr, "response", leg.matrix, rule))
         return terms
 
-    def coupling(self, leg: Variable) -> Expr:
+    def coupling(self, leg: UseVariable) -> Expr:
         """``-i sum hat source``: how the auxiliary field enters in place of the quadratic form."""
         return over(-I * leg.hat * leg.source, leg.limits, (t,), self.action.discrete)
 
-    def pushed(self, q: Response, equation: Eq) -> Expr:
+    def pushed(self, q: ResponseParameter, equation: Eq) -> Expr:
         """``-i <a hat>`` as the response of a to the source: the hatted field is a derivative in the source.
 
         The source enters the exponent through ``coupling``, so ``d exp/d source = slope * hat * exp``;
@@ -271,7 +279,7 @@ class _Step:
                 return frozenset(names)
             names |= new
 
-    def reaches(self, q: Response, links: dict[Dummy, list[Expr]]) -> bool:
+    def reaches(self, q: ResponseParameter, links: dict[Dummy, list[Expr]]) -> bool:
         """Is there a chain of derivatives from the source of ``q`` to its vector?"""
         goal = self.products[str(q.other.primal.func)]
         known = {*self.variables.values(), *self.products.values()}
@@ -326,7 +334,7 @@ class Assembly:
         responses = (q for q in self.action.responses.values() if str(q.symbol.func) not in self.fixed)
         return (*correlations, *map(self.at_home, responses))
 
-    def at_home(self, a: Response) -> OrderParameter:
+    def at_home(self, a: ResponseParameter) -> OrderParameter:
         """A response as a function of its vector's own indices."""
         v = a.leg.use.vector
         definition = self.saddle.pushed(a, self.saddle.response(a))

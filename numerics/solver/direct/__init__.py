@@ -23,7 +23,7 @@ from numerics.errors import diverged_at
 from numerics.experiment.checks import finite_number
 from numerics.lowering.indices import TIMES
 from numerics.solver.direct.algebras import Linear, Particles
-from numerics.solver.direct.interpret import Algebra, Interpreter, NotLinear
+from numerics.solver.direct.interpret import Interpreter, NonlinearTheory, RandomVariables
 from numerics.solver.direct.layout import Constants, Datum, Family, Layout, Member, Number
 
 Array = NDArray[np.float64]
@@ -115,7 +115,7 @@ def evaluate(
             try:
                 exact, _ = entries(layout, constants, steps, partial(Linear, capacity=capacity))
                 return Evaluated("linear", *averaged(stacked([tables(exact, float)])))
-            except NotLinear:
+            except NonlinearTheory:
                 if method == "linear":
                     raise
         units = lcm(*[len(constants.attribute(a)) for a in layout.attributes], 1)
@@ -148,7 +148,7 @@ def stacked(runs: Sequence[Mapping[Place, Array]]) -> dict[Place, Array]:
 
 
 def entries(
-    layout: Layout, constants: Constants, steps: int, algebra: Callable[[Interpreter], Algebra]
+    layout: Layout, constants: Constants, steps: int, algebra: Callable[[Interpreter], RandomVariables]
 ) -> tuple[dict[Place, Entries], Interpreter]:
     """Every scalar, order parameter and observable, and the interpreter that knows the fields; time goes
     forward, so that demands stay shallow.

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerics.lowering.expressions import Function, Jump
+from numerics.lowering.expressions import CompiledFunction, UnseenJump
 from numerics.lowering.indices import together
-from numerics.solver.direct.interpret import ALL, Algebra, Interpreter, NotLinear, Value
+from numerics.solver.direct.interpret import ALL, Interpreter, NonlinearTheory, RandomVariables, Value
 from numerics.solver.direct.layout import Entry, Key, Layout
 from numerics.stats import normal_points
 
@@ -66,13 +66,13 @@ class Affine:
         if self.fixed or other.fixed:
             return other.scaled(self.constant) if self.fixed else self.scaled(other.constant)
         if self.products or other.products:
-            raise NotLinear("a product of more than two fields is averaged: use method='particles'")
+            raise NonlinearTheory("a product of more than two fields is averaged: use method='particles'")
         return Affine(0.0, np.zeros_like(self.coefficients), ((self, other),))
 
     __radd__, __rmul__ = __add__, __mul__
 
 
-class Linear(Algebra):
+class Linear(RandomVariables):
     """The algebra of affine combinations of at most ``capacity`` sources."""
 
     def __init__(self, interpreter: Interpreter, capacity: int) -> None:
@@ -94,16 +94,18 @@ class Linear(Algebra):
         """One number for each unit."""
         return self.fixed(self.interpreter.constants.attribute(name))
 
-    def apply(self, f: Function, args: list[Value], tangent: bool) -> Affine:
+    def apply(self, f: CompiledFunction, args: list[Value], tangent: bool) -> Affine:
         """A function of attributes; of a field it would not be linear."""
         if any(isinstance(x, Affine) and not x.fixed for x in args):
-            raise NotLinear(f"{f.expr} is not linear in the fields: use method='particles'")
+            raise NonlinearTheory(f"{f.expr} is not linear in the fields: use method='particles'")
         return self.fixed(f(*[x.constant if isinstance(x, Affine) else x for x in args]))
 
     def field(self, name: str, v: Value) -> Value:
         """A field must be affine."""
         if isinstance(v, Affine) and v.products:
-            raise NotLinear(f"the equation of {name} is not linear in the fields: use method='particles'")
+            raise NonlinearTheory(
+                f"the equation of {name} is not linear in the fields: use method='particles'"
+            )
         return v
 
     def mean(self, v: Value) -> float:
@@ -133,7 +135,7 @@ class Linear(Algebra):
         if source not in self.columns or not isinstance(v, Affine):
             return 0
         if v.products:
-            raise NotLinear("the response of a product of fields: use method='particles'")
+            raise NonlinearTheory("the response of a product of fields: use method='particles'")
         c = v.coefficients[self.columns[source]]
         return float(c[0]) if c.size == 1 else self.fixed(c)
 
@@ -277,7 +279,7 @@ class Gaussian:
         return found, np.abs(rows[rank:]).max(axis=0, initial=0.0) > 1e-6
 
 
-class Particles(Algebra):
+class Particles(RandomVariables):
     """The algebra of sampled paths: one replica."""
 
     def __init__(
@@ -307,7 +309,7 @@ class Particles(Algebra):
         at = self.positions[self.populations[name]]
         return Path(numbers[at * len(numbers) // len(at)], {})
 
-    def apply(self, f: Function, args: list[Value], tangent: bool) -> Path:
+    def apply(self, f: CompiledFunction, args: list[Value], tangent: bool) -> Path:
         """A function, and its derivatives by the chain rule."""
         values = [x.array if isinstance(x, Path) else x for x in args]
         slopes: dict[Entry, Any] = {}
@@ -318,7 +320,7 @@ class Particles(Algebra):
                 continue
             try:
                 outer = f.partial(i, *values) * x.scale
-            except Jump:
+            except UnseenJump:
                 jumps = True
                 continue
             for k, j in x.slopes.items():

@@ -30,13 +30,13 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from numerics.errors import Unserved
-from numerics.lowering.expressions import Function, function
+from numerics.lowering.expressions import CompiledFunction, function
 from numerics.solver.direct.layout import Constants, Entry, Family, Layout, Number
 
 Array = NDArray[np.float64]
 
 
-class NotLinear(Unserved):
+class NonlinearTheory(Unserved):
     """A theory is not linear in its fields."""
 
 
@@ -63,7 +63,7 @@ class CyclicDemand(ValueError):
     """An entry of the theory is needed to compute itself: the theory is not causal."""
 
 
-class Algebra:
+class RandomVariables:
     """Random values: how sources are represented, and what is done with them besides ``+`` and ``*``.
 
     ``is_open`` says whether a derivative was taken that sources which determine each other leave open.
@@ -79,7 +79,7 @@ class Algebra:
         """A number that each unit has."""
         raise NotImplementedError
 
-    def apply(self, f: Function, args: list[Value], tangent: bool) -> Value:
+    def apply(self, f: CompiledFunction, args: list[Value], tangent: bool) -> Value:
         """A function of numbers and random values; with its derivatives if ``tangent``."""
         raise NotImplementedError
 
@@ -123,7 +123,7 @@ class Interpreter:
 
     def __init__(self, layout: Layout, constants: Constants) -> None:
         self.layout, self.constants = layout, constants
-        self.algebra: Algebra
+        self.algebra: RandomVariables
         self.memo: dict[Entry, Value] = {}
         self.open: set[Entry] = set()
         self.under_way: dict[Entry, None] = {}

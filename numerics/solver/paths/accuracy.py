@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from numerics.errors import Diverged, NotConverged
-from numerics.solver.grid import Age, Grid, aged_grid, flow_grid
+from numerics.solver.grid import Age, TimeGrid, aged_grid, flow_grid
 from numerics.solver.refine import MAX_NODES, PIECES, shrinkage, shrinking_grids
 from numerics.stats import Spread
 
@@ -348,14 +348,14 @@ class Settled(Generic[C]):
     show it; ``seen`` is that beyond noise, as a share of the largest value.
     """
 
-    grid: Grid
+    grid: TimeGrid
     begun: Level[C]
     missed: Mapping[str, Array]
     seen: float
     notes: Mapping[str, Any]
 
 
-def grids(times: Array, order: int, age: Age | None = None) -> Iterator[Grid]:
+def grids(times: Array, order: int, age: Age | None = None) -> Iterator[TimeGrid]:
     """Ever finer grids, the first ones through some of the output times alone; outputs are those there are.
 
     By the clock of an age all steps shorten together, whatever the output times are.
@@ -385,7 +385,7 @@ def kept(count: int, stride: int) -> NDArray[np.intp]:
 class _Tried(NamedTuple, Generic[C]):
     """A grid, what solves replicas on it, and those that it has solved."""
 
-    grid: Grid
+    grid: TimeGrid
     solve: Attempt[C]
     level: Level[C]
 
@@ -400,7 +400,7 @@ class _Tried(NamedTuple, Generic[C]):
 
 def settle_paths(
     times: Array,
-    attempt: Callable[[Grid], Attempt[C]],
+    attempt: Callable[[TimeGrid], Attempt[C]],
     collect: Callable[[], C],
     samples: int,
     *,

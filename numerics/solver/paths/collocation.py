@@ -39,11 +39,11 @@ from derive.errors import NotApplicable
 from derive.expansion.orders import WEIGHT
 from derive.theory import Term, Theory
 from numerics.errors import NotConverged
-from numerics.lowering.expressions import Jump, Known, function, layers_written_out
+from numerics.lowering.expressions import KnownArrays, UnseenJump, function, layers_written_out
 from numerics.lowering.indices import Axis, Node, node_of
 from numerics.names import ERROR, OUTPUT
 from numerics.solver.grid import integral_weights, lagrange
-from numerics.solver.paths.march import March
+from numerics.solver.paths.march import PathMarch
 from numerics.solver.paths.reading import Model
 
 Array = NDArray[np.float64]
@@ -83,7 +83,7 @@ def by_sample(theory: Theory) -> Theory:
         if isinstance(x, AppliedUndef) and str(x.func) == OUTPUT:
             try:
                 error.derivative(i)
-            except Jump as reason:
+            except UnseenJump as reason:
                 raise NotApplicable(str(reason)) from reason
 
     def own(x: Term) -> Term:
@@ -138,7 +138,7 @@ class Stepping:
         rates = [layers_written_out(e.rhs) for e in model.observables]
         return frozenset(node_of(x) for e in rates for x in e.atoms(AppliedUndef))
 
-    def start(self, march: March) -> Collocation:
+    def start(self, march: PathMarch) -> Collocation:
         """The steps of a march, before its first one."""
         return Collocation(self, march)
 
@@ -146,7 +146,7 @@ class Stepping:
 class Collocation:
     """The weights of updates in a march, found step by step."""
 
-    def __init__(self, stepping: Stepping, march: March) -> None:
+    def __init__(self, stepping: Stepping, march: PathMarch) -> None:
         self.stepping, self.march = stepping, march
         scalars, known = march.model.scalars, march.known
         self.error, self.output = scalars[ERROR, ()], scalars[OUTPUT, ()]
@@ -165,7 +165,7 @@ class Collocation:
     def errors(self, f: Array) -> Array:
         """Errors of outputs, both ``(cases, outputs)``."""
         known = self.march.known
-        own = Known(known.values, known.data, {}, known.first, known.functions, known.literals)
+        own = KnownArrays(known.values, known.data, {}, known.first, known.functions, known.literals)
         own.found[self.output.node] = f.T.reshape(*self.sizes, 1, len(f))
         value = own(self.error.expr, _places(self.indices, self.sizes) | {t: 0})
         value = np.broadcast_to(value, (*self.sizes, len(f)))

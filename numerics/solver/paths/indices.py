@@ -142,7 +142,7 @@ def _spans(layout: Layout, ranges: Iterable[IndexRange]) -> dict[Symbol, Span]:
 
 
 @dataclass(frozen=True)
-class _Use:
+class _SourceUse:
     """A function of indices in an expression, the ranges of the indices there, and those that are summed."""
 
     atom: AppliedUndef
@@ -150,7 +150,9 @@ class _Use:
     summed: frozenset[Symbol]
 
 
-def _uses(layout: Layout, e: Expr, scope: Spans, summed: frozenset[Symbol] = frozenset()) -> Iterator[_Use]:
+def _uses(
+    layout: Layout, e: Expr, scope: Spans, summed: frozenset[Symbol] = frozenset()
+) -> Iterator[_SourceUse]:
     """Every function in an expression."""
     if isinstance(e, Sum):
         inner = dict(scope)
@@ -160,12 +162,12 @@ def _uses(layout: Layout, e: Expr, scope: Spans, summed: frozenset[Symbol] = fro
         yield from _uses(layout, e.function, inner, summed | {*inner} - {*scope})
         return
     if isinstance(e, AppliedUndef):
-        yield _Use(e, scope, summed)
+        yield _SourceUse(e, scope, summed)
     for x in e.args:
         yield from _uses(layout, x, scope, summed)
 
 
-def _uses_of(layout: Layout, theory: Theory) -> Iterator[tuple[Item, _Use]]:
+def _uses_of(layout: Layout, theory: Theory) -> Iterator[tuple[Item, _SourceUse]]:
     """Every function in the bodies of all items."""
     for item in theory.stated():
         scope = _spans(layout, item.ranges)
@@ -222,7 +224,7 @@ class _Unrolling:
                     (name, k) for k, a in enumerate(use.atom.args) if self._is_apart((name, k), a, use)
                 )
 
-    def _is_apart(self, slot: Slot, a: Expr, use: _Use) -> bool:
+    def _is_apart(self, slot: Slot, a: Expr, use: _SourceUse) -> bool:
         """Is a field read at a shifted index that no sum over a ring takes, or at a part of its range?"""
         if a in TIMES or a.is_Integer:
             return False

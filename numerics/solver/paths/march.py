@@ -22,14 +22,14 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import s, t
 from numerics.arrays import PathArray, transposed
 from numerics.errors import SMALLER, Diverged, Unserved, remedy_at_start
-from numerics.lowering.expressions import Known, Reading, arranged
+from numerics.lowering.expressions import KnownArrays, TensorReader, arranged
 from numerics.lowering.indices import TIMES, Axes, Node, indices_of, node_of
 from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.reading import (
-    Correlation,
-    Entry,
-    Memory,
     Model,
+    PastSum,
+    PathCorrelation,
+    PathEntry,
     Quantity,
     Responding,
     group_of,
@@ -62,7 +62,7 @@ PANEL = 4
 
 
 @dataclass(frozen=True)
-class Averaged:
+class AverageRecipe:
     """How an order parameter or scalar is found: its axes in memory, its averages, and what is made of them.
 
     A sum over indices of averages is one more of these, whose axes begin with those indices.  ``sizes`` are
@@ -71,8 +71,8 @@ class Averaged:
 
     axes: Axes
     sizes: tuple[int, ...]
-    averages: tuple[Correlation | Responding | Averaged, ...]
-    reading: Reading
+    averages: tuple[PathCorrelation | Responding | AverageRecipe, ...]
+    reading: TensorReader
 
     def shape(self, late: slice, early: slice) -> tuple[int, ...]:
         """The sizes of the axes for as many times."""
@@ -86,15 +86,15 @@ class Averaged:
 
 
 @dataclass
-class Term:
+class PastTerm:
     """A term of a sum over the past: its kernel along the indices of the field, the time, those of what it
     multiplies, and ``gone`` ones that only the kernel is summed over.
 
     Where the kernel does not depend on t, ``total`` is the sum over the steps before ``done``.
     """
 
-    memory: Memory
-    reading: Reading
+    memory: PastSum
+    reading: TensorReader
     present: bool
     steady: bool
     inner: Axes
@@ -117,7 +117,7 @@ HEAVY_TAILS = (
 )
 
 
-class March:
+class PathMarch:
     """The state of some replicas; ``whole`` keeps all quantities at all steps, those that none reads too.
 
     Order parameters that no step needs are found at the end, but for those that are ``watched``.
@@ -135,7 +135,7 @@ class March:
     def __init__(
         self,
         model: Model,
-        known: Known,
+        known: KnownArrays,
         steps: int,
         samples: Sequence[int],
         seeds: Sequence[np.random.SeedSequence],
@@ -221,7 +221,8 @@ class March:
         self.undamped = undamped
         self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}
         own = {n: written(model.entries[n], axes[n], x) for n, x in self.single.items()}
-        unmixed = Known(known.values, known.data, known.found | own, known.first, literals=known.literals)
+        found = known.found | own
+        unmixed = KnownArrays(known.values, known.data, found, known.first, literals=known.literals)
         self.again = Tangents(self, again, carriers, unmixed) if again else None
 
     def run(self, *after: Callable[[int], None]) -> None:
@@ -285,15 +286,15 @@ class March:
         blocks = values.reshape(*values.shape[:-1], -1, paths)
         return self.device.namespace.mean(blocks, axis=blocks.ndim - 2)
 
-    def _covariance(self, a: Node, b: Node) -> tuple[Reading | None, bool]:
+    def _covariance(self, a: Node, b: Node) -> tuple[TensorReader | None, bool]:
         """``<a(t) b(s)>`` along the indices of a, a time, and the indices of b; is a the later one?"""
         sizes = self.model.sizes
         if (a, b) in self.model.covariances:
             c = self.model.covariances[a, b]
-            return Reading(self.known, c.expr, (*c.first, s, *c.second), sizes), True
+            return TensorReader(self.known, c.expr, (*c.first, s, *c.second), sizes), True
         if (b, a) in self.model.covariances:
             c = self.model.covariances[b, a]
-            return Reading(self.known, c.expr, (*c.second, t, *c.first), sizes), False
+            return TensorReader(self.known, c.expr, (*c.second, t, *c.first), sizes), False
         return None, True
 
     def covariances(self, a: Node, nodes: tuple[Node, ...], now: int) -> Array:
@@ -318,12 +319,12 @@ class March:
         full = self.device.broadcast(value, (self.replicas, *q.sizes, self.paths(q.node)))
         here[...] = full.reshape(here.shape)
 
-    def _leaf(self, q: Quantity, x: Expr) -> list[Term] | Reading | PathArray:
+    def _leaf(self, q: Quantity, x: Expr) -> list[PastTerm] | TensorReader | PathArray:
         """A sum over the past, what is known, or paths at all steps, along the indices of ``q``."""
         if x in q.memories:
             return self.terms[q.node, x]
         if not (isinstance(x, AppliedUndef) and self.model.is_random(x)):
-            return Reading(self.known, x, q.indices, self.model.sizes)
+            return TensorReader(self.known, x, q.indices, self.model.sizes)
         paths, symbols = self.random[node_of(x)], indices_of(x)
         shaped = paths.reshape(*paths.shape[:2], *self.model.size(symbols), paths.shape[-1])
         return arranged(shaped, (REPLICA, t, *symbols, PATH), (REPLICA, t, *q.indices, PATH))
@@ -334,7 +335,7 @@ class March:
         for x in self.leaves_of[q.node]:
             if isinstance(x, list):
                 found.append(self.memory(q, x, now))
-            elif isinstance(x, Reading):
+            elif isinstance(x, TensorReader):
                 value = x(now)
                 found.append(self.device.put(value[..., None]) if np.ndim(value) else value)
             else:
@@ -347,18 +348,18 @@ class March:
         rest = range(values.ndim - 2)
         return arranged(shaped, (REPLICA, *symbols, *rest), (REPLICA, *own, *rest))
 
-    def term(self, q: Quantity, m: Memory, known: Known) -> Term:
+    def term(self, q: Quantity, m: PastSum, known: KnownArrays) -> PastTerm:
         """A term of a sum over the past, its kernel read from ``known``."""
         inner = tuple(x for x in m.symbols if x in m.over)
         gone = tuple(x for x in m.over if x not in m.symbols)
         time = () if m.time == t else (m.time,)
         size = self.model.size
-        reading = Reading(known, m.kernel, (*q.indices, *time, *inner, *gone), self.model.sizes)
+        reading = TensorReader(known, m.kernel, (*q.indices, *time, *inner, *gone), self.model.sizes)
         steady = bool(time) and t not in m.kernel.free_symbols
         sizes, entries = size((*inner, *gone)), prod(size(m.symbols))
-        return Term(m, reading, not time, steady, inner, sizes, len(gone), entries)
+        return PastTerm(m, reading, not time, steady, inner, sizes, len(gone), entries)
 
-    def pasts(self, q: Quantity, terms: Sequence[Term], now: int, *, steady: bool) -> dict[Past, Array]:
+    def pasts(self, q: Quantity, terms: Sequence[PastTerm], now: int, *, steady: bool) -> dict[Past, Array]:
         """The kernels of a sum over the past by what they multiply; terms on the same quantity are added.
 
         Each has shape ``(replicas, entries of q, times, entries of what)``, or one entry of q for all.
@@ -379,7 +380,7 @@ class March:
             found[past] = kernel
         return found
 
-    def kernel(self, q: Quantity, term: Term, times: slice, now: int) -> Array:
+    def kernel(self, q: Quantity, term: PastTerm, times: slice, now: int) -> Array:
         """The kernel of a term, ``(replicas, entries of q or one for all, times, entries of what)``."""
         own, sizes, symbols = q.indices, q.sizes, term.memory.symbols
         value = np.asarray(term.reading(now, times))
@@ -402,7 +403,7 @@ class March:
             full = full.transpose(axes)
         return full.reshape(self.replicas, prod(sizes), count, term.entries)
 
-    def memory(self, q: Quantity, terms: Sequence[Term], now: int) -> Any:
+    def memory(self, q: Quantity, terms: Sequence[PastTerm], now: int) -> Any:
         """A sum over the past."""
         total: Any = 0.0
         for (what, present), kernel in self.pasts(q, terms, now, steady=False).items():
@@ -430,13 +431,13 @@ class March:
 
     # -- averages --------------------------------------------------------------------------------------
 
-    def _averaged(self, e: Entry, axes: tuple[Symbol, ...]) -> Averaged:
+    def _averaged(self, e: PathEntry, axes: tuple[Symbol, ...]) -> AverageRecipe:
         inner = [self._averaged(x, (*x.indices[: len(x.args) - len(e.args)], *axes)) for x in e.sums.values()]
-        reading = Reading(self.known, e.expr, axes, self.model.sizes, (*e.averages, *e.sums))
+        reading = TensorReader(self.known, e.expr, axes, self.model.sizes, (*e.averages, *e.sums))
         sizes = tuple(0 if x in TIMES else self.model.sizes[x] for x in axes)
-        return Averaged(axes, sizes, (*e.averages.values(), *inner), reading)
+        return AverageRecipe(axes, sizes, (*e.averages.values(), *inner), reading)
 
-    def average(self, e: Entry, kind: str, now: int) -> None:
+    def average(self, e: PathEntry, kind: str, now: int) -> None:
         """An order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
         if e.node in self.symmetric:
             self.mirrored(e, now)
@@ -447,22 +448,22 @@ class March:
         late, early = (before, here) if kind == "column" else (here, here if kind == "now" else before)
         self.store(e, late, early, self.evaluated(self.averaged[e.node], late, early))
 
-    def evaluated(self, e: Averaged, late: slice, early: slice) -> Array:
+    def evaluated(self, e: AverageRecipe, late: slice, early: slice) -> Array:
         """An order parameter or scalar at times ``late`` x ``early``, along its axes, replicas first."""
         return self.made(e, late, early, self.averages_in(e, late, early))
 
-    def averages_in(self, e: Averaged, late: slice, early: slice) -> list[Array]:
+    def averages_in(self, e: AverageRecipe, late: slice, early: slice) -> list[Array]:
         """The averages that an order parameter or scalar is computed from."""
         given: list[Array] = []
         for c in e.averages:
-            if isinstance(c, Averaged):
+            if isinstance(c, AverageRecipe):
                 extra = range(1, 1 + len(c.axes) - len(e.axes))
                 given.append(self.evaluated(c, late, early).sum(axis=tuple(extra)))
             else:
                 given.append(self.correlate(e, c, late, early))
         return given
 
-    def made(self, e: Averaged, late: slice, early: slice, given: Sequence[Array]) -> Array:
+    def made(self, e: AverageRecipe, late: slice, early: slice, given: Sequence[Array]) -> Array:
         """The same from its averages."""
         return _broadcast(e.reading(late, early, given), (self.replicas, *e.shape(late, early)))
 
@@ -483,8 +484,8 @@ class March:
             base = self.made(e, now, now, given)
             for k, average in enumerate(e.averages):
                 moved = [*given[:k], given[k] + SMALL, *given[k + 1 :]]
-                for c in average.averages if isinstance(average, Averaged) else (average,):
-                    if not isinstance(c, Correlation):
+                for c in average.averages if isinstance(average, AverageRecipe) else (average,):
+                    if not isinstance(c, PathCorrelation):
                         continue
                     change = np.abs(self.made(e, now, now, moved) - base).max() / SMALL
                     for x in (c.first, c.second) if c.second else (c.first,):
@@ -495,7 +496,7 @@ class March:
                     found = max(found, float(np.finfo(float).eps * change / np.sqrt(self.samples)))
         return found
 
-    def mirrored(self, e: Entry, now: int) -> None:
+    def mirrored(self, e: PathEntry, now: int) -> None:
         """``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
         own, late, early = self.averaged[e.node], slice(now, now + 1), slice(0, now + 1)
         row = self.evaluated(own, late, early)
@@ -505,7 +506,7 @@ class March:
             column = row.transpose(0, *range(1 + half, row.ndim), *range(1, 1 + half))
             self.arrays[e.node][own.at(early, late)] = column
 
-    def store(self, e: Entry, late: slice, early: slice, full: Array) -> None:
+    def store(self, e: PathEntry, late: slice, early: slice, full: Array) -> None:
         """Put what was found of ``e`` at times ``late`` x ``early`` there.  Raises Diverged if not finite."""
         if not np.isfinite(full.sum()):
             when = 1 + self.averaged[e.node].axes.index(t)
@@ -517,10 +518,10 @@ class March:
             raise Diverged(said, start=step == 0, step=step)
         self.arrays[e.node][self.averaged[e.node].at(late, early)] = full
 
-    def _heavy_tails(self, e: Entry, step: int) -> str:
+    def _heavy_tails(self, e: PathEntry, step: int) -> str:
         """Return what to say where few of the paths of an average are not finite; empty if many are not."""
         for c in self.averaged[e.node].averages:
-            if not isinstance(c, Correlation):
+            if not isinstance(c, PathCorrelation):
                 continue
             for node in (c.first, c.second) if c.second else (c.first,):
                 paths = np.asarray(self.device.take(self.random[node][:, step]))
@@ -530,9 +531,11 @@ class March:
                     return HEAVY_TAILS.format(int(wrong.sum()), wrong.size)
         return ""
 
-    def correlate(self, e: Averaged, c: Correlation | Responding, late: slice, early: slice) -> Array:
+    def correlate(
+        self, e: AverageRecipe, c: PathCorrelation | Responding, late: slice, early: slice
+    ) -> Array:
         """An average along the axes of ``e``, replicas first."""
-        assert isinstance(c, Correlation)
+        assert isinstance(c, PathCorrelation)
         x = self.random[c.first][:, late]
         if c.second is None:
             mean = self.device.take(self.device.namespace.mean(x, axis=3))
@@ -551,7 +554,7 @@ class March:
             return self._products(y, x).transpose(0, 2, 1)
         return self.device.take(x @ transposed(y))
 
-    def arranged(self, e: Averaged, values: Array, first: Axes, second: Axes | None = None) -> Array:
+    def arranged(self, e: AverageRecipe, values: Array, first: Axes, second: Axes | None = None) -> Array:
         """``(replicas, late, entries [, early, entries])`` along the axes of ``e``, replicas first."""
         lead = (t, *first) if second is None else (t, *first, s, *second)
         if lead != e.axes and {*lead} - {*e.axes}:
@@ -560,7 +563,7 @@ class March:
         shaped = values.reshape(*values.shape[:2], *self.model.size(first), *more)
         return shaped if lead == e.axes else arranged(shaped, (REPLICA, *lead), (REPLICA, *e.axes))
 
-    def response(self, e: Entry, now: int) -> None:
+    def response(self, e: PathEntry, now: int) -> None:
         """A response at this step to the past (and, unless it is strict, to the present)."""
         count = now if e.causal == "strict" else now + 1
         if count == 0:
@@ -574,7 +577,7 @@ class March:
             self.single[e.node][part] = self.responded(e, again, now, count, damped=False)
 
     def responded(
-        self, e: Entry, carried: Tangents | None, now: int, count: int, *, damped: bool = True
+        self, e: PathEntry, carried: Tangents | None, now: int, count: int, *, damped: bool = True
     ) -> Array:
         """A response from derivatives that are ``carried``, or by Stein's lemma, along its axes."""
         own, given = self.averaged[e.node], []
@@ -618,10 +621,10 @@ def _history(shape: tuple[int, ...], whole: bool, room: Room) -> PathArray:
     return found if whole else room.device.overlaid(found, shape)
 
 
-def _axes(e: Entry) -> Axes:
+def _axes(e: PathEntry) -> Axes:
     """The axes of ``e`` in memory: as the product of paths that gives it has them, or as they are written."""
     for c in e.averages.values():
-        if isinstance(c, Correlation):
+        if isinstance(c, PathCorrelation):
             found = (t, *c.first_symbols, *((s, *c.second_symbols) if e.two_times else ()))
         else:
             found = (t, *c.symbols, s, *c.source_symbols)
@@ -630,16 +633,18 @@ def _axes(e: Entry) -> Axes:
     return e.args if e.two_times else (t, *e.indices)
 
 
-def written(e: Entry, axes: Axes, array: Array) -> Array:
+def written(e: PathEntry, axes: Axes, array: Array) -> Array:
     """An array with these axes, replicas first, with its axes as they are written and replicas last."""
     return array.transpose(*(1 + axes.index(x) for x in e.args), 0)
 
 
-def _is_symmetric(e: Entry) -> bool:
+def _is_symmetric(e: PathEntry) -> bool:
     """Is ``e`` the average of a product of one quantity with itself, at any two indices?"""
     c = e.averages.get(e.expr)
     return (
-        isinstance(c, Correlation) and c.first == c.second and len(_axes(e)) == 2 * (1 + len(c.first_symbols))
+        isinstance(c, PathCorrelation)
+        and c.first == c.second
+        and len(_axes(e)) == 2 * (1 + len(c.first_symbols))
     )
 
 
@@ -669,9 +674,9 @@ class Tangents:
     """
 
     def __init__(
-        self, march: March, wanted: frozenset[Node], paths: int, unmixed: Known | None = None
+        self, march: PathMarch, wanted: frozenset[Node], paths: int, unmixed: KnownArrays | None = None
     ) -> None:
-        self.march: March = proxy(march)  # a circle would keep all arrays until the collector comes by
+        self.march: PathMarch = proxy(march)  # a circle would keep all arrays until the collector comes by
         self.wanted, self.samples = wanted, paths
         model = march.model
         self.ways: dict[Node, dict[int, None]] = {}
@@ -694,10 +699,10 @@ class Tangents:
                 for x, ms in q.memories.items()
             }
             self.readings = {
-                (q.node, i): Reading(unmixed, x, q.indices, model.sizes)
+                (q.node, i): TensorReader(unmixed, x, q.indices, model.sizes)
                 for q in around
                 for i, x in enumerate(q.function.leaves)
-                if isinstance(march.leaves_of[q.node][i], Reading)
+                if isinstance(march.leaves_of[q.node][i], TensorReader)
             }
 
     def size(self, group: int) -> int:

@@ -34,7 +34,7 @@ from numerics.names import (
 from numerics.predictions import one_sample_kernel, split
 from numerics.results import LOSSES, STDERR, SYSTEMATIC, ran_away
 from numerics.solver.by_author import averaged_by_author
-from numerics.solver.grid import Age, Grid, is_noisy, system_of, tables_of
+from numerics.solver.grid import Age, TimeGrid, is_noisy, system_of, tables_of
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
     MOST_REPLICAS,
@@ -54,7 +54,7 @@ from numerics.solver.paths.accuracy import (
 )
 from numerics.solver.paths.collocation import Stepping, by_sample
 from numerics.solver.paths.gaussian import NotPositive
-from numerics.solver.paths.march import March
+from numerics.solver.paths.march import PathMarch
 from numerics.solver.paths.solve import LEAST, Prepared, name_of, unclear
 from numerics.stats import Spread, jackknife
 
@@ -158,7 +158,7 @@ def _solved(
     """:func:`solve_paths` from so many times the fewest samples."""
     solver = problem.solver
     notes: dict[str, Any] = {}
-    grid: Grid | None = None
+    grid: TimeGrid | None = None
     settled: Settled[Any] | None = None
     begun: Level[Any] | None = None
     collect: Any = Replicas if problem.has_roles else AuthoredReplicas
@@ -272,7 +272,7 @@ def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | No
 # -- the theory with its numbers ----------------------------------------------------------------------------
 
 
-def prepared_for(problem: Problem, grid: Grid | None = None, kernels: str = "none") -> Prepared:
+def prepared_for(problem: Problem, grid: TimeGrid | None = None, kernels: str = "none") -> Prepared:
     """The theory ready to be marched, in steps or on a grid, of a flow the coarsest unless one is given.
 
     Single entries of responses are found where the ``kernels`` of the result hold them: all, of steps.
@@ -326,7 +326,7 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
 
 
 @dataclass(frozen=True)
-class _Search:
+class _AccuracySearch:
     """A search for an accuracy: seconds and bytes that are estimated, and those that it may take.
 
     It begins with ``first`` samples, after half as many, is estimated to end with ``last`` of them, and tries
@@ -377,7 +377,7 @@ def _held(prepared: Prepared, samples: int) -> float:
     return float(each * min(REPLICAS, prepared.together(samples)))
 
 
-def _search(problem: Problem, prepared: Prepared, first: int) -> _Search:
+def _search(problem: Problem, prepared: Prepared, first: int) -> _AccuracySearch:
     """The search that is estimated: errors fall like 1/samples from SPREAD, or as replicas are added."""
     given, accuracy = problem.solver.samples, problem.solver.accuracy or ACCURACY
     if given is not None:
@@ -386,14 +386,14 @@ def _search(problem: Problem, prepared: Prepared, first: int) -> _Search:
             needed = REPLICAS * (SPREAD / given / accuracy) ** 2
             extra = min(max(needed, REPLICAS), MOST_REPLICAS) - REPLICAS
         seconds = (1.5 * REPLICAS + extra) * prepared.seconds(given)
-        return _Search(prepared, given, given, seconds, _held(prepared, given), doubled=False)
+        return _AccuracySearch(prepared, given, given, seconds, _held(prepared, given), doubled=False)
     samples = first
     while (
         samples < SPREAD / accuracy and 2 * samples <= MOST_SAMPLES and prepared.bytes(2 * samples) <= PATHS
     ):
         samples *= 2
     seconds = _spent(prepared, first, samples)
-    return _Search(prepared, first, samples, seconds, _held(prepared, samples), doubled=True)
+    return _AccuracySearch(prepared, first, samples, seconds, _held(prepared, samples), doubled=True)
 
 
 def _first(problem: Problem, prepared: Prepared) -> int:
@@ -532,7 +532,7 @@ class _Attempt:
     problem: Problem
     prepared: Prepared
     kernels: str
-    grid: Grid | None
+    grid: TimeGrid | None
     progress: Progress | None
     beside: tuple[int, int] = (0, 0)
     derivatives: _Derivatives | None = None
@@ -633,7 +633,7 @@ class _Attempt:
         progress, total, left = self.progress, len(every) * prepared.steps, [0.0]
         counted = None if progress is None else lambda step: progress(step, total)
 
-        def finished(march: March, replica: int) -> None:
+        def finished(march: PathMarch, replica: int) -> None:
             if not replica:
                 left.append(march.rounding())
                 self.cut.append(march.cut)
@@ -679,7 +679,7 @@ def labelled(problem: Problem, found: Mapping[Node, Array], keep: str) -> dict[s
 
 
 def reduced(
-    problem: Problem, found: Mapping[Node, Array], keep: str, grid: Grid | None = None, leading: int = 0
+    problem: Problem, found: Mapping[Node, Array], keep: str, grid: TimeGrid | None = None, leading: int = 0
 ) -> dict[str, Array]:
     """What a result keeps of order parameters, by its name and the layer; ``leading`` axes come first.
 
@@ -734,7 +734,7 @@ def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | 
     """The grid on which the flow has settled to a part of the statistical error."""
     solver = problem.solver
 
-    def attempt(grid: Grid) -> _Attempt:
+    def attempt(grid: TimeGrid) -> _Attempt:
         prepared = prepared_for(problem, grid)
         _refuse_too_large(problem, prepared, samples)
         return _Attempt(problem, prepared, kernels, grid, progress)
@@ -785,11 +785,11 @@ def integrator_for(problem: Problem) -> Integrator:
 def _fastest(problem: Problem) -> float:
     """The largest rate at which outputs are learnt at the start, of a few paths."""
     start = np.zeros(1)
-    prepared = prepared_for(problem, Grid(start, np.zeros((0, 1)), np.arange(0), 1, Age(1.0)))
+    prepared = prepared_for(problem, TimeGrid(start, np.zeros((0, 1)), np.arange(0), 1, Age(1.0)))
     rates: list[float] = []
     seeds = [np.random.SeedSequence(problem.solver.seed)]
 
-    def finished(march: March, _: int) -> None:
+    def finished(march: PathMarch, _: int) -> None:
         assert prepared.stepping is not None
         rates.append(prepared.stepping.start(march).fastest())
 

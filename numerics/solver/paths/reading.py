@@ -35,7 +35,7 @@ from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import IndexRange, s, t
 from derive.theory import Equation, OrderParameter, Term, Theory
 from numerics.errors import Unserved
-from numerics.lowering.expressions import Function, Jump, function, leaves_of
+from numerics.lowering.expressions import CompiledFunction, UnseenJump, function, leaves_of
 from numerics.lowering.indices import (
     TIMES,
     Node,
@@ -53,7 +53,7 @@ from numerics.solver.plan import NotCausal, in_order
 
 
 @dataclass(frozen=True)
-class Memory:
+class PastSum:
     """``Sum(kernel * what, over, times)``: a known kernel on a quantity at past times.
 
     ``symbols`` are the indices of ``what`` as the kernel writes them; ``over`` are all indices summed over;
@@ -76,16 +76,16 @@ class Quantity:
     indices: tuple[Symbol, ...]
     sizes: tuple[int, ...]
     expr: Expr
-    memories: dict[Expr, list[Memory]] = field(default_factory=dict)
+    memories: dict[Expr, list[PastSum]] = field(default_factory=dict)
 
     @cached_property
-    def function(self) -> Function:
+    def function(self) -> CompiledFunction:
         """``expr`` as a function of its leaves."""
         return function(self.expr)
 
 
 @dataclass(frozen=True)
-class Correlation:
+class PathCorrelation:
     """``<X(t) Y(s)>`` (or, with one quantity, ``<X(t)>``): quantities and the indices that they carry."""
 
     first: Node
@@ -105,15 +105,15 @@ class Responding:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PathEntry:
     """An order parameter or scalar: its indices, its expression, and the averages in it."""
 
     node: Node
     args: tuple[Symbol, ...]
     expr: Expr
-    averages: Mapping[Expr, Correlation | Responding]
+    averages: Mapping[Expr, PathCorrelation | Responding]
     causal: str = ""
-    sums: Mapping[Expr, Entry] = field(default_factory=dict)
+    sums: Mapping[Expr, PathEntry] = field(default_factory=dict)
     """Sums over indices of what has averages in it, as entries that carry these indices too."""
 
     @cached_property
@@ -233,10 +233,10 @@ class Model:
         self.field_names = {node_of(e.lhs) for e in theory.equations if not e.lhs.is_Derivative}
         for e in theory.equations:
             self._field(e.lhs, e.rhs, e.ranges)
-        self.entries: dict[Node, Entry] = {}
+        self.entries: dict[Node, PathEntry] = {}
         for q in theory.order_parameters:
             self._entry(q.symbol, q.definition, q.ranges, q)
-        self.scalars: dict[Node, Entry] = {}
+        self.scalars: dict[Node, PathEntry] = {}
         for x in theory.scalars:
             self.scalars[node_of(x.lhs)] = self._read(x.lhs, x.rhs, x.ranges)
         for x in theory.observables:
@@ -321,7 +321,7 @@ class Model:
         """Does ``e`` differ between paths?"""
         return is_random(e, frozenset(self.random))
 
-    def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> Memory:
+    def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> PastSum:
         times = [x for x in leaf.limits if x[0] in TIMES]
         over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
         self._remember(x for x in leaf.limits if x[0] not in TIMES)
@@ -342,7 +342,7 @@ class Model:
             raise Unserved(f"{leaf}: {what} carries an index that is not summed")
         through = not times or times[0][2] == t
         kernel = Mul(*[x for x in factors if not self.is_random(x)])
-        return Memory(kernel, node, symbols, over, time, through)
+        return PastSum(kernel, node, symbols, over, time, through)
 
     def _unshifted(self, what: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
         """Substitutions under which ``what`` is read at ``p`` and not at ``p + k``: sums over a ring may
@@ -389,10 +389,10 @@ class Model:
             raise Unserved(f"{symbol} does not end with t, s")
         self.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
 
-    def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> Entry:
+    def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> PathEntry:
         self._remember(r.limits for r in ranges)
         args = open_args(symbol)
-        sums: dict[Expr, Entry] = {}
+        sums: dict[Expr, PathEntry] = {}
         for x in leaves_of(body):
             if isinstance(x, Sum) and x.has(Average):
                 over = tuple(lim[0] for lim in x.limits)
@@ -400,21 +400,21 @@ class Model:
                 wider = symbol.func(*over, *symbol.args)
                 sums[x] = self._read(wider, x.function, ())
         averages = {a: self._average(a) for a in leaves_of(body) if isinstance(a, Average)}
-        return Entry(node_of(symbol), args, body, averages, causal, sums)
+        return PathEntry(node_of(symbol), args, body, averages, causal, sums)
 
-    def _average(self, a: Average) -> Correlation | Responding:
+    def _average(self, a: Average) -> PathCorrelation | Responding:
         body = a.body
         if isinstance(body, Response):
             what, symbols = self.piece(body.body, t)
             return Responding(what, symbols, node_of(body.source), indices_of(body.source))
         if s not in body.free_symbols:
-            return Correlation(*self.piece(body, t))
+            return PathCorrelation(*self.piece(body, t))
         factors = Mul.make_args(body)
         early, late = (Mul(*[x for x in factors if y in x.free_symbols]) for y in (s, t))
         late *= Mul(*[x for x in factors if not x.free_symbols & {s, t}])  # numbers, such as 1/2
         if t in early.free_symbols or s in late.free_symbols:
             raise Unserved(f"{a} is no product of something at t and something at s")
-        return Correlation(*self.piece(late, t), *self.piece(early, s))
+        return PathCorrelation(*self.piece(late, t), *self.piece(early, s))
 
     # -- what a march asks ------------------------------------------------------------------------------
 
@@ -453,8 +453,10 @@ class Model:
         """Correlations that no operation reads: they are found all at once, when all steps are done."""
         read = {x[1] for op in self.order for x in _needs(self, op)}
 
-        def plain(e: Entry) -> bool:
-            found = [c for c in e.averages.values() if isinstance(c, Correlation) and c.second is not None]
+        def plain(e: PathEntry) -> bool:
+            found = [
+                c for c in e.averages.values() if isinstance(c, PathCorrelation) and c.second is not None
+            ]
             return len(found) == len(e.averages) and all(plain(x) for x in e.sums.values())
 
         return {n for n, e in self.entries.items() if n not in read and e.two_times and plain(e)}
@@ -469,7 +471,7 @@ class Model:
         for e in entries:
             entries += e.sums.values()
             for c in e.averages.values():
-                if isinstance(c, Correlation) and (c.second is not None or e.node in self.scalars):
+                if isinstance(c, PathCorrelation) and (c.second is not None or e.node in self.scalars):
                     found |= {c.first, c.second or c.first}
         return found
 
@@ -505,9 +507,9 @@ def _is_smooth(x: Expr) -> bool:
     return plain and not rough and not isinstance(x, AppliedUndef) and all(t in y.args for y in fields)
 
 
-def _joined(memories: Iterable[Memory]) -> list[Memory]:
+def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
     """The same with kernels added that multiply the same, over the same times, where they move with time."""
-    found: dict[Any, Memory] = {}
+    found: dict[Any, PastSum] = {}
     for m in memories:
         key = replace(m, kernel=sympify(1) if t in m.kernel.free_symbols else m.kernel)
         found[key] = replace(m, kernel=found[key].kernel + m.kernel) if key in found else m
@@ -565,7 +567,7 @@ def _kind(model: Model, c: Responding) -> str:
                 continue
             try:
                 slope = q.function.derivative(i)
-            except Jump:
+            except UnseenJump:
                 return "jumps"
             moving = {
                 s for s, y in zip(q.function.slots, q.function.leaves, strict=True) if model.is_random(y)
@@ -622,7 +624,7 @@ def _needs(model: Model, op: Op) -> Iterator[Op]:
         yield from _averages(model, kind, model.scalars[node] if kind == "scalar" else model.entries[node])
 
 
-def _averages(model: Model, kind: str, e: Entry) -> Iterator[Op]:
+def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[Op]:
     for mean in e.averages.values():
         if isinstance(mean, Responding):
             yield from _drawn(model, mean.what)

@@ -22,7 +22,7 @@ from derive.theory import Theory
 from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
 from numerics.errors import Unserved
-from numerics.lowering.expressions import Function, Jump, Known, observable
+from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
 from numerics.lowering.indices import Node, indices_of, node_of
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.direct import Evaluated, averaged, stacked
@@ -31,11 +31,11 @@ from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
 from numerics.solver.paths.indices import put_together
-from numerics.solver.paths.march import March, units_of, written
+from numerics.solver.paths.march import PathMarch, units_of, written
 from numerics.solver.paths.reading import (
-    Correlation,
-    Entry,
     Model,
+    PathCorrelation,
+    PathEntry,
     Responding,
     group_of,
     moves,
@@ -319,7 +319,7 @@ class Prepared:
                 if x in q.memories or (moving and node_of(x) not in model.attributes):
                     try:
                         q.function.derivative(i)
-                    except Jump:
+                    except UnseenJump:
                         return False
         return True
 
@@ -374,9 +374,9 @@ class Prepared:
         calls = T * (len(model.quantities) + len(model.entries) + len(entries))
         return work / SPEED + calls * CALL
 
-    def _units_of(self, e: Entry) -> int:
+    def _units_of(self, e: PathEntry) -> int:
         """The most units whose paths an average of an order parameter is taken over."""
-        firsts = [c.first for c in e.averages.values() if isinstance(c, Correlation)]
+        firsts = [c.first for c in e.averages.values() if isinstance(c, PathCorrelation)]
         return max((self.units.get(n, 1) for n in firsts), default=1)
 
     def derivatives(self, samples: int) -> int:
@@ -425,7 +425,7 @@ class Prepared:
         matched: bool | None = None,
         ridge: float | None = None,
         progress: Callable[[int], None] | None = None,
-        finished: Callable[[March, int], None] | None = None,
+        finished: Callable[[PathMarch, int], None] | None = None,
         whole: bool = False,
     ) -> Iterator[dict[Node, Array]]:
         """Solutions for these seeds, along the first axis, by names and layers; times come last.
@@ -438,8 +438,8 @@ class Prepared:
         carriers = self.carriers(max(samples))
         together = self.together(max(samples))
         for start in range(0, len(seeds), together):
-            known = Known(self.values, self.data)
-            march = March(
+            known = KnownArrays(self.values, self.data)
+            march = PathMarch(
                 self.model,
                 known,
                 self.steps,
@@ -476,7 +476,7 @@ class Prepared:
             found = {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
             yield put_together(found, self.model.written_out)
 
-    def _written(self, march: March) -> dict[Node, Array]:
+    def _written(self, march: PathMarch) -> dict[Node, Array]:
         """The responses that a result shows, their axes as they are written, replicas last."""
         entries, averaged = self.model.entries, march.averaged
         return {n: written(entries[n], averaged[n].axes, x) for n, x in march.single.items()}
@@ -531,7 +531,7 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
     return chosen
 
 
-def kept(march: March, paths: Paths, times: Sequence[int], replica: int) -> dict[str, Block]:
+def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> dict[str, Block]:
     """The paths that a replica of a march that has run through its steps sampled.
 
     Raises ValueError for a field that the theory does not have.
@@ -541,7 +541,7 @@ def kept(march: March, paths: Paths, times: Sequence[int], replica: int) -> dict
     return {name: _block(march, name, e, paths, times, replica) for name, e in expressions.items()}
 
 
-def _block(march: March, name: str, e: Expr, paths: Paths, times: Sequence[int], replica: int) -> Block:
+def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[int], replica: int) -> Block:
     fields = {x for x in e.atoms(AppliedUndef) if march.model.is_random(x)}
     layers = sorted({n[1][0] for n in march.random if n[1]}) if ell in e.free_symbols else []
     layers = [k for k in layers if all(node_of(x.subs(ell, k)) in march.random for x in fields)]
@@ -557,7 +557,7 @@ def _block(march: March, name: str, e: Expr, paths: Paths, times: Sequence[int],
         picked.append(here)
     found = []
     for layer in chosen or (None,):
-        f = Function(e if layer is None else e.subs(ell, layer))
+        f = CompiledFunction(e if layer is None else e.subs(ell, layer))
         values = []
         for x in f.leaves:
             if not (isinstance(x, AppliedUndef) and march.model.is_random(x)):

@@ -40,7 +40,7 @@ from derive.depth.blocks import (
     without_silent,
 )
 from derive.depth.infinite import InfiniteDepth, aligned, diversity, infinite_depth
-from derive.depth.layers import Reader, tau, tau_
+from derive.depth.layers import LayerExpansion, tau, tau_
 from derive.errors import NotApplicable, ProgramError
 from derive.linear.propagators import k
 from derive.program.networks.residual import block_program
@@ -57,8 +57,8 @@ def frozen(alpha: Expr) -> InfiniteDepth:
     return infinite_depth(rescale(cross_layer(theory), L**-alpha))
 
 
-def reader(slots: dict[str, int], cuts: dict[str, int] | None = None, order: int = 1) -> Reader:
-    return Reader(slots, cuts or {}, order, 1)
+def reader(slots: dict[str, int], cuts: dict[str, int] | None = None, order: int = 1) -> LayerExpansion:
+    return LayerExpansion(slots, cuts or {}, order, 1)
 
 
 def steps_only(e: Expr) -> Expr:

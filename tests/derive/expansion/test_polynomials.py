@@ -9,7 +9,7 @@ from sympy import QQ, Expr, S, Symbol, expand, factor_list, prod
 from sympy.polys.polyerrors import CoercionFailed
 
 from derive import mean_field, mlp
-from derive.calculus.recurrences import Grid, GridTooSmall, Layered, factored, prime_factors
+from derive.calculus.recurrences import GridTooSmall, Layered, ValueGrid, factored, prime_factors
 from derive.calculus.symbols import L, ell
 from derive.expansion.words import linear_series
 from derive.linear.closure import linear_closure
@@ -51,7 +51,7 @@ def test_layers_are_moved() -> None:
 @pytest.mark.parametrize("layer", [ell + 1, ell - 2, L + 1, L, S(0), S(9)])
 @pytest.mark.parametrize("e", [L * ell + ell**2 / 3 - 1, a * ell + L, ell**3 * L])
 def test_values_on_a_grid_are_the_polynomial(e: Expr, layer: Expr) -> None:
-    grid, ring = Grid(5, [a]), Layered([a])
+    grid, ring = ValueGrid(5, [a]), Layered([a])
     p, q = grid.of(e), ring.of(e)
     assert grid.expr(p) == expand(e)
     assert grid.expr(grid.moved(p, layer)) == ring.expr(ring.moved(q, layer))
@@ -61,7 +61,7 @@ def test_values_on_a_grid_are_the_polynomial(e: Expr, layer: Expr) -> None:
 
 
 def test_what_cancels_on_a_grid_is_zero() -> None:
-    grid = Grid(3)
+    grid = ValueGrid(3)
     for e in (ell * L - 1, ell + L, ell**3):
         assert not grid.of(e) + grid.of(-e)
         assert grid.of(e) + grid.of(1 - e) is grid.one

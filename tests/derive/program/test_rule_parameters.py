@@ -40,7 +40,7 @@ from derive.program import (
     t,
     training_rule,
 )
-from derive.program.rules import LinearSystem, Recursion
+from derive.program.rules import LinearSystem, LinearSystemRule
 from derive.theory import mean_field
 from derive.theory.routes import RoutesDisagree, check_routes
 
@@ -230,7 +230,7 @@ def test_a_rule_that_cannot_be_hashed_is_refused() -> None:
 
 
 @dataclass(frozen=True)
-class Broken(Recursion):
+class Broken(LinearSystemRule):
     """A rule whose memory is not the solution of its equation."""
 
     discrete: bool = True

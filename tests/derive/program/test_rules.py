@@ -21,7 +21,7 @@ from derive.program import (
     s,
     t,
 )
-from derive.program.rules import LinearSystem, Recursion
+from derive.program.rules import LinearSystem, LinearSystemRule
 from derive.theory import mean_field
 from derive.theory.compare import compare
 from derive.theory.document import summary
@@ -160,7 +160,7 @@ def test_both_routes_agree_on_decay_and_temperature_of_a_rate() -> None:
 
 
 @dataclass(frozen=True)
-class Planted(Recursion):
+class Planted(LinearSystemRule):
     """A rule whose memory or noise is another one than that of its equation."""
 
     right: Any

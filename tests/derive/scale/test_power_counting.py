@@ -20,9 +20,9 @@ from derive.program import (
     t,
 )
 from derive.scale.power_counting import (
+    EntrySize,
     Grows,
     N,
-    Part,
     applied,
     combined,
     count_powers,
@@ -38,7 +38,7 @@ U, R = ("W", Integer(1), False), ("W", Integer(1), True)
 
 
 def odd(*sources, power=0):
-    return Part(Integer(power), frozenset(sources))
+    return EntrySize(Integer(power), frozenset(sources))
 
 
 def test_means_vanish_where_a_source_is_odd():
@@ -51,10 +51,10 @@ def test_means_vanish_where_a_source_is_odd():
 def test_sums_keep_the_largest_power_of_a_kind():
     assert combined([odd(U), odd(U, power=1), odd(R)]) == (odd(U, power=1), odd(R))
     a = Symbol("a", real=True)
-    kept = combined([Part(a), Part(a + 1), Part(2 * a)])
+    kept = combined([EntrySize(a), EntrySize(a + 1), EntrySize(2 * a)])
     assert {p.power for p in kept} == {a + 1, 2 * a}
     assert top(kept) == Max(a + 1, 2 * a)
-    assert product((odd(U), odd(R)), (odd(U),)) == (Part(Integer(0)), odd(U, R))
+    assert product((odd(U), odd(R)), (odd(U),)) == (EntrySize(Integer(0)), odd(U, R))
 
 
 def test_powers_of_a_number():

@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import L, ell
 from derive.depth.balance import over_layers
 from derive.linear.propagators import k
-from derive.scale.depth_steps import Row, Steps
+from derive.scale.depth_steps import StepRow, Steps
 from numerics.errors import Diverged
 
 Array = NDArray[np.float64]
@@ -36,7 +36,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Compiled:
-    row: Row
+    row: StepRow
     parts: tuple[_Part, ...]
 
 
@@ -82,7 +82,7 @@ class DepthSolver:
                 raise Diverged(f"a function is not finite at step {now}")
         return run.found
 
-    def _kind(self, r: Row) -> str:
+    def _kind(self, r: StepRow) -> str:
         """When a row's turn is at a step, see :meth:`_Run.visits`."""
         if not r.symbol.args:
             return "scalar"
@@ -97,7 +97,7 @@ class DepthSolver:
             return "before"
         return "below" if ways == {"down"} else "after"
 
-    def _compiled(self, r: Row) -> _Compiled:
+    def _compiled(self, r: StepRow) -> _Compiled:
         terms = Add.make_args(r.rhs)
         sums = Add(*[x / over_layers for x in terms if x.has(over_layers)])
         rest = Add(*[x for x in terms if not x.has(over_layers)])
@@ -212,7 +212,7 @@ def _given(a: Expr) -> bool:
     return isinstance(a, AppliedUndef) and any(isinstance(x, AppliedUndef) for x in a.args)
 
 
-def _recursion(r: Row) -> Way | None:
+def _recursion(r: StepRow) -> Way | None:
     if r.neighbour == 0:
         return None
     return "up" if r.symbol.args[0] - r.neighbour.args[0] == 1 else "down"

@@ -11,8 +11,8 @@ from numerics.errors import NotConverged
 from numerics.expansion import closure_of
 from numerics.expansion.closure import Closed
 from numerics.expansion.coefficients import Setting
-from numerics.expansion.fixed_error import Laws, output_at, solved_for, with_kernels
-from numerics.expansion.operators import Dense, Separable, Value, remembered
+from numerics.expansion.fixed_error import ClosureAtStrength, output_at, solved_for, with_kernels
+from numerics.expansion.operators import Dense, SeparableKernel, Value, remembered
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import solve
@@ -38,14 +38,14 @@ def closed(e: Experiment) -> Closed:
     return Closed.of(Setting(problem), closure)
 
 
-def dense(a: np.ndarray) -> Separable:
+def dense(a: np.ndarray) -> SeparableKernel:
     """A correlation (T, n, T, n) as left core right, without loss."""
     T, n = a.shape[:2]
     one = np.eye(T * n).reshape(T, n, T * n)
-    return Separable(one, a.reshape(T * n, T * n), one)
+    return SeparableKernel(one, a.reshape(T * n, T * n), one)
 
 
-def from_exact(depth: int, factor: float = 1.0) -> tuple[Laws, np.ndarray, xr.Dataset]:
+def from_exact(depth: int, factor: float = 1.0) -> tuple[ClosureAtStrength, np.ndarray, xr.Dataset]:
     """Laws with the full solution's memories, those of inner H times ``factor``; f; the solution."""
     e = experiment(depth)
     full, c = solve(e, kernels="full"), closed(e)
@@ -54,7 +54,7 @@ def from_exact(depth: int, factor: float = 1.0) -> tuple[Laws, np.ndarray, xr.Da
         "H": lambda k: factor * full.Phi.values[k - 1].transpose(0, 2, 1, 3),
         "G": lambda k: full.G.values[k - 1][:, None, :, None],
     }
-    ends = Laws(c, STRENGTH, {})
+    ends = ClosureAtStrength(c, STRENGTH, {})
 
     def body(name: str, site: int) -> Value:
         value = ends.at(name, site) if site == c.layers.base[name][0] else dense(correlations[name](site))
@@ -88,14 +88,14 @@ def test_responses_and_correlations_are_those_of_the_full_solution() -> None:
     for site in (1, 2):
         A, H = laws.at("A", site), laws.at("H", site)
         assert isinstance(A, Dense)
-        assert isinstance(H, Separable)
+        assert isinstance(H, SeparableKernel)
         exact = full.A.values[site - 1].transpose(0, 2, 1)
         assert np.max(np.abs(A.block[..., 0] - exact)) < 1e-12
         found = H.at(np.arange(T)).transpose(0, 2, 1, 3)
         assert np.max(np.abs(found - full.Phi.values[site - 1])) < 1e-12
     narrow = laws.without(["G"])
     G = narrow.at("G", 2)
-    assert isinstance(G, Separable)
+    assert isinstance(G, SeparableKernel)
     assert np.max(np.abs(G.at(np.arange(T))[:, 0, :, 0] - full.G.values[1])) < 1e-12
 
 
@@ -105,10 +105,10 @@ def test_loops_are_solved_through_the_fewer_entries() -> None:
     C, D, H = laws.at("C", 2), laws.at("D", 2), laws.at("H", 1)
     assert isinstance(C, Dense)
     assert isinstance(D, Dense)
-    assert isinstance(H, Separable)
+    assert isinstance(H, SeparableKernel)
     loop = Dense(STRENGTH**2 * (C.matrix @ D.matrix).reshape(*C.block.shape[:2], *D.block.shape[2:]))
     direct = solved_for(loop, H)
-    assert isinstance(direct, Separable)
+    assert isinstance(direct, SeparableKernel)
     back = direct.left.reshape(len(loop.matrix), -1)
     assert np.max(np.abs(back - loop.matrix @ back - H.left.reshape(len(back), -1))) < 1e-12
     law = laws.closed.layers.laws["A"][2]

@@ -28,7 +28,7 @@ from numerics.expansion import expand
 from numerics.experiment import Experiment
 from numerics.results import load
 from numerics.solver import solve
-from numerics.solver.grid import Grid, flow_grid
+from numerics.solver.grid import TimeGrid, flow_grid
 from tests.derive.once import mean_field, mlp
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.power_series import gamma_expansion, loss_expansion
@@ -126,7 +126,7 @@ def test_the_flow_against_the_exact_taylor_coefficients_on_its_grid(
 ) -> None:
     e = experiment(2, depth, {**FLOW, "points": 3})
     grid = flow_grid(e.times, step=0.5, order=2)
-    every = Grid(grid.nodes, grid.weights, np.arange(len(grid.nodes)), grid.order)
+    every = TimeGrid(grid.nodes, grid.weights, np.arange(len(grid.nodes)), grid.order)
 
     def once(clock: Any, attempt: Any) -> Any:
         return SimpleNamespace(parts=(every, attempt(every).found, {}))

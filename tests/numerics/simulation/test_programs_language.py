@@ -38,7 +38,7 @@ from derive.program import (
 )
 from numerics.errors import Diverged
 from numerics.simulation import simulate_program
-from numerics.simulation.weights import Law
+from numerics.simulation.weights import GaussianLaw
 from tests.chance import excess
 from tests.derive.once import mlp
 
@@ -119,7 +119,7 @@ def test_variances_and_sizes_of_layers():
 
 @pytest.mark.parametrize("tau", [-1.0, -0.4, 0.7, 1.0])
 def test_symmetry_correlates_an_entry_with_its_partner(tau):
-    m = Law(("M", ()), (300, 300), 2.0, tau).draw(np.random.default_rng(0)) / 2
+    m = GaussianLaw(("M", ()), (300, 300), 2.0, tau).draw(np.random.default_rng(0)) / 2
     upper = np.triu_indices(300, 1)
     pairs = len(upper[0])
     z = [(np.mean(m[upper] * m.T[upper]) - tau) * np.sqrt(pairs / (1 + tau**2))]

@@ -31,7 +31,7 @@ from numerics.cli import run
 from numerics.errors import Diverged, NumericsError, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.schema import Solver
-from numerics.lowering.table import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
+from numerics.lowering.table import Coupling, Factor, FieldRow, KernelRow, Monomial, Request, Table
 from numerics.solver import solve
 from numerics.solver.march import march
 from numerics.solver.plan import NotCausal, Plan
@@ -151,9 +151,9 @@ def table(*, cyclic: bool) -> Table:
     x, y, u, v, C, D = ((n, None) for n in "xyuvCD")
 
     def row(tensor):
-        return Kernel((), (), (Monomial(S.One, (Factor(tensor, (now, s)),)),))
+        return KernelRow((), (), (Monomial(S.One, (Factor(tensor, (now, s)),)),))
 
-    one = Kernel((), (), (Monomial(S.One, ()),))
+    one = KernelRow((), (), (Monomial(S.One, ()),))
     return Table(
         fields=(
             FieldRow(x, (), ((u, S.One),), (Coupling(y, row(D)),)),
@@ -175,7 +175,7 @@ def test_a_cycle_within_a_step_is_not_causal():
 def test_a_missing_covariance_of_two_sources_is_not_causal():
     fine = table(cyclic=False)
     u, v = ("u", None), ("v", None)
-    half = {**fine.covariances, (v, u): Kernel((), (), ())}
+    half = {**fine.covariances, (v, u): KernelRow((), (), ())}
     one_way = Table(fine.fields, half, fine.source_indices, fine.tensors, fine.scalars, fine.hoisted)
     with pytest.raises(NotCausal, match=r"only .* is known"):
         Plan(one_way, wanted=(("C", None),))
@@ -194,10 +194,10 @@ def test_as_many_layers_as_one_likes_are_planned():
     """
     layers = range(400)
     fields, tensors, covariances = [], {}, {}
-    one = Kernel((), (), (Monomial(S.One, ()),))
+    one = KernelRow((), (), (Monomial(S.One, ()),))
     for n in layers:
         x, u, response = ((name, n) for name in ("x", "u", "R"))
-        below = Kernel((), (), (Monomial(S.One, (Factor(("R", n - 1), (now, s)),) if n else ()),))
+        below = KernelRow((), (), (Monomial(S.One, (Factor(("R", n - 1), (now, s)),) if n else ()),))
         fields.append(FieldRow(x, (), ((u, S.One),), (Coupling(x, below),)))
         tensors[response] = Request("response", x, u, S.One)
         covariances[u, u] = one

@@ -10,7 +10,7 @@ import pytest
 from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.solver import solve
-from numerics.solver.grid import Grid
+from numerics.solver.grid import TimeGrid
 from numerics.solver.refine import Attempt, Refined, Trapezoidal, refine
 from numerics.solver.rows import RESOLVED, ROUNDING, Settling, settle_step
 
@@ -62,7 +62,7 @@ def estimated(rtol: float, *powers: float, residual: float = 0.0, most: int = 20
     clock = Trapezoidal(np.array([0.0, 1.0]), rtol, first=4)
     clock.most = most
 
-    def run(grid: Grid) -> Attempt[float]:
+    def run(grid: TimeGrid) -> Attempt[float]:
         h = float(grid.nodes[1])
         value = 1 + sum(c * h ** (2 * k) for k, c in enumerate(powers, 1))
         return Attempt(np.array([1.0, value]), value, residual)

@@ -16,7 +16,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.simulation import simulate
 from numerics.solver import solve
-from numerics.solver.grid import Age, Grid, aged_grid, flow_grid
+from numerics.solver.grid import Age, TimeGrid, aged_grid, flow_grid
 from numerics.solver.paths.collocation import by_sample
 from numerics.solver.paths.problem import integrator_for, prepared_for
 from tests.numerics.solver.helpers import TARGETS, kernel
@@ -37,7 +37,7 @@ def problem(network: dict[str, Any], training: dict[str, Any], samples: int = 2,
     return Problem.of(Experiment.from_dict(given, kernel=kernel(samples), targets=labels))
 
 
-def errors(p: Problem, grid: Grid, paths: int = 64, replicas: int = 2) -> Array:
+def errors(p: Problem, grid: TimeGrid, paths: int = 64, replicas: int = 2) -> Array:
     """Errors at the output times, in each replica."""
     seeds = [np.random.SeedSequence(0, spawn_key=(n,)) for n in range(replicas)]
     runs = prepared_for(p, grid).runs(paths, seeds)

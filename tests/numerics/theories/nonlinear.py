@@ -21,7 +21,7 @@ from derive.program import t as now
 from derive.theory import OrderParameter, Theory
 from numerics.simulation import Trainer
 from numerics.solver.paths import solve_particles
-from numerics.verification.networks import Quantity
+from numerics.verification.networks import ComparedQuantity
 from tests.derive.once import mean_field, mlp
 from tests.numerics.theories.probes import KINKED, SMOOTH, probed
 from tests.numerics.theories.programs import Row, row
@@ -207,7 +207,7 @@ class Nonlinear:
                 found[name] = np.einsum("nltsma,nlsrab->nltrmb", runs[name] * past, weight)
         return found
 
-    def places(self, theory: xr.Dataset) -> list[Quantity]:
+    def places(self, theory: xr.Dataset) -> list[ComparedQuantity]:
         """Fixed beforehand: halfway and at the end; kernels at equal times and with the start; responses of
         the end to every earlier step."""
         end = theory.sizes["time"] - 1
@@ -239,8 +239,8 @@ class Nonlinear:
         return found
 
 
-def _quantity(label: str, name: str, at: dict[str, Any], size: float) -> Quantity:
-    return Quantity(label, name, at, size=size)
+def _quantity(label: str, name: str, at: dict[str, Any], size: float) -> ComparedQuantity:
+    return ComparedQuantity(label, name, at, size=size)
 
 
 CASES = tuple(Nonlinear(a, d, g) for a in RATES for d in DEPTHS for g in STRENGTHS)

@@ -22,7 +22,7 @@ from numerics.solver.direct import Evaluated, Place, evaluate
 from numerics.solver.march import march
 from numerics.solver.plan import NotCausal
 from numerics.verification.identities import laid_out
-from numerics.verification.networks import Quantity, against_networks
+from numerics.verification.networks import ComparedQuantity, against_networks
 from tests.derive.once import mean_field
 
 Array = NDArray[np.float64]
@@ -50,7 +50,7 @@ class Row:
 
 
 def row(
-    theory: xr.Dataset, networks: Sequence[xr.Dataset], compared: Sequence[Quantity], method: str = ""
+    theory: xr.Dataset, networks: Sequence[xr.Dataset], compared: Sequence[ComparedQuantity], method: str = ""
 ) -> Row:
     """The number that is furthest off for what it may be, as `dmft verify` judges it."""
     if not compared:
@@ -160,7 +160,7 @@ def compare_with_networks(
         for table, w, n in zip(tables, (0, *widths), (0, *seeds), strict=True)
     )
     names = [str(x) for x in theory_of if not str(x).endswith("_stderr")]
-    return row(theory_of, networks, [Quantity(x, x, {}, size=np.inf) for x in names], found.method)
+    return row(theory_of, networks, [ComparedQuantity(x, x, {}, size=np.inf) for x in names], found.method)
 
 
 def _times_first(m: Measured) -> bool:

@@ -25,7 +25,7 @@ from numerics.experiment.problem import Problem
 from numerics.solver import solve
 from numerics.solver.direct import evaluate
 from numerics.verification import Effort, identities, networks, sampled, series, verify
-from numerics.verification.networks import Plan
+from numerics.verification.networks import NetworkPlan
 from numerics.verification.openings import by, opening, particles
 from tests.derive.once import mean_field, mlp, scaled
 
@@ -148,7 +148,7 @@ def test_without_matrices_between_layers_there_are_no_responses():
 def test_networks_see_a_kernel_of_the_wrong_size():
     e = experiment()
     theory = solve(e)
-    trained = networks.train(e, Plan((32, 64, 128), (30, 30, 30)))
+    trained = networks.train(e, NetworkPlan((32, 64, 128), (30, 30, 30)))
     assert all(c.passed for c in networks.against_networks(theory, trained))
     wrong = theory.assign(G=1.3 * theory.G)
     failed = [c.name for c in networks.against_networks(wrong, trained) if not c.passed]

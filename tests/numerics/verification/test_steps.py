@@ -202,7 +202,7 @@ def test_a_planted_error_is_seen_by_the_solution_and_by_the_networks() -> None:
     right = Problem.of(isotropic())
     halved = partial(scaled, kind="response", factor=Rational(1, 2))
     wrong = replace(right, experiment=None, reductions=(*right.reductions, halved))
-    trained = networks.train(right, networks.Plan((32, 64, 128), (20, 20, 20)))
+    trained = networks.train(right, networks.NetworkPlan((32, 64, 128), (20, 20, 20)))
     assert not failed(identities.middle(right))
     assert not failed(networks.against_networks(solve(right), trained))
     assert failed(identities.middle(wrong)) == {"<g^l h^l>, the same at every layer"}
@@ -228,7 +228,7 @@ def test_networks_alone_find_a_wrong_theory(build: Callable[[], Experiment], nam
 def test_numbers_that_are_the_same_in_all_networks_must_be_met() -> None:
     e = isotropic({"outputs": 2})
     solution = solve(e)
-    trained = networks.train(e, networks.Plan((16, 32, 64), (8, 8, 8)))
+    trained = networks.train(e, networks.NetworkPlan((16, 32, 64), (8, 8, 8)))
     still = [d.assign(C_v_stderr=0 * d.C_v_stderr, C_v=solution.C_v) for d in trained]
     assert not {x for x in failed(networks.against_networks(solution, still)) if x.startswith("C_v")}
     off = solution.assign(C_v=solution.C_v + 1e-6)
@@ -240,12 +240,14 @@ def test_numbers_that_are_the_same_in_all_networks_must_be_met() -> None:
 def test_networks_off_the_line_are_seen() -> None:
     e = isotropic()
     solution = solve(e)
-    trained = networks.train(e, networks.Plan((48, 96, 192), (40, 40, 40)))
+    trained = networks.train(e, networks.NetworkPlan((48, 96, 192), (40, 40, 40)))
     assert networks.STRAIGHT not in failed(networks.against_networks(solution, trained))
     bent = [trained[0], trained[1].assign(C_g=1.2 * trained[1].C_g), trained[2]]
     checks = networks.against_networks(solution, bent)
     assert networks.STRAIGHT in failed(checks)
-    assert "too small" in networks.describe(e, networks.Plan((48, 96, 192), (40, 40, 40)), checks, solution)
+    assert "too small" in networks.describe(
+        e, networks.NetworkPlan((48, 96, 192), (40, 40, 40)), checks, solution
+    )
 
 
 @pytest.fixture(scope="module")
@@ -357,7 +359,7 @@ def test_sizes_are_those_at_which_ratios_are_whole(ratios: Any) -> None:
 def test_progress_counts_networks() -> None:
     seen: list[tuple[int, int]] = []
     e = isotropic()
-    plan = networks.Plan((16, 32, 64), (3, 2, 2))
+    plan = networks.NetworkPlan((16, 32, 64), (3, 2, 2))
     networks.train(e, plan, lambda done, total: seen.append((done, total)))
     assert seen == [(k, 7) for k in range(1, 8)]
 

@@ -25,7 +25,7 @@ from numerics.experiment.problem import Problem
 from numerics.results import load
 from numerics.solver import solve
 from numerics.verification import Effort, Report, identities, networks, series, verify
-from numerics.verification.networks import Plan, plan_of
+from numerics.verification.networks import NetworkPlan, plan_of
 from numerics.verification.openings import MOST_TIMES, SMALL_SAMPLES, comparable, few, speed
 from numerics.verification.report import Check
 from tests.derive.once import mean_field, mlp, scaled
@@ -155,7 +155,7 @@ def test_a_check_that_failed_stands_out_in_a_notebook():
 def test_the_same_seed_gives_the_same_networks():
     def final_losses(seed: int) -> list[float]:
         e = experiment(seed=seed)
-        return [float(d.train_loss[-1]) for d in networks.train(e, Plan((32, 64), (3, 2)))]
+        return [float(d.train_loss[-1]) for d in networks.train(e, NetworkPlan((32, 64), (3, 2)))]
 
     assert final_losses(1) == final_losses(1)
     assert final_losses(1) != final_losses(2)
@@ -294,7 +294,7 @@ def test_the_opening_of_many_samples_is_checked_on_a_few(name: str, loss: str):
 def test_outputs_at_the_start_that_are_large_are_named_where_a_check_fails():
     """gamma0 = 1e-3: networks of 192 units begin at outputs of order 70, which an error that bends sees."""
     small = experiment(1, {**GD, "steps": 1}).replace({"network.gamma0": 1e-3})
-    solution, plan = solve(small), Plan((48, 96, 192), (4, 4, 4))
+    solution, plan = solve(small), NetworkPlan((48, 96, 192), (4, 4, 4))
     for e, named in ((small, True), (small.replace({"training.center": True}), False)):
         for observed in (1.0, 2.0):
             check = Check("networks", "Delta", observed, expected=1.0, allowed=0.1, basis="")

@@ -32,7 +32,7 @@ from derive.calculus.series import PowerSeries
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion
 from derive.expansion.in_time import InTime, modes_of
-from derive.expansion.in_time.operators import Vector
+from derive.expansion.in_time.operators import ModeVector
 from derive.program import L, P, ell, eta, gamma0, s, t
 from tests.derive.expansion.in_time import exact
 from tests.derive.once import expand_linear, mean_field, mlp
@@ -282,7 +282,7 @@ def test_a_planted_error_leaves_a_residual() -> None:
     good = errors[2]
     assert abs(residual(found, 2, 0).subs(t, 1).evalf(40)) < 1e-33
     f = found.values.algebra.functions
-    errors[2] = Vector({0: good.entries[0] + f.ring.gens[0] / 10**9}, good.unit, good.damping)
+    errors[2] = ModeVector({0: good.entries[0] + f.ring.gens[0] / 10**9}, good.unit, good.damping)
     assert abs(residual(found, 2, 0).subs(t, 1).evalf(40)) > 1e-10
     with pytest.raises(NotApplicable, match="the error's equation at order 2"):
         found.values.check([f.one], 2)

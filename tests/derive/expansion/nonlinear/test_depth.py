@@ -9,7 +9,7 @@ from sympy.abc import y
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.depth import q, x
-from derive.expansion.nonlinear.trees import PAIR, Tensor
+from derive.expansion.nonlinear.trees import PAIR, ForestCoefficient
 from derive.program import L, ell
 from tests.derive.once import mean_field, mlp
 
@@ -26,8 +26,8 @@ def test_the_tangent_kernel_is_a_geometric_sum() -> None:
 
 def test_variance_that_decays() -> None:
     law = expanded(tanh).depth_dependence("critical")
-    assert law.expression(Tensor("Phi", 0, PAIR)) == 1 / (2 * ell)
-    assert law.expression(Tensor("G", 0, PAIR)) == ell / L
+    assert law.expression(ForestCoefficient("Phi", 0, PAIR)) == 1 / (2 * ell)
+    assert law.expression(ForestCoefficient("G", 0, PAIR)) == ell / L
     assert law.tangent(0) == Rational(1, 2)
 
 
@@ -51,6 +51,6 @@ def test_other_phi_are_refused(phi: object) -> None:
 
 def test_other_phi_of_the_same_class() -> None:
     law = expanded(sin).depth_dependence("critical")
-    assert law.expression(Tensor("Phi", 0, PAIR)) == 1 / ell
+    assert law.expression(ForestCoefficient("Phi", 0, PAIR)) == 1 / ell
     with pytest.raises(ValueError, match="where = 'edge'"):
         expanded(sin).depth_dependence("edge")

@@ -15,7 +15,7 @@ from derive.expansion import expand, expand_nonlinear
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.depth import AtFixedPoint, p, q
 from derive.expansion.nonlinear.depth import x as slope
-from derive.expansion.nonlinear.trees import Fields, Piece, Tensor, oriented
+from derive.expansion.nonlinear.trees import Fields, ForestCoefficient, Piece, oriented
 from derive.program import L, P, Program, alpha, ell, mu, s, t
 from tests.derive.once import expand_linear, mean_field, mlp
 
@@ -89,7 +89,7 @@ def test_the_identity_gives_the_linear_series(
     total: Expr = S.Zero
     for (_, time), forest in zip(series.factors(name, 2), series.forests(name, 2), strict=True):
         one = {x: 1 for x in time.free_symbols if x.is_integer}
-        tensor = identity.expression(oriented(Tensor(name, 2, forest))[0])
+        tensor = identity.expression(oriented(ForestCoefficient(name, 2, forest))[0])
         total += tensor.subs(identity.symbols[0, 0, 1, 1], q) * time.subs(one)
     assert (total.expand() - expected).expand() == 0
     assert expected != 0
@@ -108,7 +108,7 @@ def test_numbers_for_averages_give_what_their_symbols_become(
     numbers = AtFixedPoint(series, {(1, 1): 2, (0, 2): 1})
     at = {slope: 2, p: 3, ell: 2, L: 3}
     for forest in series.forests("Phi", 2):
-        tensor = oriented(Tensor("Phi", 2, forest))[0]
+        tensor = oriented(ForestCoefficient("Phi", 2, forest))[0]
         both = (found.expression(tensor).subs(at).expand() for found in (symbolic, numbers))
         assert len(set(both)) == 1
 

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from sympy import Symbol, lambdify
 
 from derive.expansion.nonlinear.depth import AtCriticality
-from derive.expansion.nonlinear.trees import Tensor
+from derive.expansion.nonlinear.trees import ForestCoefficient
 from derive.program import L, ell
 from numerics.expansion import expand, series
 from numerics.expansion.statics import Statics
@@ -88,7 +88,7 @@ def critical() -> AtCriticality:
     return series(experiment("tanh", 3), 2).depth_dependence("critical")
 
 
-def ratios(depth: int) -> dict[Tensor, float]:
+def ratios(depth: int) -> dict[ForestCoefficient, float]:
     """tanh: coefficients halfway through the network, over their leading powers of ell and L."""
     expansion = series(experiment("tanh", 3), 2)
     law = critical()

@@ -14,7 +14,7 @@ from sympy import Function, Lambda, Rational, Symbol, asin, erf, lambdify, nsolv
 import numerics.expansion.trees as evaluation
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.depth import p, q, x
-from derive.expansion.nonlinear.trees import Tensor
+from derive.expansion.nonlinear.trees import ForestCoefficient
 from derive.program import L, TrainingRule, ell
 from numerics.errors import SpecError
 from numerics.expansion import expand, series
@@ -151,7 +151,7 @@ def test_leading_depth_laws(order: int) -> None:
     """tanh: the distance from the leading power falls with the depth, like 1/L but for logarithms."""
     expansion = derived(mean_field(mlp(L, tanh)), order)
     law = expansion.depth_dependence("critical")
-    away: dict[Tensor, list[float]] = {}
+    away: dict[ForestCoefficient, list[float]] = {}
     for depth in (40, 160):
         skipped = frozenset({"A2", "B2", "C2", "f2"})
         statics = Statics(expansion, depth, np.array([[1.0]]), 1e-11, skipped)

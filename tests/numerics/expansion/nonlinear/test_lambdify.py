@@ -13,7 +13,7 @@ from sympy import DiracDelta, Function, lambdify, tanh
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.expansion.nonlinear import expand_kinks, expand_nonlinear
-from derive.expansion.nonlinear.trees import Tensor
+from derive.expansion.nonlinear.trees import ForestCoefficient
 from numerics.expansion import series
 from numerics.expansion import trees as evaluation
 from numerics.expansion.coefficients import Setting
@@ -67,9 +67,9 @@ class Numbers:
         for name in ("Phi", "G", "A", "C", "D"):
             for shape in self.series.forests(name, 0):
                 mark = "_now" if shape[0].marked else ""
-                yield f"{name}0{mark}", partial(self.tensor, Tensor(name, 0, shape))
+                yield f"{name}0{mark}", partial(self.tensor, ForestCoefficient(name, 0, shape))
 
-    def tensor(self, x: Tensor, layer: int, *samples: int) -> float:
+    def tensor(self, x: ForestCoefficient, layer: int, *samples: int) -> float:
         """What rests."""
         return float(self.found.statics.value(x, layer)[tuple(i - 1 for i in samples)])
 

@@ -16,7 +16,7 @@ from derive.errors import ProgramError
 
 
 @dataclass(frozen=True)
-class Domain:
+class RealInterval:
     """Real numbers from ``low`` to ``high``; ``words`` say which."""
 
     words: str
@@ -53,8 +53,8 @@ class Domain:
         return not (e.is_nonpositive if self.low_open else e.is_negative)
 
 
-REAL = Domain("a real number")
-NONNEGATIVE = Domain("a number >= 0", low=S.Zero)
-POSITIVE = Domain("a positive number", low=S.Zero, low_open=True)
-FRACTION = Domain("a number >= 0 and < 1", low=S.Zero, high=S.One, high_open=True)
-CORRELATION = Domain("a number from -1 to 1", low=S.NegativeOne, high=S.One)
+REAL = RealInterval("a real number")
+NONNEGATIVE = RealInterval("a number >= 0", low=S.Zero)
+POSITIVE = RealInterval("a positive number", low=S.Zero, low_open=True)
+FRACTION = RealInterval("a number >= 0 and < 1", low=S.Zero, high=S.One, high_open=True)
+CORRELATION = RealInterval("a number from -1 to 1", low=S.NegativeOne, high=S.One)
