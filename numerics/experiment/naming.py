@@ -121,7 +121,7 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
         wanted = {own: name for own, name in data.items() if own is not None} | layers
         if wanted and roles.residual is None:  # then it is the noise of labels that no field has
             symbols |= {
-                x: Symbol(f"{x.name}{ASIDE}", **x.assumptions0) for x in _symbols_of(program) & {sigma}
+                x: Symbol(f"{x.name}{ASIDE}", **x.assumptions0) for x in symbols_of(program) & {sigma}
             }
     else:
         wanted = {str(roles.output.func): OUTPUT, str(roles.error.func): ERROR} | layers
@@ -228,8 +228,8 @@ def _names_of(program: Program) -> set[str]:
     return found
 
 
-def _symbols_of(program: Program) -> set[Symbol]:
-    """Every symbol in a program, indices among them."""
+def symbols_of(program: Program) -> set[Symbol]:
+    """Return every symbol in a program, indices among them."""
     found: set[Symbol] = set()
 
     def seen(e: Any) -> Any:
@@ -254,7 +254,7 @@ def _apart(
     them.
     """
     names, symbols = dict(names), dict(symbols)
-    every, known = _names_of(program), _symbols_of(program)
+    every, known = _names_of(program), symbols_of(program)
     given = {x for w in map(gaussian, program.matrices) for x in w.responses or ()}
     new = {*names.values(), *(x.name for x in symbols.values()), *reserved}
     used = new | every | {x.name for x in known}

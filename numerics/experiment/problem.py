@@ -44,7 +44,7 @@ from numerics.experiment.given import (
 )
 from numerics.experiment.literals import Literals, Slot
 from numerics.experiment.memory import symbols_of_rules, tables_of_program
-from numerics.experiment.naming import named_by_role
+from numerics.experiment.naming import named_by_role, symbols_of
 from numerics.experiment.numbers import (
     Spectrum,
     arrays_of,
@@ -266,28 +266,30 @@ class Problem:
         if not program.rule.discrete and program.tables and hasattr(program.rule, "system"):
             name, reason = min(program.tables), "is a table in the training rule of a flow"
             raise SpecError(f"arrays.{name}", None, reason, "an expression in derive.program.t in its place")
-        symbols = _symbols(program)
+        written, author, counted = program, dict[str, str](), dict[str, float]()
+        if by_role:
+            program, author, counted = named_by_role(program)
+        of_roles = _symbols(program)
+        stated = {x.name: x for x in symbols_of(written)}
+        names = {author.get(name, name): name for name in of_roles if name not in counted}
+        symbols = {own: stated.get(own, of_roles[name]) for own, name in names.items()}
         for name, value in given.items():
             if name not in symbols and name not in sizes:
                 raise SpecError(f"numbers.{name}", value, "is no symbol of the theory", ", ".join(symbols))
         for name, x in symbols.items():
             if name in given:
-                require_domain(program, x, given[name])
+                require_domain(written, x, given[name])
             elif not x.is_integer:
-                accepted = f"a number for this symbol of the theory{or_a_weight(program, name)}"
+                accepted = f"a number for this symbol of the theory{or_a_weight(written, name)}"
                 raise SpecError(f"numbers.{name}", None, "is missing", accepted)
-        require_constants(program, {x: given[name] for name, x in symbols.items() if name in given})
-        written = program
-        author: dict[str, str] = {}
+        require_constants(written, {x: given[name] for name, x in symbols.items() if name in given})
         if by_role:
-            program, author, counted = named_by_role(program)
-            symbols = _symbols(program)
             # a number and a function of one name are renamed apart
-            symbol_of = {own: name for name, own in author.items() if name in {*symbols, *_sizes(program)}}
+            symbol_of = {own: name for name, own in author.items() if name in {*of_roles, *_sizes(program)}}
             role = {own: name for name, own in author.items() if name in names_of_arrays(program)}
             given = counted | {symbol_of.get(name, name): x for name, x in given.items()}
             data = {role.get(name, name): x for name, x in data.items()}
-        found = {x: given[name] for name, x in symbols.items() if name in given}
+        found = {x: given[name] for name, x in of_roles.items() if name in given}
         seen = _training_samples(program, data, int(given.get(P.name, 0)))
         origin: dict[str, Any] = {"author": author, "written": written} if author else {}
         if family is not None and by_role:
