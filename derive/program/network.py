@@ -15,7 +15,7 @@ from typing import Any
 from sympy import Add, Dummy, Expr, Function, Heaviside, Mul, Pow, S, Sum, Symbol, factor_terms, log, sign
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import defined, drawn_out, over
+from derive.calculus.sums import all_apart, defined, drawn_out, over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
@@ -486,6 +486,7 @@ class _Assembly:
         names = {d.name for d in definitions}
         fields = tuple(dict.fromkeys((*net.fields, *gradients, *reads)))
         ours = {x.name for x in fields}
+        definitions = tuple(_with_own_sums(d) if d.name in ours else d for d in definitions)
         parts = Parts(
             name=net.name,
             rule=self.rule,
@@ -837,3 +838,8 @@ def _neat(e: Expr) -> Expr:
                 factors[i] = Add(*[-y for y in x.args])
                 return -constant * Mul(*factors)
     return constant * Mul(*factors)
+
+
+def _with_own_sums(d: Definition) -> Definition:
+    """Return the definition of a vector with sums that run over other indices than its own."""
+    return replace(d, rhs=all_apart(d.rhs, [x for x in d.lhs.args if x.is_Symbol and x != t]))

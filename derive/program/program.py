@@ -228,6 +228,25 @@ def _about_terms(program: Parts, d: Definition) -> Iterator[str]:
                 f"{d.lhs} contains {term}: a matrix product or a vector parameter must be a term of its own, "
                 f"times entrywise factors; define a field for {min(weights, key=str)}"
             )
+        yield from _about_members(program, d, term)
+
+
+def _about_members(program: Parts, d: Definition, term: Expr) -> Iterator[str]:
+    """A sum over members of a family of matrices has their index in shifts of other indices alone."""
+    for product in sorted(term.atoms(Product), key=spelled):
+        matrix = gaussian(program.matrix_of(product))
+        for e in (r.index for r in matrix.others):
+            factors = [x for x in Mul.make_args(term) if x != product and x.has(e)]
+            fields = {a for a in product.vector.atoms(AppliedUndef) if program.field_of(str(a.func))}
+            given = {a for a in product.vector.atoms(AppliedUndef) if program.given_of(str(a.func))}
+            factors += sorted((a for a in fields if e in a.args), key=spelled)
+            rest = product.vector.xreplace({a: Dummy() for a in fields | given})
+            factors += [product.vector] if rest.has(e) else []
+            if factors:
+                yield (
+                    f"{d.lhs} sums members of {matrix.name} with {factors[0]}, which depends on {e}: "
+                    f"give each {e} a matrix of its own"
+                )
 
 
 def _about_names(program: Parts) -> Iterator[str]:

@@ -301,7 +301,8 @@ class PathsMethod:
             if given
             else "a search for samples may take three times that"
         )
-        if not given and not problem.flow and isinstance(problem.linear, LinearForm):
+        linear = not problem.flow and isinstance(problem.linear, LinearForm)
+        if linear and not given and isinstance(MarchMethod().fits(problem, keep), No):
             return Yes(cost, memory, EXACT, f"second moments over the paths are exact{lacks}")
         return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 

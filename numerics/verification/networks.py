@@ -392,6 +392,10 @@ def _straight(
     return Check("networks", STRAIGHT, worst, 0, limit, f"|z|, {place}", upper=True)
 
 
+ROUNDED = 1e-12
+"""The size below which a number of a theory is zero: nothing can be allowed in parts of it."""
+
+
 def size_of(theory: xr.Dataset, q: ComparedQuantity) -> float:
     """How large a quantity is: that of two times as large as those at each of them."""
     if q.size is not None:
@@ -404,7 +408,9 @@ def size_of(theory: xr.Dataset, q: ComparedQuantity) -> float:
 
 
 def _rms(x: xr.DataArray) -> float:
-    return float(np.sqrt(np.mean(x.to_numpy() ** 2))) or 1.0
+    """The root mean square; one for zeros, and for what rounding leaves of them."""
+    found = float(np.sqrt(np.mean(x.to_numpy() ** 2)))
+    return found if found > ROUNDED else 1.0
 
 
 def traced(theory: xr.Dataset) -> xr.Dataset:

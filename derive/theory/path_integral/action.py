@@ -300,8 +300,8 @@ def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
 
 
 def _elsewhere(leg: Leg, other: Leg) -> bool:
-    """Return whether one of two vectors that meet is taken at shifted indices."""
-    return any(x.use.vector.plain != x.use.vector.body for x in (leg, other))
+    """Return whether one of two vectors is taken at shifted indices, or meets each of several members."""
+    return any(x.use.summed or x.use.vector.plain != x.use.vector.body for x in (leg, other))
 
 
 Pair = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...]]

@@ -238,3 +238,18 @@ def test_an_open_activation_trains_as_the_function_in_its_place(name: str) -> No
 @pytest.mark.parametrize("name", INSIDE)
 def test_both_routes_derive_an_open_activation_around_an_expression(name: str) -> None:
     assert check_routes(shallow({q(mu, t): W @ phi(INSIDE[name](h(mu, t)))}, W0, W, w)) == []
+
+
+def test_a_sum_over_the_index_of_the_field_it_multiplies() -> None:
+    """Backwards the sum stands beside the index: it runs over another letter."""
+    i, units, pixels = Symbol("i", integer=True), Population("units"), Population("pixels", given=True)
+    x, b, pull, near = GivenVector("x", pixels, "K_x"), Field("b", units), Function("pull"), Function("near")
+    mean = Mean(Sum(pull(i) * b(mu, i, t), (i, 1, 2)) ** 2)
+    ranges, A = (IndexRange(i, S.One, S(2)),), GaussianMatrix("A", units, pixels)
+    forward = {b(mu, i, t): A @ x(mu, i), near(mu, t): mean}
+    network = Network("sum", (b,), forward, weights=(A,), given=(x,), ranges=ranges)
+    program = network.train(near(mu, t) ** 2, GradientDescent(eta))
+    lines = [d for d in program.definitions if d.name not in program.scalars]
+    sums = [(d.lhs, v.name) for d in lines for x in d.rhs.atoms(Sum) for v, *_ in x.limits]
+    assert sums
+    assert not any(name in {y.name for y in lhs.free_symbols} for lhs, name in sums)

@@ -42,6 +42,7 @@ from derive.program import (
     P,
     Population,
     Program,
+    ProgramError,
     TrainedMatrix,
     TrainedVector,
     alpha,
@@ -447,3 +448,40 @@ def test_a_convolution_of_ones_own(activation: Callable[[Expr], Expr]) -> None:
     program = network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
     assert "R_g_b_u_W" in {q.name for q in mean_field(program).order_parameters}
     assert check_routes(program) == []
+
+
+def members(line: Callable[[GaussianMatrix, Field, Symbol], Expr]) -> Program:
+    """A network whose second layer is a sum over three matrices."""
+    e = Symbol("e", integer=True)
+    units, pixels, three = Population("units"), Population("pixels", given=True), IndexRange(e, S.One, S(3))
+    a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
+    U, w = GaussianMatrix("U", units, pixels), GaussianVector("w", units)
+    V, f, y = GaussianMatrix("V", units, units, others=(three,)), Function("f"), Function("y")
+    forward = {
+        a(mu, t): U @ x(mu),
+        b(mu, t): Sum(line(V, a, e), (e, 1, 3)),
+        f(mu, t): Mean(w.symbol * b(mu, t)) / gamma0,
+    }
+    network = Network("members", (a, b), forward, (U, V, w), given=(x,), ranges=(three,))
+    return network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def test_each_of_several_matrices_meets_one_vector() -> None:
+    """Only the sum over members of a response was fixed."""
+    assert check_routes(members(lambda V, a, e: V(e) @ tanh(a(mu, t)))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda V, a, e: V(e) @ (Function("prior")(e) * tanh(a(mu, t))),
+        lambda V, a, e: Function("prior")(e) * (V(e) @ tanh(a(mu, t))),
+        lambda V, a, e: V(e) @ (tanh(a(mu, t)) / e),
+    ],
+)
+def test_members_with_factors_of_their_own_are_refused(
+    line: Callable[[GaussianMatrix, Field, Symbol], Expr],
+) -> None:
+    """Their theory had a factor without its sum, and gradients an index that nothing gave."""
+    with pytest.raises(ProgramError, match="give each e a matrix of its own"):
+        members(line)

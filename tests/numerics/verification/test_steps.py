@@ -236,6 +236,20 @@ def test_numbers_that_are_the_same_in_all_networks_must_be_met() -> None:
     assert {c.name.split(",")[0] for c in found if np.isinf(c.observed)} == {"C_v(t"}
 
 
+def test_a_number_that_is_rounded_to_zero_allows_no_more_than_zero() -> None:
+    """What a term 1/N^2 may add was divided by what rounding leaves of a zero: no network could fail."""
+    e = isotropic()
+    found = solve(e)
+    trained = networks.train(e, networks.NetworkPlan((16, 32), (8, 8)))
+    allowed = []
+    for left in (0.0, 1e-17):
+        nothing = found.assign(test_loss=left + 0 * found.test_loss)
+        checks = networks.against_networks(nothing, trained)
+        allowed.append([x.allowed for x in checks if x.name.startswith("test loss")])
+    assert allowed[0]
+    np.testing.assert_allclose(allowed[1], allowed[0])
+
+
 @pytest.mark.slow
 def test_networks_off_the_line_are_seen() -> None:
     e = isotropic()
