@@ -55,7 +55,7 @@ class SampleLoss:
 
     @property
     def of_each_sample(self) -> bool:
-        """Whether it reads the output at the sample that it is the loss of, and not at a given one."""
+        """Whether the loss of a sample reads the output at this sample, and not at a given one."""
         outputs = [x for x in self.expression.atoms(AppliedUndef) if x.func == self.output.func]
         return all(x.args[k] == a for x in outputs for k, a in enumerate(self.output.args) if a == mu)
 

@@ -1,4 +1,4 @@
-"""What a program is made of: definitions, weights, data and names, and how things are found in it."""
+"""The parts of a program: definitions, weights, data and names, with functions that look them up."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Definition(Rewritable):
 
 @dataclass(frozen=True)
 class Parts(Rewritable):
-    """What a program is made of, and how things are found in it; :class:`Program` is these, checked."""
+    """The parts of a program, and functions that look them up; :class:`Program` checks that they fit."""
 
     name: str
     rule: TrainingRule

@@ -67,7 +67,7 @@ class Program(Parts):
 
     @property
     def roles(self) -> Roles:
-        """What is output, error, feature, gradient, target, index of samples: read off the program."""
+        """The output, error, target, features, gradients and indices, read off the definitions."""
         return roles_of(self)
 
     def causal_order(self) -> tuple[Definition, ...]:

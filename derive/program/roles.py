@@ -170,7 +170,7 @@ def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
 
 
 def _roles_of_random_data(program: Parts) -> dict[str, str]:
-    """The names of what is learnt on random data, and of its error on samples; none if the loss says none.
+    """Return the names of the two error vectors of a program on random data; none for another loss.
 
     The loss is the mean of the square of an error: of the error of samples, a matrix times that of the
     function learnt, or of the latter itself.
@@ -191,7 +191,7 @@ def _roles_of_random_data(program: Parts) -> dict[str, str]:
 
 
 def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
-    """Feature, gradient and fields of a chain of layers, one family of matrices; none where there is none.
+    """Return feature, gradient and fields of a chain of layers that one family of matrices makes, if any.
 
     The update of a family has the gradient at the layer above on its left, and what the layer hands on on its
     right.

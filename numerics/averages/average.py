@@ -28,7 +28,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     reduced to orthants, and those that bend elsewhere are integrated between the bends.
 
     Raises SpecError for a body with unknown symbols, or a covariance of another shape;
-    :class:`~numerics.errors.Unserved` for what is none of these; :class:`~numerics.errors.NotConverged` where
+    :class:`~numerics.errors.Unserved` for other bodies; :class:`~numerics.errors.NotConverged` where
     ``rtol``, relative to the average of the size of each term, is not reached;
     :class:`~derive.calculus.jumps.Ambiguous` for a jump times a point mass of the same number.
 
@@ -65,7 +65,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
 
 
 def _folded(closed: Expr, rtol: float) -> Value:
-    """What is left when point masses have been integrated out: numbers and simpler averages."""
+    """Evaluate an average from which point masses have been integrated out: numbers and simpler averages."""
     slots = {a: Dummy() for a in closed.atoms(GaussianAverage)}
     found = {d: average(a, rtol=rtol) for a, d in slots.items()}
     numbers = {d: v.value for d, v in found.items()}

@@ -22,8 +22,8 @@ POINTS = 400
 """Intervals of a flow at whose ends coefficients are tried."""
 
 FAR, NEAR, GROWTH = 1e-6, 1e-9, 1.2
-"""Distances from a zero, in units of the last time, and the growth between them of what is infinite there:
-a logarithm grows by 1.5."""
+"""Two distances from a zero of a denominator, in units of the last time, and the factor by which a
+coefficient that is infinite there grows at least between them: a logarithm grows by 1.5."""
 
 
 def not_finite(

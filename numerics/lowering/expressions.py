@@ -128,7 +128,7 @@ def function(e: Expr) -> CompiledFunction:
 
 @dataclass
 class KnownArrays:
-    """What is the same for every path: numbers, data, order parameters and scalars found so far.
+    """Arrays that are the same for every path: numbers, data, order parameters and scalars found so far.
 
     Arrays of ``found`` have the axes of the symbol's indices and times in order, and the replicas last.
     """
@@ -233,7 +233,7 @@ class KnownArrays:
         return self.literals.get((name, axis), Literals()).position(value, size)
 
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """A sum of what is known over layers, which are written out, or over indices, along an axis."""
+        """Add known arrays over layers, which are written out, or over indices, along an axis."""
         index, low, high = x.limits[-1]
         require_fixed_limits(index, low, high, self.values)
         first, last = self.bound(low), self.bound(high)
@@ -297,7 +297,7 @@ class TensorReader:
         return self.function(*values) if self.function else values[0]
 
     def _leaf(self, x: Expr) -> Any:
-        """A number, the place of what is given, an array and where it is read, or what is looked up later."""
+        """Return how a leaf is read: a number, an argument, an array at indices, or a later look-up."""
         if x in self.given:
             return self.given.index(x)
         if isinstance(x, Symbol) and x not in (*self.axes, *TIMES):
