@@ -163,7 +163,7 @@ def counted(term: Expr, recursion: bool = False) -> CountedTerm:
 
     >>> from sympy import Function
     >>> counted(Function("R")(ell) ** 2 * over_layers / L**alpha)
-    Counted(power=(Fraction(1, 1), Fraction(-1, 1), Fraction(0, 1)), functions=('R', 'R'))
+    CountedTerm(power=(Fraction(1, 1), Fraction(-1, 1), Fraction(0, 1)), functions=('R', 'R'))
     """
     order, rest = power(term)
     once = delta(term) is not None
