@@ -321,6 +321,10 @@ def reliable(case: Case, found: Numbers, networks: Numbers) -> int:
         idle = tuple(k + 1 for k in idle_axes(case, name))
         f, y = np.expand_dims(found.mean[name], idle), np.asarray(case.drawn.arrays[target])
         y = np.moveaxis(y, -1, 0) if y.ndim == f.ndim else y[None]
+        # a target at the next position: what stands first is no target
+        y = y[
+            tuple(slice(max(m - n, 0) if n > 1 else 0, None) for m, n in zip(y.shape, f.shape, strict=True))
+        ]
         scatter = np.expand_dims(networks.error[name], idle) * np.sqrt(networks.dof + 1)
         near = np.abs(1 - y * f) < 6 * np.abs(y) * scatter
         steps = np.flatnonzero(near.reshape(len(f), -1).any(axis=1))

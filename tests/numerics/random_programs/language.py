@@ -173,6 +173,7 @@ class Writer:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
+        self.more = random.Random(f"more of {self.seed}")
         self.array = np.random.default_rng(self.seed)
         self.taken: set[str] = set(RESERVED)
         self.words: dict[str, None] = {}
@@ -203,6 +204,13 @@ class Writer:
     def chance(self, p: float) -> bool:
         """True with probability ``p``."""
         return self.rng.random() < p
+
+    def also(self, p: float) -> bool:
+        """True with probability ``p``, from a stream of its own.
+
+        What was added to the language later is decided so: programs without it stay what they were.
+        """
+        return self.more.random() < p
 
     def name(self) -> str:
         """A name that is not taken."""
@@ -415,7 +423,8 @@ class Writer:
             rhs = source() + self.bounded(other()) * Mean(self.bounded(other()) * tanh(source()))
         elif kind == "named":
             m = Function(self.name())(*source.indices, t)
-            self.forward[m] = self.rng.choice([Mean(source() ** 2), Mean(self.bounded(source()) * other())])
+            average = self.rng.choice([Mean(source() ** 2), Mean(self.bounded(source()) * other())])
+            self.forward[m] = self.of_averages(average, Mean(tanh(source()) ** 2))
             rhs = self.rng.choice([self.bent(source()) / sqrt(1 + m**2), source() + tanh(other()) * tanh(m)])
             if self.chance(0.3):
                 m2 = Function(self.name())(*source.indices, t)
@@ -425,6 +434,59 @@ class Writer:
             rhs = source() + self.number(Rational(1, 2), S.One) * self.bounded(other())
         self.fields.append(v.of)
         self.keep(v, rhs, [source, other] if rhs.has(other()) else [source])
+
+    def of_averages(self, average: Expr, other: Expr) -> Expr:
+        """The average, a function of it, or its product with another one."""
+        if not self.also(0.3):
+            return average
+        kind = self.more.choice(["function", "product", "quotient"])
+        self.say(f"{kind} of averages")
+        return {
+            "function": self.more.choice([tanh(average), sin(average) + average, 1 / (1 + average**2)]),
+            "product": average * (1 + other),
+            "quotient": average / (1 + other**2),
+        }[kind]
+
+    def by_members(self) -> None:
+        """Matrices of a family, each applied to the same field, and summed with or without factors."""
+        source = self.rng.choice(self.open)
+        count = self.more.choice([2, 3])
+        population = source.population
+        e = Symbol(next(x for x in ("e", "m", "o", "l") if x not in self.taken), integer=True, positive=True)
+        self.taken.add(e.name)
+        run = IndexRange(e, S.One, S(count))
+        family = self.weight(
+            GaussianMatrix(self.name(), population, population, variance=self.variance(), others=(run,))
+        )
+        kind = self.more.choice(["plain", "plain", "factors", "fields", "fields", "gates", "gates"])
+        self.say(f"members: {kind}")
+        layered = source.site is not None
+        made = Vector(Field(self.name(), source.of.population, layered=layered), source.indices, source.site)
+        body = self.bent(source())
+        if kind in ("plain", "factors"):
+            factor = self._of_member(e, count) if kind == "factors" else S.One
+            self.fields.append(made.of)
+            self.keep(made, Sum(factor * (family(e) @ body), (e, 1, count)), [source])
+            return
+        self.ranges.append(run)
+        each = Vector(
+            Field(self.name(), source.of.population, layered=layered), (*source.indices, e), source.site
+        )
+        self.fields += [each.of, made.of]
+        self.forward[each()] = family(e) @ body
+        factor = self._of_member(e, count)
+        if kind == "gates":
+            gate = Function(self.name())(*source.indices, e, t)
+            w = self.vector(population, (run,))
+            self.forward[gate] = Mean(w(e) * self.bounded(source()))
+            factor = tanh(gate) if self.also(0.5) else factor * (1 + gate)
+        self.keep(made, Sum(factor * self.bent(each()), (e, 1, count)), [source])
+
+    def _of_member(self, e: Symbol, count: int) -> Expr:
+        """A constant of each member."""
+        name = self.name()
+        self.arrays[name] = np.round(self.array.uniform(0.4, 1.2, count), 2)
+        return Function(name)(e)
 
     def by_positions(self) -> None:
         """A sum over positions: a causal mask, attention, or a convolution."""
@@ -488,6 +550,10 @@ class Writer:
 
     def _table(self, p: Symbol, r: Symbol) -> Expr:
         name = self.name()
+        if self.also(0.5):
+            self.say("table of distances")
+            self.arrays[name] = np.round(self.array.uniform(-1, 1, 2 * self.positions - 1), 2)
+            return Function(name)(p - r + self.positions)
         self.arrays[name] = np.round(self.array.uniform(-1, 1, (self.positions, self.positions)), 2)
         return Function(name)(p, r)
 
@@ -684,6 +750,14 @@ class Writer:
         f = self.name()
         own = (*indices, *(r.index for r in channel))
         total = Add(*[e for e, _ in lines]) / scale
+        if self.also(0.12):
+            kind = self.more.choice(["function", "product"])
+            self.say(f"{kind} of averages")
+            v = tops[-1]
+            if kind == "function":
+                total = self.more.choice([tanh, sin, lambda x: x + tanh(x) / 2])(total)
+            elif set(v.indices) <= set(indices):
+                total = total * (1 + Mean(tanh(v()) ** 2))
         if self.chance(0.1) and kind == "readout":
             self.say("number of a number")
             first = Function(self.name())(*own, t)
@@ -759,12 +833,18 @@ class Writer:
         name, sizes = self.name(), {self.mu: self.samples, t: STEPS + 1}
         ends = {r.index: int(r.upper) for r in self.ranges if S(r.upper).is_Integer}
         shape = [sizes.get(x, ends.get(x, self.positions)) for x in indices]
+        places: list[Expr] = list(indices)
+        if self.positions and self.place in indices and self.also(0.4):
+            self.say("target at the next position")
+            at = indices.index(self.place)
+            shape[at] += 1
+            places[at] = self.place + 1
         self.arrays[name] = np.round(
             self.array.uniform(0.4, 1.2, shape) * self.array.choice([-1, 1], shape), 2
         )
         if t in indices:
             self.say("time-dependent target")
-        return Function(name)(*indices)
+        return Function(name)(*places)
 
     def rule(self) -> Any:
         """How weights move."""
@@ -814,6 +894,8 @@ def draw(seed: int) -> Drawn:
         if w.positions:
             moves += [w.by_positions, w.by_positions]
         w.rng.choice(moves)()
+    if w.also(0.15):
+        w.by_members()
     scale = w.rng.choice([gamma0, gamma0, gamma0, S.One])
     if scale == gamma0:
         w.numbers["gamma0"] = w.rng.choice([0.7, 1.0, 1.3])
