@@ -213,6 +213,8 @@ class Gradients:
         if not covers:
             raise ProgramError(f"{d.lhs}: no field in {vector} has all of its indices; define a field for it")
         cover, owner = covers[0], name_of(covers[0])
+        time = t if any(a.args[-1] == t for a in atoms) else cover.args[-1]
+        cover = cover.func(*cover.args[:-1], time)
         name, home = f"{owner}:{len(self.nodes)}", self.slots[owner]
         if single:
             place, body = Function(name)(*home, t), vector.subs(cover, Function(owner)(*home, t))

@@ -37,6 +37,7 @@ from numerics.lowering.indices import (
     Node,
     Places,
     axes_of,
+    node_at_zero,
     node_of,
     require_fixed_limits,
 )
@@ -174,6 +175,8 @@ class KnownArrays:
         node = node_of(x)
         if node in self.found:
             return self.read(self.found[node], [a for a in x.args if not a.is_Integer], at)
+        if (first := self.at_zero(x)) is not None:
+            return self.read(first, [a for a in x.args if not a.is_Integer], at)
         name = node[0]
         if name not in self.data:
             raise ValueError(
@@ -188,6 +191,14 @@ class KnownArrays:
                 f"data[{name!r}] has shape {self.arrays[name].shape}; {name} has {len(x.args)} indices"
             )
         return self.read(self.arrays[name], x.args, at, name)[..., None]
+
+    def at_zero(self, x: AppliedUndef) -> Array | None:
+        """The part of an array at time zero for a symbol that is read there; None for other symbols."""
+        array = self.found.get(node_at_zero(x) or ("", ()))
+        integers = sum(bool(a.is_Integer) for a in x.args)
+        if array is None or array.ndim != len(x.args) - integers + 2:
+            return None
+        return array[..., 0, :]
 
     def start(self, x: Symbol) -> int:
         """The first value of an index or time."""
@@ -307,6 +318,8 @@ class TensorReader:
         node = node_of(x)
         array, labels = self.known.found.get(node), [a for a in x.args if not a.is_Integer]
         first: Any = slice(None)
+        if array is None:
+            array = self.known.at_zero(x)
         if array is None:
             array, labels, first = self.known.arrays.get(node[0]), list(x.args), None
         if array is None or array.ndim != len(labels) + (first is not None) or len(set(labels)) < len(labels):

@@ -71,15 +71,46 @@ def node_of(symbol: AppliedUndef) -> Node:
     return str(symbol.func), tuple(int(x) for x in symbol.args if x.is_Integer)
 
 
+def node_at_zero(symbol: AppliedUndef) -> Node | None:
+    """The node of a symbol whose last argument, the time of fields and numbers, is zero; None for others.
+
+    >>> from sympy import Function
+    >>> from derive.program import mu
+    >>> node_at_zero(Function("h")(2, mu, 0)), node_at_zero(Function("h")(2, mu, t))
+    (('h', (2,)), None)
+    """
+    if not symbol.args or symbol.args[-1] != 0:
+        return None
+    name, integers = node_of(symbol)
+    return name, integers[:-1]
+
+
+def moving_nodes(theory: Theory) -> frozenset[Node]:
+    """The fields and numbers of a theory whose last argument is the time."""
+    items = (*theory.equations, *theory.scalars)
+    return frozenset(node_of(e.symbol) for e in items if e.symbol.args[-1:] == (t,))
+
+
 def require_open_numbers(theory: Theory) -> None:
-    """Raise Unserved for a number of the program that is read at one value of an index or of the time."""
-    known = {node_of(e.lhs) for e in theory.scalars}
+    """Raise Unserved for a number of the program that is read at one value of an index."""
+    known, moving = {node_of(e.lhs) for e in theory.scalars}, moving_nodes(theory)
     for item in (*theory.scalars, *theory.equations):
         for x in sorted(item.rhs.atoms(AppliedUndef), key=str):
-            if (str(x.func), ()) in known and node_of(x) not in known:
+            if (str(x.func), ()) in known and node_of(x) not in known and node_at_zero(x) not in moving:
                 raise Unserved(
                     f"{x} is read at one value of an index: write a sum over the index, or use "
                     "numerics.solver.direct.evaluate"
+                )
+
+
+def require_present(theory: Theory) -> None:
+    """Raise Unserved for a field or a number that is read at time zero."""
+    moving = moving_nodes(theory)
+    for e in expressions_of(theory):
+        for x in sorted(e.atoms(AppliedUndef), key=str):
+            if node_at_zero(x) in moving:
+                raise Unserved(
+                    f'{x} is a value at time zero, which is served by solver.method = "paths" or "direct"'
                 )
 
 

@@ -24,6 +24,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, linear_form
 from derive.linear.propagators import units
 from derive.theory import Equation, OrderParameter, Theory
+from numerics.lowering.indices import expressions_of, moving_nodes, node_at_zero
 from numerics.lowering.table import (
     DELTA,
     Coupling,
@@ -74,6 +75,16 @@ def _axes(atom: Expr) -> tuple[Symbol, ...]:
     return tuple(x for x in _indices(atom) if x not in (t, s))
 
 
+def require_averages_at_present(theory: Theory) -> None:
+    """Raise NotLinear for an average or a kernel that reads a field or a number at time zero."""
+    moving, fields = moving_nodes(theory), {e.name for e in theory.equations}
+    equations = {e.rhs for e in theory.equations}
+    for e in expressions_of(theory):
+        for x in sorted(e.atoms(AppliedUndef), key=str):
+            if node_at_zero(x) in moving and not (e in equations and str(x.func) in fields):
+                raise NotLinear(f"{x} is read at time zero in {e}; the march reads fields alone there")
+
+
 class _Lowering:
     def __init__(self, theory: Theory) -> None:
         self.attributes = {x.name for x in theory.program.attributes}
@@ -88,6 +99,7 @@ class _Lowering:
         if families:
             raise ValueError(f"{families[0]} is a family of layers: lower theory.at_depth(n) instead")
         theory = self.theory
+        require_averages_at_present(theory)
         for e in (*theory.equations, *theory.scalars):
             self.extents |= {r.index: r.upper for r in e.ranges}
         for u in theory.sources:

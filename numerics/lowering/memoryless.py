@@ -37,6 +37,7 @@ from numerics.lowering.indices import (
     node_of,
     require_fixed_limits,
     require_open_numbers,
+    require_present,
     together,
 )
 
@@ -57,6 +58,7 @@ class System:
         self.random: dict[Expr, bool] = {}
         theory = markov.theory
         require_open_numbers(theory)
+        require_present(theory)
         items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
         for x in (*items, *theory.order_parameters, *markov.start):
             self.remember((r.index, r.lower, r.upper) for r in x.ranges)

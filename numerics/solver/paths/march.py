@@ -325,7 +325,9 @@ class PathMarch:
             return self.terms[q.node, x]
         if not (isinstance(x, AppliedUndef) and self.model.is_random(x)):
             return TensorReader(self.known, x, q.indices, self.model.sizes)
-        paths, symbols = self.random[node_of(x)], indices_of(x)
+        paths, symbols = self.random[self.model.node(x)], indices_of(x)
+        if self.model.is_at_zero(x):
+            paths = paths[:, :1]
         shaped = paths.reshape(*paths.shape[:2], *self.model.size(symbols), paths.shape[-1])
         return arranged(shaped, (REPLICA, t, *symbols, PATH), (REPLICA, t, *q.indices, PATH))
 
@@ -339,7 +341,7 @@ class PathMarch:
                 value = x(now)
                 found.append(self.device.put(value[..., None]) if np.ndim(value) else value)
             else:
-                found.append(x[:, now])
+                found.append(x[:, now if x.shape[1] > 1 else 0])
         return found
 
     def spread(self, values: PathArray, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> PathArray:
@@ -689,6 +691,8 @@ class Tangents:
         self.kept = {m.what for q in model.quantities.values() for ms in q.memories.values() for m in ms}
         self.panels: dict[tuple[Node, int], list[PathArray]] = {}
         self.current: dict[tuple[Node, int], tuple[int, PathArray]] = {}
+        self.first: dict[tuple[Node, int], PathArray | None] = {}
+        """Derivatives at time zero of the fields that are read there later."""
         self.device = march.device
         self.terms, self.readings = march.terms, {}
         if unmixed is not None:
@@ -729,6 +733,26 @@ class Tangents:
         for node, groups in self.ways.items():
             for group in groups if node in self.kept else ():
                 self.of(node, group, now)
+        for node in self.march.model.read_at_zero if now == 0 else ():
+            self.first.update({(node, group): self.of(node, group, 0) for group in self.ways.get(node, ())})
+
+    def read(self, x: AppliedUndef, group: int, now: int) -> PathArray | None:
+        """Derivatives at this step of a field, which may be read at time zero."""
+        model = self.march.model
+        if not model.is_at_zero(x):
+            return self.of(node_of(x), group, now)
+        key = (model.node(x), group)
+        if key not in self.first:
+            if now:
+                return None
+            self.first[key] = self.of(*key, now)
+        found = self.first[key]
+        if found is None or now == 0:
+            return found
+        columns = (now + 1) * self.size(group)
+        wider = self.device.zeros(*found.shape[:2], columns, found.shape[3])
+        wider[:, :, : found.shape[2]] = found
+        return wider
 
     def unit(self, node: Node, group: int, now: int) -> PathArray:
         """A source by itself: one at the same time and index."""
@@ -775,7 +799,7 @@ class Tangents:
             if x in q.memories:
                 part, symbols = self.memory(q, x, group, now), q.indices
             elif isinstance(x, AppliedUndef) and march.model.is_random(x):
-                part, symbols = self.of(node_of(x), group, now), indices_of(x)
+                part, symbols = self.read(x, group, now), indices_of(x)
             else:
                 continue
             if part is None:

@@ -41,6 +41,8 @@ from numerics.lowering.indices import (
     Node,
     indices_of,
     limits,
+    moving_nodes,
+    node_at_zero,
     node_of,
     open_args,
     require_fixed_limits,
@@ -222,6 +224,7 @@ class Model:
         self.attributes: dict[Node, str] = {(name, ()): name for name in sorted(layout.attributes)}
         """The attributes of units, which are the same at all times, by the nodes that stand for them."""
         self.random = {*layout.random, *layout.attributes}
+        self.moving = moving_nodes(theory)
         self.sizes: dict[Symbol, int] = {}
         self.first: dict[Symbol, int] = {}
         self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}
@@ -311,11 +314,19 @@ class Model:
                 sums = added if x in added else [x]
                 q.memories[x] = _joined(self._memory(y, term, indices) for y in sums for term in _terms(y))
             elif isinstance(x, AppliedUndef) and self.is_random(x):
-                if x.args[-1] != t:
+                if x.args[-1] != t and not self.is_at_zero(x):
                     raise Unserved(f"{x} stands in an equation at time t")
                 if set(indices_of(x)) - set(indices):
                     raise Unserved(f"{x} carries an index that {node[0]} does not have")
         return q
+
+    def node(self, x: AppliedUndef) -> Node:
+        """The node of a field or number, which may be read at time zero."""
+        return node_at_zero(x) or node_of(x) if self.is_at_zero(x) else node_of(x)
+
+    def is_at_zero(self, x: AppliedUndef) -> bool:
+        """Is this the value of a field or number at time zero?"""
+        return node_at_zero(x) in self.moving
 
     def is_random(self, e: Expr) -> bool:
         """Does ``e`` differ between paths?"""
@@ -411,7 +422,10 @@ class Model:
             return PathCorrelation(*self.piece(body, t))
         factors = Mul.make_args(body)
         early, late = (Mul(*[x for x in factors if y in x.free_symbols]) for y in (s, t))
-        late *= Mul(*[x for x in factors if not x.free_symbols & {s, t}])  # numbers, such as 1/2
+        for x in factors:  # numbers, such as 1/2, and fields at time zero
+            if not x.free_symbols & {s, t}:
+                apart = x.free_symbols - late.free_symbols
+                early, late = (early * x, late) if apart & early.free_symbols else (early, late * x)
         if t in early.free_symbols or s in late.free_symbols:
             raise Unserved(f"{a} is no product of something at t and something at s")
         return PathCorrelation(*self.piece(late, t), *self.piece(early, s))
@@ -473,7 +487,15 @@ class Model:
             for c in e.averages.values():
                 if isinstance(c, PathCorrelation) and (c.second is not None or e.node in self.scalars):
                     found |= {c.first, c.second or c.first}
-        return found
+        return found | self.read_at_zero
+
+    @cached_property
+    def read_at_zero(self) -> set[Node]:
+        """The fields of which some quantity reads the values at time zero."""
+        leaves = [x for q in self.quantities.values() for x in q.function.leaves]
+        return {self.node(x) for x in leaves if isinstance(x, AppliedUndef) and self.is_at_zero(x)} & {
+            *self.quantities
+        }
 
     @cached_property
     def kinds(self) -> dict[Responding, str]:
@@ -495,7 +517,7 @@ class Model:
 
     def feeds(self, q: Quantity) -> list[Node]:
         """The random nodes in the expression of ``q``."""
-        own = [node_of(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
+        own = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
         return own + [m.what for ms in q.memories.values() for m in ms]
 
 
@@ -562,7 +584,7 @@ def _kind(model: Model, c: Responding) -> str:
         q = model.quantities[n]
         for i, x in enumerate(q.function.leaves):
             if x not in q.memories and not (
-                isinstance(x, AppliedUndef) and model.is_random(x) and node_of(x) in feels
+                isinstance(x, AppliedUndef) and model.is_random(x) and model.node(x) in feels
             ):
                 continue
             try:
@@ -617,7 +639,7 @@ def _needs(model: Model, op: Op) -> Iterator[Op]:
                     if m.through:
                         yield from _drawn(model, m.what)
             elif model.is_random(x):
-                yield from _drawn(model, node_of(x))
+                yield from _drawn(model, model.node(x))
             else:
                 yield from _reads(model, x, present=True)
     else:
@@ -656,7 +678,7 @@ def _drawn(model: Model, node: Node) -> Iterator[Op]:
 def _reads(model: Model, e: Expr, present: bool) -> Iterator[Op]:
     """The averages of this step in ``e``, read at s < t and, if ``present``, at s = t."""
     for x in e.atoms(AppliedUndef):
-        node = node_of(x)
+        node = model.node(x)
         times = [a for a in x.args if a in (t, s)]
         if node in model.scalars:
             if t in times or present:
