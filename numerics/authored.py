@@ -23,6 +23,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, mu, primed, s, t
 from derive.program import Definition, Program
+from numerics.errors import SpecError
 from numerics.experiment.naming import CHANNEL
 from numerics.experiment.problem import Problem
 from numerics.names import ERROR, OUTPUT
@@ -89,6 +90,17 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
             label += "_own"
         found[label] = variable
     return found
+
+
+def require_variables(problem: Problem) -> None:
+    """Raise SpecError for a program of which a result would hold nothing."""
+    if not problem.has_roles and not authored_variables(problem):
+        raise SpecError(
+            "program",
+            problem.program.name,
+            "has no numbers and no correlations, so that a result would be empty",
+            "a number among the definitions, the Mean of something over units",
+        )
 
 
 def numbers_by_role(problem: Problem) -> frozenset[str]:

@@ -7,7 +7,7 @@ exception: results hold the mean of ``(y - f)^2``, twice as much.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -100,26 +100,41 @@ def loss_of(program: Program) -> SampleLoss | None:
     return None if program.loss is None else SampleLoss(loss, output, difference)
 
 
-def loss_in_words(problem: Problem) -> str | None:
-    """Return what results say that ``train_loss`` is the mean of; None where they hold no loss.
+def loss_in_words(problem: Problem, variables: Container[str]) -> str:
+    """Return what results say that ``train_loss`` is the mean of, in the author's names.
+
+    Where ``variables`` of a result do not hold ``train_loss``, return why.
 
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
-    >>> loss_in_words(Problem.of(mlp(1, outputs=1), times=range(2), **given))
+    >>> problem = Problem.of(mlp(1, outputs=1), times=range(2), **given)
+    >>> loss_in_words(problem, {"train_loss"})
     '(-f(mu, t) + y(mu))**2'
     """
+    if "train_loss" not in variables:
+        return _why_not_held(problem)
     if not problem.has_roles:
-        stated = _loss_of_numbers(problem.program)
-        return None if stated is None else str(_as_written(stated, problem))
-    if not problem.seen:
-        return "Delta(t)^2"
+        return str(_as_written(_loss_of_numbers(problem.program) or S.Zero, problem))
     found = loss_of(problem.program)
-    if found is None:
-        return None
-    free = [str(x) for x in found.output.args if x not in (mu, t) and x in found.expression.free_symbols]
+    if not problem.seen or found is None:
+        return "Delta(t)^2"
+    free = [x for x in found.output.args if x not in (mu, t) and x in found.expression.free_symbols]
     sizes = {x: v for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
-    words = str(found.expression.subs(sizes))
-    return f"{words}, summed over {', '.join(free)}" if free else words
+    words = str(_as_written(found.expression.subs(sizes), problem))
+    over = ", ".join(str(_as_written(x, problem)) for x in free)
+    return f"{words}, summed over {over}" if free else words
+
+
+def _why_not_held(problem: Problem) -> str:
+    """The reason why a result holds no ``train_loss``."""
+    loss = problem.program.loss
+    if loss is None:
+        return "train_loss is not held, because the program states no loss"
+    kind = "is an average over units" if loss.has(Mean) else "is not evaluated here"
+    return (
+        f"train_loss is not held, because the loss {_as_written(loss, problem)} {kind}: results evaluate "
+        "losses of outputs, numbers and arrays"
+    )
 
 
 def _as_written(e: Expr, problem: Problem) -> Expr:
@@ -191,13 +206,12 @@ def _read_number(
     variables = {x.name: (label, x) for label, x in authored_variables(problem).items() if x.pair is None}
     if name in variables:
         label, variable = variables[name]
-        others = [x for x in indices if x != t]
-        if indices.count(t) != 1 or label not in scalars or len(others) != len(variable.values):
+        others = [x for x in indices[:-1] if x != t]
+        if indices[-1] not in (t, 0) or label not in scalars or len(others) != len(variable.values):
             return None
+        whole = scalars[label] if indices[-1] == t else np.repeat(scalars[label][:1], len(problem.times), 0)
         spans |= {x: own for x, own in zip(others, variable.values, strict=True) if x.is_Symbol}
-        array, indices = _unshifted(
-            scalars[label], (t, *others), spans, [0, *(own[0] for own in variable.values)]
-        )
+        array, indices = _unshifted(whole, (t, *others), spans, [0, *(own[0] for own in variable.values)])
         places = zip(others, variable.values, strict=True)
         positions = [own.index(int(x)) for x, own in places if x.is_Integer]
     elif name in problem.arrays:
@@ -275,7 +289,8 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
             places = dict(zip(output.args, leaf.args, strict=True))
             indices = (t, *(places.get(x, x) for x in axes[1:]))
             firsts = [0, *(spans[x][0] for x in axes[1:])]
-            array, indices = _unshifted(outputs, indices, spans, firsts)
+            at_zero = places.get(t) == 0
+            array, indices = _unshifted(outputs[:1] if at_zero else outputs, indices, spans, firsts)
             literal = [k for k, x in enumerate(indices) if x.is_Integer]
             read.append(_placed(array, indices, axes, [int(indices[k]) - firsts[k] for k in literal]))
         else:

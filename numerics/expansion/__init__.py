@@ -250,7 +250,7 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
     }
     named = ("time", problem.times, {"long_name": problem.time_name})
     whole = xr.Dataset(values, {"time": named, "sample": np.arange(problem.seen)}, attributes)
-    whole["train_loss"].attrs["loss"] = whole.attrs["loss"] = str(loss_in_words(problem))
+    whole["train_loss"].attrs["loss"] = whole.attrs["loss"] = loss_in_words(problem, {"train_loss"})
     return at_times(whole, problem.held)
 
 

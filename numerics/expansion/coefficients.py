@@ -117,7 +117,7 @@ def evaluated(
         data_sha256=problem.data_sha256,
         held=problem.held,
         time_name=problem.time_name,
-        loss=loss_in_words(problem),
+        loss=loss_in_words(problem, values),
         orders=[found.orders[i] for i in kept],
         truncation_order=order,
         wall_time_s=clock.perf_counter() - started,

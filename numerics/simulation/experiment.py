@@ -30,7 +30,14 @@ from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
-from numerics.authored import authored_variables, coordinates, described, names_in_words, numbers_by_role
+from numerics.authored import (
+    authored_variables,
+    coordinates,
+    described,
+    names_in_words,
+    numbers_by_role,
+    require_variables,
+)
 from numerics.errors import (
     Diverged,
     Interrupted,
@@ -162,6 +169,7 @@ class _Ensemble:
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
         if problem.program.depth.is_Symbol:
             raise problem.open_depth()
+        require_variables(problem)
         size = width if problem.experiment is None else reference_size(problem.experiment, width)
         started = time.perf_counter()
         _require_resources(problem, size, width, seeds, kernels)
@@ -187,7 +195,7 @@ class _Ensemble:
                 positions=problem.positions,
                 held=problem.held,
                 time_name=problem.time_name,
-                loss=loss_in_words(problem),
+                loss=loss_in_words(problem, means),
                 authored=described(problem),
                 coordinates=coordinates(problem),
                 method="finite networks",

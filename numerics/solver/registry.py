@@ -17,7 +17,14 @@ import numpy as np
 from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named
-from numerics.authored import authored_variables, coordinates, described, names_in_words, numbers_by_role
+from numerics.authored import (
+    authored_variables,
+    coordinates,
+    described,
+    names_in_words,
+    numbers_by_role,
+    require_variables,
+)
 from numerics.averages.existence import singularities
 from numerics.errors import (
     Diverged,
@@ -273,6 +280,7 @@ def _solved(
 ) -> Result:
     """Return the solution by the best method that converges."""
     started = clock.perf_counter()
+    require_variables(problem)
     failed: dict[str, NotConverged | SpecError] = {}
     while True:
         method = _announced(problem, kernels, say, failed)
@@ -300,7 +308,7 @@ def _solved(
         positions=problem.positions,
         held=problem.held,
         time_name=problem.time_name,
-        loss=loss_in_words(problem),
+        loss=loss_in_words(problem, found.values),
         authored=described(problem),
         coordinates=coordinates(problem),
         wall_time_s=clock.perf_counter() - started,

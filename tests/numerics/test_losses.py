@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,11 +182,77 @@ def test_a_program_without_a_loss_has_one_only_where_its_error_is_a_difference()
     np.testing.assert_allclose(bare.train_loss, numerics.solve(square, **given).train_loss, rtol=1e-12)
     none = numerics.solve(replace(logistic, loss=None, descent=None), **given)
     assert "train_loss" not in none
-    assert "loss" not in none.attrs
+    assert none.attrs["loss"] == "train_loss is not held, because the program states no loss"
     xr.testing.assert_equal(none.error, numerics.solve(logistic, **given).error)
     assert "status: ok" in summary(none)
     networks = numerics.simulate(replace(logistic, loss=None, descent=None), width=9, seeds=2, **given)
     assert "train_loss" not in networks
+
+
+row, M = Symbol("i", integer=True), Symbol("M", integer=True, positive=True)
+CELLS, PIXELS = Population("cells"), Population("pixels", given=True)
+Z, HIDDEN, SCALED = GivenVector("z", PIXELS, "overlap"), Field("a", CELLS), Field("c", CELLS)
+INNER, READOUT = GaussianMatrix("A", CELLS, PIXELS), GaussianVector("b", CELLS)
+OUT, LABEL = Function("out"), Function("label")
+
+
+def own_network(forward: dict[Expr, Any], loss: Expr, *, readout: bool) -> Program:
+    """``a = A z`` in names of its author, and what else is computed from it; ``b`` may be a readout."""
+    fields = tuple(x for x in (HIDDEN, SCALED) if x(row, t) in forward)
+    weights, frozen = ((INNER, READOUT), ()) if readout else ((INNER,), (READOUT,))
+    net = Network("net", fields, forward, weights, frozen, given=(Z,), ranges=(IndexRange(row, S.One, M),))
+    return net.train(loss, GradientDescent(eta))
+
+
+def own_output(loss: Expr) -> Program:
+    """A linear network whose author calls its output ``out`` and its targets ``label``."""
+    forward = {HIDDEN(row, t): INNER @ Z(row), OUT(row, t): Mean(READOUT.symbol * HIDDEN(row, t)) / gamma0}
+    return own_network(forward, loss, readout=True)
+
+
+def test_losses_are_told_in_the_names_of_the_author() -> None:
+    """Once the loss of ``out`` and ``label`` was told as one of ``f`` and ``y``."""
+    program = own_output(log(1 + exp(-LABEL(row) * OUT(row, t))))
+    given: dict[str, Any] = {"numbers": NUMBERS, "arrays": {"overlap": K, "label": Y}, "times": range(2)}
+    for found in (numerics.solve(program, **given), numerics.simulate(program, width=9, seeds=2, **given)):
+        assert found.attrs["loss"] == found.train_loss.attrs["loss"] == str(program.loss)
+
+
+def test_a_loss_reads_the_output_at_time_zero_there() -> None:
+    away = (OUT(row, t) - 1 - OUT(row, 0)) ** 4
+    program = own_output((LABEL(row) - OUT(row, t)) ** 2 / 2 + away)
+    given: dict[str, Any] = {"numbers": NUMBERS, "arrays": {"overlap": K, "label": Y}, "times": range(3)}
+    found = numerics.solve(program, **given)
+    outputs = found.f.to_numpy()
+    expected = (Y - outputs) ** 2 / 2 + (outputs - 1 - outputs[0]) ** 4
+    np.testing.assert_allclose(found.train_loss, expected.mean(axis=1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("run", [numerics.solve, partial(numerics.simulate, width=9, seeds=2)])
+def test_results_say_why_they_hold_no_loss(run: Callable[..., xr.Dataset]) -> None:
+    """An average over units of fields is trained, and results do not hold it."""
+    given: dict[str, Any] = {"numbers": NUMBERS, "arrays": {"overlap": K}, "times": range(2)}
+    forward = {
+        HIDDEN(row, t): INNER @ Z(row),
+        OUT(row, t): Mean(HIDDEN(row, t) ** 2),
+        SCALED(row, t): HIDDEN(row, t) / (1 + OUT(row, t)),
+    }
+    loss = Mean((READOUT.symbol - SCALED(row, t)) ** 2) / 2
+    found = run(own_network(forward, loss, readout=False), **given)
+    assert "train_loss" not in found
+    assert found.attrs["loss"].startswith(
+        "train_loss is not held, because the loss Mean((b - c(i, t))**2)/2 is an average over units"
+    )
+
+
+@pytest.mark.parametrize("run", [numerics.solve, partial(numerics.simulate, width=9, seeds=2)])
+def test_a_program_without_numbers_is_refused(run: Callable[..., xr.Dataset]) -> None:
+    """Its results would be empty; ``solve`` ended in IndexError."""
+    given: dict[str, Any] = {"numbers": NUMBERS, "arrays": {"overlap": K}, "times": range(2)}
+    loss = Mean((READOUT.symbol - HIDDEN(row, t)) ** 2) / 2
+    program = own_network({HIDDEN(row, t): INNER @ Z(row)}, loss, readout=False)
+    with pytest.raises(SpecError, match="has no numbers and no correlations"):
+        run(program, **given)
 
 
 def test_files_of_results_say_which_loss_they_hold(tmp_path: Path) -> None:
