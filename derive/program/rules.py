@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, lru_cache
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from sympy import (
     Abs,
@@ -138,6 +138,23 @@ class LinearSystem:
     def steady(self) -> bool:
         """Whether no coefficient depends on the time."""
         return not any(x.has(t) for x in self.coefficients)
+
+    def solution(self, name: str, time: Expr, past: Expr) -> Any:
+        """Return ``steps``, ``flow``, ``step_noise`` or ``flow_noise`` at two times.
+
+        The last solutions are kept, because each check of a program asks for the same memory again.
+        """
+        known, key = self._solutions, (name, time, past)
+        if key not in known:
+            if len(known) >= _MOST_SOLUTIONS:
+                known.clear()
+            known[key] = getattr(self, name)(time, past)
+        return known[key]
+
+    @cached_property
+    def _solutions(self) -> dict[tuple[str, Expr, Expr], Any]:
+        """The last solutions, by their names and times."""
+        return {}
 
     # -- in steps ------------------------------------------------------------------------------------------
 
@@ -350,6 +367,9 @@ class _Kind:
 
 _STEPS, _FLOW = _Kind(Sum, 1), _Kind(Integral, 0)
 
+_MOST_SOLUTIONS = 32
+"""Largest number of solutions that a system keeps."""
+
 _EACH = Symbol("t_1", nonnegative=True)
 """The time over which a product, or an integral in an exponent, runs."""
 
@@ -434,14 +454,16 @@ class LinearSystemRule:
         system = system_of(self)
         if system.tabulated:
             return Function(_TABLES[0])(time), Function(_TABLES[1])(time, past)
-        return system.steps(time, past) if self.discrete else system.flow(time, past)
+        found: tuple[Expr, Expr] = system.solution("steps" if self.discrete else "flow", time, past)
+        return found
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """Return the covariance of the noise in the weight at two times."""
         system = system_of(self)
         if system.tabulated and system.noisy:
             return Function(_TABLES[2])(time, past)
-        return system.step_noise(time, past) if self.discrete else system.flow_noise(time, past)
+        found: Expr = system.solution("step_noise" if self.discrete else "flow_noise", time, past)
+        return found
 
 
 @lru_cache(maxsize=256)

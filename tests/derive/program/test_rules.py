@@ -132,6 +132,22 @@ def test_both_routes_find_the_same_memory(rule: TrainingRule) -> None:
     assert check_routes(mlp(1, rule=rule)) == []
 
 
+def test_the_memory_of_a_rule_is_integrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each check of a program asks for it again."""
+    asked: list[tuple[Expr, Expr]] = []
+    flow = LinearSystem.flow
+
+    def counted(system: LinearSystem, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        asked.append((time, past))
+        return flow(system, time, past)
+
+    monkeypatch.setattr(LinearSystem, "flow", counted)
+    program = mlp(1, rule=GradientFlow(a / (1 + 7 * t), decay=1 / (3 + t)))
+    program.with_rule(program.rule)
+    assert (t, s) in asked
+    assert len(asked) == len(set(asked))
+
+
 def test_powers_of_numbers_are_no_difference() -> None:
     """As ``9^k/10^k`` and ``(9/10)^k``, in sums over the memory of a decay that is a number."""
     theory = mean_field(mlp(1, rule=GradientDescent(a, decay=Rational(1, 10))))
