@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -42,9 +43,9 @@ os.environ.setdefault("SYMPY_CACHE_SIZE", "30000")  # of a thousand results most
 def keep_keys_of_functions() -> None:
     """Compute once how SymPy sorts and hashes a function such as ``f``, which it does at each comparison.
 
-    This takes a tenth of the time of a derivation.
+    This takes a tenth of the time of a derivation.  A call ``f(t)``, which hashes ``f``, takes a third less.
     """
-    from sympy.core.function import Function
+    from sympy.core.function import Function, UndefinedFunction
 
     find = Function.class_key.__func__
 
@@ -55,9 +56,28 @@ def keep_keys_of_functions() -> None:
         return key
 
     Function.class_key = classmethod(class_key)
+    compute, compare = UndefinedFunction.__hash__, UndefinedFunction.__eq__
+
+    def __hash__(cls: Any) -> int:
+        if "_class_hash" not in cls.__dict__:
+            cls._class_hash = compute(cls)
+        known: int = cls.__dict__["_class_hash"]
+        return known
+
+    def __eq__(cls: Any, other: object) -> bool:
+        return cls is other or compare(cls, other)
+
+    UndefinedFunction.__hash__, UndefinedFunction.__eq__ = __hash__, __eq__
+
+
+def shuffle_assumptions_by_sorting() -> None:
+    """Draw the order in which SymPy asks for assumptions by sorting, which takes half the time."""
+    module = sys.modules["sympy.core.assumptions"]  # SymPy has a function of this name
+    module.shuffle = lambda facts: facts.sort(key=lambda _: random.random())  # type: ignore[attr-defined]
 
 
 keep_keys_of_functions()
+shuffle_assumptions_by_sorting()
 
 gc.set_threshold(500_000, 20, 50)
 """Thousands of derived theories stay alive, and searching them for circles took a tenth of the time."""
@@ -127,11 +147,11 @@ def computation() -> int:
 
 
 def slowness() -> float:
-    """How many times longer than `REFERENCE` the computation takes now, the mean of five; at least 1."""
+    """How many times longer than `REFERENCE` the computation takes now, the mean of three; at least 1."""
     before = time.process_time()
-    for _ in range(5):
+    for _ in range(3):
         computation()
-    return max(1.0, (time.process_time() - before) / 5 / REFERENCE)
+    return max(1.0, (time.process_time() - before) / 3 / REFERENCE)
 
 
 def judge(
@@ -140,9 +160,10 @@ def judge(
     """Fails where ``what`` took longer than it may, and ``again`` twice."""
     free = any(item.get_closest_marker(mark) for mark in FREE) or item.config.getoption("--untimed")
     free = free or sys.gettrace() is not None or getattr(item.config.option, "benchmark_enable", False)
-    if free or seconds <= most:
+    beside = BESIDE if "PYTEST_XDIST_WORKER" in os.environ else 1.0
+    if free or seconds <= most * beside:
         return
-    slow = slowness() * (BESIDE if "PYTEST_XDIST_WORKER" in os.environ else 1.0)
+    slow = slowness() * beside
     for _ in range(2):
         if again is not None and most * slow < seconds <= SHARED * slow:
             before = spent()
