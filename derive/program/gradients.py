@@ -175,10 +175,12 @@ class Gradients:
     def _with_nodes(self, d: Definition) -> Definition:
         bound = {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
         indices = {r.index for r in d.ranges} | bound
-        rhs = d.rhs.replace(
-            lambda e: isinstance(e, Product),
-            lambda e: Product(e.matrix, e.transposed, self._node(d, e.vector, indices)),
-        )
+
+        def with_node(e: Product) -> Expr:
+            number, vector = self._beside(e.vector, indices)
+            return number * Product(e.matrix, e.transposed, self._node(d, vector, indices))
+
+        rhs = d.rhs.replace(lambda e: isinstance(e, Product), with_node)
 
         def factors(mean: Mean) -> Expr:
             number, body = self.split(mean.args[0])
@@ -200,6 +202,13 @@ class Gradients:
 
         return replace(d, rhs=rhs.replace(lambda e: isinstance(e, Mean), factors))
 
+    def _beside(self, vector: Expr, indices: set[Symbol]) -> tuple[Expr, Expr]:
+        """The numbers in a vector with indices that its fields lack, and the rest of the vector."""
+        own = {x for a in self._atoms(vector) for x in a.free_symbols}
+        numbers = Mul.make_args(self.split(vector)[0]) if own else ()
+        outside = Mul(*[x for x in numbers if x.free_symbols & indices - own])
+        return outside, vector / outside
+
     def _node(self, d: Definition, vector: Expr, indices: set[Symbol]) -> Expr:
         """The vertex for a vector that is no multiple of one field."""
         atoms = self._atoms(vector)
@@ -209,7 +218,7 @@ class Gradients:
         single = len(atoms) == 1 and plain
         if single and (known := self._factor(vector)) is not None:
             return known
-        covers = [a for a in atoms if all(b.free_symbols & indices <= a.free_symbols for b in atoms)]
+        covers = [a for a in atoms if vector.free_symbols & indices <= a.free_symbols]
         if not covers:
             raise ProgramError(f"{d.lhs}: no field in {vector} has all of its indices; define a field for it")
         cover, owner = covers[0], name_of(covers[0])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from sympy import Dummy, Expr, Function, S, preorder_traversal
+from sympy import Dummy, Expr, Function, S, Sum, preorder_traversal
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, expression, s, spelled, t
@@ -23,6 +23,7 @@ from derive.program.words import (
     Population,
     Product,
     Rewritable,
+    terms,
 )
 
 
@@ -69,6 +70,40 @@ class Definition(Rewritable):
     def products(self) -> list[Product]:
         """The matrix products on the right-hand side."""
         return sorted(self.rhs.atoms(Product), key=spelled)
+
+    def summed_over(self, product: Product) -> tuple[IndexRange, ...]:
+        """The ranges over which a product is added up."""
+        found = next((x for x in terms(self.rhs) if x.has(product)), S.Zero)
+        return tuple(IndexRange(*lim) for lim in found.limits) if isinstance(found, Sum) else ()
+
+    def ranges_of(self, product: Product) -> tuple[IndexRange, ...]:
+        """The ranges of the indices of a product's vector, those that choose the matrix left out.
+
+        They are those of the definition, and those over which it adds the product up.
+        """
+        sums = (r for r in self.summed_over(product) if r.index not in product.matrix.args)
+        return (*self.ranges, *sums)
+
+    def members(self, product: Product, matrix: GaussianMatrix) -> tuple[IndexRange, ...]:
+        """The ranges of the indices that choose members of a matrix, of a family with further indices.
+
+        They are summed over, or indices of what is defined.  Raises :class:`ProgramError` where a definition
+        uses some members alone.
+        """
+        if not matrix.others:
+            return ()
+        known = {r.index: r for r in (*self.ranges, *self.summed_over(product))}
+        own = product.matrix.args[-len(matrix.others) :]
+        found = tuple(known[x] for x in own if x in known)
+        pairs = zip(found, matrix.others, strict=False)
+        alike = all((x.lower, x.upper) == (r.lower, r.upper) for x, r in pairs)
+        if not alike or len(set(found)) < len(own):
+            over = ", ".join(str(r.limits) for r in matrix.others)
+            raise ProgramError(
+                f"{self.lhs} uses {product.matrix}: use all members of {matrix.name} over {over}, in a sum "
+                f"or at an index of {self.lhs}, or make them matrices of their own"
+            )
+        return found
 
 
 @dataclass(frozen=True)

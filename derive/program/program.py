@@ -228,25 +228,21 @@ def _about_terms(program: Parts, d: Definition) -> Iterator[str]:
                 f"{d.lhs} contains {term}: a matrix product or a vector parameter must be a term of its own, "
                 f"times entrywise factors; define a field for {min(weights, key=str)}"
             )
-        yield from _about_members(program, d, term)
+        elif isinstance(whole, Sum) and (inside := weights - term.atoms(Product)):
+            yield (
+                f"{d.lhs} contains {whole}: a vector parameter is no term of a sum over an index; "
+                f"define a field for {min(inside, key=str)} and sum that"
+            )
+    yield from _about_members(program, d)
 
 
-def _about_members(program: Parts, d: Definition, term: Expr) -> Iterator[str]:
-    """A sum over members of a family of matrices has their index in shifts of other indices alone."""
-    for product in sorted(term.atoms(Product), key=spelled):
-        matrix = gaussian(program.matrix_of(product))
-        for e in (r.index for r in matrix.others):
-            factors = [x for x in Mul.make_args(term) if x != product and x.has(e)]
-            fields = {a for a in product.vector.atoms(AppliedUndef) if program.field_of(str(a.func))}
-            given = {a for a in product.vector.atoms(AppliedUndef) if program.given_of(str(a.func))}
-            factors += sorted((a for a in fields if e in a.args), key=spelled)
-            rest = product.vector.xreplace({a: Dummy() for a in fields | given})
-            factors += [product.vector] if rest.has(e) else []
-            if factors:
-                yield (
-                    f"{d.lhs} sums members of {matrix.name} with {factors[0]}, which depends on {e}: "
-                    f"give each {e} a matrix of its own"
-                )
+def _about_members(program: Parts, d: Definition) -> Iterator[str]:
+    """A family of matrices is used as a whole: in a sum over its members, or at each of them."""
+    for product in d.products():
+        try:
+            d.members(product, gaussian(program.matrix_of(product)))
+        except ProgramError as reason:
+            yield str(reason)
 
 
 def _about_names(program: Parts) -> Iterator[str]:

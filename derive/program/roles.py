@@ -104,7 +104,7 @@ def roles_of(program: Parts) -> Roles:
         error=error.lhs,
         sample=sample,
         channel=channel,
-        position=_position(program, {*indices, *samples}),
+        position=_position(program, {*indices, *samples}, found.get("field")),
         samples=counts.get(sample),
         channels=None if channel is None else counts.get(channel),
         target=_one({str(a.func) for a in targets}),
@@ -113,9 +113,9 @@ def roles_of(program: Parts) -> Roles:
     )
 
 
-def _position(program: Parts, indices: set[Symbol]) -> Symbol | None:
-    """The one index of fields that outputs and layers do not have."""
-    lines = [d for d in program.definitions if d.name not in program.scalars]
+def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) -> Symbol | None:
+    """The one index of fields, or of the field of layers, that outputs and layers do not have."""
+    lines = [d for d in program.definitions if d.name not in program.scalars and field in (None, d.name)]
     found = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
     return next(iter(found)) if len(found) == 1 else None
 

@@ -13,7 +13,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sympy import Derivative, Dummy, Expr, Function, Integral, KroneckerDelta, Min, S, Sum, Symbol, sympify
+from sympy import (
+    Derivative,
+    Dummy,
+    Expr,
+    Function,
+    Integral,
+    KroneckerDelta,
+    Min,
+    Mul,
+    S,
+    Sum,
+    Symbol,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -27,7 +40,7 @@ from derive.program.rules import entry_covariance
 from derive.program.training import Outer, TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
 from derive.theory.data import Equation, Term
-from derive.theory.names import Registry, Vector, primed_apart, vector
+from derive.theory.names import Registry, Vector, differs, primed_apart, vector
 
 Key = tuple[str, bool, Expr]
 
@@ -128,7 +141,9 @@ class Application:
     ``layers`` holds the range of the layer index, when the definition is of a family; ``indices`` all the
     other indices of the definition.  ``summed`` are further indices of the matrix family over which the
     definition adds up products (the offsets of a convolution): all its members act together, like one
-    matrix on stacked vectors.  A product in a rate of change does not move its field ``at_once``.
+    matrix on stacked vectors.  Where members do not act together (each expert has its own vector, or its own
+    factor), ``apart`` are these indices, and each member gives a source of its own.  A product in a rate of
+    change does not move its field ``at_once``.
     """
 
     product: Product
@@ -140,6 +155,7 @@ class Application:
     layers: tuple[IndexRange, ...] = ()
     indices: tuple[Symbol, ...] = ()
     summed: tuple[IndexRange, ...] = ()
+    apart: tuple[IndexRange, ...] = ()
     at_once: bool = True
     source_name: str = ""
 
@@ -166,7 +182,20 @@ class Application:
 
     def here(self, e: Expr) -> Expr:
         """``e``, which is written for any member of the family, for the member that is used."""
-        return e if self.matrix.index is None else e.xreplace({self.matrix.index.index: self.member})
+        return e.xreplace(self.chosen)
+
+    @property
+    def chosen(self) -> dict[Any, Any]:
+        """The indices of the family, as the matrix is declared, at the member that is used."""
+        chosen: dict[Any, Any] = {
+            r.index: x.index for r, x in zip(self.matrix.others, self.apart, strict=False)
+        }
+        return chosen | ({} if self.matrix.index is None else {self.matrix.index.index: self.member})
+
+    @property
+    def ranges(self) -> tuple[IndexRange, ...]:
+        """The ranges of the indices that the source has: those of the vector, and of members apart."""
+        return (*self.vector.ranges, *(r for r in self.apart if r.index not in self.vector.indices))
 
     @property
     def gives(self) -> Population:
@@ -181,11 +210,30 @@ class Application:
     def source(self, time: Expr = t) -> AppliedUndef:
         """The Gaussian field that the product turns into: layer of the result, indices of the vector."""
         site = () if self.gives.site is None else (self.gives.site,)
-        return Function(self.source_name)(*site, *self.vector.indices, time)
+        return Function(self.source_name)(*site, *[r.index for r in self.ranges], time)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Application:
         """The same use at the time ``s``, with indices other than those ``taken``."""
-        return replace(self, vector=self.vector.past(taken))
+        names = {r.index: primed_apart(r.index, taken) for r in self.apart}
+        apart = tuple(r.renamed(names[r.index]) for r in self.apart)
+        past = replace(self, vector=self.vector.past(taken), apart=apart)
+        alone = {x: y for x, y in names.items() if x not in self.vector.indices}
+        return past.renamed(alone) if alone else past
+
+    def renamed(self, names: Mapping[Symbol, Symbol]) -> Application:
+        """The same use with other letters for indices."""
+        v = self.vector
+        ranges = tuple(r.renamed(names.get(r.index, r.index)) for r in v.ranges)
+        arguments = tuple(x.xreplace(dict(names)) for x in v.arguments)
+        apart = tuple(r.renamed(names.get(r.index, r.index)) for r in self.apart)
+        return replace(
+            self, vector=Vector(v.body.xreplace(dict(names)), v.site, ranges, arguments), apart=apart
+        )
+
+    def beside(self, other: Application) -> Application:
+        """The same use of the members that ``other`` uses."""
+        names = {r.index: x.index for r, x in zip(self.apart, other.apart, strict=True) if r.index != x.index}
+        return self.renamed(names) if names else self
 
     def at(self, site: Expr) -> Application:
         """The same use by another member of the family: every layer index moves along."""
@@ -346,8 +394,11 @@ class Reading:
         def replaced(d: Definition, part: Expr) -> list[Term]:
             for a in self.products[d]:
                 if part.has(a.product):
-                    factor = (part.function if isinstance(part, Sum) else part) / a.product
-                    return [x.times(factor) for x in product(a)]
+                    if not isinstance(part, Sum):
+                        return [x.times(part / a.product) for x in product(a)]
+                    found = [x.times(part.function / a.product) for x in product(a)]
+                    limits = tuple(IndexRange(*x) for x in part.limits)
+                    return found if a.summed else [x.summed(limits) for x in found]
             for p in self.parameters[d]:
                 if part.has(p.member):
                     return [x.times(part / p.member) for x in parameter(p)]
@@ -377,6 +428,7 @@ def read(program: Program) -> Reading:
     program = with_ends_apart(program)
     registry = Registry(program)
     reading = Reading(program, registry, nonempty(program.causal_order()))
+    apart = members_apart(program)
     for d in reading.definitions:
         layer = tuple(r for r in d.ranges if r.index == ell)
         indices = tuple(r.index for r in d.ranges if r.index != ell)
@@ -384,10 +436,24 @@ def read(program: Program) -> Reading:
         for product in d.products():
             m = program.matrix_of(product)
             matrix, trained = gaussian(m), m if isinstance(m, TrainedMatrix) else None
-            v, i = vector(program, product.vector, d.ranges), member(matrix, product)
-            layers, summed = layer if i.has(ell) else (), _summed(d, product, matrix)
-            runs = (layers, indices, summed)
-            uses.append(Application(product, matrix, trained, v, i, d.name, *runs, not d.evolves))
+            members, separate = d.members(product, matrix), matrix.name in apart
+            sums = d.summed_over(product)
+            letters = dict.fromkeys((*indices, *(r.index for r in (*members, *sums))))
+            i = member(matrix, product)
+            use = Application(
+                product,
+                matrix,
+                trained,
+                vector(program, product.vector, d.ranges_of(product), members if separate else ()),
+                i,
+                d.name,
+                layers=layer if i.has(ell) else (),
+                indices=tuple(letters),
+                summed=() if separate else members,
+                apart=members if separate else (),
+                at_once=not d.evolves,
+            )
+            uses.append(use)
         found = []
         for w in program.vectors:
             initial, moved = (w.initial, w) if isinstance(w, TrainedVector) else (w, None)
@@ -454,17 +520,27 @@ def _cut(d: Definition, own: Span, other: Span) -> tuple[Definition, tuple[Defin
     return d, (single, replace(d, ranges=tuple(inner if r.index == ell else r for r in d.ranges)))
 
 
-def _summed(d: Definition, product: Product, matrix: GaussianMatrix) -> tuple[IndexRange, ...]:
-    """The ranges of further family indices over which the definition sums the product."""
-    if not matrix.others:
-        return ()
-    found = next((x for x in terms(d.rhs) if x.has(product)), S.Zero)
-    limits = [IndexRange(*lim) for lim in found.limits] if isinstance(found, Sum) else []
-    own = product.matrix.args[-len(matrix.others) :]
-    if tuple(limits) != matrix.others or own != tuple(r.index for r in matrix.others):
-        over = ", ".join(str(tuple(r.limits)) for r in matrix.others)
-        raise ProgramError(f"{d.lhs} uses members of {matrix.name}: write Sum({matrix.symbol} @ ..., {over})")
-    return matrix.others
+def members_apart(program: Program) -> frozenset[str]:
+    """The families of matrices whose members have vectors, factors or definitions of their own.
+
+    The other families act through the sums of their products alone: ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
+    """
+    found = set()
+    for d in program.definitions:
+        for product in d.products():
+            matrix = gaussian(program.matrix_of(product))
+            own = {r.index for r in d.members(product, matrix)}
+            if not own:
+                continue
+            together = {r.index for r in d.summed_over(product)}
+            part = next(x for x in terms(d.rhs) if x.has(product))
+            factors = [
+                x for x in Mul.make_args(part.function if isinstance(part, Sum) else part) if x != product
+            ]
+            separate = any(differs(product.vector, x) or any(y.has(x) for y in factors) for x in own)
+            if own != together or separate:
+                found.add(matrix.name)
+    return frozenset(found)
 
 
 def nonempty(definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
@@ -490,11 +566,11 @@ def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Exp
     """What the update ``u`` made at ``s`` does to the vector of ``a``: the order parameter in which the two
     meet, coefficient, the update's other vector, sums over.
     """
-    at = {a.matrix.index.index: a.member} if a.matrix.index is not None else {}
     names, over = apart(u.over, a.indices)
+    at: dict[Any, Any] = {**names, **a.chosen, t: s}
     stays, meets = (u.right, u.left) if a.transposed else (u.left, u.right)
-    past = vector(reading.program, meets.xreplace(at).xreplace({**names, t: s}), over)
-    coefficient, remains = (x.xreplace(at).xreplace({**names, t: s}) for x in (u.coefficient, stays))
+    past = vector(reading.program, meets.xreplace(at), over, a.apart)
+    coefficient, remains = (x.xreplace(at) for x in (u.coefficient, stays))
     return reading.registry.correlation(a.vector, past), coefficient, remains, over
 
 
@@ -624,8 +700,9 @@ def _gradient_squared(
         own, other = own + alone, other + alone
     value: Expr = moved.xreplace({**there, t: s}) * gradient.xreplace(here) * units
     for body in bodies:
-        past = vector(program, body.xreplace({**there, t: s}), other)
-        value *= reading.registry.correlation(vector(program, body.xreplace(here), own), past)
+        past = vector(program, body.xreplace({**there, t: s}), other, family if trained else ())
+        now = vector(program, body.xreplace(here), own, family if trained else ())
+        value *= reading.registry.correlation(now, past)
     for r in family:
         if r.index in here:  # one member for each output: different members do not meet
             value *= KroneckerDelta(here[r.index], there[r.index])

@@ -9,7 +9,8 @@ rows R,
 
 with c = |C|/N, r = |R|/N.  Where the random part of M changes in time, entries with covariance c(t, s) put
 c(t, s) beside s2 (a batch drawn anew: delta_ts; weights that decay and diffuse: m(t) m(s) + noise), and a
-family of matrices that acts through the sum of its products counts as one on stacked vectors.  When M is
+family of matrices that acts through the sum of its products counts as one on stacked vectors.  Where its
+members act apart, u and r have the member as an index; different members are independent.  When M is
 square and M_ij is correlated with M_ji by tau, every use sees tau times the same terms from uses of the
 same orientation.  A trained weight adds its memory, whose product with a field is an order parameter times
 the update's own vector.
@@ -20,7 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
-from sympy import Expr, S, sympify
+from sympy import Expr, KroneckerDelta, S, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import over
@@ -115,9 +116,11 @@ class _Derivation:
     def covariance(self, a: Application, b: Application, strength: Expr) -> Source:
         """``<u_a(t) u_b(s)> = s2 c c(t, s) <a(t) b(s)>``, summed over the members that act together."""
         w = b.past(a.indices)
-        each = a.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.vector)
+        each = a.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.beside(a).vector)
         whole = over(each, a.summed)
-        ranges = (*a.layers, *a.vector.ranges, *w.vector.ranges)
+        for x, y in zip(a.apart, w.apart, strict=True):
+            whole *= KroneckerDelta(x.index, y.index)
+        ranges = (*a.layers, *a.ranges, *w.ranges)
         return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
 
     def response(self, a: Application, b: Application) -> list[Term]:
@@ -129,11 +132,13 @@ class _Derivation:
         sign = 1 if a.transposed != b.transposed else a.matrix.symmetry
         name, index = self.reading.response_name(a, b)
         layers, causal = a.layers[0] if a.layers else None, "past" if instant else "strict"
-        function = self.registry.response(name, index, layers, a.vector, past.source(s), past.vector, causal)
-        kernel = a.variance * a.acts_on.ratio * sign * function
-        ranges = (*a.summed, *past.vector.ranges)
+        function = self.registry.response(name, index, layers, a.vector, past.source(s), past.ranges, causal)
+        same = {y.index: x.index for x, y in zip(a.apart, past.apart, strict=True)}
+        kernel = a.variance * a.acts_on.ratio * sign * function.xreplace(same)
+        ranges = (*a.summed, *(r for r in past.ranges if r.index not in same))
         rule = "response of the vector to the opposite use of the matrix"
-        term = Term("response", past.vector.body, kernel=kernel, over=ranges, matrix=a.matrix.name, rule=rule)
+        field = past.beside(a).vector.body
+        term = Term("response", field, kernel=kernel, over=ranges, matrix=a.matrix.name, rule=rule)
         if a.matrix.fresh:  # only the step at which the matrix was drawn knows it
             now = term.map(lambda e: e.xreplace({s: t}))
             return [replace(now, rule=f"{rule}, at the step at which it is drawn")]

@@ -80,6 +80,10 @@ class Term(Rewritable):
         """The term times an entrywise factor at ``t``."""
         return replace(self, coefficient=factor * self.coefficient)
 
+    def summed(self, ranges: tuple[IndexRange, ...]) -> Self:
+        """The term added up over further indices."""
+        return replace(self, over=(*ranges, *self.over))
+
     def put(self, expr: Expr) -> Term:
         """Another expression, of which nothing more is known, in the term's place."""
         return Term.local(expr, self.kind, self.matrix, self.rule)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 
-from sympy import Expr, Function, Symbol, default_sort_key, sympify
+from sympy import Dummy, Expr, Function, Symbol, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, mu, primed, s, spelled, t
 from derive.program.naming import apart, aside
+from derive.program.parts import gaussian
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
 from derive.program.words import Field, GivenVector
@@ -66,16 +67,45 @@ class Vector:
         return Vector(self.body.xreplace({**names, t: s}), self.site, ranges, arguments)
 
 
-def vector(program: Program, body: Expr, ranges: tuple[IndexRange, ...]) -> Vector:
-    """Bring ``body`` to the layer ``ell`` and keep the ranges of the indices that occur in it."""
+def vector(
+    program: Program, body: Expr, ranges: tuple[IndexRange, ...], members: tuple[IndexRange, ...] = ()
+) -> Vector:
+    """Bring ``body`` to the layer ``ell`` and keep the ranges of the indices that occur in it.
+
+    ``members`` are ranges of indices that choose a member of a family of matrices, see :func:`differs`.
+    """
     site = program.site_of(body).site
+    places = {x for a in body.atoms(AppliedUndef) for x in a.args if not x.atoms(AppliedUndef)}
+    chosen = {r.index for r in members}
+    ranges = (
+        *(r for r in ranges if r.index not in chosen),
+        *(r for r in members if differs(body, r.index)),
+    )
     own = [r for r in ranges if r.index != ell and body.has(r.index)]
     order = _in_order(body)
     kept = tuple(sorted(own, key=lambda r: order.index(r.index) if r.index in order else len(order)))
-    places = {x for a in body.atoms(AppliedUndef) for x in a.args if not x.atoms(AppliedUndef)}
-    taken = ([x for x in places if x.has(r.index)] for r in kept)  # in one place, such as a + k
+    taken = ([x for x in places if x.has(r.index) and r.index not in chosen] for r in kept)
+    # in one place, such as a + k
     arguments = (x[0] if len(x) == 1 else r.index for r, x in zip(kept, taken, strict=True))
     return Vector(body, site, kept, tuple(arguments))
+
+
+def differs(body: Expr, index: Symbol) -> bool:
+    """Whether the vector that a member of a family is applied to has the member's index.
+
+    ``g(mu, e, t)`` and ``prior(e)*g(mu, t)`` have the index e.  ``g(mu, p + k, t)`` is one vector, whose
+    entry at p is read at a place that k shifts.
+
+    >>> from sympy import Function
+    >>> from sympy.abc import e, k, mu, p, t
+    >>> g, prior = Function("g"), Function("prior")
+    >>> differs(prior(e) * g(mu, t), e), differs(g(mu, p + k, t), k)
+    (True, False)
+    """
+    applied = body.atoms(AppliedUndef)
+    if body.xreplace({a: Dummy() for a in applied}).has(index):
+        return True
+    return any(x.free_symbols == {index} for a in applied for x in a.args)
 
 
 def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
@@ -137,13 +167,17 @@ class Registry:
     def _bodies(self) -> set[Expr]:
         """Every vector that the program multiplies by a matrix, updates with or names."""
         p = self.program
-        found = [(x.vector, d.ranges) for d in p.definitions for x in d.products()]
+        found = [
+            (x.vector, d.ranges_of(x), d.members(x, gaussian(p.matrix_of(x))))
+            for d in p.definitions
+            for x in d.products()
+        ]
         for w in p.trained():
             if isinstance(w, TrainedMatrix):
-                found += [(x, u.over) for u in w.update.terms for x in (u.left, u.right)]
+                found += [(x, u.over, w.initial.others) for u in w.update.terms for x in (u.left, u.right)]
             else:
-                found.append((w.update.vector, (*w.update.over, *w.initial.indices)))
-        vectors = [*(vector(p, x, ranges) for x, ranges in found), *self._named]
+                found.append((w.update.vector, (*w.update.over, *w.initial.indices), ()))
+        vectors = [*(vector(p, *x) for x in found), *self._named]
         return {canonical(_end_as_index(p, v, k)) for v in vectors}
 
     @cached_property
@@ -261,19 +295,23 @@ class Registry:
         layers: IndexRange | None,
         v: Vector,
         source: AppliedUndef,
-        w: Vector,
+        over: tuple[IndexRange, ...],
         causal: str,
     ) -> Expr:
-        """The response of ``v`` at time t to ``source``, that of ``w`` at time s, as an order parameter."""
+        """The response of ``v`` at time t to ``source`` at time s, as an order parameter.
+
+        ``over`` are the ranges of the indices of the source.
+        """
         scale = self.program.scale
         site = () if index is None else (index,)
-        symbol = Function(name)(*site, *v.indices, *w.indices, t, s)
+        indices = [r.index for r in over]
+        symbol = Function(name)(*site, *v.indices, *indices, t, s)
         if str(symbol) not in self.found:
             definition = Average(Response(v.plain, source)) / scale
             own = tuple(IndexRange(r.index, *self.extent(v, n)) for n, r in enumerate(v.ranges))
-            ranges = (*((layers,) if layers else ()), *own, *w.ranges)
+            ranges = (*((layers,) if layers else ()), *own, *over)
             self.found[str(symbol)] = OrderParameter(symbol, definition, "response", ranges, causal)
-        return scale * Function(name)(*site, *v.arguments, *w.indices, t, s)
+        return scale * Function(name)(*site, *v.arguments, *indices, t, s)
 
 
 def _extreme(values: list[Expr], sign: int, otherwise: Expr) -> Expr:

@@ -229,6 +229,44 @@ def train_there_and_back(width: int, seeds: int, rng: np.random.Generator) -> Ar
     return np.stack(found, axis=1)
 
 
+# -- members of a family of matrices -------------------------------------------------------------------------
+
+SHARES = np.array([0.5, 1.5])
+OF_EXPERTS = {"overlap": X @ X.T / 5, "label": Y, "share": SHARES}
+
+
+def mixture() -> Program:
+    """Two experts ``e``, ``h(e) = B(e) tanh(A z)``, whose sum ``sum_e share(e) tanh(h(e))`` is read."""
+    a, h, c = (Field(name, cells) for name in ("a", "h", "c"))
+    experts = IndexRange(p, S.One, S(2))
+    A, B = GaussianMatrix("A", cells, pixels), GaussianMatrix("B", cells, cells, others=(experts,))
+    o, share = GaussianVector("o", cells), Function("share")
+    forward = {
+        a(i, t): A @ z(i),
+        h(i, p, t): B(p) @ tanh(a(i, t)),
+        c(i, t): Sum(share(p) * tanh(h(i, p, t)), (p, 1, 2)),
+        out(i, t): Mean(o.symbol * c(i, t)) / gamma0,
+    }
+    return trained("mixture", (a, h, c), forward, (A, B, o), experts)
+
+
+def train_mixture(width: int, seeds: int, rng: np.random.Generator) -> Array:
+    A, B = normal(seeds, rng, width, 5) / np.sqrt(5), normal(seeds, rng, 2, width, width) / np.sqrt(width)
+    o, found = normal(seeds, rng, width), []
+    for _ in range(STEPS + 1):
+        low = np.tanh(X @ A.swapaxes(1, 2))
+        top = np.tanh(np.einsum("senm,sam->sean", B, low))
+        read = np.einsum("e,sean->san", SHARES, top)
+        found.append(np.einsum("sn,san->sa", o, read) / (GAMMA * width))
+        error = (RATE * GAMMA * (Y - found[-1]))[..., None]
+        g = SHARES[:, None, None] * (1 - top**2) * o[:, None, None]
+        back = (1 - low**2) * np.einsum("senm,sean->sam", B, g)
+        o = o + (error * read).sum(axis=1)
+        B = B + np.einsum("sean,sam->senm", error[:, None] * g, low) / width
+        A = A + (error * back).swapaxes(1, 2) @ X / 5
+    return np.stack(found, axis=1)
+
+
 # -- positions: convolutions, sums over earlier positions ----------------------------------------------------
 
 
@@ -538,6 +576,7 @@ CASES: dict[str, Case] = {
     "recurrent": Case(lambda: recurrent(tanh), train_recurrent(False), POSITIONS),
     "recurrent linear": Case(lambda: recurrent(straight), train_recurrent(True), POSITIONS, widths=(48, 96)),
     "there and back": Case(there_and_back, train_there_and_back, seeds=200),
+    "mixture": Case(mixture, train_mixture, OF_EXPERTS, seeds=200),
     "filters": Case(filters, train_filters, POSITIONS),
     "causal means": Case(causal, train_causal, POSITIONS, seeds=200),
     "normalised inline": Case(lambda: normalised(False), train_normalised),

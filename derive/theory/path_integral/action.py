@@ -23,7 +23,7 @@ After that the units decouple: the action is algebra plus one single-site integr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 from typing import Any, Self, cast
@@ -147,7 +147,8 @@ class UseVariable:
     @property
     def indices(self) -> tuple[Symbol, ...]:
         """Sample-like indices of the field."""
-        return self.use.indices if isinstance(self.use, Parameter) else self.use.vector.indices
+        use = self.use
+        return use.indices if isinstance(use, Parameter) else tuple(r.index for r in use.ranges)
 
     @property
     def matrix(self) -> str:
@@ -156,8 +157,12 @@ class UseVariable:
 
     def past(self, taken: Iterable[Symbol] = ()) -> Self:
         """The same use at the time ``s``, with indices of its own."""
-        names: dict[Any, Any] = {i: primed_apart(i, taken) for i in self.indices}
-        primal, hat, source = (x.xreplace({**names, t: s}) for x in (self.primal, self.hat, self.source))
+        return self.renamed({i: primed_apart(i, taken) for i in self.indices}, {t: s})
+
+    def renamed(self, names: Mapping[Any, Any], times: Mapping[Any, Any] | None = None) -> Self:
+        """The same use with other letters for indices, and at other times."""
+        every = {**names, **(times or {})}
+        primal, hat, source = (x.xreplace(every) for x in (self.primal, self.hat, self.source))
         limits = tuple(r.renamed(names.get(r.index, r.index)) for r in self.limits)
         return replace(self, primal=primal, hat=hat, source=source, limits=limits)
 
@@ -185,12 +190,26 @@ class Leg(UseVariable):
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """Of sample-like indices."""
-        return self.use.vector.ranges
+        """Of sample-like indices, and of those of members that act apart."""
+        return self.use.ranges
+
+    @property
+    def apart(self) -> tuple[Symbol, ...]:
+        """The indices that choose a member, where members act apart."""
+        return tuple(r.index for r in self.use.apart)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Leg:
         """The same use at the time ``s``, with indices of its own."""
         return replace(super().past(taken), use=self.use.past(taken))
+
+    def beside(self, other: Leg) -> Leg:
+        """The same use of the members that ``other`` uses: entries of different members are independent."""
+        names = {x: y for x, y in zip(self.apart, other.apart, strict=True) if x != y}
+        return replace(self.renamed(names), use=self.use.renamed(names)) if names else self
+
+    def without_members(self) -> tuple[IndexRange, ...]:
+        """The ranges of its indices that do not choose a member."""
+        return tuple(r for r in self.ranges if r.index not in self.apart)
 
 
 @dataclass(frozen=True)
@@ -205,7 +224,7 @@ def legs(reading: Reading) -> tuple[Leg, ...]:
     found = []
     for use in (u.canonical() for u in reading.uses):
         fields = _fields(reading, use, "xi" if use.transposed else "chi")
-        limits = (*use.layers, *use.vector.ranges)
+        limits = (*use.layers, *use.ranges)
         found.append(Leg(use, *fields, use.gives.name, sympify(use.gives.ratio), limits))
     return tuple(found)
 
@@ -245,7 +264,7 @@ class Pairing:
     @property
     def limits(self) -> tuple[IndexRange, ...]:
         """Layer and sample indices summed over, and members of a family that act together."""
-        return (*self.a.limits, *self.b.ranges, *self.a.use.summed)
+        return (*self.a.limits, *self.b.without_members(), *self.a.use.summed)
 
     @property
     def ratios(self) -> tuple[Expr, Expr]:
@@ -269,7 +288,7 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
     for a, other in combinations_with_replacement(legs, 2):
         if not a.use.meets(other.use) or not is_random(a.use):
             continue
-        m, b = a.use.matrix, other.past(a.use.indices)
+        m, b = a.use.matrix, other.past(a.use.indices).beside(a)
         strength = (1 if a is other else 2) * variance(a.use) * folded(a)
         for k, x, y in ((S.One, b.row, b.col), (m.symmetry, b.col, b.row)):
             if k != 0:
@@ -300,8 +319,8 @@ def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
 
 
 def _elsewhere(leg: Leg, other: Leg) -> bool:
-    """Return whether one of two vectors is taken at shifted indices, or meets each of several members."""
-    return any(x.use.summed or x.use.vector.plain != x.use.vector.body for x in (leg, other))
+    """Return whether one of two vectors is taken at shifted indices, or several members are used."""
+    return any(x.use.summed or x.apart or x.use.vector.plain != x.use.vector.body for x in (leg, other))
 
 
 Pair = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...]]
@@ -384,7 +403,7 @@ class Action:
     ratios: dict[str, Expr] = field(default_factory=dict)
     correlations: dict[str, Correlation] = field(default_factory=dict)
     responses: dict[str, ResponseParameter] = field(default_factory=dict)
-    elsewhere: dict[str, tuple[str, int, Application]] = field(default_factory=dict)
+    elsewhere: dict[str, tuple[str, int, Application, Application]] = field(default_factory=dict)
 
     @property
     def discrete(self) -> bool:
@@ -479,12 +498,12 @@ class Action:
 
     def record(self, leg: Leg, other: Leg, algebra: Expr, exponents: tuple[Expr, ...]) -> None:
         """Remember a response under its own name, its vector at t and its source at s."""
-        past = other.past(leg.use.indices)
+        past = other.past(leg.use.indices).beside(leg)
         symbol = self.symbol(leg, past, t, s)
         if str(symbol) not in self.responses:
             conjugate = self.symbol(past, leg, s, t)
             moved = leg.use.summed if _elsewhere(leg, past) else ()
-            ranges = (*leg.limits, *past.ranges, *moved)
+            ranges = (*leg.limits, *past.without_members(), *moved)
             self.responses[str(symbol)] = ResponseParameter(
                 symbol, conjugate, leg, other, ranges, algebra, exponents
             )
@@ -497,24 +516,31 @@ class Action:
         """
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)
-        v = leg.use.vector
         if _elsewhere(leg, other):
-            first = next(x for x in self.legs if x.source.func == leg.source.func).use
-            self.elsewhere[f"{name}_used"] = (name, len(sites), first)
+            first, second = (
+                next(x for x in self.legs if x.source.func == y.source.func).use for y in (leg, other)
+            )
+            self.elsewhere[f"{name}_used"] = (name, len(sites), first, second)
             name = f"{name}_used"
-            sites = (*sites, *[r.index for r in leg.use.summed])
-        return Function(name)(*sites, *v.indices, *other.use.vector.indices, time, past)
+            sites = (*sites, *[r.index for r in leg.use.summed], *leg.apart)
+        own = [x for x in leg.use.vector.indices if x not in leg.apart]
+        others = [r.index for r in other.without_members()]
+        return Function(name)(*sites, *own, *others, time, past)
 
     def called(self, e: Expr) -> Expr:
         """Responses of vectors taken elsewhere, as values of the one response function of that vector."""
 
         def final(x: AppliedUndef) -> Expr:
-            name, sites, use = self.elsewhere[str(x.func)]
-            indices = [*(r.index for r in use.summed), *use.vector.indices]
+            name, sites, use, other = self.elsewhere[str(x.func)]
+            members = [r.index for r in (*use.summed, *use.apart)]
+            indices = [*members, *(y for y in use.vector.indices if y not in members)]
             end = sites + len(indices)
             values = dict(zip(indices, x.args[sites:end], strict=True))
             taken = [y.xreplace(values) for y in use.vector.arguments]
-            return Function(name)(*x.args[:sites], *taken, *x.args[end:])
+            chosen = {b.index: values[a.index] for a, b in zip(use.apart, other.apart, strict=True)}
+            left = iter(x.args[end:-2])
+            source = [chosen[r.index] if r.index in chosen else next(left) for r in other.ranges]
+            return Function(name)(*x.args[:sites], *taken, *source, *x.args[-2:])
 
         return rewritten(e, self.elsewhere, final)
 

@@ -160,7 +160,7 @@ class SaddlePoint:
         integrated over the fields this gives ``<a hat> = <d a / d source> / slope`` (Stein's lemma without
         an inverse, D.43).
         """
-        past = q.other.past(q.leg.use.indices)
+        past = q.other.past(q.leg.use.indices).beside(q.leg)
         slope = functional_derivative(self.coupling(q.other), past.source, past.limits) / past.hat
 
         def turn(e: Average) -> Expr:
@@ -340,10 +340,14 @@ class Assembly:
         definition = self.saddle.pushed(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))
         symbol, definition = (x.xreplace(moved) for x in (self.action.called(a.symbol), definition))
+        # the response to the source of any member: equations use that of the member itself
+        past = a.other.past(a.leg.use.indices)
+        definition = definition.xreplace({past.beside(a.leg).source: past.source})
+        kept = len(symbol.args) - len(past.ranges) - 2
+        symbol = symbol.func(*symbol.args[:kept], *past.indices, *symbol.args[-2:])
         extents = [self.reading.registry.extent(v, n) for n in range(len(v.ranges))]
         own = tuple(IndexRange(i, *x) for i, x in zip(v.indices, extents, strict=True))
-        others = a.other.past(a.leg.use.indices).ranges
-        ranges = (*a.leg.use.layers, *own, *others)
+        ranges = (*a.leg.use.layers, *own, *past.ranges)
         causal = "past" if str(a.symbol.func) in self.instant else "strict"
         return OrderParameter(symbol, definition, "response", ranges, causal)
 
@@ -353,7 +357,7 @@ class Assembly:
         """``M(t) a(t)``: what is left of the initial matrix, and the updates."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         # from the matrix's own index to the member that the definition uses, with the definition's indices
-        moved: dict[Any, Any] = dict(zip(leg.indices, a.vector.indices, strict=True))
+        moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
         if a.layers and a.member != leg.use.member:
             moved[ell] = ell + (a.member - leg.use.member)
 

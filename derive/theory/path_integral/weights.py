@@ -37,7 +37,7 @@ def _member(use: Application | Parameter) -> dict[Any, Any]:
     """The indices of the family of a weight, at the member that a use takes."""
     if isinstance(use, Parameter):
         return {r.index: x for r, x in zip(use.initial.indices, use.member.args, strict=True)}
-    return {} if use.matrix.index is None else {use.matrix.index.index: use.member}
+    return use.chosen
 
 
 def variance(use: Application) -> Expr:
@@ -65,9 +65,10 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
     for u in trained.update.terms:
         names, over = apart(u.over, a.indices)
         parts = (u.left, u.right, u.coefficient)
-        left, right, c = (x.xreplace(member).xreplace(names | {t: s}) for x in parts)
+        left, right, c = (x.xreplace({**names, **member, t: s}) for x in parts)
         out, met = (right, left) if a.transposed else (left, right)
-        inner = a.acts_on.ratio * reading.registry.correlation(a.vector, vector(reading.program, met, over))
+        past = vector(reading.program, met, over, a.apart)
+        inner = a.acts_on.ratio * reading.registry.correlation(a.vector, past)
         kernel, ranges = weight * c * inner, (*a.summed, *over)
         found.append(Term("memory", out, S.One, kernel, ranges, _reach(trained.rule), a.matrix.name, _RULE))
     return found

@@ -757,10 +757,8 @@ class Tangents:
     def unit(self, node: Node, group: int, now: int) -> PathArray:
         """A source by itself: one at the same time and index."""
         size, own = self.size(group), self.march.random[node].shape[2]
-        nodes = self.march.model.groups[group]
-        before = sum(self.march.random[n].shape[2] for n in nodes[: nodes.index(node)])
         one = np.zeros((1, own, (now + 1) * size, 1))
-        one[0, :, now * size :, 0] = np.eye(size)[before : before + own]
+        one[0, :, now * size :, 0] = np.eye(size)[self.columns(node, group)]
         return self.device.put(one)
 
     def keep(self, node: Node, group: int, now: int, found: PathArray) -> None:
@@ -825,6 +823,11 @@ class Tangents:
                 self.of(m.what, group, now)
         for (what, present), some in march.pasts(q, self.terms[q.node, leaf], now, steady=True).items():
             kernel = np.broadcast_to(some, (len(some), prod(q.sizes), *some.shape[2:]))
+            if what in march.model.groups[group]:
+                if total is None:
+                    total = self.device.zeros(march.replicas, kernel.shape[1], (now + 1) * size, paths)
+                self.add_sources(total, kernel, what, group, now if present else 0)
+                continue
             for k, panel in enumerate(self.panels.get((what, group), [])):
                 first = k * PANEL
                 if present:
@@ -841,6 +844,20 @@ class Tangents:
                 here = slice(first * size, min((first + PANEL) * size, (now + 1) * size))
                 total[:, :, here] += shaped[:, :, : here.stop - here.start]
         return total
+
+    def add_sources(self, total: PathArray, kernel: Array, what: Node, group: int, start: int) -> None:
+        """Add the derivatives of a sum over sources themselves, the first of them at the time ``start``."""
+        columns = self.columns(what, group)
+        for k in range(kernel.shape[2]):
+            first = (start + k) * self.size(group)
+            here = slice(first + columns.start, first + columns.stop)
+            total[:, :, here] += self.device.put(np.ascontiguousarray(kernel[:, :, k]))[..., None]
+
+    def columns(self, node: Node, group: int) -> slice:
+        """Where the entries of a source stand among those of its group."""
+        nodes, own = self.march.model.groups[group], self.march.random[node].shape[2]
+        before = sum(self.march.random[n].shape[2] for n in nodes[: nodes.index(node)])
+        return slice(before, before + own)
 
     def mean(self, what: Node, group: int, now: int, count: int) -> Array:
         """``<d what(now) / d source>`` for the sources at times before ``count``, replicas first."""

@@ -13,6 +13,7 @@ from sympy import (
     Function,
     Integer,
     Integral,
+    KroneckerDelta,
     Lambda,
     Rational,
     S,
@@ -477,11 +478,97 @@ def test_each_of_several_matrices_meets_one_vector() -> None:
         lambda V, a, e: V(e) @ (Function("prior")(e) * tanh(a(mu, t))),
         lambda V, a, e: Function("prior")(e) * (V(e) @ tanh(a(mu, t))),
         lambda V, a, e: V(e) @ (tanh(a(mu, t)) / e),
+        lambda V, a, e: tanh(a(mu, t)) / (e + 1) * (V(e) @ tanh(a(mu, t))),
     ],
 )
-def test_members_with_factors_of_their_own_are_refused(
-    line: Callable[[GaussianMatrix, Field, Symbol], Expr],
-) -> None:
-    """Their theory had a factor without its sum, and gradients an index that nothing gave."""
-    with pytest.raises(ProgramError, match="give each e a matrix of its own"):
-        members(line)
+def test_members_with_factors_of_their_own(line: Callable[[GaussianMatrix, Field, Symbol], Expr]) -> None:
+    """Their theory had a factor without its sum; each member now has a source of its own."""
+    program = members(line)
+    assert check_routes(program) == []
+    independent = {x.covariance.has(KroneckerDelta) for x in mean_field(program).sources if x.matrix == "V"}
+    assert independent == {True}
+
+
+def mixture(gate: Callable[[Symbol], Expr]) -> Program:
+    """Experts that share an input, each with a factor."""
+    e = Symbol("e", integer=True)
+    units, pixels, three = Population("units"), Population("pixels", given=True), IndexRange(e, S.One, S(3))
+    a, b, c, x = Field("a", units), Field("b", units), Field("c", units), GivenVector("x", pixels, "K_x")
+    U, w = GaussianMatrix("U", units, pixels), GaussianVector("w", units)
+    V, f, y = GaussianMatrix("V", units, units, others=(three,)), Function("f"), Function("y")
+    forward = {
+        a(mu, t): U @ x(mu),
+        b(mu, e, t): V(e) @ tanh(a(mu, t)),
+        c(mu, t): Sum(gate(e) * tanh(b(mu, e, t)), (e, 1, 3)),
+        f(mu, t): Mean(w.symbol * c(mu, t)) / gamma0,
+    }
+    network = Network("mixture", (a, b, c), forward, (U, V, w), given=(x,), ranges=(three,))
+    return network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def test_a_mixture_of_experts() -> None:
+    """Each expert has its gradient, and what goes back to the layer below is summed over experts."""
+    program = mixture(Function("gate"))
+    theory = mean_field(program)
+    assert check_routes(program) == []
+    back = theory.equation("z_a").terms
+    assert next((x.kind, *[str(r.index) for r in x.over]) for x in back) == ("source", "e")
+    (own,) = [q for q in theory.order_parameters if q.kind == "response" and q.name.startswith("R_g_b")]
+    assert len(own.symbol.args) == 6  # samples, experts and times of both
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda V, c, a: V @ (c * tanh(a(mu, t))),
+        lambda V, c, a: V @ (c * a(mu, t)),
+        lambda V, c, a: c * (V @ tanh(a(mu, t))),
+    ],
+)
+def test_a_factor_whose_index_the_field_lacks(line: Callable[[GaussianMatrix, Expr, Field], Expr]) -> None:
+    """The gradient held the index, and a sum of products of one matrix lost its sum in the theory."""
+    e = Symbol("e", integer=True, positive=True)
+    units, pixels, three = Population("units"), Population("pixels", given=True), IndexRange(e, S.One, S(3))
+    a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
+    U, V, w = (
+        GaussianMatrix("U", units, pixels),
+        GaussianMatrix("V", units, units),
+        GaussianVector("w", units),
+    )
+    f, y = Function("f"), Function("y")
+    forward = {
+        a(mu, t): U @ x(mu),
+        b(mu, e, t): line(V, Function("c")(e), a),
+        f(mu, t): Sum(Mean(w.symbol * tanh(b(mu, e, t))), (e, 1, 3)) / gamma0,
+    }
+    network = Network("weighted", (a, b), forward, (U, V, w), given=(x,), ranges=(three,))
+    program = network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    assert check_routes(program) == []
+    equations = mean_field(program).equations
+    assert [q.lhs for q in equations if e in q.rhs.free_symbols - q.lhs.free_symbols] == []
+    forward[b(mu, e, t)] = V @ tanh(Function("c")(e) * a(mu, t))
+    inside = replace(network, forward=forward)
+    with pytest.raises(ProgramError, match="has all of its indices; define a field for it"):
+        inside.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def test_a_vector_of_weights_in_a_sum_is_refused() -> None:
+    """Its theory was divided by the vector; both routes read it alike."""
+    e = Symbol("e", integer=True, positive=True)
+    units, pixels, three = Population("units"), Population("pixels", given=True), IndexRange(e, S.One, S(3))
+    a, x = Field("a", units), GivenVector("x", pixels, "K_x")
+    U, w = GaussianMatrix("U", units, pixels), GaussianVector("w", units)
+    B, f, y = GaussianVector("B", units, indices=(three,)), Function("f"), Function("y")
+    forward = {
+        a(mu, t): U @ x(mu) + Sum(Function("c")(e) * B(e), (e, 1, 3)),
+        f(mu, t): Mean(w.symbol * tanh(a(mu, t))) / gamma0,
+    }
+    network = Network("biases", (a,), forward, (U, w, B), given=(x,), ranges=(three,))
+    with pytest.raises(ProgramError, match=r"define a field for B\(e\) and sum that"):
+        network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def test_members_are_used_all_or_not_at_all() -> None:
+    """A single member of a family is a matrix of another kind than the sum over all of them."""
+    with pytest.raises(ProgramError, match=r"uses V\(1\): use all members of V over \(e, 1, 3\)"):
+        members(lambda V, a, e: V(1) @ tanh(a(mu, t)))
