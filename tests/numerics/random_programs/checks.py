@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sympy import Derivative, S, Subs, Sum
+from sympy import Derivative, Mul, S, Subs, Sum
 from sympy.core.function import AppliedUndef
 
 import numerics
@@ -249,10 +249,15 @@ def _apart(x: Any, y: Any) -> float:
 
 
 def routes(case: Case) -> None:
-    """Derive the theory twice."""
+    """Derive the theory twice; every index of an equation is summed over or one of its own."""
     differences = check_routes(case.written)
     if differences:
         raise Wrong(f"check_routes found {differences}")
+    letters = {r.index for d in case.written.definitions for r in d.ranges}
+    theory = mean_field(case.written)
+    for q in (*theory.equations, *theory.scalars):
+        if loose := letters & q.rhs.free_symbols - q.lhs.free_symbols:
+            raise Wrong(f"the equation of {q.lhs} holds {loose}")
 
 
 # -- 3 -------------------------------------------------------------------------------------------------------
@@ -266,6 +271,8 @@ def watched(theory: Theory) -> dict[str, Any]:
         if q.kind != "correlation" or not isinstance(average, Average) or average.body.has(Sum):
             continue
         early, late = average.body.as_independent(t, as_Add=False)
+        if any(not x.has(s) for x in Mul.make_args(early)):  # a constant at an index that no field has
+            continue
         if not number.is_number or not early.has(s) or early.has(t) or late.has(s):
             continue
         found[q.name] = (number * late, early)

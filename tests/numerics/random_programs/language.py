@@ -482,6 +482,31 @@ class Writer:
             factor = tanh(gate) if self.also(0.5) else factor * (1 + gate)
         self.keep(made, Sum(factor * self.bent(each()), (e, 1, count)), [source])
 
+    def by_places(self) -> None:
+        """One matrix at every position: summed with factors, or with a factor that the field lacks."""
+        p, name = self.place, self.name()
+        self.arrays[name] = np.round(self.array.uniform(0.4, 1.2, self.positions), 2)
+        c = Function(name)(p)
+        there = [x for x in self.open if p in x.indices]
+        source = self.rng.choice(there or self.open)
+        kept = tuple(x for x in source.indices if x != p)
+        layered, home = source.site is not None, source.of.population
+        V = self.matrix(source.population, source.population)
+        body = self.bent(source())
+        pooled = Vector(Field(self.name(), home, layered=layered), kept, source.site)
+        self.fields.append(pooled.of)
+        if there:
+            self.say("products summed over positions")
+            self.keep(pooled, Sum(c * (V @ body), (p, 1, self.size)), [source])
+        else:
+            self.keep(pooled, V @ body, [source])
+        if self.also(0.5):
+            self.say("a factor of the position")
+            spread = Vector(Field(self.name(), home, layered=layered), (*kept, p), source.site)
+            self.fields.append(spread.of)
+            W = self.matrix(source.population, source.population)
+            self.keep(spread, W @ (c * self.bent(pooled())), [pooled])
+
     def _of_member(self, e: Symbol, count: int) -> Expr:
         """A constant of each member."""
         name = self.name()
@@ -896,6 +921,8 @@ def draw(seed: int) -> Drawn:
         w.rng.choice(moves)()
     if w.also(0.15):
         w.by_members()
+    if w.positions and w.also(0.25):
+        w.by_places()
     scale = w.rng.choice([gamma0, gamma0, gamma0, S.One])
     if scale == gamma0:
         w.numbers["gamma0"] = w.rng.choice([0.7, 1.0, 1.3])
