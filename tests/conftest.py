@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -24,6 +23,8 @@ import pytest
 import scipy.linalg  # noqa: F401  (loads its own BLAS, which the limit below must find)
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
+
+import tests.sympy_settings  # noqa: F401  (before SymPy itself)
 
 LIMIT, SHARED = 1.0, 4.0
 REFERENCE, BESIDE = 0.011, 2.0
@@ -36,51 +37,6 @@ settings.register_profile("project", deadline=None)
 settings.load_profile("project")
 
 threadpool_limits(limits=1, user_api="blas")
-
-os.environ.setdefault("SYMPY_CACHE_SIZE", "30000")  # of a thousand results most are gone when they are wanted
-
-
-def keep_keys_of_functions() -> None:
-    """Compute once how SymPy sorts and hashes a function such as ``f``, which it does at each comparison.
-
-    This takes a tenth of the time of a derivation.  A call ``f(t)``, which hashes ``f``, takes a third less.
-    """
-    from sympy.core.function import Function, UndefinedFunction
-
-    find = Function.class_key.__func__
-
-    def class_key(cls: type) -> tuple[int, int, str]:
-        if "_class_key" not in vars(cls):
-            cls._class_key = find(cls)  # type: ignore[attr-defined]
-        key: tuple[int, int, str] = vars(cls)["_class_key"]
-        return key
-
-    Function.class_key = classmethod(class_key)
-    compute, compare = UndefinedFunction.__hash__, UndefinedFunction.__eq__
-
-    def __hash__(cls: Any) -> int:
-        if "_class_hash" not in cls.__dict__:
-            cls._class_hash = compute(cls)
-        known: int = cls.__dict__["_class_hash"]
-        return known
-
-    def __eq__(cls: Any, other: object) -> bool:
-        return cls is other or compare(cls, other)
-
-    UndefinedFunction.__hash__, UndefinedFunction.__eq__ = __hash__, __eq__
-
-
-def shuffle_assumptions_by_sorting() -> None:
-    """Draw the order in which SymPy asks for assumptions by sorting, which takes half the time."""
-    module = sys.modules["sympy.core.assumptions"]  # SymPy has a function of this name
-    module.shuffle = lambda facts: facts.sort(key=lambda _: random.random())  # type: ignore[attr-defined]
-
-
-keep_keys_of_functions()
-shuffle_assumptions_by_sorting()
-
-gc.set_threshold(500_000, 20, 50)
-"""Thousands of derived theories stay alive, and searching them for circles took a tenth of the time."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

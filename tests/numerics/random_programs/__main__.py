@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import tests.sympy_settings  # noqa: F401  (before SymPy itself)
 from tests.numerics.random_programs.checks import CHECKS, judge
 from tests.numerics.random_programs.language import draw
 
