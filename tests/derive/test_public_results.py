@@ -99,7 +99,7 @@ def test_arguments_of_another_type_are_refused_in_a_sentence(name: str) -> None:
         assert "\n" not in refusal
 
 
-@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "options",
     [{}, {"bias": True}, {"relative_widths": "a", "init_variance": "sigma"}, {"outputs": 2}],

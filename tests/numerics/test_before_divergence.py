@@ -22,7 +22,12 @@ def at_rate(eta: float, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("activation", "method"),
-    [("linear", "march"), ("relu", "paths"), ("linear", "direct"), ("cubic", "nodes")],
+    [
+        ("linear", "march"),
+        ("relu", "paths"),
+        pytest.param("linear", "direct", marks=pytest.mark.slow),
+        ("cubic", "nodes"),
+    ],
 )
 def test_a_loop_over_rates_keeps_the_steps_before_a_divergence(activation: str, method: str) -> None:
     source = mlp(1, activation)

@@ -332,8 +332,8 @@ def test_renaming_changes_no_number_and_no_label_of_networks(name: str, seed: in
         ("weighted", {"J": "G", "read": "Phi"}),
         ("linear steps", {"V": "G", "image": "H"}),
         ("recorded", {"rate": "G", "extra": "G"}),
-        ("each position", {"q": "c"}),
-        ("each position", {"q": "mu"}),
+        pytest.param("each position", {"q": "c"}, marks=pytest.mark.slow),
+        pytest.param("each position", {"q": "mu"}, marks=pytest.mark.slow),
         ("each position", {"q": "o", "o": "q"}),
     ],
 )

@@ -88,6 +88,11 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert float(value) == pytest.approx(printed[key])
     assert printed["regime"] == "rich"
     assert any(x.startswith("assumed: ") for x in printed["assumptions"])
+
+
+@pytest.mark.slow
+def test_json_of_a_lazy_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lazy.toml"
     file.write_text(FILE.replace("300.0", "0.3"))
     assert run(["limits", "largest-rate", str(file), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -62,6 +62,7 @@ def test_every_method_gives_the_steps_that_are_asked_for(method: str) -> None:
     assert_part(numerics.solve(source, times=steps, **taken), whole, steps)
 
 
+@pytest.mark.slow
 def test_the_limit_of_infinite_depth_too() -> None:
     tables = {
         "network": {"depth": "L", "branch": 1.0},

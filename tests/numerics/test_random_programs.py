@@ -36,7 +36,7 @@ from tests.numerics.random_programs.checks import (
 )
 from tests.numerics.random_programs.language import STEPS, draw
 
-SEEDS = (4, 5, 6, 8, 1)
+SEEDS = (4, 8, 1, 148, 164)
 """Programs that are quickly checked."""
 
 
@@ -47,7 +47,7 @@ def case(seed: int) -> Case:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-@pytest.mark.parametrize("seed", [*SEEDS, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(x, marks=pytest.mark.slow) for x in (3, 5, 6))])
 def test_a_program(seed: int, name: str) -> None:
     said = checked(case(seed), name)
     assert not said.startswith("failed"), f"{draw(seed)}\n{name}: {said}"
@@ -86,7 +86,7 @@ def test_an_update_that_is_a_tenth_too_large_is_seen() -> None:
 
 
 def test_a_theory_of_another_learning_rate_is_seen() -> None:
-    wrong = Case(draw(SEEDS[3]), FAST)
+    wrong = Case(draw(SEEDS[1]), FAST)
     wrong.__dict__["realised"] = wrong.realised.with_rule(GradientDescent(1))
     with pytest.raises(Wrong, match="evaluate and networks"):
         networks(wrong)

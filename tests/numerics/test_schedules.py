@@ -288,7 +288,9 @@ def test_networks_flow_as_their_equation_is_written(name: str) -> None:
     assert run["f"].mean == pytest.approx(flowing(system, W[None], w[None], 64)[0], abs=1e-9)
 
 
-@pytest.mark.parametrize("name", FLOWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in ("friction", "rate") else x for x in FLOWS]
+)
 def test_linear_flows_are_the_limit_of_networks(name: str) -> None:
     rule, system = FLOWS[name]
     means, errors = [], []

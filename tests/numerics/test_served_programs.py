@@ -596,7 +596,7 @@ CASES: dict[str, Case] = {
     ),
     **{f"modes, {data}": on_modes(data) for data in ("population", "online", "full-batch")},
 }
-SLOW = ("slopes in two layers", "gains in two layers", "recurrent")
+SLOW = ("slopes in two layers", "gains in two layers", "recurrent", "normalised inline", "causal means")
 """Cases whose solution is compared in the slow suite; smaller ones of their kind stand beside them."""
 
 
@@ -655,7 +655,11 @@ SERIES: dict[str, tuple[Callable[[], Program], Mapping[str, Any]]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=pytest.mark.slow) if x == "recurrent" else x for x in SERIES]
+    "name",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x in ("recurrent", "functions of time") else x
+        for x in SERIES
+    ],
 )
 def test_expand_misses_the_fourth_power_of_gamma0(name: str) -> None:
     """What the series to second order leaves of exact solutions falls as gamma0 to the fourth."""

@@ -146,6 +146,7 @@ def test_what_takes_too_long_is_refused_beforehand() -> None:
         numerics.solve(autoencoder(), **given(2000, method="direct"))
 
 
+@pytest.mark.slow
 def test_a_flow_of_two_outputs_is_the_limit_of_short_steps() -> None:
     """From the same paths, extrapolated in the length of the steps."""
     flow = numerics.solve(autoencoder(GradientFlow(rate=eta)), **given(2, samples=64))

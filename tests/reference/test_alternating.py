@@ -56,7 +56,7 @@ def differences(runs: list[Alternated], ours: Any, depth: int, linear: bool) -> 
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("depth", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("depth", [pytest.param(x, marks=pytest.mark.slow) for x in (1, 2)])
 def test_linear_networks(depth: int) -> None:
     exact = evaluate(mean_field(mlp(depth)), **GIVEN)
     runs = [alternated(depth, LINEAR, seed=n, samples=1000, jacobians="causal") for n in range(16)]

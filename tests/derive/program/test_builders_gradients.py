@@ -114,7 +114,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x == "convolution, residual, momentum and decay" else x
+        for x in OPTIONS
+    ],
+)
 def test_a_program_descends_the_loss_of_its_network(name: str) -> None:
     options = OPTIONS[name]
     rng = np.random.default_rng(1)

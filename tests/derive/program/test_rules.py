@@ -63,7 +63,7 @@ FLOWS: dict[str, TrainingRule] = {
         Matrix([[0, 1], [0, -b]]), Matrix([0, 1]), diffusion=Matrix([[0, 0], [0, D]]), discrete=False
     ),
 }
-COUNT = 5
+COUNT = 4
 TABLES = {x: [Rational(1, 3 + k) + Rational(k, 7 + i) for k in range(COUNT)] for i, x in enumerate("rmdq")}
 POINT = {a: Rational(1, 5), b: Rational(2, 7), c: Rational(1, 3), D: Rational(3, 4)}
 
@@ -125,8 +125,16 @@ def test_memory_of_a_flow_obeys_its_equation_of_motion(name: str) -> None:
     assert simplify(slope.diff(t) - system.matrix[1, 1] * slope) == 0
 
 
+ALIKE = ("coupled decay", "decay of a tenth", "rate of a flow")
+"""Rules of which another one of the same kind is compared in the default suite."""
+
+
 @pytest.mark.parametrize(
-    "rule", [*STEPS.values(), *FLOWS.values()], ids=[*STEPS, *(f"{x} of a flow" for x in FLOWS)]
+    "rule",
+    [
+        pytest.param(rule, id=name, marks=[pytest.mark.slow] if name in ALIKE else [])
+        for name, rule in (STEPS | {f"{x} of a flow": rule for x, rule in FLOWS.items()}).items()
+    ],
 )
 def test_both_routes_find_the_same_memory(rule: TrainingRule) -> None:
     assert check_routes(mlp(1, rule=rule)) == []
@@ -208,10 +216,25 @@ NOISY = GradientDescent(a, decay=b, diffusion=D)
 TIMED = GradientDescent(r(t), decay=d(t), diffusion=q(t))
 
 
-@pytest.mark.parametrize("right", [NOISY, TIMED, FLOWS["flow"], FLOWS["decay"]], ids=str)
+ERRORS: list[dict[str, Any]] = [
+    {"left_by": S(2)},
+    {"kept_by": S.Half},
+    {"noise_by": S(2)},
+    {"kept_by": -S.One},
+    {"shift": 1},
+]
+
+
 @pytest.mark.parametrize(
-    "error",
-    [{"left_by": S(2)}, {"kept_by": S.Half}, {"noise_by": S(2)}, {"kept_by": -S.One}, {"shift": 1}],
+    ("right", "error"),
+    [
+        # each error in constant rules, and one or two of them in rules that depend on the time
+        *((rule, error) for rule in (NOISY, FLOWS["flow"]) for error in ERRORS),
+        *((TIMED, error) for error in ERRORS[::4]),
+        (FLOWS["decay"], ERRORS[1]),
+        *(pytest.param(TIMED, error, marks=pytest.mark.slow) for error in ERRORS[1:4]),
+        *(pytest.param(FLOWS["decay"], ERRORS[k], marks=pytest.mark.slow) for k in (0, 2, 3, 4)),
+    ],
     ids=str,
 )
 def test_a_wrong_memory_or_noise_is_seen_by_the_routes_alone(right: Any, error: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ def test_exponents_of_products_add() -> None:
 # -- networks ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_degree_of_a_network_counts_weights(depth: int) -> None:
     assert network_degree(mlp(depth, "relu")).kappa == depth + 1
     assert network_degree(mlp(depth, "quadratic")).kappa == 2 ** (depth + 1) - 1
@@ -231,6 +231,7 @@ def test_biases_of_one_layer_scale_like_its_weights() -> None:
     assert network_degree(mlp(1, "relu", bias=True)).kappa == network_degree(mlp(1, "relu")).kappa == 2
 
 
+@pytest.mark.slow
 def test_channels_are_regressed_together() -> None:
     """One sample, two outputs: the kernel is a matrix between channels, the targets are stacked."""
     found = representer(mean_field(mlp(1, "relu", "flow", outputs=2, weight_decay=lam)))

@@ -147,7 +147,9 @@ SIZES = {M: 2, N: 20, B: 9}
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(x, marks=pytest.mark.slow) if x in ("two outputs, noise", "full batch", "noise") else x
+        pytest.param(x, marks=pytest.mark.slow)
+        if x in ("two outputs, noise", "full batch", "noise", "centred, noise")
+        else x
         for x in OPTIONS
     ],
 )

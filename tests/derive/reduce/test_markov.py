@@ -54,7 +54,8 @@ def moved(x: State) -> Expr:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=pytest.mark.slow) if x in ("steps", "momentum") else x for x in STEPS]
+    "name",
+    [pytest.param(x, marks=pytest.mark.slow) if x in ("steps", "momentum", "both") else x for x in STEPS],
 )
 def test_steps_add_up_to_the_sums(name: str) -> None:
     for x in markov(mean_field(STEPS[name]())).states:

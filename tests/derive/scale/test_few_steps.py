@@ -127,6 +127,7 @@ def test_the_dropped_terms_are_what_the_recursion_misses(depth: int, data: str, 
     assert cancel(exact[1] - found.loss(1)) == 0
 
 
+@pytest.mark.slow
 def test_the_largest_dropped_terms_for_every_depth() -> None:
     found = memory_free(theory(None, "population"), order=2)
     spread = lazy(None, "population", 1).spread

@@ -40,7 +40,7 @@ def one_layer() -> RichScaling:
 
 
 LONG = ("loss in steps", "gain of a batch", "rich loss", "its slope", "stirred", "rich loss, corrected")
-LONG += ("variance of a width", "rich kernel", "profile")
+LONG += ("variance of a width", "rich kernel", "profile", "crossover of a width", "order gamma0^2")
 """Beside each of these another expression of the same functions is computed."""
 
 

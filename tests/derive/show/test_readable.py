@@ -82,7 +82,7 @@ def test_no_word_has_an_underscore(name):
 
 @pytest.mark.parametrize(
     "name",
-    [x if x == "two layers" else pytest.param(x, marks=pytest.mark.slow) for x in MAKERS],
+    [pytest.param(x, marks=pytest.mark.slow) for x in MAKERS],  # of other theories in test_render.py
 )
 def test_latex_is_read_by_mathtext(name):
     parser = pytest.importorskip("matplotlib.mathtext").MathTextParser("path")

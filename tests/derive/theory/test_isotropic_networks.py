@@ -145,6 +145,7 @@ def predicted(theory: Theory, depth: int, outputs: int | None = None, gamma: flo
 
 
 LONG = (
+    "residual, online, centred, two outputs, noise",
     "one hidden layer",
     "centred",
     "residual, full batch",

@@ -47,7 +47,9 @@ def experiment(strength: float, **network: object) -> Experiment:
     return Experiment.from_dict(tables, inputs=X, targets=Y, test_inputs=OTHER, test_targets=Y[:1])
 
 
-@pytest.mark.parametrize("network", [{}, {"depth": 1, "activation": "tanh"}], ids=str)
+@pytest.mark.parametrize(
+    "network", [{}, pytest.param({"depth": 1, "activation": "tanh"}, marks=pytest.mark.slow)], ids=str
+)
 def test_what_the_series_misses_falls_as_the_next_power(network: dict[str, object]) -> None:
     """From gamma0 = 0.2 to 0.1, gamma0^4 falls by 16: of losses, errors and kernels, and on a test point."""
     series = expand(experiment(1.0, **network), 2)

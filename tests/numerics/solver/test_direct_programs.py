@@ -271,6 +271,7 @@ def tied_network(width: int, seed: int) -> Moments:
 X_TIED = RNG.standard_normal((SAMPLES, 6))
 
 
+@pytest.mark.slow
 def test_weights_tied_over_depth() -> None:
     theory = mean_field(recurrent(3, "tanh"))
     solved = evaluate(

@@ -50,7 +50,7 @@ def errors(p: Problem, grid: TimeGrid, paths: int = 64, replicas: int = 2) -> Ar
         pytest.param(2, {}, marks=pytest.mark.slow),
         (3, {}),
         (2, {"weight_decay": 0.2}),
-        (2, {"momentum": 0.5}),
+        pytest.param(2, {"momentum": 0.5}, marks=pytest.mark.slow),
         (3, {"momentum": 3.0}),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_linear_flow_is_exact_up_to_the_order_of_its_gradients(
 @pytest.mark.parametrize(
     ("network", "training"),
     [
-        ({}, {}),
+        pytest.param({}, {}, marks=pytest.mark.slow),
         ({"depth": 1, "activation": "relu"}, {"objective": "logistic"}),
         pytest.param({}, {"weight_decay": 0.2}, marks=pytest.mark.slow),
         pytest.param({}, {"momentum": 2.0}, marks=pytest.mark.slow),

@@ -69,12 +69,8 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 }
 
 
-QUICK = {"bias, Langevin, widths"}
-
-
-@pytest.mark.parametrize(
-    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in PROGRAMS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_against_the_direct_evaluation(name: str) -> None:
     data = DATA | ({"y": np.stack([TARGETS[:2], -TARGETS[1:3]], axis=1)} if name == "channels" else {})
     theory = mean_field(PROGRAMS[name]())

@@ -264,7 +264,13 @@ def residual(found: InTime, n: int, mode: int) -> Expr:
 
 
 @pytest.mark.parametrize(
-    ("depth", "order"), [(1, 4), (2, 2), pytest.param(4, 2, marks=pytest.mark.slow), (None, 2)]
+    ("depth", "order"),
+    [
+        pytest.param(1, 4, marks=pytest.mark.slow),
+        (2, 2),
+        pytest.param(4, 2, marks=pytest.mark.slow),
+        (None, 2),
+    ],
 )
 def test_the_error_moves_with_the_tangent_kernel(depth: int | None, order: int) -> None:
     x = words(order) if depth is None else words(0)
@@ -292,7 +298,7 @@ def test_a_planted_error_leaves_a_residual() -> None:
     ("values", "rule"),
     [
         ([1], "flow"),
-        ([a], "gd"),
+        pytest.param([a], "gd", marks=pytest.mark.slow),
         *(pytest.param([a, b], x, marks=pytest.mark.slow) for x in ("flow", "gd")),
     ],
 )

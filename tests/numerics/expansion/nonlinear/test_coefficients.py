@@ -144,8 +144,8 @@ def scaled(name: str, order: int, inside: str, factor: Rational) -> Change:
     "change",
     [
         without("A", 0, "C"),
-        without("B", 0, "D"),
-        without("Phi", 2, "Phi"),
+        pytest.param(without("B", 0, "D"), marks=pytest.mark.slow),
+        pytest.param(without("Phi", 2, "Phi"), marks=pytest.mark.slow),
         scaled("Phi", 2, "Phi", Rational(2)),
     ],
     ids=["no A", "no B", "no Price", "no factor 1/2 in Price"],

@@ -103,7 +103,7 @@ PLACES = [(1, 1, 1, 2, 1), (1, 2, 1, 3, 1), (1, 1, 1, 2, 2), (1, 2, 1, 1, 2), (2
 def test_kernels(name: str, n: int) -> None:
     """A polynomial phi, whose averages have closed forms: every layer, up to rounding."""
     ours = numbers()
-    for layer, a, b, now, past in PLACES[: 4 if name in "AB" else 5]:
+    for layer, a, b, now, past in PLACES[::2] if name == "K" else PLACES[: 4 if name in "AB" else 5]:
         whole = ours.found.tangent(n, TIMES) if name == "K" else ours.kernel(name, n, layer)
         expected = whole[now, a - 1, past, b - 1]
         assert ours.value(name, n, layer, a, b, now, past) == pytest.approx(expected, rel=1e-9, abs=1e-12)
@@ -114,7 +114,7 @@ def test_error_and_loss(n: int) -> None:
     """The error solves its own equation, in which it stands at both sides."""
     ours, errors = numbers(), numbers().found.errors
     loss = np.mean(sum(errors[k] * errors[n - k] for k in range(0, n + 1, 2)), axis=1)
-    for _, a, b, now, past in PLACES:
+    for _, a, b, now, past in PLACES[::2]:
         assert ours.value("Delta", n, 0, a, b, now, past) == pytest.approx(errors[n][now, a - 1], rel=1e-9)
         assert ours.value("loss", n, 0, a, b, now, past) == pytest.approx(loss[now], rel=1e-9)
 
