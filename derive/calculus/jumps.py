@@ -47,10 +47,10 @@ from sympy.matrices import MatrixBase
 
 from derive.calculus.sums import gathered
 
-Monomial = tuple[int, int, int]
+SignMonomial = tuple[int, int, int]
 """``x**n * sign(x)**s``, or, if ``m`` is not -1, that times the ``m``-th derivative of ``delta(x)``."""
-Jumps = dict[Monomial, Expr]
-ONE: Jumps = {(0, 0, -1): S.One}
+SignPolynomial = dict[SignMonomial, Expr]
+ONE: SignPolynomial = {(0, 0, -1): S.One}
 
 
 class Ambiguous(ValueError):
@@ -61,7 +61,7 @@ class OtherKind(ValueError):
     """The function is no piecewise polynomial that bends at zero only."""
 
 
-def jumps(e: Expr, x: Symbol) -> Jumps:
+def jumps(e: Expr, x: Symbol) -> SignPolynomial:
     """The monomials of ``e``, a function of the real ``x``, in lowest terms.
 
     Raises OtherKind for another function, Ambiguous for a jump times a point mass.
@@ -78,12 +78,12 @@ def jumps(e: Expr, x: Symbol) -> Jumps:
     return lowest(_read(written(e, (x,)), x))
 
 
-def multiplied(factors: Iterable[Mapping[Monomial, Expr]]) -> Jumps:
+def multiplied(factors: Iterable[Mapping[SignMonomial, Expr]]) -> SignPolynomial:
     """The product of functions of the same number.  Raises Ambiguous."""
     return lowest(reduce(_times, factors, ONE))
 
 
-def slope(monomial: Monomial) -> Jumps:
+def slope(monomial: SignMonomial) -> SignPolynomial:
     """The derivative of a monomial in lowest terms: that of a sign is twice a point mass.
 
     >>> slope((0, 1, -1)), slope((2, 1, -1)), slope((0, 0, 0))
@@ -92,18 +92,18 @@ def slope(monomial: Monomial) -> Jumps:
     n, s, m = monomial
     if m >= 0:
         return {(0, 0, m + 1): S.One}
-    found: Jumps = {(n - 1, s, -1): S(n)} if n else {}
+    found: SignPolynomial = {(n - 1, s, -1): S(n)} if n else {}
     if s and not n:
         found[0, 0, 0] = S(2)
     return found
 
 
-def lowest(e: Mapping[Monomial, Expr]) -> Jumps:
+def lowest(e: Mapping[SignMonomial, Expr]) -> SignPolynomial:
     """``sign**2 = 1``, and powers of ``x`` taken into point masses, ``x delta' = - delta``.
 
     Raises Ambiguous.
     """
-    found: list[tuple[Monomial, Expr]] = []
+    found: list[tuple[SignMonomial, Expr]] = []
     for (n, s, m), c in e.items():
         if m < 0:
             found.append(((n, s % 2, -1), c))
@@ -117,7 +117,7 @@ def lowest(e: Mapping[Monomial, Expr]) -> Jumps:
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-def _read(e: Expr, x: Symbol) -> Jumps:
+def _read(e: Expr, x: Symbol) -> SignPolynomial:
     if e.is_polynomial(x):
         return {(n, 0, -1): c for (n,), c in Poly(e, x).terms() if c != 0}
     if isinstance(e, Add):
@@ -140,7 +140,7 @@ def _slope_of(line: Expr, x: Symbol) -> Expr:
     return Poly(line, x).LC()
 
 
-def _times(a: Mapping[Monomial, Expr], b: Mapping[Monomial, Expr]) -> Jumps:
+def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> SignPolynomial:
     """Signs are counted, not cancelled: next to a point mass a square is as ambiguous as a sign."""
     if any(m >= 0 and r >= 0 for *_, m in a for *_, r in b):
         raise Ambiguous("DiracDelta(x) times DiracDelta(x) has no meaning")
@@ -191,11 +191,13 @@ def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
 
 # -- point masses in an average ------------------------------------------------------------------------------
 
-Part = tuple[Expr, Expr, tuple[Expr, ...], MatrixBase]
+ConditionedAverage = tuple[Expr, Expr, tuple[Expr, ...], MatrixBase]
 """A number, and an average that it multiplies: body, variables and covariance."""
 
 
-def conditioned(factors: list[Expr], variables: tuple[Expr, ...], C: MatrixBase) -> list[Part] | None:
+def conditioned(
+    factors: list[Expr], variables: tuple[Expr, ...], C: MatrixBase
+) -> list[ConditionedAverage] | None:
     """``<prod factors>`` without the first of its point masses; None if that is not of a linear form.
 
     ``delta(l)`` is the density of ``l`` at zero, and conditions the rest on ``l = 0``.  A derivative of it is

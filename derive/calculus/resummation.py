@@ -77,10 +77,10 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
         return Radius(value, value * change / distance / series.step, distance, angle, name)
 
 
-Point: TypeAlias = "mpmath.mpc | None"
+ComplexEstimate: TypeAlias = "mpmath.mpc | None"
 
 
-def ratios(c: Sequence[mpmath.mpf]) -> Point:
+def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """Domb and Sykes: ``c[k] / c[k-1] = (1 + (p - 1) / k) / z0`` near a singularity ``(1 - z / z0)**-p``.
 
     Two ratios give z0.  None where a coefficient vanishes.
@@ -92,7 +92,7 @@ def ratios(c: Sequence[mpmath.mpf]) -> Point:
     return None if inverse == 0 else mpmath.mpc(1 / inverse)
 
 
-def determinants(c: Sequence[mpmath.mpf]) -> Point:
+def determinants(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """Mercer and Roberts: a pair ``z0 exp(+-i angle)`` from ``c[k-1] c[k+1] - c[k]**2``; or None."""
     if len(c) < 4:
         return None
@@ -105,7 +105,7 @@ def determinants(c: Sequence[mpmath.mpf]) -> Point:
     return mpmath.expj(mpmath.acos(cosine)) / growth if abs(cosine) <= 1 else None
 
 
-def poles(c: Sequence[mpmath.mpf]) -> Point:
+def poles(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """The pole nearest to 0 of the Padé approximant nearest to the diagonal, doublets left out."""
     order = len(c) - 1
     n = (order + 1) // 2
@@ -128,7 +128,7 @@ def _roots(coefficients: Sequence[Expr]) -> list[mpmath.mpc]:
     return list(mpmath.polyroots(values[::-1], maxsteps=500, extraprec=400))
 
 
-METHODS: dict[str, Callable[[Sequence[mpmath.mpf]], Point]] = {
+METHODS: dict[str, Callable[[Sequence[mpmath.mpf]], ComplexEstimate]] = {
     "ratios": ratios,
     "determinants": determinants,
     "poles": poles,

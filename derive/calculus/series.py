@@ -27,10 +27,12 @@ from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
 from derive.calculus.symbols import gamma0
 from derive.errors import NotApplicable
 
-C = TypeVar("C")
+SeriesCoefficient = TypeVar("SeriesCoefficient")
+PowerCoefficients = Sequence[Expr]
+"""The coefficients of powers 0, 1, ... of the variable of a series."""
 
 
-class SeriesRing(ABC, Generic[C]):
+class SeriesRing(ABC, Generic[SeriesCoefficient]):
     """Series up to ``order``: lists of ``order + 1`` coefficients, which need not commute.
 
     A ring says what its coefficients are: their zero, the sum of products, and the inverse of a first one.
@@ -41,36 +43,36 @@ class SeriesRing(ABC, Generic[C]):
     # -- coefficients ----------------------------------------------------------------------------------
 
     @abstractmethod
-    def number(self, e: Any) -> C:
+    def number(self, e: Any) -> SeriesCoefficient:
         """The coefficient that the expression ``e``, which no series is in, stands for."""
 
     @abstractmethod
-    def total(self, *xs: Any) -> C:
+    def total(self, *xs: Any) -> SeriesCoefficient:
         """The sum of coefficients."""
 
-    def dot(self, pairs: Iterable[tuple[Any, Any]]) -> C:
+    def dot(self, pairs: Iterable[tuple[Any, Any]]) -> SeriesCoefficient:
         """The sum of products."""
         return self.total(*[a * b for a, b in pairs])
 
     @abstractmethod
-    def reciprocal(self, c: C) -> C:
+    def reciprocal(self, c: SeriesCoefficient) -> SeriesCoefficient:
         """``1/c``.  Raises ValueError where there is none."""
 
     # -- series ----------------------------------------------------------------------------------------
 
-    def constant(self, c: C) -> list[C]:
+    def constant(self, c: SeriesCoefficient) -> list[SeriesCoefficient]:
         """A series with only the zeroth term."""
         return [c, *[self.number(0) for _ in range(self.order)]]
 
-    def add(self, *xs: Sequence[C]) -> list[C]:
+    def add(self, *xs: Sequence[SeriesCoefficient]) -> list[SeriesCoefficient]:
         """Sum."""
         return [self.total(*[x[n] for x in xs]) for n in range(self.order + 1)]
 
-    def mul(self, a: Sequence[C], b: Sequence[C]) -> list[C]:
+    def mul(self, a: Sequence[SeriesCoefficient], b: Sequence[SeriesCoefficient]) -> list[SeriesCoefficient]:
         """Product, in this order: ``c_n = sum_k a_k b_(n-k)``."""
         return [self.dot((a[k], b[n - k]) for k in range(n + 1)) for n in range(self.order + 1)]
 
-    def inverse(self, a: Sequence[C]) -> list[C]:
+    def inverse(self, a: Sequence[SeriesCoefficient]) -> list[SeriesCoefficient]:
         """``1/a``: ``x_0 = 1/a_0`` and ``x_n = - x_0 sum_(k>0) a_k x_(n-k)``.  Raises ValueError."""
         start = self.reciprocal(a[0])
         minus = self.dot([(self.number(-1), start)])
@@ -79,12 +81,14 @@ class SeriesRing(ABC, Generic[C]):
             found.append(self.dot([(minus, self.dot((a[k], found[n - k]) for k in range(1, n + 1)))]))
         return found
 
-    def power(self, a: Sequence[C], n: int) -> list[C]:
+    def power(self, a: Sequence[SeriesCoefficient], n: int) -> list[SeriesCoefficient]:
         """A whole power."""
         base = self.inverse(a) if n < 0 else list(a)
         return reduce(self.mul, [base] * abs(n)) if n else self.constant(self.number(1))
 
-    def evaluate(self, e: Expr, known: Callable[[Expr], Sequence[C] | None]) -> list[C]:
+    def evaluate(
+        self, e: Expr, known: Callable[[Expr], Sequence[SeriesCoefficient] | None]
+    ) -> list[SeriesCoefficient]:
         """The series of an expression by sums, products and whole powers of what has the series ``known``."""
         found = known(e)
         if found is not None:

@@ -21,7 +21,7 @@ from derive.calculus.symbols import IndexRange, ell, s, spelled, t
 Limit = tuple[Any, ...]
 """``(variable, lower, upper)``."""
 Binding = dict[Symbol, Expr]
-Key = TypeVar("Key")
+TermKey = TypeVar("TermKey")
 
 # -- bound variables -----------------------------------------------------------------------------------------
 
@@ -214,13 +214,13 @@ def factors(e: Expr) -> list[Expr]:
     return found
 
 
-def gathered(parts: Iterable[tuple[Key, Any]]) -> dict[Key, Any]:
+def gathered(parts: Iterable[tuple[TermKey, Any]]) -> dict[TermKey, Any]:
     """The coefficients of equal keys added up; what cancels is gone.
 
     >>> gathered([("a", ell), ("b", s), ("a", -ell)])
     {'b': s}
     """
-    found: dict[Key, Any] = {}
+    found: dict[TermKey, Any] = {}
     for key, c in parts:
         found[key] = found[key] + c if key in found else c
     return {key: c for key, c in found.items() if c}

@@ -6,6 +6,7 @@ They carry assumptions, so a symbol that only has the same name is another one: 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -63,6 +64,10 @@ class IndexRange:
     def limits(self) -> Tuple:
         """As SymPy's ``Sum`` takes it."""
         return Tuple(self.index, self.lower, self.upper)
+
+
+IndexValues = Mapping[Symbol, int]
+"""The value of each index."""
 
 
 def expression(value: Any, key: str = "value") -> Any:

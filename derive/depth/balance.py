@@ -35,13 +35,13 @@ gamma = Symbol("gamma", real=True)
 over_layers = Symbol("over_layers", positive=True)
 """Stands for a sum over the layers k of a source; no term has two."""
 
-Form = tuple[Fraction, Fraction, Fraction]
+LinearExponent = tuple[Fraction, Fraction, Fraction]
 """``c + a alpha + b gamma`` as (c, a, b)."""
-Forms = frozenset[Form]
+ExponentMaximum = frozenset[LinearExponent]
 """The maximum of linear forms; empty is minus infinity, the exponent of zero."""
-NOTHING: Forms = frozenset()
-ORDER_ONE: Form = (Fraction(0), Fraction(0), Fraction(0))
-ONE: Forms = frozenset({ORDER_ONE})
+NOTHING: ExponentMaximum = frozenset()
+ORDER_ONE: LinearExponent = (Fraction(0), Fraction(0), Fraction(0))
+ONE: ExponentMaximum = frozenset({ORDER_ONE})
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Domain:
     corner: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
     rays: tuple[tuple[int, int], ...] = ()
 
-    def below(self, p: Form, q: Form) -> bool:
+    def below(self, p: LinearExponent, q: LinearExponent) -> bool:
         """Is p at most q everywhere?"""
         c, a, b = (y - x for x, y in zip(p, q, strict=True))
         here = c + a * self.corner[0] + b * self.corner[1]
         return here >= 0 and all(a * u + b * v >= 0 for u, v in self.rays)
 
-    def largest(self, forms: Iterable[Form]) -> Forms:
+    def largest(self, forms: Iterable[LinearExponent]) -> ExponentMaximum:
         """Without those that another one exceeds everywhere."""
         kept = list(dict.fromkeys(forms))
         for p in tuple(kept):
@@ -65,7 +65,7 @@ class Domain:
                 kept.remove(p)
         return frozenset(kept)
 
-    def bounded(self, forms: Forms) -> bool:
+    def bounded(self, forms: ExponentMaximum) -> bool:
         """Is the maximum of the forms at most 0 everywhere?"""
         return all(self.below(p, ORDER_ONE) for p in forms)
 
@@ -79,7 +79,7 @@ STABLE = Domain((_half, _half), ((0, 1), (1, -1)))
 """``alpha >= 1/2`` and ``alpha + gamma >= 1``."""
 
 
-def form_of(exponent: Expr) -> Form:
+def form_of(exponent: Expr) -> LinearExponent:
     """A power of L as a linear form.  Raises :class:`NotApplicable` for any other expression.
 
     >>> form_of(1 - 2 * alpha)
@@ -93,12 +93,12 @@ def form_of(exponent: Expr) -> Form:
     return Fraction(str(rest)), Fraction(str(found[0])), Fraction(str(found[1]))
 
 
-def only(exponent: Expr) -> Forms:
+def only(exponent: Expr) -> ExponentMaximum:
     """The maximum of one form."""
     return frozenset({form_of(exponent)})
 
 
-def together(*parts: Forms) -> Forms:
+def together(*parts: ExponentMaximum) -> ExponentMaximum:
     """The exponent of a product: maxima added."""
     total = ONE
     for part in parts:
@@ -106,7 +106,7 @@ def together(*parts: Forms) -> Forms:
     return total
 
 
-def as_expression(forms: Forms) -> Expr:
+def as_expression(forms: ExponentMaximum) -> Expr:
     """The maximum of linear forms in alpha and gamma."""
     return Max(*[Rational(c) + Rational(a) * alpha + Rational(b) * gamma for c, a, b in forms])
 
@@ -154,7 +154,7 @@ def delta(e: Expr) -> tuple[Expr, int] | None:
 class CountedTerm:
     """A term: the power of L in front, with what sums over layers add, and its functions."""
 
-    power: Form
+    power: LinearExponent
     functions: tuple[str, ...]
 
 
@@ -197,8 +197,8 @@ class Sizes:
     A function that nothing causes has no exponent: it is zero.
     """
 
-    exponents: Mapping[str, Forms]
-    gains: Mapping[str, Forms]
+    exponents: Mapping[str, ExponentMaximum]
+    gains: Mapping[str, ExponentMaximum]
     domain: Domain
 
     def exponent(self, name: str) -> Expr:
@@ -209,11 +209,11 @@ class Sizes:
         """
         return as_expression(self.exponents[name])
 
-    def size(self, term: Expr, recursion: bool = False) -> Forms:
+    def size(self, term: Expr, recursion: bool = False) -> ExponentMaximum:
         """The exponent of a term; functions without one are of order one."""
         return self.counted(counted(term, recursion))
 
-    def counted(self, x: CountedTerm, without: int | None = None) -> Forms:
+    def counted(self, x: CountedTerm, without: int | None = None) -> ExponentMaximum:
         """The exponent of a term that has been read; the function at the place ``without`` left out."""
         parts = [self.exponents.get(n, ONE) for i, n in enumerate(x.functions) if i != without]
         return together(frozenset({x.power}), *parts)
@@ -254,7 +254,9 @@ def balance(
     raise NotApplicable(f"{', '.join(changing)} drive each other: sizes grow without end")
 
 
-def _loops(found: Sizes, terms: Mapping[str, tuple[CountedTerm, ...]]) -> Iterator[tuple[str, Forms]]:
+def _loops(
+    found: Sizes, terms: Mapping[str, tuple[CountedTerm, ...]]
+) -> Iterator[tuple[str, ExponentMaximum]]:
     """The gain with which a function drives itself, directly or through one other function."""
     edges = {
         name: [
@@ -268,7 +270,7 @@ def _loops(found: Sizes, terms: Mapping[str, tuple[CountedTerm, ...]]) -> Iterat
     for name, own in edges.items():
         gains = [g for n, g in own if n == name]
         gains += [together(g, h) for n, g in own if n != name for m, h in edges[n] if m == name]
-        if total := frozenset[Form]().union(*gains):
+        if total := frozenset[LinearExponent]().union(*gains):
             yield name, found.domain.largest(total)
 
 

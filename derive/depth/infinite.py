@@ -16,6 +16,7 @@ from sympy import Add, Derivative, DiracDelta, Eq, Expr, Function, Heaviside, In
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.calculus.series import PowerCoefficients
 from derive.calculus.sums import addends, factors, rewritten, settled, without_empty
 from derive.calculus.symbols import L, ell, s, t
 from derive.depth.balance import power
@@ -24,7 +25,6 @@ from derive.depth.layers import (
     BELOW,
     LayerExpansion,
     LayerRecursion,
-    Series,
     coefficient_name,
     crossings,
     cuts,
@@ -489,7 +489,7 @@ class _Expansion(_EquationTerms):
             f"L**({order}) is no power of L**({self.unit}): no series in it has order {self.order}"
         )
 
-    def series(self, items: Iterable[Expr], extra: Expr = S.Zero) -> Series:
+    def series(self, items: Iterable[Expr], extra: Expr = S.Zero) -> PowerCoefficients:
         total = self.reader.constant(S.Zero)
         for e in items:
             for order, rest in self.terms(e, extra):
@@ -501,7 +501,7 @@ class _Expansion(_EquationTerms):
 
     # -- equations -------------------------------------------------------------------------------------------
 
-    def solution(self, e: LayerRecursion, starts: Mapping[str, Series]) -> list[_Solution]:
+    def solution(self, e: LayerRecursion, starts: Mapping[str, PowerCoefficients]) -> list[_Solution]:
         """A recursion as start, jumps, integral and what the integral misses, order by order."""
         up, p, reader = e.direction == 1, e.shift, self.reader
         rate = self.series(e.smooth, S.One)
@@ -602,7 +602,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     return Diversity(Eq(two, both, evaluate=False), distance, rough, 1 if rough != 0 else 2)
 
 
-Jumps = dict[str, tuple[Expr, Expr]]
+ResponseJumps = dict[str, tuple[Expr, Expr]]
 """Answers and by how much they jump."""
 
 
@@ -612,7 +612,7 @@ def _jump(e: Eq) -> Expr:
     return Add(*[sign * x.coeff(side) for x in Add.make_args(e.rhs) for side, sign in sides])
 
 
-def _rough(e: Expr, jumps: Jumps) -> Expr:
+def _rough(e: Expr, jumps: ResponseJumps) -> Expr:
     """What a term adds to the roughness: of ``integral over tau_ of R(tau, tau_) R(tau_2, tau_) C(tau_)`` the
     product of both jumps and ``C(tau)``, and nothing where not every answer jumps.
     """

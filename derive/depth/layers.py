@@ -37,7 +37,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.series import SeriesRing
+from derive.calculus.series import PowerCoefficients, SeriesRing
 from derive.calculus.symbols import L, ell
 from derive.depth.balance import delta
 from derive.errors import NotApplicable
@@ -124,9 +124,6 @@ def recursion(e: Equation) -> LayerRecursion:
 
 # -- series of expressions -------------------------------------------------------------------------------
 
-Series = Sequence[Expr]
-"""The coefficients of ``u^0 .. u^order``."""
-
 
 @dataclass(frozen=True)
 class LayerExpansion(SeriesRing[Expr]):
@@ -144,7 +141,7 @@ class LayerExpansion(SeriesRing[Expr]):
     made: dict[str, tuple[str, int, int, int, str]] = field(default_factory=dict)
     """What each function is that has been written: name, order, derivatives, side."""
 
-    def series(self, e: Expr) -> Series:
+    def series(self, e: Expr) -> PowerCoefficients:
         """The coefficients of an expression.
 
         >>> t, X, C = Symbol("t"), Function("X"), Function("C")
@@ -153,7 +150,7 @@ class LayerExpansion(SeriesRing[Expr]):
         """
         return tuple(self.evaluate(e, self.known))
 
-    def known(self, e: Expr) -> Series | None:
+    def known(self, e: Expr) -> PowerCoefficients | None:
         """What is no sum, product or power."""
         if isinstance(e, Sum | Integral):
             return self._sum(e)
@@ -189,7 +186,7 @@ class LayerExpansion(SeriesRing[Expr]):
 
     # -- functions -------------------------------------------------------------------------------------------
 
-    def _function(self, e: AppliedUndef) -> Series:
+    def _function(self, e: AppliedUndef) -> PowerCoefficients:
         name = str(e.func)
         inner = [x for x in e.args if x.has(AppliedUndef)]
         if inner:
@@ -224,7 +221,7 @@ class LayerExpansion(SeriesRing[Expr]):
         self.made[whole] = (name, m, *slopes, side)
         return Function(whole)(*(at[:1] if side else at), *rest)
 
-    def _composed(self, e: Expr) -> Series:
+    def _composed(self, e: Expr) -> PowerCoefficients:
         """A known function of a series, as ``exp(f)``: its derivatives at order 0, and powers of the rest."""
         scalar, x = self.series(e.args[0]), Dummy("x", real=True)
         slopes = [e.func(x).diff(x, j) / factorial(j) for j in range(self.order + 1)]
@@ -232,7 +229,7 @@ class LayerExpansion(SeriesRing[Expr]):
             raise NotApplicable(f"{e} jumps: it has no expansion in the inverse depth")
         return self._taylor([y.xreplace({x: scalar[0]}) for y in slopes], scalar)
 
-    def _taylor(self, slopes: Sequence[Expr], scalar: Series) -> Series:
+    def _taylor(self, slopes: Sequence[Expr], scalar: PowerCoefficients) -> PowerCoefficients:
         """``sum_j slopes_j (scalar - scalar_0)^j``."""
         moved, total = self.constant(S.One), self.constant(S.Zero)
         for slope in slopes:
@@ -240,7 +237,7 @@ class LayerExpansion(SeriesRing[Expr]):
             moved = self.mul(moved, [S.Zero, *scalar[1:]])
         return total
 
-    def _given(self, e: AppliedUndef, inner: list[Expr]) -> Series:
+    def _given(self, e: AppliedUndef, inner: list[Expr]) -> PowerCoefficients:
         """A given function of a scalar: its derivatives by the scalar are ``d``, ``dd`` and its name."""
         if len(inner) > 1 or e.args[-1] != inner[0]:
             raise NotApplicable(f"{e}: only the last argument may be a function")
@@ -251,7 +248,7 @@ class LayerExpansion(SeriesRing[Expr]):
 
     # -- sums over layers ------------------------------------------------------------------------------------
 
-    def _sum(self, e: Sum | Integral) -> Series:
+    def _sum(self, e: Sum | Integral) -> PowerCoefficients:
         """Over times as it is; over the layer of a source an integral and what it misses."""
         over = [x for x in e.limits if x[0] == k]
         rest = [x for x in e.limits if x[0] != k]
@@ -261,7 +258,7 @@ class LayerExpansion(SeriesRing[Expr]):
             inside = self._layers(e.function, inside, int(low), int(high - L))
         return tuple(_spread(x, rest, e.func) for x in inside) if rest else inside
 
-    def _layers(self, body: Expr, f: Series, low: int, high: int) -> Series:
+    def _layers(self, body: Expr, f: PowerCoefficients, low: int, high: int) -> PowerCoefficients:
         """``sum over k from low to L + high, over L``: an integral, both ends, and where sides change."""
         total = [Integral(x, (tau_, S.Zero, S.One)) if x != 0 else S.Zero for x in f]
         # k counts as above up to ell + a - cut
@@ -285,8 +282,8 @@ class LayerExpansion(SeriesRing[Expr]):
         return found
 
     def missed(
-        self, f: Series, x: Symbol, lower: tuple[Expr, int] | None, upper: tuple[Expr, int] | None
-    ) -> Series:
+        self, f: PowerCoefficients, x: Symbol, lower: tuple[Expr, int] | None, upper: tuple[Expr, int] | None
+    ) -> PowerCoefficients:
         """What an integral over x misses at its ends ``(place, offset)``, in units of 1/L.
 
         ``sum over j of L^-(j+1) [B_(j+1)(b) f^(j)(upper) - B_(j+1)(a) f^(j)(lower)] / (j+1)!``
@@ -302,8 +299,13 @@ class LayerExpansion(SeriesRing[Expr]):
         return tuple(total)
 
     def jump(
-        self, f: Series, x: Symbol, place: Symbol, firsts: Mapping[str, int], sides: tuple[str, str]
-    ) -> Series:
+        self,
+        f: PowerCoefficients,
+        x: Symbol,
+        place: Symbol,
+        firsts: Mapping[str, int],
+        sides: tuple[str, str],
+    ) -> PowerCoefficients:
         """What a jump of the summand at ``x = place`` adds: the sum goes from one side to the other.
 
         ``firsts`` says for each function how far behind the place its second side begins; where some have

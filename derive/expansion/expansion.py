@@ -13,7 +13,7 @@ from derive.calculus.series import PowerSeries
 from derive.show.text import wrap
 
 COLUMNS = 110
-Block = Iterable[tuple[str, list[str]]]
+PrintedBlock = Iterable[tuple[str, list[str]]]
 """What stands at the left, and the terms that stand at the right."""
 
 
@@ -83,7 +83,7 @@ class Expansion(ABC):
         return self.render("latex")
 
 
-def printed(format: str, head: str, blocks: Mapping[str, Block]) -> str:
+def printed(format: str, head: str, blocks: Mapping[str, PrintedBlock]) -> str:
     """Blocks of sums, a term on each line; in text under a head.  Raises ValueError for another format.
 
     >>> print(printed("text", "A series", {"Orders": [("f", ["1", "-x [y]"])]}))

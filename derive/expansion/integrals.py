@@ -171,23 +171,23 @@ KERNEL, NOW, SINCE, PAST, SOURCE = range(5)
 Nested = tuple[tuple[int, int], ...]
 """An iterated integral: (sample, order of the error) from the latest time to the earliest."""
 
-Factor = tuple[int, str, Nested]
-Piece = tuple[Factor, ...]
+IntegralFactor = tuple[int, str, Nested]
+IntegralProduct = tuple[IntegralFactor, ...]
 """A product."""
 
 PERMUTED = 6
 """With more summed samples than this, terms are not brought to a common labelling."""
 
 
-def _of(piece: Piece, *kinds: int) -> Piece:
+def _of(piece: IntegralProduct, *kinds: int) -> IntegralProduct:
     return tuple(x for x in piece if x[0] in kinds)
 
 
-def _nested(piece: Piece, kind: int) -> tuple[Nested, ...]:
+def _nested(piece: IntegralProduct, kind: int) -> tuple[Nested, ...]:
     return tuple(v for k, _, v in piece if k == kind)
 
 
-def _summed(piece: Piece) -> list[int]:
+def _summed(piece: IntegralProduct) -> list[int]:
     """The samples that are summed over."""
     return sorted({i for _, _, v in piece for i, _ in v if i >= FREE})
 
@@ -205,7 +205,7 @@ class _Entries:
         self.rule = closure.theory.program.rule
         self.kernels = {k.name: k for k in closure.kernels if k.causal and k.definition != 0}
         self.symmetric = frozenset(str(e.rhs) for e in closure.base if e.rhs != 0)
-        self.found: dict[tuple[Piece, bool], Expr] = {}
+        self.found: dict[tuple[IntegralProduct, bool], Expr] = {}
         self.count = FREE
 
     def add(self, e: Expr) -> None:
@@ -229,20 +229,20 @@ class _Entries:
             for y in right:
                 self.note(c, x + y, False)
 
-    def note(self, c: Expr, p: Piece, response: bool) -> None:
+    def note(self, c: Expr, p: IntegralProduct, response: bool) -> None:
         if self.now == self.past:
             p = tuple((NOW if k == PAST else k, name, v) for k, name, v in p)
         key = self.standard(p), response
         self.found[key] = self.found.get(key, S.Zero) + c
 
-    def standard(self, p: Piece) -> Piece:
+    def standard(self, p: IntegralProduct) -> IntegralProduct:
         """The same product with its summed samples named in a standard way, for comparison with others."""
         old = _summed(p)
         fresh = range(FREE, FREE + len(old))
         orders = permutations(fresh) if len(old) <= PERMUTED else iter([tuple(fresh)])
         return min(self.renamed(p, dict(zip(old, new, strict=True))) for new in orders)
 
-    def renamed(self, p: Piece, names: Mapping[int, int]) -> Piece:
+    def renamed(self, p: IntegralProduct, names: Mapping[int, int]) -> IntegralProduct:
         """With other samples, and factors in their standard order."""
         moved = ((k, name, tuple((names.get(i, i), n) for i, n in v)) for k, name, v in p)
         return tuple(sorted((k, x, tuple(sorted(v)) if x in self.symmetric else v) for k, x, v in moved))
@@ -260,7 +260,7 @@ class _Entries:
         rows = bool(self.kernels[x.kernel].rows)
         return x, a, (row, a) if rows else (None, None), None if rows else a
 
-    def correlation(self, word: Expr, row: int | None, col: int | None) -> Iterator[Piece]:
+    def correlation(self, word: Expr, row: int | None, col: int | None) -> Iterator[IntegralProduct]:
         """The entry ``(row, t), (col, s)`` of a word that has a constant kernel."""
         ls = letters(word)
         at = [k for k, x in enumerate(ls) if is_constant(x)]
@@ -271,7 +271,7 @@ class _Entries:
             raise NotApplicable(f"{word} has a causal kernel to the right of a constant one")
         for left, i in self.chain(before, row):
             for right, j in self.chain([x.args[0] for x in reversed(after)], col):
-                middle: Piece = ()
+                middle: IntegralProduct = ()
                 if constant != J:
                     assert i is not None
                     assert j is not None
@@ -279,7 +279,7 @@ class _Entries:
                 past = ((PAST if k == NOW else k, name, v) for k, name, v in right)
                 yield (*left, *middle, *past)
 
-    def chain(self, ls: list[Expr], row: int | None) -> Iterator[tuple[Piece, int | None]]:
+    def chain(self, ls: list[Expr], row: int | None) -> Iterator[tuple[IntegralProduct, int | None]]:
         """Causal letters applied to a constant, as a function of t; with the sample of the constant."""
         if not ls:
             yield (), row
@@ -288,10 +288,10 @@ class _Entries:
         for rest, last in self.chain(ls[1:], following):
             for body in self.correlation(x.body, *place):
                 for v in self.product((*_nested(body, PAST), *_nested(rest, NOW))):
-                    own: Factor = (NOW, "", ((a, x.order), *v))
+                    own: IntegralFactor = (NOW, "", ((a, x.order), *v))
                     yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL), own), last
 
-    def between(self, ls: list[Expr], row: int | None, col: int | None) -> Iterator[Piece]:
+    def between(self, ls: list[Expr], row: int | None, col: int | None) -> Iterator[IntegralProduct]:
         """The entry ``(row, t), (col, s)``, s < t, of a word of causal letters only."""
         x, a, place, following = self.letter(ls[0], row)
         final = len(ls) == 1
@@ -304,7 +304,7 @@ class _Entries:
             for rest in self.between(ls[1:], following, col):
                 whole = (*_nested(body, PAST), *_nested(rest, NOW))
                 for early, v in self.from_past(whole, _nested(rest, SINCE)):
-                    own: Factor = (SINCE, "", ((a, x.order), *v))
+                    own: IntegralFactor = (SINCE, "", ((a, x.order), *v))
                     past = ((PAST, "", y) for y in early)
                     yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL, PAST, SOURCE), own, *past)
 
@@ -336,14 +336,14 @@ class _Entries:
 
     def groups(self) -> list[Group]:
         """One for each coefficient and set of kernels; short integrals first."""
-        together: dict[tuple[Expr, Piece, bool], list[Piece]] = {}
+        together: dict[tuple[Expr, IntegralProduct, bool], list[IntegralProduct]] = {}
         for (p, response), c in self.found.items():
             coefficient = c.expand()
             if coefficient != 0:
                 together.setdefault((coefficient, _of(p, KERNEL, SOURCE), response), []).append(p)
         return [self.group(factored(c), outer, ps, r) for (c, outer, r), ps in together.items()]
 
-    def group(self, c: Expr, outer: Piece, ps: list[Piece], response: bool) -> Group:
+    def group(self, c: Expr, outer: IntegralProduct, ps: list[IntegralProduct], response: bool) -> Group:
         weight = self.rule.memory(self.now, self.past)[1] if response else S.One
         inner = sorted((_of(p, NOW, SINCE, PAST) for p in ps), key=lambda p: (len(p), len(_of(p, PAST))))
         kernel = next(iter(self.kernels.values()))
@@ -352,7 +352,7 @@ class _Entries:
         factors = tuple(tuple(map(self.factor, p)) for p in (outer, *inner))
         return Group(c, weight, ranges, factors[0], factors[1:])
 
-    def factor(self, x: Factor) -> Expr:
+    def factor(self, x: IntegralFactor) -> Expr:
         kind, name, v = x
         samples, orders = [self.sample(i) for i, _ in v], [n for _, n in v]
         if kind == KERNEL:

@@ -21,12 +21,12 @@ from derive.expansion.words import Memory, Recursion, letters, parts_of
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import T, operator, size
 
-Factors = tuple[Expr, ...]
-Term = tuple[Expr, int, Factors]
+OperatorFactors = tuple[Expr, ...]
+OperatorTerm = tuple[Expr, int, OperatorFactors]
 """A number, the power of gamma0 in front, and operators: a law's addend."""
 
 
-def laws(closure: LinearClosure) -> dict[str, list[Term]]:
+def laws(closure: LinearClosure) -> dict[str, list[OperatorTerm]]:
     """The law of each operator at layer ``ell``, and of the output at L, without inverses.
 
     In ``C0[X]`` the error has an order of its own, which counts with that of X.
@@ -66,7 +66,7 @@ def _without_inverses(x: Expr, e: Expr) -> Expr:
     return (Mul(*numbers, *kept) + x - a * x * b).expand()
 
 
-def _terms(e: Expr) -> list[Term]:
+def _terms(e: Expr) -> list[OperatorTerm]:
     found = []
     for part in Add.make_args(e):
         numbers, word = part.args_cnc()
@@ -113,7 +113,7 @@ class Orders:
         for c, power, factors in self.laws[name]:
             yield from (Mul(c, *x) for x in self.filled(factors, n - power))
 
-    def filled(self, factors: Factors, n: int) -> Iterator[Factors]:
+    def filled(self, factors: OperatorFactors, n: int) -> Iterator[OperatorFactors]:
         """Factors at orders that add up to n."""
         if not factors and n == 0:
             yield ()
@@ -189,11 +189,11 @@ class _Matrices:
         return self.named(HadamardProduct(weight, self.times(body, error if k.rows else error.T)))
 
 
-Chain = tuple[list[tuple[MatrixSymbol, Expr]], list[MatrixSymbol], Expr]
+MatrixChain = tuple[list[tuple[MatrixSymbol, Expr]], list[MatrixSymbol], Expr]
 """Matrices and what they are, one after the other; what these start from; and the result."""
 
 
-def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int) -> Chain:
+def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int) -> MatrixChain:
     """The truncated series of an operator as steps between matrices, what these start from, and the result.
 
     What is given are K_x, J, the weights ``W_C`` and ``W_D`` and the error's orders ``Delta_0``, ....

@@ -15,7 +15,7 @@ from derive.expansion import integrals, printing
 from derive.expansion.errors import OUTPUT
 from derive.expansion.expansion import Expansion
 from derive.expansion.in_time.series import in_time
-from derive.expansion.laws import Chain, Orders, chain
+from derive.expansion.laws import MatrixChain, Orders, chain
 from derive.expansion.words import TANGENT, LinearSeries, linear_series
 from derive.linear.closure import linear_closure
 from derive.theory import Theory
@@ -139,7 +139,7 @@ class LinearExpansion(LinearSeries, Expansion):
         """
         return tuple(self._at_depth(name, layer, depth)[1])
 
-    def _at_depth(self, name: str, layer: Expr | int, depth: int) -> Chain:
+    def _at_depth(self, name: str, layer: Expr | int, depth: int) -> MatrixChain:
         if name not in self.names:
             raise self.unknown(name)
         if depth < 1 or not sympify(layer).is_Integer:

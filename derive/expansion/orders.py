@@ -52,7 +52,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.series import Expressions, PowerSeries
+from derive.calculus.series import Expressions, PowerCoefficients, PowerSeries
 from derive.calculus.sums import factors
 from derive.calculus.symbols import eta, s, t
 from derive.errors import NotApplicable
@@ -62,10 +62,7 @@ from derive.show.notation import Name, notation
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.document import Show, render
 
-Coefficients = list[Expr]
-"""Those of powers 0, 1, ... of the variable."""
-
-Place = tuple[str, tuple[Expr, ...]]
+SourceAtIndices = tuple[str, tuple[Expr, ...]]
 """The name of a source and its indices but the time."""
 
 
@@ -280,7 +277,7 @@ class Expander(Expressions):
 
         return replace(self.theory, sources=sources, observables=()).each(orders)
 
-    def equation(self, e: Equation, live: set[Place]) -> Iterator[Equation]:
+    def equation(self, e: Equation, live: set[SourceAtIndices]) -> Iterator[Equation]:
         """Its orders; ``live`` are the sources that are left."""
         if not isinstance(e.lhs, AppliedUndef):
             raise NotApplicable(f"{e.lhs} is given by its rate of change, not by its past")
@@ -289,7 +286,7 @@ class Expander(Expressions):
             kept = ((x, y) for x, c in terms for y in Add.make_args(self.alive(c[n], live).expand()))
             yield Equation(at_order(e.lhs, n), tuple(self.term(x, y) for x, y in kept if y != 0), e.ranges)
 
-    def series(self, e: Expr, term: Term | None = None) -> Coefficients:
+    def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
         """The orders of a covariance, or of what stands in a term."""
         return self.coefficients(e)
 
@@ -301,7 +298,7 @@ class Expander(Expressions):
         parts = {"kernel": rest, "coefficient": S.One} if reach else {"coefficient": rest, "kernel": S.One}
         return replace(x, field=own[0] if own else body, reach=reach, **parts)
 
-    def alive(self, e: Expr, live: set[Place]) -> Expr:
+    def alive(self, e: Expr, live: set[SourceAtIndices]) -> Expr:
         """Without sources that have no covariance with any other, and that nothing responds to."""
         own = [
             a for a in e.atoms(AppliedUndef) if self.kinds.get(self.random.get(str(a.func), "")) == "source"
@@ -363,18 +360,18 @@ class Expander(Expressions):
     def kind(self, a: AppliedUndef) -> str:
         return self.kinds.get(str(a.func), "")
 
-    def coefficients(self, e: Expr) -> Coefficients:
+    def coefficients(self, e: Expr) -> PowerCoefficients:
         """The powers of the variable in an expression of the theory, for which sums, products and powers are
         formed.  Raises :class:`NotApplicable` where it is no power series."""
         try:
-            found: Coefficients = self.evaluate(sympify(e), self.known)
+            found: PowerCoefficients = self.evaluate(sympify(e), self.known)
         except NotApplicable:
             raise
         except ValueError as error:
             raise NotApplicable(f"{e} is no power series in {self.variable}: {error}") from error
         return found
 
-    def known(self, x: Expr) -> Coefficients | None:
+    def known(self, x: Expr) -> PowerCoefficients | None:
         """The series of what is no sum, product or power of others; sums over indices and times stay."""
         orders = range(self.order + 1)
         if x == self.variable:
@@ -403,7 +400,7 @@ class Expander(Expressions):
         return None
 
 
-def _place(a: AppliedUndef) -> Place:
+def _place(a: AppliedUndef) -> SourceAtIndices:
     return str(a.func), tuple(a.args[:-1])
 
 

@@ -16,9 +16,9 @@ from derive.calculus.recurrences import prime_factors
 from derive.calculus.symbols import L, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import ERROR, OUTPUT, ErrorLaw
-from derive.expansion.expansion import Block, printed
+from derive.expansion.expansion import PrintedBlock, printed
 from derive.expansion.integrals import Group, groups, is_constant, iterated_integral, time_integrals
-from derive.expansion.laws import Term, laws
+from derive.expansion.laws import OperatorTerm, laws
 from derive.expansion.words import (
     TANGENT,
     Flipped,
@@ -56,7 +56,7 @@ def render(series: LinearSeries, format: str = "text") -> str:
     symmetric = [
         (r"\left\{\boldsymbol{X}\right\}_{\mathrm{sym}}", [r"\boldsymbol{X} + \boldsymbol{X}^{\top}"])
     ]
-    blocks: dict[str, Block] = {
+    blocks: dict[str, PrintedBlock] = {
         "Kernels": [*(symmetric if format == "latex" else []), *x.kernels()],
         "c = C[Kˣ] and d = D[11ᵀ]": x.letters(),
         "Operators": x.series(),
@@ -102,7 +102,7 @@ class _EquationWriter:
         ]
         return shown or ["0"]
 
-    def series(self) -> Block:
+    def series(self) -> PrintedBlock:
         """The operators as words."""
         for name in self.known:
             write = self.words.products if name == TANGENT else self.words.total
@@ -111,7 +111,7 @@ class _EquationWriter:
                 found.append((self.x.order, "..."))
             yield self.script.operator(name), self.in_orders(found)
 
-    def counted(self) -> Block:
+    def counted(self) -> PrintedBlock:
         """How many words there are beyond those printed, as far as they are known."""
         for name in self.known:
             counts = [(n, len(e)) for n, e in enumerate(self.x.sums[name]) if e and n > self.last]
@@ -121,7 +121,7 @@ class _EquationWriter:
                 shown += f", about {round(last / before)} times as many each {n - m} orders further"
             yield self.script.operator(name), [self.script.prose(shown)]
 
-    def laws(self) -> Block:
+    def laws(self) -> PrintedBlock:
         """Operators, output and tangent kernel at order n, and where they start."""
         known = laws(self.x.closure)
         for name, law in known.items():
@@ -144,7 +144,7 @@ class _EquationWriter:
             yield self.script.placed(str(e.lhs.args[0]), "", self.script.plain(e.lhs.args[1])), [start]
         yield self.show(Function(ERROR)(mu, t)), [self.show(ErrorLaw.of(self.theory).body)]
 
-    def term(self, x: Term, joint: str | None = None) -> str:
+    def term(self, x: OperatorTerm, joint: str | None = None) -> str:
         """An addend of a law at order n, summed over all orders that add up to it."""
         c, power, factors = x
         total = f"n-{power}" if power else "n"
@@ -168,13 +168,13 @@ class _EquationWriter:
             return self.script.placed(x.kernel, n, "") + self.script.bracket(body)
         return self.script.placed(str(x.args[0]), n, self.script.plain(x.args[1]))
 
-    def kernels(self) -> Block:
+    def kernels(self) -> PrintedBlock:
         """What C and D remember."""
         for k in self.x.closure.kernels:
             if k.causal and k.definition != 0:
                 yield self.show(k.entry), [self.show(k.definition)]
 
-    def letters(self) -> Block:
+    def letters(self) -> PrintedBlock:
         """The entries of the shortest letters."""
         for name in ("C", "D"):
             small = self.x.expr(name, 0).atoms(Memory) if name in self.x.sums else []
@@ -203,7 +203,7 @@ class _EquationWriter:
         parts.append(self.script.bracket(" + ".join(inner)) if len(inner) > 1 else inner[0])
         return " ".join(filter(None, parts))
 
-    def entries(self) -> Block:
+    def entries(self) -> PrintedBlock:
         """The order parameters as time integrals."""
         for name, samples in ENTRIES.items():
             if name not in self.known:
@@ -222,7 +222,7 @@ class _EquationWriter:
         except NotApplicable:
             return None
 
-    def errors(self) -> Block:
+    def errors(self) -> PrintedBlock:
         """The equations of the error's coefficients."""
         law = ErrorLaw.of(self.theory)
         for n in self.orders:
@@ -241,7 +241,7 @@ class _EquationWriter:
             yield error, [self.show(law.order(lower))]
             yield self.show(lower[n]), [self.groups(found)]
 
-    def integrals(self) -> Block:
+    def integrals(self) -> PrintedBlock:
         """What the integrals ``v`` stand for, as far as they occur: one example of each kind."""
         seen: dict[tuple[str, int, int], AppliedUndef] = {}
         for n in self.orders:

@@ -44,7 +44,7 @@ from derive.calculus.sums import factors, gathered
 from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
 from derive.expansion.orders import expand_sizes, named
-from derive.linear.form import Row, linear_form
+from derive.linear.form import Row, SourceCombination, linear_form
 from derive.linear.lazy import lazy
 from derive.program import mlp
 from derive.program.networks.random_data import alpha, nu
@@ -57,8 +57,6 @@ kept = Symbol("q", positive=True)
 z, y = Symbol("z"), Symbol("y")
 """Arguments of generating functions in t and s."""
 
-Form = dict[AppliedUndef, Any]
-"""A field as a sum of sources (or fields) with rational functions, elements of a field of fractions."""
 
 ON_DATA = ("v", "Delta", "h0")
 """The fields that are left when layers are a number."""
@@ -112,7 +110,7 @@ class _Regression:
         symbols = {x for r in rows for x in r.rhs.free_symbols if x not in (t, s)}
         self.numbers = QQ.frac_field(z, y, *sorted(symbols | {kept}, key=str))
         self.answers: dict[str, Expr] = {}
-        self.forms: dict[AppliedUndef, Form] = {}
+        self.forms: dict[AppliedUndef, SourceCombination] = {}
         self.found: dict[str, Any] = {}
         while rows:  # equations that contain known responses and fields, in turn
             ready = [r for r in rows if all(self.answer(x) is not None for x in self.pushed(r))]
@@ -153,12 +151,12 @@ class _Regression:
                     forms[b] = _added(forms[b], forms[a], forms[b].pop(a))
         self.forms |= forms
 
-    def form(self, row: Row) -> Form:
+    def form(self, row: Row) -> SourceCombination:
         """An equation between generating functions, in unknown fields and sources.
 
         ``sum_(s<t) R(t - s) a(s)`` becomes ``R(z) a(z)``, and ``sum_(s<t) a(s)`` becomes ``z/(1 - z) a(z)``.
         """
-        found: Form = {}
+        found: SourceCombination = {}
         for x in (*row.sources, *row.actions):
             known = {a: self.answer(str(a.func)) for a in x.weight.atoms(AppliedUndef)}
             gain = x.weight.xreplace(known) * (1 if known or not x.reach else z / (1 - z))
@@ -210,7 +208,7 @@ def _fields(row: Row) -> set[Expr]:
     return {x.field.xreplace({s: t}) for x in row.actions}
 
 
-def _added(form: Form, other: Form, factor_: Any) -> Form:
+def _added(form: SourceCombination, other: SourceCombination, factor_: Any) -> SourceCombination:
     """``form + factor_ * other``."""
     return gathered((*form.items(), *((x, factor_ * c) for x, c in other.items())))
 

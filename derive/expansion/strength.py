@@ -23,11 +23,13 @@ from sympy import Add, Dummy, Expr, S, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.series import PowerCoefficients
 from derive.calculus.symbols import gamma0
 from derive.errors import NotApplicable
-from derive.expansion.orders import Coefficients, Expander, TheorySeries, named
+from derive.expansion.orders import Expander, TheorySeries, named
 from derive.linear.form import linear_form
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory.names import QuantityAtLayer
 
 GIVEN: tuple[str, Expr | None] = ("", None)
 """What is given and not drawn, such as a target, as a source."""
@@ -69,7 +71,7 @@ class StrengthSeries(TheorySeries):
         items: tuple[Any, ...] = (*x.order_parameters, *x.equations, *x.scalars)
         return frozenset(str(i.name) for i in items)
 
-    def observable(self, e: Equation) -> Coefficients:
+    def observable(self, e: Equation) -> PowerCoefficients:
         """The orders of an observable in terms of the parts, up to the order."""
         there = self._there
         series = _Strength(self)
@@ -189,7 +191,7 @@ class _Strength(Expander):
                 )
         return there.theory()
 
-    def series(self, e: Expr, term: Term | None = None) -> Coefficients:
+    def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
         pole, found = self.laurent(e.expand())
         summed = term is not None and (term.reach or term.over)
         self.poles += [term.expr.func(y, *term.expr.limits) if term and summed else y for y in pole]
@@ -230,10 +232,10 @@ class _Strength(Expander):
                     "1/gamma0 multiply in it"
                 )
 
-    def laurent(self, e: Expr) -> tuple[list[Expr], Coefficients]:
+    def laurent(self, e: Expr) -> tuple[list[Expr], PowerCoefficients]:
         """What stands in front of 1/gamma0^k, k = 1, 2, ..., and the series, up to ``order``."""
         poles: list[Expr] = []
-        total: Coefficients = [S.Zero] * (self.order + 1)
+        total: PowerCoefficients = [S.Zero] * (self.order + 1)
         for part in Add.make_args(sympify(e)):
             body, power = part.as_coeff_exponent(self.variable)
             shift = min(int(power), 0) if power.is_Integer else 0
@@ -243,7 +245,7 @@ class _Strength(Expander):
             total = [Add(a, b) for a, b in zip(total, found, strict=True)]
         return poles, total
 
-    def known(self, x: Expr) -> Coefficients | None:
+    def known(self, x: Expr) -> PowerCoefficients | None:
         """The series, with what is not known marked."""
         found = super().known(x)
         if not isinstance(x, AppliedUndef) or not self.kind(x) or found is None:
@@ -277,11 +279,7 @@ def _known(theory: Theory) -> Theory:
     return theory.each(lambda x: [x] if known(x) else [])
 
 
-Place = tuple[str, Expr | None]
-"""A name and, at integer depth, its layer."""
-
-
-def place(a: AppliedUndef) -> Place:
+def place(a: AppliedUndef) -> QuantityAtLayer:
     """Where something stands; a family of layers is one place with the members that stand beside it."""
     first = a.args[0] if len(a.args) > 1 else None
     return str(a.func), first if first is not None and first.is_Integer else None
@@ -293,15 +291,17 @@ class Made:
     def __init__(self, theory: Theory, random: frozenset[str]) -> None:
         self.whole, self.random = theory, random
         self.families = any(x.layers for x in theory.stated())
-        self.fields: dict[Place, set[Place]] = {self.place(e.symbol): set() for e in theory.equations}
+        self.fields: dict[QuantityAtLayer, set[QuantityAtLayer]] = {
+            self.place(e.symbol): set() for e in theory.equations
+        }
         self.names = {*random, *(e.name for e in theory.scalars), *(q.name for q in theory.order_parameters)}
-        self.pairs: set[tuple[Place, Place]] = {(GIVEN, GIVEN)}
-        self.there: set[Place] = set()
+        self.pairs: set[tuple[QuantityAtLayer, QuantityAtLayer]] = {(GIVEN, GIVEN)}
+        self.there: set[QuantityAtLayer] = set()
         size = -1
         while size != (size := self.size):
             self.sweep()
 
-    def place(self, a: AppliedUndef) -> Place:
+    def place(self, a: AppliedUndef) -> QuantityAtLayer:
         return (str(a.func), None) if self.families else place(a)
 
     @property
@@ -331,11 +331,11 @@ class Made:
             if self.kept(e.rhs) != 0:
                 self.there.add(self.place(e.symbol))
 
-    def moving(self, e: Expr) -> list[Place]:
+    def moving(self, e: Expr) -> list[QuantityAtLayer]:
         """The fields and sources in a product."""
         return [self.place(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.random]
 
-    def made(self, x: Place) -> set[Place]:
+    def made(self, x: QuantityAtLayer) -> set[QuantityAtLayer]:
         """The sources in something; what is given is a source of its own."""
         return self.fields.get(x, {x})
 

@@ -164,18 +164,18 @@ def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef]
     return responses, memories
 
 
-Limits = tuple[Expr, Expr]
-Product = tuple[Limits | None, AppliedUndef | None, AppliedUndef]
+LayerLimits = tuple[Expr, Expr]
+OperatorProduct = tuple[LayerLimits | None, AppliedUndef | None, AppliedUndef]
 
 
-def layer_products(closure: LinearClosure) -> list[Product]:
+def layer_products(closure: LinearClosure) -> list[OperatorProduct]:
     """The tangent kernel's addends: limits of the layer, if summed over, and two factors, entry by entry.
 
     The factor with samples is last; None stands for the kernel that is 1.  Empty without a tangent kernel.
     """
     if not closure.theory.observables:
         return []
-    out: list[Product] = []
+    out: list[OperatorProduct] = []
     observable = closure.theory.observables[0]
     samples = [x for x in observable.lhs.args if x not in (t, s)]
     for term in observable.terms:
@@ -190,38 +190,38 @@ def layer_products(closure: LinearClosure) -> list[Product]:
 
 # -- one recursion over any algebra ------------------------------------------------------------------------
 
-Value = TypeVar("Value")
+AlgebraElement = TypeVar("AlgebraElement")
 
 
-class Algebra(Protocol[Value]):
+class Algebra(Protocol[AlgebraElement]):
     """What operators are: sums of words, or functions of time.  None stands for zero."""
 
-    def identity(self, c: Expr | int) -> Value:
+    def identity(self, c: Expr | int) -> AlgebraElement:
         """A multiple of the identity."""
 
-    def constant(self, x: Expr) -> Value:
+    def constant(self, x: Expr) -> AlgebraElement:
         """A kernel that does not depend on gamma0."""
 
-    def sum(self, parts: Sequence[Value]) -> Value | None:
+    def sum(self, parts: Sequence[AlgebraElement]) -> AlgebraElement | None:
         """The sum of one or more."""
 
-    def times(self, a: Value, b: Value) -> Value | None:
+    def times(self, a: AlgebraElement, b: AlgebraElement) -> AlgebraElement | None:
         """The product, in this order."""
 
-    def transpose(self, a: Value) -> Value:
+    def transpose(self, a: AlgebraElement) -> AlgebraElement:
         """The transpose."""
 
-    def entrywise(self, a: Value, b: Value) -> Value:
+    def entrywise(self, a: AlgebraElement, b: AlgebraElement) -> AlgebraElement:
         """The product entry by entry."""
 
     def orders(self, n: int) -> Iterable[int]:
         """The orders up to n at which the error does not vanish, as far as it is known."""
 
-    def remembered(self, kernel: str, order: int, body: Value) -> Value:
+    def remembered(self, kernel: str, order: int, body: AlgebraElement) -> AlgebraElement:
         """What a kernel remembers of a correlation with the error of one order."""
 
 
-class Recursion(Generic[Value]):
+class Recursion(Generic[AlgebraElement]):
     """The operators of a closure at an integer depth, order by order in gamma0; None stands for zero.
 
     ``[a b]_n = sum_k a_k b_(n-k)``, and ``[1/a]_n = - sum_(k>0) a_k [1/a]_(n-k)`` where ``a_0 = 1``; an
@@ -229,7 +229,7 @@ class Recursion(Generic[Value]):
     computed like even ones, and vanish.
     """
 
-    def __init__(self, closure: LinearClosure, algebra: Algebra[Value], depth: Any) -> None:
+    def __init__(self, closure: LinearClosure, algebra: Algebra[AlgebraElement], depth: Any) -> None:
         if closure.layers is None:
             raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
         self.closure, self.algebra, self.depth = closure, algebra, depth
@@ -237,32 +237,32 @@ class Recursion(Generic[Value]):
         self.kernels = {k.name: k for k in closure.kernels if k.operator.has(ell)}
         self.ends = {str(e.lhs.args[0]): (self.placed(e.lhs.args[1]), e.rhs) for e in closure.base}
         self.products = layer_products(closure)
-        self.operators: dict[tuple[tuple[str, Expr], int], Value | None] = {}
-        self.kept: dict[tuple[Any, int], Value | None] = {}
-        self.follow: Callable[[str, Expr, int], Value | None] = self.at
+        self.operators: dict[tuple[tuple[str, Expr], int], AlgebraElement | None] = {}
+        self.kept: dict[tuple[Any, int], AlgebraElement | None] = {}
+        self.follow: Callable[[str, Expr, int], AlgebraElement | None] = self.at
 
-    def at(self, name: str, layer: Expr, n: int) -> Value | None:
+    def at(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
         """Order n of an operator at a layer."""
         if ((name, layer), n) not in self.operators:
             self.operators[(name, layer), n] = self.found(name, layer, n)
         return self.operators[(name, layer), n]
 
-    def found(self, name: str, layer: Expr, n: int) -> Value | None:
+    def found(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
         """The same, from the end of the network or from the neighbouring layer."""
         place, value = self.ends.get(name, (None, S.Zero))
         return self.at_order(value, n) if layer == place else self.law(name, layer, n)
 
-    def output(self, n: int) -> Value | None:
+    def output(self, n: int) -> AlgebraElement | None:
         """f at order n: the average it is made of carries one power of the scale more."""
         average = self.closure.outputs[0]
         if self.at_order(average.rhs, 0) is not None:
             raise NotApplicable(f"{average.lhs} does not carry a factor {gamma0}")
         return self.at_order(self.placed(average.rhs), n + 1)
 
-    def tangent(self, n: int) -> Value | None:
+    def tangent(self, n: int) -> AlgebraElement | None:
         """The tangent kernel at order n: products entry by entry, summed over the layers."""
 
-        def product(a: AppliedUndef | None, b: AppliedUndef, layer: Expr) -> Value | None:
+        def product(a: AppliedUndef | None, b: AppliedUndef, layer: Expr) -> AlgebraElement | None:
             pairs = [(self.factor(a, layer, k), self.factor(b, layer, n - k)) for k in range(n + 1)]
             both = ((x, y) for x, y in pairs if x is not None and y is not None)
             return self.total(self.algebra.entrywise(x, y) for x, y in both)
@@ -270,12 +270,14 @@ class Recursion(Generic[Value]):
         parts = ((limits, partial(product, a, b)) for limits, a, b in self.products)
         return self.total(self.over_layers(f, *limits) if limits else f(ell) for limits, f in parts)
 
-    def over_layers(self, f: Callable[[Expr], Value | None], lower: Expr, upper: Expr) -> Value | None:
+    def over_layers(
+        self, f: Callable[[Expr], AlgebraElement | None], lower: Expr, upper: Expr
+    ) -> AlgebraElement | None:
         """A sum over layers."""
         ends = (int(self.placed(x)) for x in (lower, upper + 1))
         return self.total(f(Integer(layer)) for layer in range(*ends))
 
-    def factor(self, a: AppliedUndef | None, layer: Expr, n: int) -> Value | None:
+    def factor(self, a: AppliedUndef | None, layer: Expr, n: int) -> AlgebraElement | None:
         """Order n of a factor of the tangent kernel; None stands for the kernel that is 1."""
         if a is not None and str(a.func) in self.laws:
             return self.at(str(a.func), self.placed(a.args[0].subs(ell, layer)), n)
@@ -290,7 +292,7 @@ class Recursion(Generic[Value]):
         """With the depth put in."""
         return sympify(e).subs(L, self.depth)
 
-    def law(self, name: str, layer: Expr, n: int) -> Value | None:
+    def law(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
         """Order n of an operator by its own equation."""
         if name in self.laws:
             e = self.laws[name]
@@ -304,22 +306,24 @@ class Recursion(Generic[Value]):
                 parts.append(None if body is None else self.algebra.remembered(name, k, body))
         return self.total(parts)
 
-    def known(self, x: Indexed, n: int) -> Value | None:
+    def known(self, x: Indexed, n: int) -> AlgebraElement | None:
         """Order n of a letter of the closure's equations."""
         return self.at(str(x.args[0]), x.args[1], n)
 
     # -- expressions -----------------------------------------------------------------------------------
 
-    def at_order(self, e: Expr, n: int) -> Value | None:
+    def at_order(self, e: Expr, n: int) -> AlgebraElement | None:
         """The coefficient of gamma0^n of an expression between operators."""
         return self._once(e, n, self._at_order)
 
-    def _once(self, e: Any, n: int, rule: Callable[[Any, int], Value | None]) -> Value | None:
+    def _once(
+        self, e: Any, n: int, rule: Callable[[Any, int], AlgebraElement | None]
+    ) -> AlgebraElement | None:
         if (e, n) not in self.kept:
             self.kept[e, n] = rule(e, n)
         return self.kept[e, n]
 
-    def _at_order(self, e: Expr, n: int) -> Value | None:
+    def _at_order(self, e: Expr, n: int) -> AlgebraElement | None:
         if e.is_commutative:
             if not e.is_polynomial(gamma0):
                 raise NotApplicable(f"{e} is no power series in gamma0")
@@ -340,7 +344,7 @@ class Recursion(Generic[Value]):
             return self._once((e.base,) * int(e.exp), n, self._product)
         return self.algebra.constant(e) if n == 0 else None
 
-    def _product(self, factors: tuple[Expr, ...], n: int) -> Value | None:
+    def _product(self, factors: tuple[Expr, ...], n: int) -> AlgebraElement | None:
         first, *rest = factors
         if not rest:
             return self.at_order(first, n)
@@ -348,7 +352,7 @@ class Recursion(Generic[Value]):
         later = ((a, self._once(tuple(rest), n - k, self._product)) for k, a in left if a is not None)
         return self.total([self.algebra.times(a, b) for a, b in later if b is not None])
 
-    def _inverse(self, e: Pow, n: int) -> Value | None:
+    def _inverse(self, e: Pow, n: int) -> AlgebraElement | None:
         one = self.algebra.identity(1)
         if n == 0:
             if self.at_order(e.base, 0) != one:
@@ -359,7 +363,7 @@ class Recursion(Generic[Value]):
         found = self.total([self.algebra.times(a, b) for a, b in later if b is not None])
         return None if found is None else self.algebra.times(self.algebra.identity(-1), found)
 
-    def total(self, parts: Iterable[Value | None]) -> Value | None:
+    def total(self, parts: Iterable[AlgebraElement | None]) -> AlgebraElement | None:
         """The sum of what is not zero."""
         found = [x for x in parts if x is not None]
         return self.algebra.sum(found) if found else None
@@ -367,7 +371,7 @@ class Recursion(Generic[Value]):
 
 # -- words ---------------------------------------------------------------------------------------------------
 
-Words = dict[Any, Sampled]
+WordCoefficients = dict[Any, Sampled]
 """Words (in a tangent kernel: pairs of words) with coefficients, polynomials in ell and L, none zero."""
 TANGENT = "K"
 WORDS = 8
@@ -489,7 +493,7 @@ class Errors:
         self.kept: dict[tuple[Expr, int], list[Expr]] = {}
 
     @classmethod
-    def of(cls, output: Sequence[Words]) -> Errors:
+    def of(cls, output: Sequence[WordCoefficients]) -> Errors:
         """The orders follow from those of the output.
 
         Where all its words have the error of their own order, that obeys a homogeneous Volterra equation, so
@@ -501,7 +505,7 @@ class Errors:
                 orders.append(n)
         return cls(orders)
 
-    def expanded(self, parts: Sequence[Words], n: int) -> Iterable[tuple[Any, Sampled]]:
+    def expanded(self, parts: Sequence[WordCoefficients], n: int) -> Iterable[tuple[Any, Sampled]]:
         """The words of order n from those of all orders."""
         for m, words in enumerate(parts[: n + 1]):
             for w, c in words.items():
@@ -542,37 +546,37 @@ class _WordAlgebra:
         self.numbers = ValueGrid(degree, {*symbols, *depth} - {gamma0, ell})
         self.flipped = Flipped(e.rhs for e in closure.base if e.rhs != 0)
 
-    def identity(self, c: Expr | int) -> Words:
+    def identity(self, c: Expr | int) -> WordCoefficients:
         return {(): self.numbers.of(c)}
 
-    def constant(self, x: Expr) -> Words:
+    def constant(self, x: Expr) -> WordCoefficients:
         return {tuple(letters(x)): self.numbers.one}
 
-    def sum(self, parts: Sequence[Words]) -> Words | None:
+    def sum(self, parts: Sequence[WordCoefficients]) -> WordCoefficients | None:
         return gathered(pair for x in parts for pair in x.items()) or None
 
-    def times(self, a: Words, b: Words) -> Words | None:
+    def times(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients | None:
         return self.sum([{v + w: c * d for w, d in b.items()} for v, c in a.items()])
 
-    def transpose(self, a: Words) -> Words:
+    def transpose(self, a: WordCoefficients) -> WordCoefficients:
         return {self.flipped.word(w): c for w, c in a.items()}
 
-    def entrywise(self, a: Words, b: Words) -> Words:
+    def entrywise(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients:
         return {(v, w): c * d for v, c in a.items() for w, d in b.items()}
 
-    def moved(self, a: Words, layer: Expr) -> Words | None:
+    def moved(self, a: WordCoefficients, layer: Expr) -> WordCoefficients | None:
         return {w: x for w, c in a.items() if (x := self.numbers.moved(c, layer))} or None
 
-    def summed(self, a: Words, lower: Expr, upper: Expr) -> Words | None:
+    def summed(self, a: WordCoefficients, lower: Expr, upper: Expr) -> WordCoefficients | None:
         return {w: x for w, c in a.items() if (x := self.numbers.summed(c, lower, upper))} or None
 
     def orders(self, n: int) -> Iterable[int]:
         return (0,)
 
-    def remembered(self, kernel: str, order: int, body: Words) -> Words:
+    def remembered(self, kernel: str, order: int, body: WordCoefficients) -> WordCoefficients:
         return {(memory(kernel, order, w),): c for w, c in body.items()}
 
-    def rest(self, a: Words) -> Words | None:
+    def rest(self, a: WordCoefficients) -> WordCoefficients | None:
         """Without the operator sought, which must stand alone."""
         own = {w: c for w, c in a.items() if any(isinstance(x, Indexed) for x in w)}
         if beside := [w for w, c in own.items() if len(w) > 1 or c is not self.numbers.one]:
@@ -580,7 +584,7 @@ class _WordAlgebra:
         return {w: c for w, c in a.items() if w not in own} or None
 
 
-class AnyDepth(Recursion[Words]):
+class AnyDepth(Recursion[WordCoefficients]):
     """The same in words, with the layer and the depth symbolic.
 
     Each operator obeys ``X(ell) = X(ell -+ 1) + known(ell)`` with coefficients polynomial in ell and L, and
@@ -595,17 +599,19 @@ class AnyDepth(Recursion[Words]):
         self.steps: dict[tuple[str, int], Expr] = {}
         """Operators being solved for, each with the distance of the layer that it is related to."""
 
-    def found(self, name: str, layer: Expr, n: int) -> Words | None:
+    def found(self, name: str, layer: Expr, n: int) -> WordCoefficients | None:
         if layer == ell:
             return self.closed(name, n)
         here = self.at(name, ell, n)
         return here and self.algebra.moved(here, layer)
 
-    def over_layers(self, f: Callable[[Expr], Words | None], lower: Expr, upper: Expr) -> Words | None:
+    def over_layers(
+        self, f: Callable[[Expr], WordCoefficients | None], lower: Expr, upper: Expr
+    ) -> WordCoefficients | None:
         here = f(ell)
         return here and self.algebra.summed(here, lower, upper)
 
-    def closed(self, name: str, n: int) -> Words | None:
+    def closed(self, name: str, n: int) -> WordCoefficients | None:
         """Solve ``X(ell) = X(ell + step) + e(ell)``: sum e from the end at which X is given."""
         if (name, n) in self.steps:
             raise NotApplicable(f"{name} depends on {next(reversed(self.steps))[0]}, and that on {name}")
@@ -627,7 +633,7 @@ class AnyDepth(Recursion[Words]):
         limits = (place + 1, ell) if step == -1 else (ell, place - 1)
         return self.total([self.at_order(value, n), e and self.algebra.summed(e, *limits)])
 
-    def known(self, x: Indexed, n: int) -> Words | None:
+    def known(self, x: Indexed, n: int) -> WordCoefficients | None:
         name, layer = str(x.args[0]), x.args[1]
         if (name, n) != next(reversed(self.steps), None):
             return self.at(name, layer, n)

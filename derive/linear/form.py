@@ -25,6 +25,9 @@ from derive.errors import NotApplicable
 from derive.theory import Equation, Term, Theory
 from derive.theory.applications import computed_now, reaches
 
+SourceCombination = dict[AppliedUndef, Any]
+"""A field as ``sum of coefficient * source``; the coefficients are elements of a field of fractions."""
+
 
 @dataclass(frozen=True)
 class LinearTerm(Term):

@@ -33,7 +33,7 @@ from derive.linear.operators import Kernel, T, matrix, operator, size, solve_for
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
-E = TypeVar("E", Eq, Equation)
+EquationLike = TypeVar("EquationLike", Eq, Equation)
 
 k = Symbol("k", integer=True)
 """The layer of a source that is pushed."""
@@ -118,7 +118,7 @@ class CrossLayer:
         return e
 
 
-def find(equations: Iterable[E], name: str, what: str = "equation") -> E:
+def find(equations: Iterable[EquationLike], name: str, what: str = "equation") -> EquationLike:
     """The equation of what is called ``name``, or of its derivative.  Raises KeyError if there is none."""
     for e in equations:
         if str(getattr(e.lhs, "expr", e.lhs).func) == name:

@@ -28,7 +28,7 @@ import mpmath
 from sympy import Add, Dummy, Expr, Integer, Mul, Piecewise, Rational, S, Sum, Symbol, lambdify
 from sympy.core.function import AppliedUndef, Derivative, Subs
 
-from derive.calculus.symbols import IndexRange, L, expression, t
+from derive.calculus.symbols import IndexRange, IndexValues, L, expression, t
 from derive.errors import NotApplicable
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program
@@ -47,11 +47,10 @@ TOLERANCE = mpmath.mpf(10) ** -30
 LARGEST = 20_000
 """Expressions that are evaluated at most, about a second; a larger network is not compared."""
 
-Env = Mapping[Symbol, int]
-Key = tuple[int, ...]
+MemberIndices = tuple[int, ...]
 Dual = tuple[Any, Any]
 """A value and its derivative along the direction; None for a derivative of zero."""
-Vector = list[Dual]
+DualVector = list[Dual]
 """One entry for each unit; a single one for a number."""
 
 
@@ -146,8 +145,8 @@ def _shown(x: Any) -> Expr:
 
 
 def _slope_of_loss(
-    program: Program, numbers: _Numbers, directions: Mapping[tuple[str, Key], Any]
-) -> tuple[Any, dict[tuple[str, Key], Vector]]:
+    program: Program, numbers: _Numbers, directions: Mapping[tuple[str, MemberIndices], Any]
+) -> tuple[Any, dict[tuple[str, MemberIndices], DualVector]]:
     """The derivative of the loss, summed over its free indices, along directions of the weights; and the
     values of all fields on the way.
     """
@@ -175,7 +174,7 @@ class _Numbers:
             ends |= {x for b in (r.lower, r.upper) for x in expression(b).free_symbols}
         self.sizes = ends
         self.table: dict[Symbol, Any] = {}
-        self.lines: dict[str, dict[Key, tuple[Definition, Env]]] = {}
+        self.lines: dict[str, dict[MemberIndices, tuple[Definition, IndexValues]]] = {}
         """Every entry of a field or a number: its definition, and the indices at which that gives it."""
         self.rings: dict[tuple[str, int], tuple[int, int]] = {}
         """The first and the last value of an index, by name and place."""
@@ -201,7 +200,7 @@ class _Numbers:
                 self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5  # 0.35 .. 0.85
         return self.table[x]
 
-    def integer(self, e: Any, env: Env) -> int:
+    def integer(self, e: Any, env: IndexValues) -> int:
         """The integer that an index or the end of a range is."""
         if e in env:
             return env[e]
@@ -214,7 +213,9 @@ class _Numbers:
             raise NotApplicable(f"{e} is no integer in a small network")
         return int(value)
 
-    def assignments(self, ranges: tuple[IndexRange, ...], env: Env | None = None) -> Iterator[Env]:
+    def assignments(
+        self, ranges: tuple[IndexRange, ...], env: IndexValues | None = None
+    ) -> Iterator[IndexValues]:
         """Every assignment of indices; a range may end at an index of another one."""
         known = dict(env or {})
         if not ranges:
@@ -280,13 +281,13 @@ class _TinyNetwork:
 
     program: Program
     numbers: _Numbers
-    directions: Mapping[tuple[str, Key], Any]
-    computed: dict[tuple[str, Key], Vector] = field(default_factory=dict)
+    directions: Mapping[tuple[str, MemberIndices], Any]
+    computed: dict[tuple[str, MemberIndices], DualVector] = field(default_factory=dict)
     evaluations: int = 0
 
     # -- expressions -----------------------------------------------------------------------------------------
 
-    def value(self, e: Expr, env: Env) -> Vector:
+    def value(self, e: Expr, env: IndexValues) -> DualVector:
         """An expression for every unit of the population that it lives on, or a number."""
         self.evaluations += 1
         if self.evaluations > LARGEST:
@@ -314,19 +315,19 @@ class _TinyNetwork:
             return self._applied(e, env)
         return self._function(e, env)
 
-    def _symbol(self, x: Symbol, env: Env) -> Vector:
+    def _symbol(self, x: Symbol, env: IndexValues) -> DualVector:
         if x in env:
             return [(mpmath.mpf(env[x]), None)]
         if x.name in self.numbers.vectors:
             return self.weight(x.name, ())
         return [(self.numbers.symbol(x), None)]
 
-    def weight(self, name: str, key: Key) -> Vector:
+    def weight(self, name: str, key: MemberIndices) -> DualVector:
         """A vector of weights."""
         along = self.directions.get((name, key))
         return [(2 * entry(name, key, i), None if along is None else along[i]) for i in range(UNITS)]
 
-    def _product(self, e: Product, env: Env) -> Vector:
+    def _product(self, e: Product, env: IndexValues) -> DualVector:
         """A matrix applied to a vector; each unit of the vector counts as often as it stands for."""
         name = str(e.matrix.func) if e.matrix.args else str(e.matrix)
         if name not in self.numbers.matrices:
@@ -346,7 +347,7 @@ class _TinyNetwork:
             found += _multiplied([_added(terms), [(count, None)]])
         return found
 
-    def _applied(self, e: AppliedUndef, env: Env) -> Vector:
+    def _applied(self, e: AppliedUndef, env: IndexValues) -> DualVector:
         """A field, a number, a weight, an input, a constant, or an activation that is left undefined."""
         name, args = str(e.func), e.args
         if name in self.numbers.lines:
@@ -362,7 +363,7 @@ class _TinyNetwork:
             return [(2 * entry(name, key, i), None) for i in range(UNITS)]
         return [(mpmath.mpf(1) / 2 + entry(name, key) / 2, None)]
 
-    def _line(self, e: AppliedUndef, env: Env) -> Vector:
+    def _line(self, e: AppliedUndef, env: IndexValues) -> DualVector:
         """Return the value of a definition; values of the first step are constants afterwards."""
         name = str(e.func)
         key = tuple(self._place(name, i, a, env) for i, a in enumerate(e.args[:-1]))
@@ -376,7 +377,7 @@ class _TinyNetwork:
             self.computed[name, key] = self.value(line.rhs, at)
         return self.computed[name, key]
 
-    def _place(self, name: str, i: int, a: Expr, env: Env) -> int:
+    def _place(self, name: str, i: int, a: Expr, env: IndexValues) -> int:
         """The value of an index; one that is shifted beyond its range goes round a ring."""
         if a == t:
             return int(self.numbers.symbol(t))
@@ -387,7 +388,7 @@ class _TinyNetwork:
             return low + (at - low) % (high - low + 1)
         return at
 
-    def _function(self, e: Expr, env: Env) -> Vector:
+    def _function(self, e: Expr, env: IndexValues) -> DualVector:
         """A function of numbers, entry by entry, with the derivatives that SymPy finds."""
         at_indices = {x: Integer(env[x]) for x in _leaves(e) if x in env}
         e = _at(e, at_indices) if at_indices else e
@@ -408,13 +409,13 @@ class _TinyNetwork:
         return found
 
 
-def sizes(m: GaussianMatrix, key: Key, network: _TinyNetwork) -> tuple[Any, Any]:
+def sizes(m: GaussianMatrix, key: MemberIndices, network: _TinyNetwork) -> tuple[Any, Any]:
     """How many equal units each row and each column of a matrix stands for, in units of N/2."""
     env = dict(zip((r.index for r in _indices(m)), key, strict=True))
     return tuple(_ratio(p, env, network) for p in (m.rows, m.cols))
 
 
-def _ratio(p: Population, env: Env, network: _TinyNetwork) -> Any:
+def _ratio(p: Population, env: IndexValues, network: _TinyNetwork) -> Any:
     if p.given:
         return mpmath.mpf(1)
     ((ratio, _),) = network.value(expression(p.ratio), env)
@@ -424,7 +425,7 @@ def _ratio(p: Population, env: Env, network: _TinyNetwork) -> Any:
 # -- arithmetic of duals -------------------------------------------------------------------------------------
 
 
-def _added(parts: list[Vector]) -> Vector:
+def _added(parts: list[DualVector]) -> DualVector:
     found = []
     for i in range(max((len(x) for x in parts), default=1)):
         entries = [x[i] if len(x) > 1 else x[0] for x in parts]
@@ -433,7 +434,7 @@ def _added(parts: list[Vector]) -> Vector:
     return found
 
 
-def _multiplied(parts: list[Vector]) -> Vector:
+def _multiplied(parts: list[DualVector]) -> DualVector:
     found = []
     for i in range(max(len(x) for x in parts)):
         value, slope = mpmath.mpf(1), None
@@ -540,7 +541,7 @@ class _Weight:
     """One trained weight, a member of its family."""
 
     weight: TrainedMatrix | TrainedVector
-    key: Key
+    key: MemberIndices
     speed: Any
     count: Any
     """How many entries each of those here stands for."""

@@ -61,6 +61,7 @@ from derive.program.words import (
     Field,
     GaussianMatrix,
     GaussianVector,
+    GaussianWeight,
     GivenVector,
     Mean,
     Population,
@@ -104,9 +105,8 @@ class _Solved:
     """Which index of the target each was solved from."""
 
 
-Weight = GaussianMatrix | GaussianVector
-Runs = tuple[tuple[Dummy, IndexRange], ...]
-Spans = tuple[IndexRange | None, ...]
+IndexRuns = tuple[tuple[Dummy, IndexRange], ...]
+SlotRanges = tuple[IndexRange | None, ...]
 """Over what the indices of a field run; None for layers."""
 
 
@@ -357,7 +357,7 @@ class Gradients:
                 chosen *= KroneckerDelta(slot, rest)
         return _Solved(solved, low, high, shift, family, chosen, places)
 
-    def _domain(self, use: _Use, solved: _Solved, spans: Spans, axis: bool) -> Conditions:
+    def _domain(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> Conditions:
         """Where the use contributes: every index that was solved for, or is summed over, lies in its range.
 
         Written in the slots of the target, whose ranges are ``spans``, and in indices that are summed over.
@@ -383,7 +383,9 @@ class Gradients:
         names = dict(zip(self.slots.get(name_of(use.by), ()), use.by.args, strict=False))
         return [c.xreplace(names).xreplace(solved.indices).expand() for c in self.domain(name_of(use.by))]
 
-    def _goes_round(self, use: _Use, x: Dummy, spans: Spans, i: int, own: Conditions, axis: bool) -> bool:
+    def _goes_round(
+        self, use: _Use, x: Dummy, spans: SlotRanges, i: int, own: Conditions, axis: bool
+    ) -> bool:
         """Does the index at place i leave its range, and is ``x`` at every place of the ring once?"""
         a, span, r = use.target.args[i], spans[i], dict(use.runs)[x]
         if not isinstance(a, Add) or span is None or (axis and i == 0):
@@ -435,7 +437,7 @@ class Gradients:
             return name in self.scalars and bool(self.slots[name]) and self.slots[name][0] in layers
         return x.layered or x.ordered
 
-    def _ranges(self, name: str) -> Spans:
+    def _ranges(self, name: str) -> SlotRanges:
         """Over what each index of a field, a number or a function of a field runs."""
         owner = self.owner.get(name, name)
         lines = [d for d in self.definitions if d.name == owner]
@@ -699,13 +701,13 @@ class Gradients:
 
     # -- updates ---------------------------------------------------------------------------------------------
 
-    def updates(self, weight: Weight) -> list[Outer] | list[Along]:
+    def updates(self, weight: GaussianWeight) -> list[Outer] | list[Along]:
         """Minus the gradient of the loss with respect to a weight times N, one term for each use."""
         uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
         joined = _joined([self._update(weight, use) for use in uses], weight)
         return [self._on_its_members(weight, solved, u) for solved, u in joined]
 
-    def _on_its_members(self, weight: Weight, solved: _Solved, u: Any) -> Any:
+    def _on_its_members(self, weight: GaussianWeight, solved: _Solved, u: Any) -> Any:
         """An update of some members of a family is zero for the others."""
         if not weight.symbol.args or solved.low == ANY[0]:
             return u
@@ -733,7 +735,7 @@ class Gradients:
         yield from self.fields.items()
         yield from ((n, self.fields[owner]) for n, owner in self.owner.items())
 
-    def _update(self, weight: Weight, use: _Use) -> tuple[_Solved, Outer | Along]:
+    def _update(self, weight: GaussianWeight, use: _Use) -> tuple[_Solved, Outer | Along]:
         by, p = use.by, self.parametrization
         symbol = weight.symbol
         solved = self._solve(use, tuple(symbol.args), bool(symbol.args))
@@ -761,7 +763,7 @@ class Gradients:
             unit *= same
             bodies = (local * back,)
         first, others = _family(weight)[:1], _family(weight)[1:]
-        spans: Spans = (*(first if solved.low == ANY[0] else [None] * len(first)), *others)
+        spans: SlotRanges = (*(first if solved.low == ANY[0] else [None] * len(first)), *others)
         domain = self._domain(use, solved, spans, bool(symbol.args))
         rename, over = self._summed(use, solved, domain, spans)
         known = [c for r in (*over, *filter(None, spans)) for c in self._in_range(r)]
@@ -782,7 +784,7 @@ class Gradients:
         return solved, _times(outer, chosen)
 
     def _summed(
-        self, use: _Use, solved: _Solved, domain: Conditions, spans: Spans
+        self, use: _Use, solved: _Solved, domain: Conditions, spans: SlotRanges
     ) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
         """New names for the indices that an update sums over, ``alpha`` for ``mu`` and ``p_`` for ``p``.
 
@@ -836,7 +838,7 @@ def _moved(r: IndexRange, names: Mapping[Any, Any]) -> IndexRange:
     return IndexRange(r.index, *(expression(b).xreplace(names) for b in (r.lower, r.upper)))
 
 
-def _family(weight: Weight) -> tuple[IndexRange, ...]:
+def _family(weight: GaussianWeight) -> tuple[IndexRange, ...]:
     """Over what the indices of a family of weights run."""
     if isinstance(weight, GaussianVector):
         return weight.indices
@@ -859,12 +861,12 @@ def _ends(d: Definition, place: int) -> tuple[Expr, Expr]:
     return (a, a) if r is None else (a.subs(r.index, r.lower), a.subs(r.index, r.upper))
 
 
-def _inside(slots: tuple[Symbol, ...], spans: Spans, told: str) -> Conditions:
+def _inside(slots: tuple[Symbol, ...], spans: SlotRanges, told: str) -> Conditions:
     pairs = ((x, r) for x, r in zip(slots, spans, strict=True) if r is not None)
     return [c for x, r in pairs for c in between(x, r.lower, r.upper, told)]
 
 
-def _inner_first(free: list[Symbol], runs: Runs, names: Mapping[Any, Any]) -> list[Symbol]:
+def _inner_first(free: list[Symbol], runs: IndexRuns, names: Mapping[Any, Any]) -> list[Symbol]:
     """Indices to sum over: those first whose ranges end at others."""
     ends = {names[x]: {names.get(y) for y in _symbols(r)} for x, r in runs if names.get(x) in free}
     found: list[Symbol] = []
@@ -963,7 +965,7 @@ def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
     return False
 
 
-def _joined(lines: list[tuple[_Solved, Any]], weight: Weight) -> list[tuple[_Solved, Any]]:
+def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianWeight) -> list[tuple[_Solved, Any]]:
     """Updates of the same form at neighbouring layers as one."""
     found: list[tuple[_Solved, Any]] = []
     for line in lines:

@@ -14,7 +14,7 @@ from sympy.core.function import AppliedUndef, Subs
 
 from derive.calculus.symbols import IndexRange, L, ell, expression, primed, s, spelled, t
 
-Key = TypeVar("Key", bound=Hashable)
+NamedObject = TypeVar("NamedObject", bound=Hashable)
 Declared = tuple[str, Any]
 """Kind of a declared object, such as "field", and its name."""
 
@@ -32,7 +32,7 @@ def aside(name: str, taken: Collection[str]) -> str:
     return found
 
 
-def apart(natural: Iterable[tuple[Key, str]], taken: Collection[str]) -> dict[Key, str]:
+def apart(natural: Iterable[tuple[NamedObject, str]], taken: Collection[str]) -> dict[NamedObject, str]:
     """Return a name of its own for each key, the natural one for the first that has it, if it is not taken.
 
     >>> apart([("a", "C_hg"), ("b", "C_hg"), ("c", "Phi")], {"Phi"})
@@ -40,7 +40,7 @@ def apart(natural: Iterable[tuple[Key, str]], taken: Collection[str]) -> dict[Ke
     """
     pairs = list(natural)
     wished = {name for _, name in pairs}
-    used, found = set(taken), dict[Key, str]()
+    used, found = set(taken), dict[NamedObject, str]()
     for key, name in pairs:
         found[key] = name if name not in used else aside(name, used | wished)
         used.add(found[key])

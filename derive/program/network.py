@@ -33,9 +33,16 @@ from derive.program.training import (
     by_name,
 )
 from derive.program.unread import without_unread
-from derive.program.words import Attribute, Field, GaussianMatrix, GaussianVector, GivenVector, Mean, Product
-
-Weight = GaussianMatrix | GaussianVector
+from derive.program.words import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GaussianWeight,
+    GivenVector,
+    Mean,
+    Product,
+)
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,8 @@ class Network:
     name: str
     fields: tuple[Field, ...]
     forward: tuple[Definition, ...] | Mapping[Expr, Expr]
-    weights: tuple[Weight, ...] = ()
-    frozen: tuple[Weight, ...] = ()
+    weights: tuple[GaussianWeight, ...] = ()
+    frozen: tuple[GaussianWeight, ...] = ()
     given: tuple[GivenVector, ...] = ()
     attributes: tuple[Attribute, ...] = ()
     ranges: tuple[IndexRange, ...] = ()
@@ -278,7 +285,7 @@ class Network:
         lines: tuple[Definition, ...],
         said: list[Expr],
         rule: TrainingRule,
-        feedback: Mapping[str, Weight],
+        feedback: Mapping[str, GaussianWeight],
         notation: Mapping[Expr, str],
     ) -> set[str]:
         """The names that a user has given to something, which the engine gives to nothing else."""
@@ -343,7 +350,7 @@ class Network:
         *,
         gradients: Mapping[str, Gradient] | None = None,
         notation: Mapping[Expr, str] | None = None,
-        feedback: Mapping[str, Weight] | None = None,
+        feedback: Mapping[str, GaussianWeight] | None = None,
         learning_feedback: bool = False,
         error: str | None = None,
         together: bool = False,
@@ -446,7 +453,7 @@ class _Assembly:
     rule: TrainingRule
 
     def program(
-        self, feedback: Mapping[str, Weight], learning: bool, notation: Mapping[Expr, str] | None
+        self, feedback: Mapping[str, GaussianWeight], learning: bool, notation: Mapping[Expr, str] | None
     ) -> Program:
         net, graph = self.network, self.graph
         self._read_by_fields()
@@ -780,7 +787,7 @@ def _said(u: Along | Outer) -> tuple[Expr, ...]:
     return (u.coefficient, u.vector) if isinstance(u, Along) else (u.coefficient, u.left, u.right)
 
 
-def _fed_back(e: Expr, feedback: Mapping[str, Weight], net: Network) -> Expr:
+def _fed_back(e: Expr, feedback: Mapping[str, GaussianWeight], net: Network) -> Expr:
     """A backward definition with other weights in place of those of the forward pass."""
 
     def other(x: Expr) -> Expr:

@@ -12,8 +12,8 @@ from derive.calculus.symbols import IndexRange, expression
 from derive.errors import ProgramError
 from derive.program.parts import Definition
 
-Span = tuple[Expr, Expr]
-"""The first and the last layer of some."""
+MemberBounds = tuple[Expr, Expr]
+"""The first and the last member of a family, such as a layer, that a definition uses."""
 
 
 def without_unread(
@@ -70,21 +70,21 @@ MOST = 8
 """Rounds in which ends are left out; a family that reads itself alone would recede for ever."""
 
 
-def _reads(e: Expr, d: Definition | None, names: set[str]) -> Iterator[tuple[str, Span]]:
+def _reads(e: Expr, d: Definition | None, names: set[str]) -> Iterator[tuple[str, MemberBounds]]:
     """The layers of fields that an expression reads."""
     runs = {} if d is None else {r.index: (r.lower, r.upper) for r in d.ranges}
     runs |= {x: (low, high) for total in e.atoms(Sum) for x, low, high in total.limits}
     yield from ((str(a.func), _span(a, runs)) for a in e.atoms(AppliedUndef) if str(a.func) in names)
 
 
-def _span(a: AppliedUndef, runs: Mapping[Symbol, Span]) -> Span:
+def _span(a: AppliedUndef, runs: Mapping[Symbol, MemberBounds]) -> MemberBounds:
     """The first and the last layer of a field in a line, whose indices run as given."""
     layer = expression(a.args[0])
     low, high = (layer.xreplace({x: expression(ends[k]) for x, ends in runs.items()}) for k in (0, 1))
     return low, high
 
 
-def _kept(d: Definition, read: list[Span], names: set[str]) -> Iterator[Definition]:
+def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[Definition]:
     """The definition as far as something reads it: as it is, shorter, or not at all."""
     if d.name not in names or not read:  # no gradient is derived of what nothing reads at all
         yield d
@@ -115,7 +115,9 @@ def _size(difference: Expr) -> Expr:
     return S.Infinity if all(x > 0 for x in slopes) else S.NegativeInfinity
 
 
-def _require_defined(lines: Iterable[Definition], read: Iterable[tuple[str, Span]], names: set[str]) -> None:
+def _require_defined(
+    lines: Iterable[Definition], read: Iterable[tuple[str, MemberBounds]], names: set[str]
+) -> None:
     """Raise :class:`ProgramError` for a layer that is read and not defined, in a network of DEEP layers."""
     known: dict[str, list[range]] = {}
     for d in lines:
@@ -145,7 +147,7 @@ DEEP = 9
 """Layers of the network in which layers are counted."""
 
 
-def _layers(span: Span) -> range:
+def _layers(span: MemberBounds) -> range:
     """The layers of a span, in a network of DEEP layers."""
     low, high = (x.xreplace({y: Integer(DEEP) for y in x.free_symbols}) for x in span)
     return range(int(low), int(high) + 1) if low.is_Integer and high.is_Integer else range(0)

@@ -330,3 +330,7 @@ class GaussianVector(Rewritable, _Called):
         if not self.indices:
             return [self.symbol] if e.has(self.symbol) else []
         return sorted((a for a in e.atoms(AppliedUndef) if str(a.func) == self.name), key=spelled)
+
+
+GaussianWeight = GaussianMatrix | GaussianVector
+"""A random matrix or vector of initial weights."""

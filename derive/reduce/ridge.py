@@ -46,7 +46,7 @@ from derive.theory import Equation, Theory
 from derive.theory.applications import read
 from derive.theory.names import vector
 
-Weight = TrainedMatrix | TrainedVector
+TrainedWeight = TrainedMatrix | TrainedVector
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class _Rate:
         gain = _gain(self.kernel, self.output, error.func(*self.output.args), strength)
         return OutputRate(self.output, gain, shares, decay, diffusion, self.slopes)
 
-    def error(self, w: Weight) -> AppliedUndef:
+    def error(self, w: TrainedWeight) -> AppliedUndef:
         """The error in an update."""
         atoms = w.update.coefficient.atoms(AppliedUndef)
         found = [a for a in atoms if str(a.func) in self.program.scalars]
@@ -149,7 +149,7 @@ class _Rate:
             raise NotApplicable(f"the update of {w.name} holds {len(found)} errors")
         return found[0]
 
-    def share(self, w: Weight) -> Share:
+    def share(self, w: TrainedWeight) -> Share:
         error = self.error(w)
         here = dict(zip(error.args, self.output.args, strict=True))
         if any(r.index not in here for r in w.update.over):

@@ -74,7 +74,7 @@ from derive.scale.depth_steps import DepthExponents, Shown, StepRow, at_steps, d
 from derive.theory import mean_field
 from derive.theory.theory import Theory
 
-Number: TypeAlias = int | float | str | Fraction | Expr
+GivenNumber: TypeAlias = int | float | str | Fraction | Expr
 DIGITS = 40
 """The longest number that is read from text."""
 RULES: Mapping[str, Callable[[Expr], Expr]] = {"sgd": lambda g: g, "sign": sign}
@@ -433,7 +433,7 @@ class DepthParametrization:
         """One statement a quantity, with alpha and gamma symbols."""
         return statements(self.exponents, self.first_step)
 
-    def classify(self, alpha: Number, gamma: Number, rule: str = "sgd") -> DepthClass:
+    def classify(self, alpha: GivenNumber, gamma: GivenNumber, rule: str = "sgd") -> DepthClass:
         """Classify branches times ``L^-alpha`` and updates of size ``L^-gamma``.
 
         Numbers are taken exactly (``"1/3"``, ``0.1`` is one tenth); symbols need assumptions that decide
@@ -532,7 +532,7 @@ class _Point:
         )
 
 
-def _number(name: str, value: Number) -> Expr:
+def _number(name: str, value: GivenNumber) -> Expr:
     """An exponent: a rational number, or a real expression without L."""
     try:
         text = str(value)

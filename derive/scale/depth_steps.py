@@ -28,7 +28,7 @@ from derive.depth.balance import (
     STEADY,
     CountedTerm,
     Domain,
-    Forms,
+    ExponentMaximum,
     Sizes,
     as_expression,
     balance,
@@ -464,15 +464,15 @@ def depth_exponents(theory: Theory) -> DepthExponents:
         for name in (f"D_{up}_2_1", f"D_{up}_2_2"):
             _require(again, name, moved.exponents[stream])
 
-    def kernels(*kinds: str) -> Forms:
+    def kernels(*kinds: str) -> ExponentMaximum:
         """What multiplies the first gradient in a layer's h."""
-        found: list[Forms] = []
+        found: list[ExponentMaximum] = []
         for y in (counted(x.kernel) for x in net.up.terms if x.kind in kinds):
             known = [forward.exponents.get(f"{n}_1_0", ONE) for n in y.functions]
             found.append(together(frozenset({y.power}), *known))
         return largest(*found)
 
-    def largest(*parts: Forms) -> Forms:
+    def largest(*parts: ExponentMaximum) -> ExponentMaximum:
         return STEADY.largest(p for x in parts for p in x)
 
     (branch,) = [frozenset({counted(x.coefficient).power}) for x in net.up.terms if x.kind == "source"]
@@ -497,11 +497,11 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     return DepthExponents(**kept, later=settled, averaged=averaged)
 
 
-def _require(found: Sizes, name: str, like: Forms) -> None:
+def _require(found: Sizes, name: str, like: ExponentMaximum) -> None:
     if not all(any(STABLE.below(p, r) for r in like) for p in found.exponents[name]):
         raise NotApplicable(f"{name} is larger than at the first step: L**({found.exponent(name)})")
 
 
-def _root(forms: Forms) -> Forms:
+def _root(forms: ExponentMaximum) -> ExponentMaximum:
     """The exponent of a root mean square."""
     return frozenset((a / 2, b / 2, c / 2) for a, b, c in forms)

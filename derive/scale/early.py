@@ -23,8 +23,9 @@ from sympy import Add, Eq, Expr, Function, Integer, Poly, S, cancel, factor, sym
 from derive.calculus.sums import gathered
 from derive.calculus.symbols import eta, s, t
 from derive.errors import NotApplicable
+from derive.linear.form import SourceCombination
 from derive.program.networks.random_data import sigma
-from derive.scale.first_steps import Form, exact_steps, first_step
+from derive.scale.first_steps import exact_steps, first_step
 from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
@@ -155,7 +156,7 @@ class _EarlyRecursion:
         now, then = Integer(step), Integer(step + 1)
         a, a0 = self.kernel(then, now), self.kernel(S.One, S.Zero)
         v, h0 = (exact.form(Function(x)(now)) for x in ("v", "h0"))
-        n: Form = self.source(now)
+        n: SourceCombination = self.source(now)
         grown = ((s, self.kernel(then, s) - self.kernel(now, s)) for s in map(Integer, range(step)))
         m = gathered((y, k * c) for s, k in grown for y, c in exact.form(Function("h0")(s)).items())
         n0 = self.source(S.Zero)
@@ -180,7 +181,7 @@ class _EarlyRecursion:
         found = [self.exact.kernel(x, now, past) for x in row.actions if x.name == "h0" and x.reach]
         return sum(found, self.exact.zero)
 
-    def source(self, now: Expr) -> Form:
+    def source(self, now: Expr) -> SourceCombination:
         """How the function's own source changes in a step."""
         return gathered(
             (y, sign * c)

@@ -56,7 +56,7 @@ from derive.calculus.recurrences import Z_L, Layered, Recurrences, Z, q
 from derive.calculus.sums import Binding, factors, gathered, match
 from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
-from derive.linear.form import LinearTerm, Row, linear_form
+from derive.linear.form import LinearTerm, Row, SourceCombination, linear_form
 from derive.program import Program
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
@@ -64,9 +64,7 @@ from derive.theory.conditioning import theory_of
 from derive.theory.families import families
 from derive.theory.unfold import covariance, ends
 
-Form = dict[AppliedUndef, Any]
-"""A field as ``sum of coefficient * source``."""
-Key = tuple[str, tuple[Expr, ...]]
+OrderParameterAtTimes = tuple[str, tuple[Expr, ...]]
 """A family of order parameters: its name and two integer times."""
 
 
@@ -97,7 +95,7 @@ class Unrolled:
         self.source_names = {str(x.func) for u in self.sources for x in (u.symbol, u.partner)}
         self.layered = {q.name for q in self.parameters if q.layers}
         self.names = {q.name for q in self.parameters}
-        self.forms: dict[AppliedUndef, Form] = {}
+        self.forms: dict[AppliedUndef, SourceCombination] = {}
         self.values: dict[AppliedUndef, Any] = {}
         self.covariances: dict[tuple[AppliedUndef, AppliedUndef], Any] = {}
 
@@ -111,7 +109,7 @@ class Unrolled:
 
     # -- fields ----------------------------------------------------------------------------------------
 
-    def form(self, field: AppliedUndef) -> Form:
+    def form(self, field: AppliedUndef) -> SourceCombination:
         """A field at an integer time, in the sources of its site."""
         if field not in self.forms:
             row, now = self.row(field), field.args[-1]
@@ -130,7 +128,7 @@ class Unrolled:
         acts = [tuple(x.map(lambda e: e.xreplace(place)) for x in y) for y in (row.sources, row.actions)]
         return replace(row, sources=acts[0], actions=acts[1])
 
-    def acted(self, x: LinearTerm, now: Expr) -> Form:
+    def acted(self, x: LinearTerm, now: Expr) -> SourceCombination:
         """``sum_s kernel(now, s) field(s)`` in the sources of the site."""
         if x.over:
             raise NotApplicable(f"{x.expr}: a sum over {x.over[0].index}; the steps are of one output")
@@ -192,7 +190,7 @@ class Unrolled:
             raise NotApplicable(f"<{body}> is an average over units that differ, which is not served here")
         return self.overlap(*map(self.form, fields))
 
-    def overlap(self, one: Form, two: Form) -> Any:
+    def overlap(self, one: SourceCombination, two: SourceCombination) -> Any:
         """The average of the product of two fields, ``sum_xy a_x b_y <x y>``."""
         total = self.zero
         for x, a in one.items():
@@ -386,7 +384,7 @@ class LayerFamilies(ABC):
                 "all layers of a residual network are the same units: give its depth as a number"
             )
         self.read = Unrolled(theory)
-        self.families: dict[Key, Any] = {}
+        self.families: dict[OrderParameterAtTimes, Any] = {}
 
     @abstractmethod
     def put(self, e: Expr) -> Any:
@@ -413,16 +411,18 @@ class LayerFamilies(ABC):
                 self.solve(group, steps)
         return self.at(self.families[key], a.args[0])
 
-    def reached(self, key: Key) -> dict[Key, tuple[Expr, dict[Key, set[Expr]]]]:
+    def reached(
+        self, key: OrderParameterAtTimes
+    ) -> dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]]:
         """Every family not yet solved that this one rests on: its value at ell, and the layers it needs."""
-        found: dict[Key, tuple[Expr, dict[Key, set[Expr]]]] = {}
+        found: dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]] = {}
         todo = [key]
         while todo:
             k = todo.pop()
             if k in found or k in self.families:
                 continue
             value = self.read.value(_called(k, ell))
-            needs: dict[Key, set[Expr]] = {}
+            needs: dict[OrderParameterAtTimes, set[Expr]] = {}
             for a in value.atoms(AppliedUndef):
                 if str(a.func) in self.read.layered:
                     needs.setdefault((str(a.func), a.args[1:]), set()).add(a.args[0] - ell)
@@ -430,7 +430,11 @@ class LayerFamilies(ABC):
             todo += needs
         return found
 
-    def solve(self, group: list[Key], steps: Mapping[Key, tuple[Expr, dict[Key, set[Expr]]]]) -> None:
+    def solve(
+        self,
+        group: list[OrderParameterAtTimes],
+        steps: Mapping[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]],
+    ) -> None:
         """Families that rest on each other and on known ones."""
         shifts = {x for k in group for d, layers in steps[k][1].items() if d in group for x in layers}
         if not shifts:
@@ -440,7 +444,7 @@ class LayerFamilies(ABC):
             raise NotApplicable(f"{group[0][0]} of a layer depends on those of layers on either side")
         shift = int(shifts.pop())
         names = {_called(k, ell + shift): Dummy() for k in group}
-        rows: dict[Key, tuple[dict[Key, Any], Any]] = {}
+        rows: dict[OrderParameterAtTimes, tuple[dict[OrderParameterAtTimes, Any], Any]] = {}
         for k in group:
             p = Poly(steps[k][0].xreplace(names), *names.values())
             if p.total_degree() > 1:
@@ -461,7 +465,7 @@ class LayerFamilies(ABC):
             self.families |= dict(zip(part, rest, strict=True))
         return self.check(group)
 
-    def check(self, group: list[Key]) -> None:
+    def check(self, group: list[OrderParameterAtTimes]) -> None:
         """The closed form at either end is what the equations of that end give."""
         for k in group:
             for site in (S.One, L):
@@ -470,11 +474,13 @@ class LayerFamilies(ABC):
                     raise NotApplicable(f"{k[0]} of layer {site} does not continue its family")
 
 
-def _called(key: Key, layer: Expr) -> AppliedUndef:
+def _called(key: OrderParameterAtTimes, layer: Expr) -> AppliedUndef:
     return Function(key[0])(layer, *key[1])
 
 
-def _groups(edges: Mapping[Key, Iterable[Key]]) -> list[list[Key]]:
+def _groups(
+    edges: Mapping[OrderParameterAtTimes, Iterable[OrderParameterAtTimes]],
+) -> list[list[OrderParameterAtTimes]]:
     """Families that rest on each other, those that others rest on first."""
     pairs = [(a, b) for a, needs in edges.items() for b in needs if b in edges]
     return [sorted(c, key=str) for c in strongly_connected_components((list(edges), pairs))]

@@ -61,10 +61,8 @@ from derive.theory.applications import nonempty
 N = Symbol("N", positive=True)
 """The width, where a program shows its powers."""
 HALF = Rational(1, 2)
-Env = Mapping[Symbol, Expr]
-Place = tuple[str, Expr | None]
-"""A field or number and its layer."""
-Node = tuple[str, Expr | None, int]
+IndexExpressions = Mapping[Symbol, Expr]
+QuantityAtStep = tuple[str, Expr | None, int]
 """A field or number: its name, its layer, the step."""
 
 
@@ -78,13 +76,13 @@ class Counted:
     """
 
     program: Program
-    found: Mapping[Node, Parts]
+    found: Mapping[QuantityAtStep, EntrySizes]
     steps: int
-    read: Mapping[tuple[str, Expr | None], Parts]
+    read: Mapping[tuple[str, Expr | None], EntrySizes]
     stopped: str | None = None
     nodes: tuple[tuple[str, Expr | None], ...] = ()
 
-    def parts(self, name: str, site: Any = None, step: int = 0) -> Parts:
+    def parts(self, name: str, site: Any = None, step: int = 0) -> EntrySizes:
         """The parts of a field or number; none if it is zero or was not reached."""
         return self.found.get((name, None if site is None else sympify(site), step), ())
 
@@ -217,10 +215,10 @@ class EntrySize:
         return replace(self.bare(power), chance=self.chance or self.vanishes, unknown=False)
 
 
-Parts = tuple[EntrySize, ...]
+EntrySizes = tuple[EntrySize, ...]
 
 
-def combined(parts: Iterable[EntrySize]) -> Parts:
+def combined(parts: Iterable[EntrySize]) -> EntrySizes:
     """The sum: of parts that differ in nothing but the power, those that another exceeds are left out."""
     kept: dict[EntrySize, list[Expr]] = {}
     for p in parts:
@@ -233,9 +231,9 @@ def combined(parts: Iterable[EntrySize]) -> Parts:
     return tuple(p.at(x) for p, forms in kept.items() for x in forms)
 
 
-def product(*factors: Parts) -> Parts:
+def product(*factors: EntrySizes) -> EntrySizes:
     """The product, entry by entry."""
-    found: Parts = (EntrySize(),)
+    found: EntrySizes = (EntrySize(),)
     for parts in factors:
         found = combined(p * x for p in found for x in parts)
     return found
@@ -292,11 +290,11 @@ class Counting:
         if any(d.evolves for d in program.definitions):
             raise NotApplicable("fields that evolve in continuous time: powers are counted step by step")
         self.program, self.assumed, self.first, self.uneven = program, assumed, first, uneven
-        self.rates: dict[TrainingRule, Parts] = {}
-        self.found: dict[Node, Parts] = {}
-        self.start: dict[tuple[str, Expr | None], Parts] = {}
-        self.rules: dict[tuple[str, Expr | None], tuple[Definition, Env]] = {}
-        self.met: dict[Generator, list[Parts]] = {}
+        self.rates: dict[TrainingRule, EntrySizes] = {}
+        self.found: dict[QuantityAtStep, EntrySizes] = {}
+        self.start: dict[tuple[str, Expr | None], EntrySizes] = {}
+        self.rules: dict[tuple[str, Expr | None], tuple[Definition, IndexExpressions]] = {}
+        self.met: dict[Generator, list[EntrySizes]] = {}
         self.vectors = {parameter(v).name: v for v in program.vectors}
         for d in nonempty(program.causal_order()):
             for env in self.members(d.ranges):
@@ -318,9 +316,9 @@ class Counting:
 
     # -- where things are --------------------------------------------------------------------------------
 
-    def members(self, ranges: tuple[IndexRange, ...]) -> list[Env]:
+    def members(self, ranges: tuple[IndexRange, ...]) -> list[IndexExpressions]:
         """Values of the indices that tell fields apart: those with numbers as ends that place a field."""
-        found: list[Env] = [{}]
+        found: list[IndexExpressions] = [{}]
         for r in ranges:
             if r.index in self.places:
                 found = [
@@ -347,17 +345,17 @@ class Counting:
         x = self.program.field_of(name)
         return x is not None and (x.layered or x.ordered)
 
-    def site(self, atom: AppliedUndef, env: Env) -> Expr | None:
+    def site(self, atom: AppliedUndef, env: IndexExpressions) -> Expr | None:
         """The layer of a field, where it has one."""
         return atom.args[0].subs(env) if self.placed(str(atom.func)) else None
 
-    def is_field(self, e: Expr, env: Env) -> bool:
+    def is_field(self, e: Expr, env: IndexExpressions) -> bool:
         """Is it a field or number that has a definition, at its layer?"""
         return isinstance(e, AppliedUndef) and (str(e.func), self.site(e, env)) in self.rules
 
     # -- values ------------------------------------------------------------------------------------------
 
-    def value(self, node: Node) -> Parts:
+    def value(self, node: QuantityAtStep) -> EntrySizes:
         """The parts of a field or number at a step."""
         if node not in self.found:
             name, site, step = node
@@ -369,11 +367,11 @@ class Counting:
             self.found[node] = parts
         return self.found[node]
 
-    def kept(self, parts: Parts) -> Parts:
+    def kept(self, parts: EntrySizes) -> EntrySizes:
         """Without what is of second order, if only the first counts."""
         return tuple(p for p in parts if p.order <= 1) if self.first else parts
 
-    def expression(self, e: Expr, env: Env, step: int) -> Parts:
+    def expression(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
         """The parts of an expression in fields, entry by entry."""
         if isinstance(e, Add):
             return combined(p for x in e.args for p in self.expression(x, env, step))
@@ -407,7 +405,7 @@ class Counting:
             return False
         return not any(str(x) in self.vectors for x in e.free_symbols)
 
-    def size(self, p: Population, env: Env) -> Expr:
+    def size(self, p: Population, env: IndexExpressions) -> Expr:
         """The power of the number of units; given inputs have a fixed number."""
         if p.given:
             return S.Zero
@@ -416,7 +414,7 @@ class Counting:
 
     # -- weights -----------------------------------------------------------------------------------------
 
-    def matrix(self, e: Product, env: Env, step: int) -> Parts:
+    def matrix(self, e: Product, env: IndexExpressions, step: int) -> EntrySizes:
         """``M(t) v``: the Gaussian part, responses, and of every update ``c left (right . v)/N``."""
         m = self.program.matrix_of(e)
         start, back = gaussian(m), e.transposed
@@ -446,7 +444,7 @@ class Counting:
             stays, meets = (m.update.right, m.update.left) if back else (m.update.left, m.update.right)
             units = EntrySize(S.Zero if start.cols.given and not back else size - 1)
 
-            def moved(env: Env, past: int) -> Parts:
+            def moved(env: IndexExpressions, past: int) -> EntrySizes:
                 left, right = (self.given_or(x, env, past) for x in (stays, meets))
                 return product(
                     left, self.number(combined((p * q * units).mean(size) for p in right for q in v))
@@ -458,11 +456,11 @@ class Counting:
     def learnt(
         self,
         w: TrainedMatrix | TrainedVector,
-        at: Env,
+        at: IndexExpressions,
         member: tuple[Expr, ...],
         step: int,
-        moved: Callable[[Env, int], Parts],
-    ) -> Parts:
+        moved: Callable[[IndexExpressions, int], EntrySizes],
+    ) -> EntrySizes:
         """What all updates before a step give: the rate, the coefficient, and what each has ``moved``."""
         name = f"{w.name}({', '.join(map(str, member))})" if member else w.name
         found: list[EntrySize] = []
@@ -485,17 +483,17 @@ class Counting:
         kind = frozenset(g for g in p.odd if g[:3] not in self.uneven)
         return EntrySize(power, frozenset({(*use, kind)}), owed=p.owed, order=p.order)
 
-    def given_or(self, vector: Expr, env: Env, step: int) -> Parts:
+    def given_or(self, vector: Expr, env: IndexExpressions, step: int) -> EntrySizes:
         """The vector that a matrix meets; fixed inputs have entries of order one."""
         if any(self.program.given_of(str(a.func)) for a in vector.atoms(AppliedUndef)):
             return (EntrySize(),)
         return self.expression(vector, env, step)
 
-    def number(self, parts: Parts) -> Parts:
+    def number(self, parts: EntrySizes) -> EntrySizes:
         """A number that multiplies an update: where all orders count, only its size matters."""
         return parts if self.first else combined(EntrySize(p.power) for p in parts)
 
-    def memory(self, w: TrainedMatrix | TrainedVector) -> Parts:
+    def memory(self, w: TrainedMatrix | TrainedVector) -> EntrySizes:
         """The power of the rate with which updates enter the weight."""
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
             raise NotApplicable(f"{w.name} is trained with noise, whose power of N is not counted")
@@ -504,7 +502,7 @@ class Counting:
             self.rates[w.rule] = tuple(EntrySize(x) for x in powers(sympify(weight)))
         return self.rates[w.rule]
 
-    def vector(self, v: Any, e: Expr, env: Env, step: int) -> Parts:
+    def vector(self, v: Any, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
         """A vector parameter: its start, and its updates."""
         initial = parameter(v)
         at = {r.index: x.subs(env) for r, x in zip(initial.indices, e.args, strict=False)}
@@ -519,7 +517,7 @@ class Counting:
 
     # -- functions ---------------------------------------------------------------------------------------
 
-    def function(self, e: Expr, env: Env, step: int) -> Parts:
+    def function(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
         """A function of fields that is no polynomial."""
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.is_field(a, env)), key=str)
         if not atoms:
@@ -549,7 +547,7 @@ class Shape:
         return 0 if self.plain is None else _parity(self.plain, which)
 
 
-def applied(shape: Shape, arguments: tuple[Parts, ...], first: bool = False) -> Parts:
+def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False) -> EntrySizes:
     """A function of fields: its value without training, and what it owes to updates, to second order.
 
     With ``first`` updates are infinitesimal.  Raises :class:`Grows` where a field grows and the function is
@@ -584,7 +582,7 @@ def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
     return max(shape.lowest - derivative, 0) * base
 
 
-def _signature(shape: Shape, start: list[Parts], derivative: int) -> EntrySize:
+def _signature(shape: Shape, start: list[EntrySizes], derivative: int) -> EntrySize:
     """Even, odd or neither under each source that the arguments contain.
 
     A derivative is known of a function of one argument alone, where it changes the parity.

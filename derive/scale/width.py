@@ -44,18 +44,26 @@ from derive.program.networks.options import Listed
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.program.words import GaussianMatrix, GaussianVector, Mean, Product, terms
-from derive.scale.power_counting import HALF, Counted, Counting, Env, N, Place, count_powers, powers, shape_of
+from derive.program.words import GaussianMatrix, GaussianVector, GaussianWeight, Mean, Product, terms
+from derive.scale.power_counting import (
+    HALF,
+    Counted,
+    Counting,
+    IndexExpressions,
+    N,
+    count_powers,
+    powers,
+    shape_of,
+)
 from derive.show.latex import aligned_latex
+from derive.theory.names import QuantityAtLayer
 
 c, d = Symbol("c", real=True), Symbol("d", real=True)
-Start = GaussianMatrix | GaussianVector
-"""A weight as it is drawn."""
 
 
-def weights(program: Program) -> dict[str, Start]:
+def weights(program: Program) -> dict[str, GaussianWeight]:
     """Every weight as it starts, trained or not; data that are drawn (a fresh matrix) are none."""
-    starts: list[Start] = [*map(gaussian, program.matrices), *map(parameter, program.vectors)]
+    starts: list[GaussianWeight] = [*map(gaussian, program.matrices), *map(parameter, program.vectors)]
     return {x.name: x for x in starts if not x.fresh}
 
 
@@ -116,7 +124,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     scales = {name: N ** (own[f"a_{name}"] - new[f"a_{name}"]) for name in table}
     larger = {program.scale: program.scale * N ** (d - own["d"])}
 
-    def scaled(w: Start, used: Expr, symbol: Expr) -> Expr:
+    def scaled(w: GaussianWeight, used: Expr, symbol: Expr) -> Expr:
         return scales[w.name].xreplace(dict(zip(w.symbol.args, symbol.args, strict=True))) * used
 
     def rescaled(e: Expr) -> Expr:
@@ -159,14 +167,14 @@ def _alone(e: Expr, used: Expr) -> bool:
     return len(terms(e)) == 1 and not (e / used).has(used)
 
 
-def families(w: Start) -> tuple[IndexRange, ...]:
+def families(w: GaussianWeight) -> tuple[IndexRange, ...]:
     """The ranges of the indices of a family of weights."""
     if isinstance(w, GaussianVector):
         return w.indices
     return () if w.index is None else (w.index,)
 
 
-def layer_index(w: Start) -> Symbol | None:
+def layer_index(w: GaussianWeight) -> Symbol | None:
     """The index over layers of a family of weights; members for positions and channels have one exponent."""
     if isinstance(w, GaussianVector):
         site = w.population.site
@@ -401,7 +409,7 @@ def solve_linear(powers: list[Expr], names: tuple[Expr, ...]) -> dict[Expr, Expr
 # -- what becomes of numbers ---------------------------------------------------------------------------------
 
 
-Powers = Mapping[Place, Expr | None]
+WidthPowers = Mapping[QuantityAtLayer, Expr | None]
 
 
 @dataclass(frozen=True)
@@ -415,11 +423,11 @@ class WidthClass:
     """
 
     exponents: Mapping[str, Expr]
-    start: Powers
-    rates: Powers
-    changes: Powers
-    hidden: tuple[Place, ...]
-    read: tuple[Place, ...]
+    start: WidthPowers
+    rates: WidthPowers
+    changes: WidthPowers
+    hidden: tuple[QuantityAtLayer, ...]
+    read: tuple[QuantityAtLayer, ...]
     stable_at_start: bool
     stable: bool
     broken: tuple[str, ...]
@@ -470,7 +478,7 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     hidden, read = tuple(features(program, linear)), tuple(outputs(program))
     start = {x: linear.power(*x) for x in linear.nodes}
     rates = {x: linear.change(*x) for x in linear.nodes}
-    changes: Powers = rates
+    changes: WidthPowers = rates
     grows = [x for x in (*hidden, *read) if (p := start[x]) is not None and p > 0]
     broken = [f"{_called(x)} is of order N^({start[x]}) at the start" for x in grows]
     stopped = linear.stopped is not None and not any(k == 1 for *_, k in linear.found)
@@ -548,7 +556,7 @@ def _head(x: Expr) -> str:
     return str(x.func) if isinstance(x, AppliedUndef) else str(x)
 
 
-def _called(node: Place) -> str:
+def _called(node: QuantityAtLayer) -> str:
     name, site = node
     return name if site is None else f"{name}({site})"
 
@@ -606,7 +614,7 @@ class _Symmetry:
         basis = Matrix(found).rref()[0].tolist() if found else []
         return tuple({x: v for x, v in zip(own, row, strict=True) if v != 0} for row in basis if any(row))
 
-    def shifts(self, e: Expr, env: Env) -> list[Expr]:
+    def shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
         """The power that each term of an expression carries."""
         if isinstance(e, Add):
             return [x for y in e.args for x in self.shifts(y, env)]
@@ -640,20 +648,20 @@ class _Symmetry:
         self.rows += moved
         return [S.Zero]
 
-    def shift(self, field: AppliedUndef, env: Env) -> Expr:
+    def shift(self, field: AppliedUndef, env: IndexExpressions) -> Expr:
         """How a field is rescaled; outputs and errors are not."""
         name = str(field.func)
         return S.Zero if name in self.program.scalars else Symbol(f"x_{name}_{self.read.site(field, env)}")
 
-    def weight(self, w: Start, used: Expr, env: Env) -> Expr:
+    def weight(self, w: GaussianWeight, used: Expr, env: IndexExpressions) -> Expr:
         """How the member of a family of weights that is used is rescaled; data are not."""
         at = dict(zip(w.symbol.args, (x.subs(env) for x in used.args), strict=True))
         return self.raw(w.name, at) if w.name in self.weights else S.Zero
 
-    def raw(self, name: str, env: Env) -> Expr:
+    def raw(self, name: str, env: IndexExpressions) -> Expr:
         layer = layer_index(self.weights[name])
         return Symbol(f"w_{name}_{'' if layer is None else env[layer]}")
 
-    def powers(self, e: Expr, env: Env) -> list[Expr]:
+    def powers(self, e: Expr, env: IndexExpressions) -> list[Expr]:
         """The changes of the powers of N of a number: their parts linear in the exponents."""
         return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in powers(e.subs(env))]

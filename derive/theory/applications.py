@@ -38,14 +38,18 @@ from derive.program.parts import Definition, gaussian
 from derive.program.program import Program, member
 from derive.program.rules import entry_covariance
 from derive.program.training import Outer, TrainedMatrix, TrainedVector
+from derive.program.unread import MemberBounds
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
 from derive.theory.data import Equation, Term
 from derive.theory.names import Registry, Vector, differs, primed_apart, vector
 
-Key = tuple[str, bool, Expr]
+MatrixProductKey = tuple[str, bool, Expr]
+"""A product: the name of its matrix, whether it is transposed, and the vector."""
 
 
-def equal_time_pairs(program: Program, uses: Iterable[Application]) -> set[tuple[Key, Key]]:
+def equal_time_pairs(
+    program: Program, uses: Iterable[Application]
+) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
     """The pairs of products, by key, where the first vector responds within the step to the second source.
 
     Whether ``a`` is computed from the field that carries ``r`` depends in turn on which responses have an
@@ -58,7 +62,7 @@ def equal_time_pairs(program: Program, uses: Iterable[Application]) -> set[tuple
         for b in every
         if a.matrix == b.matrix and a.is_random and (a.transposed != b.transposed or a.matrix.symmetry != 0)
     ]
-    reached: set[tuple[Key, Key]] = set()
+    reached: set[tuple[MatrixProductKey, MatrixProductKey]] = set()
     while True:
         graph = _graph(program, [(a, b) for a, b in coupled if (a.key, b.key) in reached and a.at_once])
         new = {
@@ -251,7 +255,7 @@ class Application:
         return self.at(self.matrix.index.index) if self.matrix.index is not None and self.layers else self
 
     @cached_property
-    def key(self) -> Key:
+    def key(self) -> MatrixProductKey:
         """The product, whichever field it enters."""
         v = self.canonical().vector
         body = v.plain.xreplace(dict(zip(v.indices, _SLOTS, strict=False)))
@@ -371,7 +375,7 @@ class Reading:
         return found
 
     @cached_property
-    def instant(self) -> set[tuple[Key, Key]]:
+    def instant(self) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
         """Which vectors respond to which sources within a step."""
         return equal_time_pairs(self.program, [a for d in self.definitions for a in self.products[d]])
 
@@ -475,7 +479,7 @@ def with_ends_apart(program: Program) -> Program:
         return program
     definitions = program.definitions
     for _ in range(MOST_CUTS):
-        spans: dict[str, list[tuple[Definition, Span]]] = {}
+        spans: dict[str, list[tuple[Definition, MemberBounds]]] = {}
         for d in definitions:
             for x in d.products():
                 matrix = gaussian(program.matrix_of(x))
@@ -492,17 +496,16 @@ def with_ends_apart(program: Program) -> Program:
 MOST_CUTS = 64
 """Ends of families that are defined apart, at most."""
 
-Span = tuple[Expr, Expr]
-"""The first and the last member of a family that a definition uses."""
 
-
-def _span(d: Definition, place: Expr) -> Span:
+def _span(d: Definition, place: Expr) -> MemberBounds:
     """The members of a family that a definition uses, of which ``place`` is the one at ``ell``."""
     ends = next(((r.lower, r.upper) for r in d.ranges if r.index == ell), (ell, ell))
     return place.xreplace({ell: sympify(ends[0])}), place.xreplace({ell: sympify(ends[1])})
 
 
-def _cut(d: Definition, own: Span, other: Span) -> tuple[Definition, tuple[Definition, Definition]] | None:
+def _cut(
+    d: Definition, own: MemberBounds, other: MemberBounds
+) -> tuple[Definition, tuple[Definition, Definition]] | None:
     """The definition and its two parts, if another use has all members but an end, or an end alone."""
     if own == other or own[0] == own[1] or _disjoint(own, other):
         return None

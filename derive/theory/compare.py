@@ -80,7 +80,7 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
 
 # -- what is compared ----------------------------------------------------------------------------------------
 
-Parts = list[tuple[str, Expr]]
+NamedExpressions = list[tuple[str, Expr]]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _Item:
     label: str
     name: str
     key: str
-    parts: Parts
+    parts: NamedExpressions
     names: dict[Symbol, Symbol]
 
 
@@ -133,7 +133,7 @@ def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
 
 def _equation(label: str, e: Equation, order: Order) -> _Item:
     names = _slots(e.lhs)
-    found: Parts = []
+    found: NamedExpressions = []
     for x in e.terms:
         form = order(_form(_at_first_layer(x.expr, e.ranges).xreplace(names)))
         found += [(f"{x.kind} {x.matrix}", part) for part in Add.make_args(form)]
@@ -227,7 +227,7 @@ def _back(e: Expr | None, names: dict[Symbol, Symbol]) -> Expr | None:
     return e.xreplace({v: k for k, v in names.items()}).replace(PRIME, lambda p: p)
 
 
-def _unequal(left: Parts, right: Parts) -> list[tuple[Expr | None, Expr | None]]:
+def _unequal(left: NamedExpressions, right: NamedExpressions) -> list[tuple[Expr | None, Expr | None]]:
     """The parts of one list that the other lacks, paired by their labels."""
     a, b = Counter(left), Counter(right)
     only, other = list((a - b).elements()), list((b - a).elements())
@@ -284,7 +284,7 @@ def _opaque(e: Expr) -> set[Expr]:
     return set[Expr]().union(*map(_opaque, e.args)) if e.args else set()
 
 
-def _collected(found: Parts) -> Parts:
+def _collected(found: NamedExpressions) -> NamedExpressions:
     """Like terms added up."""
     total: dict[tuple[str, Expr], Expr] = {}
     for label, x in found:

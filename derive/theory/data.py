@@ -20,7 +20,7 @@ from derive.program.program import Program
 from derive.program.words import Rewritable, layer_count
 from derive.show.latex import latex
 
-Fun: TypeAlias = Callable[..., Any]
+ExpressionMap: TypeAlias = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Term(Rewritable):
         """Another expression, of which nothing more is known, in the term's place."""
         return Term.local(expr, self.kind, self.matrix, self.rule)
 
-    def rewrite(self, fun: Fun) -> Term:
+    def rewrite(self, fun: ExpressionMap) -> Term:
         """The term with ``fun`` applied to its expression; its parts are kept if ``fun`` acts on each."""
         whole = fun(self.expr)
         if self.reach == "" and not self.over and self.coefficient is S.One and self.kernel is S.One:
@@ -156,7 +156,7 @@ class Equation(Stated):
         """What the equation determines, with its indices."""
         return min(self.lhs.atoms(AppliedUndef), key=spelled)
 
-    def map(self, fun: Fun) -> Equation:
+    def map(self, fun: ExpressionMap) -> Equation:
         """The equation with ``fun`` applied to every expression."""
         return replace(super().map(fun), terms=tuple(x.rewrite(fun) for x in self.terms))
 

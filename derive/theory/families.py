@@ -21,7 +21,7 @@ from derive.calculus.sums import without_empty
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.data import Equation, Source, Term, TheoryData
 
-Item = Equation | Source
+EquationOrSource = Equation | Source
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def families(theory: TheoryData) -> Families:
 class _End:
     """A family, the item that may be its member one layer beyond its range, and the layer in question."""
 
-    family: Item
-    boundary: Item
+    family: EquationOrSource
+    boundary: EquationOrSource
     layer: Expr
 
 
@@ -66,7 +66,12 @@ class _FamilySearch:
         self.theory = theory
         self.known: dict[tuple[str, Expr], Expr] = {}  # written in the order parameter's own arguments
         self.parameters = {q.name: q for q in theory.order_parameters}
-        items: tuple[Item, ...] = (*theory.sources, *theory.equations, *theory.scalars, *theory.observables)
+        items: tuple[EquationOrSource, ...] = (
+            *theory.sources,
+            *theory.equations,
+            *theory.scalars,
+            *theory.observables,
+        )
         self.indices = {t, s} | {r.index for x in items for r in x.ranges}
         self.fields = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
 
@@ -184,11 +189,11 @@ def _key(atom: Expr) -> tuple[str, Expr]:
     return str(atom.func), atom.args[0]
 
 
-def _heads(item: Item) -> list[Expr]:
+def _heads(item: EquationOrSource) -> list[Expr]:
     return [item.lhs] if isinstance(item, Equation) else [item.symbol, item.partner]
 
 
-def _terms(item: Item) -> list[tuple[str, Expr]]:
+def _terms(item: EquationOrSource) -> list[tuple[str, Expr]]:
     if isinstance(item, Equation):
         return [(x.kind, x.expr) for x in item.terms]
     return [("covariance", sympify(item.covariance))]

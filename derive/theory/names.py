@@ -25,6 +25,9 @@ from derive.program.training import TrainedMatrix
 from derive.program.words import Field, GivenVector
 from derive.theory.data import OrderParameter
 
+QuantityAtLayer = tuple[str, Expr | None]
+"""The name of a field, number or order parameter and, if it has one, its layer."""
+
 k = Symbol("k", integer=True, positive=True)
 
 

@@ -9,7 +9,7 @@ exactly, by renaming one theory and comparing it with the other term by term.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
@@ -21,11 +21,10 @@ from sympy.utilities.iterables import sift
 from derive.calculus.sums import normal_form, rewritten
 from derive.calculus.symbols import L, ell, s, t
 from derive.theory.compare import compare
-from derive.theory.data import STATED, Equation, OrderParameter, Source, TheoryData
+from derive.theory.data import STATED, Equation, ExpressionMap, OrderParameter, Source, TheoryData
 
 Colours = dict[str, int]
-Shape = tuple[Any, ...]
-Fun = Callable[[Any], Any]
+RoleSignature = tuple[Any, ...]
 
 
 def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -> dict[str, str] | None:
@@ -93,8 +92,8 @@ class _Reading:
     """A theory without provenance, its names with their roles, and everything it states."""
 
     theory: TheoryData
-    roles: dict[str, Shape]
-    statements: tuple[tuple[Shape, tuple[Expr, ...]], ...]
+    roles: dict[str, RoleSignature]
+    statements: tuple[tuple[RoleSignature, tuple[Expr, ...]], ...]
 
     @classmethod
     def of(cls, theory: TheoryData, parameters: bool) -> _Reading:
@@ -123,7 +122,7 @@ def _plain(theory: TheoryData) -> TheoryData:
     return _mapped(theory, lambda e: e.xreplace(same), blank)
 
 
-def _mapped(theory: TheoryData, fun: Fun, last: Fun = lambda x: x) -> TheoryData:
+def _mapped(theory: TheoryData, fun: ExpressionMap, last: ExpressionMap = lambda x: x) -> TheoryData:
     """``fun`` applied to every expression and index of what the theory states; its program stays."""
 
     def moved(x: Any) -> Any:
@@ -143,7 +142,7 @@ def _expressions(x: Any) -> tuple[Expr, ...]:
     return (x.symbol, x.partner, x.covariance) if isinstance(x, Source) else (x.symbol, x.definition)
 
 
-def _statements(theory: TheoryData) -> Iterator[tuple[Shape, tuple[Expr, ...]]]:
+def _statements(theory: TheoryData) -> Iterator[tuple[RoleSignature, tuple[Expr, ...]]]:
     """Every equation, covariance and definition, with its kind and the indices it holds for."""
     for part in STATED:
         for x in getattr(theory, part):
@@ -161,11 +160,11 @@ def _is_free(x: Any) -> bool:
     return isinstance(x, Symbol) and x not in (ell, L)
 
 
-def _roles(theory: TheoryData) -> dict[str, Shape]:
+def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
     """What each name stands for; two names can only be the same if this is."""
     program = theory.program
     atoms = {a for e in _everything(theory) for a in e.atoms(AppliedUndef)}
-    roles: dict[str, Shape] = {str(a.func): ("function", len(a.args)) for a in sorted(atoms, key=str)}
+    roles: dict[str, RoleSignature] = {str(a.func): ("function", len(a.args)) for a in sorted(atoms, key=str)}
     kinds: dict[str, Iterable[str]] = {
         "field": [x.name for x in program.fields],
         "attribute": [x.name for x in program.attributes],
@@ -185,7 +184,7 @@ def _roles(theory: TheoryData) -> dict[str, Shape]:
 # -- colours -------------------------------------------------------------------------------------------------
 
 
-def _numbered(left: dict[str, Shape], right: dict[str, Shape]) -> tuple[Colours, Colours]:
+def _numbered(left: dict[str, RoleSignature], right: dict[str, RoleSignature]) -> tuple[Colours, Colours]:
     """The same number for the same shape, in both theories."""
     order = {x: i for i, x in enumerate(sorted({repr(x) for x in (*left.values(), *right.values())}))}
     return {n: order[repr(x)] for n, x in left.items()}, {n: order[repr(x)] for n, x in right.items()}
@@ -203,7 +202,7 @@ def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tupl
         colours = found
 
 
-def _contexts(reading: _Reading, colours: Colours) -> dict[str, Shape]:
+def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
     """For each name its colour, and how every statement looks from where it stands."""
     found: dict[str, list[str]] = {n: [] for n in colours}
     for kind, expressions in reading.statements:

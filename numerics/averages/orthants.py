@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from sympy import S
 
-from derive.calculus.jumps import Ambiguous, Jumps, Monomial, lowest, slope
+from derive.calculus.jumps import Ambiguous, SignMonomial, SignPolynomial, lowest, slope
 from numerics.averages.lattice import Array, cholesky
 from numerics.errors import Unserved
 
@@ -40,7 +40,7 @@ def rows_of(covariance: Array) -> Array:
     return rows
 
 
-def of_products(functions: Sequence[Jumps], rows: Array) -> tuple[Array, Array]:
+def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array, Array]:
     """The average of a product of piecewise polynomials, one for each row, and its error.
 
     Rounding moves a number that is nearly parallel to another by as much as they are apart, at worst.
@@ -60,7 +60,7 @@ def of_products(functions: Sequence[Jumps], rows: Array) -> tuple[Array, Array]:
     return total, ACCURACY * size / apart
 
 
-def moment(monomials: Sequence[Monomial], rows: Array) -> tuple[Array, Array]:
+def moment(monomials: Sequence[SignMonomial], rows: Array) -> tuple[Array, Array]:
     """``<prod_i monomial_i(a_i . x)>`` for rows of shape (tuples, variables, rank), and its terms' size.
 
     Monomials are those of :mod:`derive.calculus.jumps`, in lowest terms.  Raises
@@ -116,7 +116,7 @@ class _Rows:
         return np.asarray(x / np.sqrt((x**2).sum(axis=-1, keepdims=True)))
 
 
-def _moment(ms: tuple[Monomial, ...], rows: _Rows, given: bool) -> tuple[Array, Array]:
+def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, given: bool) -> tuple[Array, Array]:
     """``given``: no point mass came from a sign yet, so that one of a number without variance is an error."""
     at = next((i for i, (_, _, m) in enumerate(ms) if m >= 0), None)
     if not (given and at is not None) and sum(n + s + max(m, 0) for n, s, m in ms) % 2:
@@ -132,7 +132,7 @@ def _moment(ms: tuple[Monomial, ...], rows: _Rows, given: bool) -> tuple[Array, 
     return value, np.abs(value)
 
 
-def _pushed(ms: tuple[Monomial, ...], by: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
+def _pushed(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
     """``sum_j <x x_j> <d prod / dx_j>`` for the number ``x`` at place ``by``."""
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for j, m in enumerate(ms):
@@ -145,7 +145,7 @@ def _pushed(ms: tuple[Monomial, ...], by: int, rows: _Rows, given: bool) -> tupl
     return total, size
 
 
-def _mass(ms: tuple[Monomial, ...], at: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
+def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
     """A point mass: the density of its number at zero, times the average on the hyperplane."""
     gone = rows.gone()[:, at]
     if given and np.any(gone):
@@ -166,7 +166,7 @@ def _mass(ms: tuple[Monomial, ...], at: int, rows: _Rows, given: bool) -> tuple[
 
 
 def _by_parts(
-    ms: tuple[Monomial, ...], at: int, order: int, v: Array, rows: _Rows, given: bool
+    ms: tuple[SignMonomial, ...], at: int, order: int, v: Array, rows: _Rows, given: bool
 ) -> tuple[Array, Array]:
     """``<delta' F> = <x delta F> / v - sum_j <x x_j> <delta dF/dx_j> / v``, with ``order`` more primes."""
     lower = (*ms[:at], (0, 0, order), *ms[at + 1 :])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sympy import Basic, Expr, Mul
 
-from derive.calculus.jumps import Jumps, OtherKind, jumps, multiplied
+from derive.calculus.jumps import OtherKind, SignPolynomial, jumps, multiplied
 from numerics.averages.lattice import Array, Tensor, averages, check_covariance
 from numerics.averages.orthants import of_products, rows_of
 from numerics.averages.panels import X, bent_product, compiled, expression, is_smooth
@@ -123,7 +123,7 @@ def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> Key:
 # -- functions that bend at zero -----------------------------------------------------------------------------
 
 
-def _bent(functions: Sequence[Jumps], K: Array) -> Tensor:
+def _bent(functions: Sequence[SignPolynomial], K: Array) -> Tensor:
     """Every pattern of coinciding samples is one sum of monomials."""
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)

@@ -28,10 +28,10 @@ from scipy.special import gammaln
 from sympy import Add, Expr, Mul, Rational, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.jumps import Jumps
+from derive.calculus.jumps import SignPolynomial
 from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.kinks import AverageJump, Cases, Coefficients, KinkExpansion, kappa, x, xi
+from derive.expansion.nonlinear.kinks import AverageJump, Cases, KinkExpansion, TermsByLaw, kappa, x, xi
 from derive.expansion.nonlinear.kinks import expand_kinks as derived
 from derive.expansion.nonlinear.trees import LOWEST, ROW, Piece
 from derive.program import Program, s, t
@@ -451,7 +451,7 @@ class TwoTimes:
     """
 
     statics: Statics
-    laws: Coefficients
+    laws: TermsByLaw
     weight: Array
     errors: Mapping[int, Array]
     moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
@@ -664,7 +664,7 @@ class Patterns:
                 yield len(here) / len(u), signs, means
 
 
-def sided(power: int, sign: int) -> Jumps:
+def sided(power: int, sign: int) -> SignPolynomial:
     """``x**power`` where x has this sign."""
     return {(power, 0, -1): Rational(1, 2), (power, 1, -1): Rational(sign, 2)}
 

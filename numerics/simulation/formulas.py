@@ -31,7 +31,7 @@ from sympy import (
 from sympy import Function as SympyFunction
 from sympy.core.function import AppliedUndef, Derivative, Subs
 
-from derive.calculus.symbols import primed
+from derive.calculus.symbols import IndexValues, primed
 from derive.program import Field, GaussianMatrix, GaussianVector, IndexRange, Mean, Outer, Product, Program, t
 from derive.program.parts import gaussian, parameter
 from derive.program.shifts import shifted_reads
@@ -54,7 +54,7 @@ from .rows import (
     common_place,
     itself,
 )
-from .values import Env, PopulationSizes, Tables, Values, ring
+from .values import PopulationSizes, Tables, Values, ring
 
 Slots = tuple[Expr, ...]
 Functions = tuple[tuple[str, Callable[..., Expr]], ...]
@@ -84,7 +84,7 @@ class Binder:
     spans: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     homes: dict[tuple[str, int | None], tuple[Place, int]] = field(default_factory=dict)
 
-    families: dict[str, dict[tuple[int, ...], Env]] = field(default_factory=dict)
+    families: dict[str, dict[tuple[int, ...], IndexValues]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sizes = PopulationSizes(0, self.number, self.values)
@@ -99,7 +99,7 @@ class Binder:
 
     # -- whole formulas --------------------------------------------------------------------------------------
 
-    def number(self, e: Any, env: Env) -> float:
+    def number(self, e: Any, env: IndexValues) -> float:
         """A number that depends on no field and no time: a ratio, a variance."""
         bound = self.bind(sympify(e), env)
         if bound not in self.known:
@@ -108,7 +108,7 @@ class Binder:
             self.known[bound] = float(FormulaReaders(RowLayout({})).read([bound])(NetworkState({})).squeeze())
         return self.known[bound]
 
-    def bind(self, e: Expr, env: Env) -> Bound:
+    def bind(self, e: Expr, env: IndexValues) -> Bound:
         """``e`` with its indices replaced as ``env`` says.
 
         Raises :class:`Missing` for an entry that is not defined, ``ValueError`` for anything unknown.
@@ -125,7 +125,7 @@ class Binder:
             self.bound[key] = Bound(function, tuple(self.leaf(x, env) for x in slots), e)
         return self.bound[key]
 
-    def decided(self, e: Expr, env: Env) -> Expr:
+    def decided(self, e: Expr, env: IndexValues) -> Expr:
         """``e`` with the cases that indices choose; what is multiplied by zero need not be defined there."""
         known = {x: Integer(i) for x, i in env.items()}
         for x in e.free_symbols - env.keys():
@@ -138,7 +138,7 @@ class Binder:
 
     # -- leaves ----------------------------------------------------------------------------------------------
 
-    def leaf(self, e: Expr, env: Env) -> Leaf:
+    def leaf(self, e: Expr, env: IndexValues) -> Leaf:
         """What ``e`` reads off the state."""
         if isinstance(e, Product):
             return self.product(e, env)
@@ -161,13 +161,13 @@ class Binder:
             return Fixed(self.attributes[name], place=self.sizes.place(owner.population, env))
         return self.constant(name, e.args, env)
 
-    def evaluated(self, e: Expr, env: Env) -> Leaf:
+    def evaluated(self, e: Expr, env: IndexValues) -> Leaf:
         known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
         if known.func == e.func:
             raise ValueError(f"{e}: only functions known to SymPy can be computed")
         return Total(parts=(self.bind(known, env),))
 
-    def symbol(self, e: Symbol, env: Env) -> Leaf:
+    def symbol(self, e: Symbol, env: IndexValues) -> Leaf:
         if e in env:
             return Fixed(env[e])
         if e.name in self.vectors:
@@ -182,7 +182,7 @@ class Binder:
         v = self.vectors[name]
         return CurrentParameter((name, key), place=self.sizes.place(v.population, self.member(v, key)))
 
-    def member(self, x: GaussianMatrix | GaussianVector, key: tuple[int, ...]) -> Env:
+    def member(self, x: GaussianMatrix | GaussianVector, key: tuple[int, ...]) -> IndexValues:
         """The indices of one member of a family."""
         if x.name not in self.families:
             self.families[x.name] = {tuple(m.values()): m for m in members(x, self.values)}
@@ -191,7 +191,7 @@ class Binder:
             raise Missing(f"{x.name}{key} is not a member of the family {x.symbol}")
         return known[key]
 
-    def product(self, e: Product, env: Env) -> Leaf:
+    def product(self, e: Product, env: IndexValues) -> Leaf:
         m = gaussian(self.program.matrix_of(e))
         key = tuple(self.values.integer(x, env) for x in e.matrix.args)
         inner = self.member(m, key)
@@ -201,14 +201,14 @@ class Binder:
         size, place = self.sizes.size(takes, inner), self.sizes.place(gives, inner)
         return Applied((m.name, key), e.transposed, size, parts=(vector,), place=place)
 
-    def total(self, e: Sum, env: Env) -> Leaf:
+    def total(self, e: Sum, env: IndexValues) -> Leaf:
         ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
             raise ValueError(f"{e} sums over past times, which a program leaves to its rule")
         addends = tuple(self.bind(e.function, inner) for inner in self.values.members(ranges, env))
         return Total(parts=addends, place=common_place([x.place() for x in addends], e))
 
-    def entry(self, e: AppliedUndef, env: Env) -> Leaf:
+    def entry(self, e: AppliedUndef, env: IndexValues) -> Leaf:
         """A field or scalar; an index such as a + k that leaves its range goes round a ring."""
         name, args = e.func.__name__, e.args
         first = bool(args) and args[-1] == 0
@@ -257,7 +257,7 @@ class Binder:
             self.homes[x.name, layer] = self.sizes.place(p, {}), self.sizes.size(p, {})
         return self.homes[x.name, layer]
 
-    def constant(self, name: str, args: tuple[Expr, ...], env: Env) -> Leaf:
+    def constant(self, name: str, args: tuple[Expr, ...], env: IndexValues) -> Leaf:
         vector = self.program.given_of(name)
         wraps = tuple(
             vector is not None and isinstance(a, Add) and not a.has(t) and not self.ordered(a) for a in args

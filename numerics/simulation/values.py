@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Integer, Lambda, Symbol, sympify
 from sympy.core.function import FunctionClass
 
+from derive.calculus.symbols import IndexValues
 from derive.program import GaussianMatrix, GivenVector, IndexRange, Population, Program
 from numerics.errors import SpecError, require_memory
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
@@ -20,7 +21,6 @@ from numerics.experiment.checks import finite_number, precision_of, real_numbers
 from .rows import Place
 
 Array = NDArray[np.float64]
-Env = Mapping[Symbol, int]  # the values of indices
 
 ROUNDING = 1e3 * float(np.finfo(float).eps)
 """Of the entries of kernels that others have computed."""
@@ -55,7 +55,7 @@ class Values:
                 raise ValueError(f"values[{name!r}] = {value!r}: must be a number, or a function of SymPy")
         return Values(numbers, functions)
 
-    def integer(self, e: Any, env: Env) -> int:
+    def integer(self, e: Any, env: IndexValues) -> int:
         """The integer that ``e`` is; ``ValueError`` if a symbol has no value or it is not an integer."""
         if isinstance(e, Integer):
             return int(e)
@@ -72,7 +72,9 @@ class Values:
             raise ValueError(f"{e} = {value}: must be an integer")
         return round(value)
 
-    def members(self, ranges: tuple[IndexRange, ...], env: Env | None = None) -> Iterator[dict[Symbol, int]]:
+    def members(
+        self, ranges: tuple[IndexRange, ...], env: IndexValues | None = None
+    ) -> Iterator[dict[Symbol, int]]:
         """Every assignment of the indices of ``ranges``; later bounds may depend on earlier indices."""
         known = dict(env or {})
         if not ranges:
@@ -206,7 +208,7 @@ def _is_number(value: Any) -> bool:
     return bool(getattr(value, "is_number", False))
 
 
-Number = Callable[[Any, Env], float]
+Number = Callable[[Any, IndexValues], float]
 
 
 @dataclass
@@ -221,16 +223,16 @@ class PopulationSizes:
     values: Values
     given: Mapping[str, int] = field(default_factory=dict)
 
-    def place(self, p: Population, env: Env) -> Place:
+    def place(self, p: Population, env: IndexValues) -> Place:
         """Which population it is: all layers are one where units are shared."""
         site = None if p.shared or p.site is None else self.values.integer(p.site, env)
         return p.name, site
 
-    def ratio(self, p: Population, env: Env) -> float:
+    def ratio(self, p: Population, env: IndexValues) -> float:
         """Its size over N; ``p.at(layer)`` has put the layer in the place of ``ell``."""
         return self.number(sympify(p.ratio), env)
 
-    def size(self, p: Population, env: Env) -> int:
+    def size(self, p: Population, env: IndexValues) -> int:
         """The number of units; ``ValueError`` when none are left, no memory holds a vector of them, or no
         vector on a given one is known.
         """
@@ -246,7 +248,7 @@ class PopulationSizes:
             raise SpecError("width", self.width, reason, "a larger width")
         return n
 
-    def scale(self, m: GaussianMatrix, env: Env) -> float:
+    def scale(self, m: GaussianMatrix, env: IndexValues) -> float:
         """The N of ``m``: entries have variance ``variance/N`` and updates are divided by it.
 
         Towards a given population only inner products per unit x.x/D are known, so there N = D/ratio: then a

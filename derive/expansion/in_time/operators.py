@@ -31,10 +31,10 @@ from derive.expansion.words import LinearSeries, Memory, Recursion, letters, ter
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J
 
-Powers = tuple[int, ...]
+TimeErrorPowers = tuple[int, ...]
 """The powers of (t, E_1, E_2, ...) in a term."""
 
-Image = dict[Powers, Any]
+Image = dict[TimeErrorPowers, Any]
 """What a linear map makes of one term: powers with coefficients in the field."""
 
 
@@ -59,16 +59,16 @@ class Exponentials:
         self.ring = PolyRing([*(Symbol(x) for x in names), *parameters], field)
         self.one, self.zero = self.ring.one, self.ring.zero
         self.width = len(names)
-        self.idle: Powers = (0,) * self.width
+        self.idle: TimeErrorPowers = (0,) * self.width
         self.parameters = dict(zip(parameters, self.ring.gens[self.width :], strict=True))
-        self._values: dict[Powers, Any] = {}
-        self._maps: dict[tuple[str, Powers], dict[Powers, Image]] = {}
+        self._values: dict[TimeErrorPowers, Any] = {}
+        self._maps: dict[tuple[str, TimeErrorPowers], dict[TimeErrorPowers, Image]] = {}
 
     def exponential(self, powers: Sequence[int]) -> PolyElement:
         """``E_1^n_1 E_2^n_2 ...``."""
         return self.term((0, *powers))
 
-    def term(self, powers: Powers) -> PolyElement:
+    def term(self, powers: TimeErrorPowers) -> PolyElement:
         """``t^a E_1^n_1 ...``."""
         rest = (0,) * (self.ring.ngens - self.width)
         return self.ring.from_dict({(*powers, *rest): self.field.one})
@@ -119,15 +119,19 @@ class Exponentials:
         kept = (((*self.idle, *m[self.width :]), c) for m, c in f.iterterms() if m[0] == 0)
         return self.ring.from_dict(gathered(kept))
 
-    def parts(self, f: PolyElement) -> dict[Powers, PolyElement]:
+    def parts(self, f: PolyElement) -> dict[TimeErrorPowers, PolyElement]:
         """The coefficient, free of t, of every ``t^a E^n`` in f."""
-        found: dict[Powers, dict[Powers, Any]] = {}
+        found: dict[TimeErrorPowers, dict[TimeErrorPowers, Any]] = {}
         for m, c in f.iterterms():
             found.setdefault(m[: self.width], {})[(*self.idle, *m[self.width :])] = c
         return {k: self.ring.from_dict(x) for k, x in found.items()}
 
     def _mapped(
-        self, name: str, key: Powers, f: PolyElement, image: Callable[[Powers, Powers], Image]
+        self,
+        name: str,
+        key: TimeErrorPowers,
+        f: PolyElement,
+        image: Callable[[TimeErrorPowers, TimeErrorPowers], Image],
     ) -> PolyElement:
         known = self._maps.setdefault((name, key), {})
         parts = [(m[: self.width], m[self.width :], c) for m, c in f.iterterms()]
@@ -138,7 +142,7 @@ class Exponentials:
 
     # -- one term --------------------------------------------------------------------------------------
 
-    def _solved(self, term: Powers, powers: Powers) -> Image:
+    def _solved(self, term: TimeErrorPowers, powers: TimeErrorPowers) -> Image:
         """``(advance - v) u = t^a E^n`` with u(0) = 0."""
         degree, exponents = term[0], term[1:]
         w = self.eigenvalue(exponents)
@@ -156,7 +160,7 @@ class Exponentials:
             return w * self.field.convert(comb(i, j))
         return self.field.convert(i) if j == i - 1 else self.field.zero
 
-    def _difference(self, term: Powers, _: Powers) -> Image:
+    def _difference(self, term: TimeErrorPowers, _: TimeErrorPowers) -> Image:
         degree, exponents = term[0], term[1:]
         w = self.eigenvalue(exponents)
         out = {(j, *exponents): self._moved(degree, j, w) for j in range(degree)}
@@ -198,7 +202,7 @@ class ModeKernel(ModeVector):
     def kind(self) -> tuple[Any, ...]:
         return self.unit, self.causal, self.flipped
 
-    def at(self, row: int, column: int) -> dict[Powers, PolyElement]:
+    def at(self, row: int, column: int) -> dict[TimeErrorPowers, PolyElement]:
         """One entry: functions of t, by the powers of (s, E(s)) beside them."""
         return {m: f for (i, j, m), f in self.entries.items() if (i, j) == (row, column)}
 
@@ -210,8 +214,8 @@ class Multiple:
     number: PolyElement
 
 
-V = TypeVar("V", bound=ModeVector)
-Value = ModeKernel | Multiple
+ModeVectorLike = TypeVar("ModeVectorLike", bound=ModeVector)
+ModeOperator = ModeKernel | Multiple
 ZERO = ModeKernel({}, causal=False)
 
 
@@ -236,7 +240,7 @@ class Modes:
 
     # -- what the recursion asks for -------------------------------------------------------------------
 
-    def identity(self, c: Expr | int) -> Value:
+    def identity(self, c: Expr | int) -> ModeOperator:
         return Multiple(self.functions.number(c))
 
     def constant(self, x: Expr) -> ModeKernel:
@@ -249,7 +253,7 @@ class Modes:
         entries = {(k, k, f.idle): f.ring(rate) for k, rate in enumerate(self.rates) if rate}
         return ModeKernel(entries, unit=-1, causal=False)
 
-    def sum(self, parts: Sequence[Value]) -> Value | None:
+    def sum(self, parts: Sequence[ModeOperator]) -> ModeOperator | None:
         operators = [x for x in parts if isinstance(x, ModeKernel)]
         total = sum((x.number for x in parts if isinstance(x, Multiple)), self.functions.zero)
         if operators and len(operators) < len(parts):
@@ -258,7 +262,7 @@ class Modes:
             return self.add(*operators)
         return Multiple(total) if total else None
 
-    def times(self, a: Value, b: Value) -> Value:
+    def times(self, a: ModeOperator, b: ModeOperator) -> ModeOperator:
         if isinstance(a, ModeKernel) and isinstance(b, ModeKernel):
             return self.product(a, b)
         if isinstance(a, ModeKernel):
@@ -266,7 +270,7 @@ class Modes:
         assert isinstance(a, Multiple)
         return Multiple(a.number * b.number) if isinstance(b, Multiple) else self.scale(a.number, b)
 
-    def transpose(self, x: Value) -> Value:
+    def transpose(self, x: ModeOperator) -> ModeOperator:
         return x if isinstance(x, Multiple) else self.flipped(x)
 
     def flipped(self, x: ModeKernel) -> ModeKernel:
@@ -280,7 +284,7 @@ class Modes:
         )
         return replace(x, entries=gathered(turned))
 
-    def entrywise(self, a: Value, b: Value) -> ModeKernel:
+    def entrywise(self, a: ModeOperator, b: ModeOperator) -> ModeKernel:
         """Entry by entry; a has no sample indices."""
         assert isinstance(a, ModeKernel)
         assert isinstance(b, ModeKernel)
@@ -294,7 +298,7 @@ class Modes:
     def orders(self, n: int) -> Iterable[int]:
         return range(min(n + 1, len(self.errors)))
 
-    def remembered(self, kernel: str, order: int, body: Value) -> ModeKernel:
+    def remembered(self, kernel: str, order: int, body: ModeOperator) -> ModeKernel:
         """The causal operator ``sum_j X_ij(t, s) error_j(s)`` (with rows), or ``X(t, s) error_j(s)``.
 
         One letter carries one power of the unit and one of the inverse feedback: the weight of an update.
@@ -313,11 +317,11 @@ class Modes:
 
     # -- sums and products -----------------------------------------------------------------------------
 
-    def scale(self, c: PolyElement, x: V) -> V:
+    def scale(self, c: PolyElement, x: ModeVectorLike) -> ModeVectorLike:
         """A number (a polynomial in the parameters) times a vector or an operator."""
         return x if c == self.functions.one else replace(x, entries={k: f * c for k, f in x.entries.items()})
 
-    def add(self, *xs: V) -> V:
+    def add(self, *xs: ModeVectorLike) -> ModeVectorLike:
         """The sum.  Raises NotApplicable where units, or kinds of operators, differ."""
         live = [x for x in xs if x.entries] or [xs[0]]
         if len(kinds := {x.kind for x in live}) > 1:
@@ -370,7 +374,7 @@ class Modes:
         return ModeVector(entries, v.unit, damping)
 
 
-def _times(a: Powers, b: Powers) -> Powers:
+def _times(a: TimeErrorPowers, b: TimeErrorPowers) -> TimeErrorPowers:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
@@ -395,7 +399,7 @@ class OperatorValues(ABC):
     def forget(self, n: int) -> None:
         """Forget values of order n and beyond: an error has been found."""
 
-    def solve(self, targets: Sequence[PolyElement], powers: Sequence[Powers], order: int) -> None:
+    def solve(self, targets: Sequence[PolyElement], powers: Sequence[TimeErrorPowers], order: int) -> None:
         """Find the errors: each obeys a linear Volterra equation, driven by what is known of the output.
 
         Every solution is put back.  Raises NotApplicable where it is none, since then the output depends on
@@ -457,7 +461,7 @@ class AtDepth(OperatorValues):
 
     def __init__(self, closure: LinearClosure, depth: int, algebra: Modes) -> None:
         super().__init__(algebra)
-        self.recursion: Recursion[Value] = Recursion(closure, algebra, depth)
+        self.recursion: Recursion[ModeOperator] = Recursion(closure, algebra, depth)
 
     def forget(self, n: int) -> None:
         self.recursion.forget(n)

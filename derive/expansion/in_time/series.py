@@ -49,7 +49,7 @@ from derive.expansion.in_time.operators import (
     Modes,
     ModeVector,
     OperatorValues,
-    Powers,
+    TimeErrorPowers,
 )
 from derive.expansion.words import LinearSeries
 from derive.show import latex, text
@@ -222,13 +222,13 @@ class ExpressionWriter:
     scales: Scales
     feedback: Expr
     known: Mapping[Symbol, Expr]
-    rates: dict[Powers, tuple[Expr, ...]] = field(default_factory=dict, compare=False, repr=False)
+    rates: dict[TimeErrorPowers, tuple[Expr, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def front(self, x: ModeVector) -> Expr:
         """``unit^unit feedback^-damping``."""
         return Mul(Pow(self.scales.unit, x.unit), Pow(self.feedback, -x.damping))
 
-    def written(self, f: Mapping[Powers, PolyElement], front: Expr, now: Expr, past: Expr) -> Expr:
+    def written(self, f: Mapping[TimeErrorPowers, PolyElement], front: Expr, now: Expr, past: Expr) -> Expr:
         """``front f(now, past)``, where f is given by the powers of (past, E(past))."""
         out = []
         for last, g in f.items():
@@ -237,7 +237,7 @@ class ExpressionWriter:
                 out.append(value * self.wave(m, now) * self.wave(last, past))
         return Add(*out)
 
-    def wave(self, m: Powers, time: Expr) -> Expr:
+    def wave(self, m: TimeErrorPowers, time: Expr) -> Expr:
         """``time^a E(time)^n``, without the clock's factor of the power."""
         power = Pow(time, m[0])
         if not any(m[1:]):
@@ -252,7 +252,7 @@ class ExpressionWriter:
         ]
         return Mul(power, *waves)
 
-    def rate(self, powers: Powers) -> tuple[Expr, ...]:
+    def rate(self, powers: TimeErrorPowers) -> tuple[Expr, ...]:
         """The eigenvalue of ``E^powers`` in t, as factors."""
         if powers not in self.rates:
             number, factors = self.factored(self.functions.ring(self.functions.eigenvalue(powers)))
@@ -286,7 +286,7 @@ class ExpressionWriter:
         for x in c.values():
             below = below.lcm(x.denom)
         joint = PolyRing([*symbols, *inner.symbols], QQ)
-        above: dict[Powers, Any] = {}
+        above: dict[TimeErrorPowers, Any] = {}
         for m, x in c.iterterms():
             for p, q in (x.numer * below.exquo(x.denom)).iterterms():
                 above[(*m[first:], *p)] = QQ(q)

@@ -49,17 +49,17 @@ WHOLE = (Node(-1, ROW, marked=True),)
 
 # -- the laws of one sample ----------------------------------------------------------------------------------
 
-Orders = tuple[int, ...]
+DerivativeOrders = tuple[int, ...]
 """An average, by the orders of the derivatives of phi in it."""
 
-Monomial = tuple[tuple[tuple[ForestCoefficient, int], ...], tuple[tuple[Orders, int], ...]]
+LayerMonomial = tuple[tuple[tuple[ForestCoefficient, int], ...], tuple[tuple[DerivativeOrders, int], ...]]
 """A product of tensors and averages, each with its layer relative to ``ell``."""
 
-Law = dict[Monomial, Any]
+LayerPolynomial = dict[LayerMonomial, Any]
 """A sum of such products with their coefficients."""
 
 
-def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficient, Law]:
+def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficient, LayerPolynomial]:
     """The laws of these order parameters, and of what they need, each after those that it needs.
 
     Responses are written with the kernels C and D.  Raises :class:`NotApplicable` where tensors need each
@@ -89,7 +89,7 @@ def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficie
         ) from error
 
 
-def _at_layer(terms: Terms, moved: int = 0) -> Law:
+def _at_layer(terms: Terms, moved: int = 0) -> LayerPolynomial:
     found = []
     for p, c in terms.items():
         orders = tuple(sorted(a for _, found in p.averages for a in found))
@@ -99,12 +99,12 @@ def _at_layer(terms: Terms, moved: int = 0) -> Law:
 
 
 def _collected(
-    parts: Iterable[tuple[list[tuple[ForestCoefficient, int]], list[tuple[Orders, int]], Any]],
-) -> Law:
+    parts: Iterable[tuple[list[tuple[ForestCoefficient, int]], list[tuple[DerivativeOrders, int]], Any]],
+) -> LayerPolynomial:
     return gathered(((tuple(sorted(tensors)), tuple(sorted(averages))), c) for tensors, averages, c in parts)
 
 
-def _put_in(law: Law, rules: Mapping[ForestCoefficient, Law]) -> Law:
+def _put_in(law: LayerPolynomial, rules: Mapping[ForestCoefficient, LayerPolynomial]) -> LayerPolynomial:
     """With the laws of some tensors in their place."""
     done, left = [], [([*tensors], [*averages], c) for (tensors, averages), c in law.items()]
     while left:
@@ -121,7 +121,9 @@ def _put_in(law: Law, rules: Mapping[ForestCoefficient, Law]) -> Law:
     return _collected(done)
 
 
-def _with_whole_kernels(laws: dict[ForestCoefficient, Law]) -> dict[ForestCoefficient, Law]:
+def _with_whole_kernels(
+    laws: dict[ForestCoefficient, LayerPolynomial],
+) -> dict[ForestCoefficient, LayerPolynomial]:
     """With ``D + D_now`` in place of D."""
     parts = [t for t in laws if t.name == "D" and t.order == 0]
     now = next((t for t in parts if t.shape[0].marked), None)
@@ -129,7 +131,7 @@ def _with_whole_kernels(laws: dict[ForestCoefficient, Law]) -> dict[ForestCoeffi
     if now is None or plain is None:
         return laws
     whole = ForestCoefficient("D", 0, WHOLE)
-    rule: dict[ForestCoefficient, Law] = {plain: {(((whole, 0),), ()): 1, (((now, 0),), ()): -1}}
+    rule: dict[ForestCoefficient, LayerPolynomial] = {plain: {(((whole, 0),), ()): 1, (((now, 0),), ()): -1}}
     sides = ((*k, c) for t in (plain, now) for k, c in laws[t].items())
     both = {**laws, whole: _collected(([*a], [*b], c) for a, b, c in sides)}
     del both[plain]
@@ -148,7 +150,10 @@ class AtFixedPoint:
     """
 
     def __init__(
-        self, laws: Laws, moments: dict[Orders, Any] | None = None, names: tuple[str, ...] = ("Phi", "G")
+        self,
+        laws: Laws,
+        moments: dict[DerivativeOrders, Any] | None = None,
+        names: tuple[str, ...] = ("Phi", "G"),
     ) -> None:
         self.given, self.site, self.derived = dict(moments or {}), laws.site, laws
         self.laws = laws_of_one_sample(laws, names)
@@ -185,7 +190,7 @@ class AtFixedPoint:
             ]
         )
 
-    def product(self, y: Monomial, c: Any, without: ForestCoefficient | None = None) -> PolyElement:
+    def product(self, y: LayerMonomial, c: Any, without: ForestCoefficient | None = None) -> PolyElement:
         """A term, in closed form."""
         number = Rational(c)
         value = self.constant(QQ(int(number.p), int(number.q)))
@@ -218,7 +223,7 @@ class AtFixedPoint:
                 return layer, start
         raise NotApplicable(f"{tensor.name} is given at no layer")
 
-    def solved(self, tensor: ForestCoefficient, law: Law) -> PolyElement:
+    def solved(self, tensor: ForestCoefficient, law: LayerPolynomial) -> PolyElement:
         """``X(ell) = m X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return self.constant(self.moments[0, 0])
@@ -255,7 +260,7 @@ class AtFixedPoint:
         """A tensor as a function of ell and L."""
         return self.written(self.found[tensor])
 
-    def average(self, orders: Orders) -> Expr:
+    def average(self, orders: DerivativeOrders) -> Expr:
         """What a symbol ``m_..`` stands for."""
         u, phi = Symbol("u"), self.site.activation
         return GaussianAverage(Mul(*[phi(u).diff(u, a) if a else phi(u) for a in orders]), {(u, u): q})
@@ -271,7 +276,7 @@ def _moved(name: str, n: int, shape: Forest) -> ForestCoefficient:
 TERMS = 8
 """Powers of the variance to which averages are expanded."""
 
-Powers = dict[tuple[Rational, Rational], Any]
+DepthPowers = dict[tuple[Rational, Rational], Any]
 """The coefficient of each ``ell^a L^b``."""
 
 NOTHING = Rational(-(10**6))
@@ -282,7 +287,7 @@ NOTHING = Rational(-(10**6))
 class Leading:
     """Terms of the highest degree, and the degree (up to logarithms) from which on nothing is known."""
 
-    terms: Powers
+    terms: DepthPowers
     beyond: Rational = NOTHING
 
     @property
@@ -315,7 +320,7 @@ class Leading:
 UNIT = Leading({(S.Zero, S.Zero): S.One})
 
 
-def _added(*parts: Powers) -> Powers:
+def _added(*parts: DepthPowers) -> DepthPowers:
     return gathered(pair for part in parts for pair in part.items())
 
 
@@ -352,7 +357,7 @@ class AtCriticality:
         for t, law in self.laws.items():
             self.found[t] = self.solved(t, law)
 
-    def moment(self, orders: Orders) -> dict[int, Any]:
+    def moment(self, orders: DerivativeOrders) -> dict[int, Any]:
         """``<prod phi^(a)(u)>`` in powers of the variance q of u: ``<u^2k> = (2k - 1)!! q^k``."""
         x = self.phi.variables[0]
         product = Poly(Mul(*[self.taylor.diff(x, a) for a in orders]), x)
@@ -360,13 +365,13 @@ class AtCriticality:
         # derivatives of the highest order have fewer known terms
         return {k: c for k, c in sorted(even.items()) if k <= TERMS - 4}
 
-    def average(self, orders: Orders) -> Leading:
+    def average(self, orders: DerivativeOrders) -> Leading:
         """The leading term of an average, with the variance 1/(mu ell)."""
         series = self.moment(orders)
         k = min(series)
         return Leading({(Rational(-k), S.Zero): series[k] / self.mu**k}, Rational(-k - 1))
 
-    def solved(self, tensor: ForestCoefficient, law: Law) -> Leading:
+    def solved(self, tensor: ForestCoefficient, law: LayerPolynomial) -> Leading:
         """The leading part of the solution of ``X(ell) = (1 - r/ell + ..) X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return Leading({(Rational(-1), S.Zero): 1 / self.mu}, Rational(-2))
@@ -387,7 +392,7 @@ class AtCriticality:
             raise NotApplicable(f"the recursion of {tensor.name} does not tend to a sum")
         return self.forward(known, rate) if step == -1 else self.backward(tensor, known, rate)
 
-    def product(self, y: Monomial, c: Any) -> Leading:
+    def product(self, y: LayerMonomial, c: Any) -> Leading:
         """A term of a law."""
         value = Leading({(S.Zero, S.Zero): c})
         for orders, _ in y[1]:
@@ -410,7 +415,7 @@ class AtCriticality:
         base = self.site.bases.get((tensor.name, L + 1))
         if base is not None and tensor.order == 0 and tensor.shape == PAIR:
             total = Leading({(rate, -rate): sympify(base)}, Rational(-1))
-        out: Powers = {}
+        out: DepthPowers = {}
         for (a, b), c in known.terms.items():
             if a + 1 == rate:
                 raise NotApplicable(f"a sum of ell^{a} from the last layer has a logarithm")

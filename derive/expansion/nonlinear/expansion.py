@@ -71,7 +71,7 @@ from derive.expansion.nonlinear.trees import (
 from derive.show import latex, text
 from derive.theory import Theory
 
-Samples = tuple[Symbol, ...]
+SampleIndices = tuple[Symbol, ...]
 
 DATA = "K_x"
 """What given data are called."""
@@ -97,7 +97,7 @@ class Writer:
         """Given data, which are symmetric."""
         return S.One if name == "1" else Function(name)(*sorted(samples, key=str))
 
-    def known(self, name: str, at: Expr, samples: Samples) -> Expr:
+    def known(self, name: str, at: Expr, samples: SampleIndices) -> Expr:
         """A tensor of order 0 at a layer, or what it is beyond the ends."""
         base = self.site.bases.get((name, at))
         if base is not None:
@@ -121,7 +121,7 @@ class Writer:
             return value
         return Function(self.name(x.tensor))(at, *samples)
 
-    def at_end(self, x: ForestCoefficient, at: Expr, samples: Samples) -> Expr | None:
+    def at_end(self, x: ForestCoefficient, at: Expr, samples: SampleIndices) -> Expr | None:
         """C and D where one of the kernels that they are made of is given."""
         edges = self.site.edges(x.name)
         if not any(e.kernel.given or (e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges):
@@ -129,7 +129,7 @@ class Writer:
         parts = [e.kernel for e in edges if not (x.shape[0].marked and e.memory)]
         return Add(*[self.kernel(k, at, samples) for k in parts])
 
-    def kernel(self, k: Neighbour, at: Expr, samples: Samples) -> Expr:
+    def kernel(self, k: Neighbour, at: Expr, samples: SampleIndices) -> Expr:
         """Order 0 of a kernel."""
         return self.given(k.name, samples) if k.given else self.known(k.name, at + k.shift, samples)
 
@@ -139,7 +139,7 @@ class Writer:
             return f"{x.name}{x.order}_{self.numbers[x]}"
         return f"{x.name}0" + ("_now" if x.shape[0].marked else "")
 
-    def symbol(self, x: ForestCoefficient, at: Expr, samples: Samples) -> Expr:
+    def symbol(self, x: ForestCoefficient, at: Expr, samples: SampleIndices) -> Expr:
         """A tensor at a layer."""
         return Function(self.name(x))(
             at, *(_in_order(samples) if x.order == 0 and x.shape == PAIR else samples)
@@ -277,7 +277,7 @@ class _Tree:
         return drawn_out(add(e, *reversed(self.limits)))
 
 
-def _in_order(samples: Samples) -> Samples:
+def _in_order(samples: SampleIndices) -> SampleIndices:
     return tuple(sorted(samples, key=str))
 
 

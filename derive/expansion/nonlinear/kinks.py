@@ -59,7 +59,7 @@ from derive.calculus.jumps import OtherKind, conditioned, jumps
 from derive.calculus.symbols import L, P, alpha, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import ErrorLaw
-from derive.expansion.expansion import Block, Expansion, printed
+from derive.expansion.expansion import Expansion, PrintedBlock, printed
 from derive.expansion.nonlinear.expansion import (
     NonlinearExpansion,
     expand_nonlinear,
@@ -77,8 +77,8 @@ from derive.expansion.nonlinear.trees import (
     Forest,
     Node,
     Piece,
-    Series,
     Terms,
+    TermsByOrder,
     average,
     convolved,
     product,
@@ -304,7 +304,7 @@ class KinkExpansion(Expansion):
     # -- coefficients ------------------------------------------------------------------------------------
 
     @cached_property
-    def laws(self) -> Coefficients:
+    def laws(self) -> TermsByLaw:
         """What the bulk of a layer adds, see :func:`straight`."""
         return straight(self.bulk.site)
 
@@ -480,7 +480,7 @@ class KinkExpansion(Expansion):
         unit: list[tuple[str, list[str]]] = [(show(e.lhs), [show(e.rhs)]) for e in self.equations]
         unit += [(kink, [show(self.density)])] + ([(moves, [show(self.drift)])] if self.drifts else [])
 
-        def coefficients() -> Block:
+        def coefficients() -> PrintedBlock:
             for name, n, place, e in self._entries():
                 whole = show(Function(name)(*place))
                 left = rf"\left[{whole}\right]_{{{n}}}" if format == "latex" else f"[{whole}]_{n}"
@@ -560,7 +560,7 @@ def expand_kinks(theory: Theory) -> KinkExpansion:
 REMEMBERED: Forest = (Node(-1, ROW), Node(0, COL, error=0, marked=True))
 """A kernel of order 0 that is a number for each pair of samples, beside ``k(t, s) Delta0(s)``."""
 
-Coefficients = dict[tuple[str, int], Terms]
+TermsByLaw = dict[tuple[str, int], Terms]
 
 
 class _StraightFields(Fields):
@@ -585,7 +585,7 @@ class _StraightFields(Fields):
         return product(slope, self.moved[n]) if derivative == 0 else {}
 
 
-def straight(site: Site) -> Coefficients:
+def straight(site: Site) -> TermsByLaw:
     """The bulk's laws: Phi at order 2, G at 1; with several layers A at 1, B at -1 and 0, f at 1 as well.
 
     ``C_1`` in A and f is what the layer below hands on; B at 0 is meant summed over s.
@@ -605,10 +605,10 @@ def straight(site: Site) -> Coefficients:
     fields = _StraightFields(site, known)
     phi, g = [fields.phi(0, n) for n in range(3)], [fields.g(n) for n in range(2)]
 
-    def mean(series: Series, n: int, fields: Fields = fields) -> Terms:
+    def mean(series: TermsByOrder, n: int, fields: Fields = fields) -> Terms:
         return average(series, n, site.u, site.r, fields.shapes)
 
-    def pair(series: Series, n: int) -> Terms:
+    def pair(series: TermsByOrder, n: int) -> Terms:
         return mean([convolved(series, series, k, side_by_side) for k in range(n + 1)], n)
 
     found = {("Phi", 2): pair(phi, 2), ("G", 1): pair(g, 1)}

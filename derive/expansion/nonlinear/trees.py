@@ -129,7 +129,7 @@ class Piece(NamedTuple):
 Terms = dict[Piece, Rational]
 """A sum of products with their coefficients, none of them zero."""
 
-Series = list[Terms]
+TermsByOrder = list[Terms]
 """One sum for each power of gamma0."""
 
 
@@ -269,7 +269,9 @@ def composed(kernel: Terms, field: Terms) -> Terms:
     return collected((c * d, one(p, q)) for p, c in kernel.items() for q, d in field.items())
 
 
-def convolved(a: Series, b: Series, n: int, combine: Callable[[Terms, Terms], Terms] = product) -> Terms:
+def convolved(
+    a: TermsByOrder, b: TermsByOrder, n: int, combine: Callable[[Terms, Terms], Terms] = product
+) -> Terms:
     """Order n of the product of two series."""
     return added(*[combine(a[k], b[n - k]) for k in range(n + 1) if a[k] and b[n - k]])
 
@@ -335,9 +337,9 @@ class Fields:
 
     def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
         self.site, self.order, self.shapes, self.errors = site, order, shapes, errors
-        self.moved: Series = []  # h - u
-        self.h: Series = []
-        self.z: Series = []
+        self.moved: TermsByOrder = []  # h - u
+        self.h: TermsByOrder = []
+        self.z: TermsByOrder = []
         self.kernels: dict[tuple[str, int], dict[Forest, Terms]] = {}
         for n in range(order + 1):
             for name in KERNELS:
@@ -370,7 +372,7 @@ class Fields:
     def phi(self, derivative: int, n: int) -> Terms:
         """Order n of a derivative of phi at h: its Taylor series around u."""
         parts: list[Terms] = []
-        power: Series = [ONE, *[{} for _ in range(n)]]
+        power: TermsByOrder = [ONE, *[{} for _ in range(n)]]
         for p in range(n + 1):
             here: Terms = {Piece((Node(-1, ROW, phi=(derivative + p,)),)): Rational(1, factorial(p))}
             if power[n]:
@@ -446,10 +448,11 @@ def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 # -- averages ------------------------------------------------------------------------------------------------
 
-Part = tuple[Rational, Piece]
+WeightedProduct = tuple[Rational, Piece]
+"""A product and the number in front of it."""
 
 
-def average(series: Series, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) -> Terms:
+def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) -> Terms:
     """Order n of the average of a series, over sources whose covariances are the order parameters u and r.
 
     Price's theorem says what their motion does to functions of the source u,
@@ -457,7 +460,7 @@ def average(series: Series, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) 
     pairs them with the full covariance.  Sources at order 0 do not depend on time.
     """
 
-    def parts() -> Iterator[Part]:
+    def parts() -> Iterator[WeightedProduct]:
         for k, terms in enumerate(series[: n + 1]):
             for p, c in terms.items():
                 for used in range(n - k + 1):
@@ -468,19 +471,19 @@ def average(series: Series, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) 
     return collected(parts())
 
 
-def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[Part]:
+def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[WeightedProduct]:
     """What moves of the covariance of ``u``, in total of ``order``, do to an average of ``p``."""
     if u.given and order:
         return
     for orders in (x for many in range(order + 1) for x in compositions(order, many, 1)):
-        parts: list[Part] = [(Rational(1, factorial(len(orders)) * 2 ** len(orders)), p)]
+        parts: list[WeightedProduct] = [(Rational(1, factorial(len(orders)) * 2 ** len(orders)), p)]
         for k in orders:
             kernel = coefficient(u, k, shapes)
             parts = [(c * d, q) for c, x in parts for d, q in _moved(x, kernel)]
         yield from parts
 
 
-def _moved(p: Piece, kernel: Terms) -> Iterator[Part]:
+def _moved(p: Piece, kernel: Terms) -> Iterator[WeightedProduct]:
     """``sum_{t, s} dPhi(t, s) d^2 p / du(t) du(s)``."""
     for a in range(len(p.nodes)):
         for once in (p.changed(a, phi=phi) for phi in raised(p.nodes[a].phi)):
@@ -489,13 +492,13 @@ def _moved(p: Piece, kernel: Terms) -> Iterator[Part]:
                     yield from ((c, attached(twice, a, b, forest)) for forest, c in kernel.items())
 
 
-def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[Part]:
+def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[WeightedProduct]:
     """All pairings of the factors r, the covariances of pairs at orders that sum to ``order``."""
     slots = [i for i, x in enumerate(p.nodes) for _ in range(x.r)]
     bare = p._replace(nodes=tuple(x._replace(r=0) for x in p.nodes))
     for pairs in pairings(slots):
         for orders in compositions(order, len(pairs)):
-            parts: list[Part] = [(Rational(1), bare)]
+            parts: list[WeightedProduct] = [(Rational(1), bare)]
             for (a, b), k in zip(pairs, orders, strict=True):
                 kernel = coefficient(r, k, shapes)
                 parts = [(c * d, attached(q, a, b, forest)) for c, q in parts for forest, d in kernel.items()]
@@ -601,7 +604,7 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
     phi = [fields.phi(0, k) for k in range(n + 2)]
     g = [fields.g(k) for k in range(n + 2)]
 
-    def mean(series: Series, order: int) -> Terms:
+    def mean(series: TermsByOrder, order: int) -> Terms:
         return average(series, order, site.u, site.r, fields.shapes)
 
     found = {

@@ -19,9 +19,9 @@ from derive.errors import ProgramError
 from derive.program.network import Network
 from derive.program.networks.options import (
     SAMPLE_WEIGHT,
-    Count,
-    Number,
+    NumberOrExpression,
     PerLayer,
+    SymbolicCount,
     activation_of,
     indices,
     k,
@@ -50,14 +50,14 @@ f, y = Function("f"), Function("y")
 class Options(TypedDict, total=False):
     """Keywords of :func:`network` that every builder of networks on fixed data passes on to it."""
 
-    outputs: Count
-    bias: bool | Number
-    branch: Number | None
+    outputs: SymbolicCount
+    bias: bool | NumberOrExpression
+    branch: NumberOrExpression | None
     relative_widths: PerLayer
     init_variance: PerLayer
-    weight_decay: Number
-    momentum: Number
-    temperature: Number
+    weight_decay: NumberOrExpression
+    momentum: NumberOrExpression
+    temperature: NumberOrExpression
     sample_weights: bool
     objective: str
 
@@ -69,16 +69,16 @@ def network(
     loss: str = "sum",
     *,
     backward: Backward = "transposed",
-    outputs: Count = 1,
-    bias: bool | Number = False,
-    branch: Number | None = None,
+    outputs: SymbolicCount = 1,
+    bias: bool | NumberOrExpression = False,
+    branch: NumberOrExpression | None = None,
     relative_widths: PerLayer = None,
     init_variance: PerLayer = None,
-    positions: Count = 1,
-    receptive: Count = 0,
-    weight_decay: Number = 0,
-    momentum: Number = 0,
-    temperature: Number = 0,
+    positions: SymbolicCount = 1,
+    receptive: SymbolicCount = 0,
+    weight_decay: NumberOrExpression = 0,
+    momentum: NumberOrExpression = 0,
+    temperature: NumberOrExpression = 0,
     sample_weights: bool = False,
     objective: str = "square",
 ) -> Program:
@@ -219,8 +219,8 @@ def convolution(
     rule: str | TrainingRule = "gd",
     loss: str = "sum",
     *,
-    positions: Count,
-    receptive: Count,
+    positions: SymbolicCount,
+    receptive: SymbolicCount,
     tied: bool = True,
     **options: Unpack[Options],
 ) -> Program:
@@ -280,13 +280,13 @@ def recurrent(
     rule: str | TrainingRule = "gd",
     loss: str = "sum",
     *,
-    outputs: Count = 1,
-    bias: bool | Number = False,
-    branch: Number | None = None,
-    init_variance: Number = 1,
-    weight_decay: Number = 0,
-    momentum: Number = 0,
-    temperature: Number = 0,
+    outputs: SymbolicCount = 1,
+    bias: bool | NumberOrExpression = False,
+    branch: NumberOrExpression | None = None,
+    init_variance: NumberOrExpression = 1,
+    weight_decay: NumberOrExpression = 0,
+    momentum: NumberOrExpression = 0,
+    temperature: NumberOrExpression = 0,
 ) -> Program:
     """A network whose ``steps`` hidden layers are one layer of units that applies one matrix again and again.
 

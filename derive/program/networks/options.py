@@ -170,11 +170,13 @@ def _positive(key: str, value: Any) -> Expr:
 c, c_, p, p_ = (Symbol(n, integer=True, positive=True) for n in ("c", "c_", "p", "p_"))
 k = Symbol("k", integer=True)
 
-Count: TypeAlias = int | Expr
-Runs: TypeAlias = tuple[IndexRange, ...]
+SymbolicCount: TypeAlias = int | Expr
+IndexRanges: TypeAlias = tuple[IndexRange, ...]
 
 
-def indices(outputs: Count = 1, positions: Count = 1, receptive: Count = 0) -> tuple[Runs, Runs, Runs]:
+def indices(
+    outputs: SymbolicCount = 1, positions: SymbolicCount = 1, receptive: SymbolicCount = 0
+) -> tuple[IndexRanges, IndexRanges, IndexRanges]:
     """The channels ``c``, positions ``p`` and offsets ``k`` of a network with so many outputs, positions and
     neighbours on each side; nothing where there is nothing to run over.
 
@@ -197,13 +199,13 @@ def indices(outputs: Count = 1, positions: Count = 1, receptive: Count = 0) -> t
     return _run(c, S.One, channels), _run(p, S.One, size), _run(k, -reach, reach)
 
 
-def _run(index: Symbol, first: Expr, last: Expr) -> Runs:
+def _run(index: Symbol, first: Expr, last: Expr) -> IndexRanges:
     return () if first == last else (IndexRange(index, first, last),)
 
 
 # -- rules ---------------------------------------------------------------------------------------------------
 
-Number: TypeAlias = Expr | float | int
+NumberOrExpression: TypeAlias = Expr | float | int
 
 ADAPTIVE = "adam adamw amsgrad nadam adagrad adadelta adafactor rmsprop lion lamb signsgd"
 
@@ -212,9 +214,9 @@ def training_rule(
     rule: str = "gd",
     loss: str = "sum",
     *,
-    weight_decay: Number = 0,
-    momentum: Number = 0,
-    temperature: Number = 0,
+    weight_decay: NumberOrExpression = 0,
+    momentum: NumberOrExpression = 0,
+    temperature: NumberOrExpression = 0,
     samples: Expr = P,
 ) -> TrainingRule:
     """The rule named in an experiment file, on the summed loss or on its mean over samples.
@@ -281,7 +283,9 @@ def training_rule(
     raise ProgramError(f"rule = {rule!r}: {why}must be 'gd', 'flow' or 'multistep'")
 
 
-def rule_of(rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: Number) -> TrainingRule:
+def rule_of(
+    rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: NumberOrExpression
+) -> TrainingRule:
     """The rule with this name (see :func:`training_rule`), or the rule itself.
 
     Raises :class:`ProgramError` when a rule that is no name comes with numbers for one.
@@ -299,7 +303,7 @@ def rule_of(rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: N
 
 # -- losses of an output -------------------------------------------------------------------------------------
 
-OBJECTIVES: dict[str, Callable[[Expr, Expr, Runs], Expr]] = {
+OBJECTIVES: dict[str, Callable[[Expr, Expr, IndexRanges], Expr]] = {
     "square": lambda y, f, _: (y - f) ** 2 / 2,
     "logistic": lambda y, f, _: log(1 + exp(-y * f)),
     "hinge": lambda y, f, _: Max(0, 1 - y * f),
@@ -309,7 +313,7 @@ OBJECTIVES: dict[str, Callable[[Expr, Expr, Runs], Expr]] = {
 cross-entropy probabilities of the classes that the channels are."""
 
 
-def objective_of(name: str, target: Expr, output: Expr, channels: Runs = ()) -> Expr:
+def objective_of(name: str, target: Expr, output: Expr, channels: IndexRanges = ()) -> Expr:
     """The loss of one sample (and, where it is a sum over channels, of one channel) with this name.
 
     Raises :class:`ProgramError` for an unknown name, and for classes without channels.
@@ -325,7 +329,7 @@ def objective_of(name: str, target: Expr, output: Expr, channels: Runs = ()) -> 
     return OBJECTIVES[name](target, output, channels)
 
 
-def _cross_entropy(y: Expr, f: Expr, channels: Runs) -> Expr:
+def _cross_entropy(y: Expr, f: Expr, channels: IndexRanges) -> Expr:
     """``log sum_c e^{f_c} - sum_c y_c f_c``, for one sample."""
     (classes,) = channels
     return log(Sum(exp(f), classes.limits)) - Sum(y * f, classes.limits)

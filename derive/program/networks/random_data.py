@@ -33,7 +33,7 @@ from sympy import Expr, Function, Integer, S, Symbol, exp, log, sign, sqrt
 from derive.calculus.symbols import IndexRange, L, ell, expression, gamma0, t
 from derive.errors import ProgramError
 from derive.program.network import Network
-from derive.program.networks.options import Number, activation_of, rule_of, training_rule
+from derive.program.networks.options import NumberOrExpression, activation_of, rule_of, training_rule
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import Gradient, Parametrization
@@ -286,14 +286,14 @@ def perceptron(
     loss: str | Any = "squared",
     rule: str | TrainingRule = "gd",
     *,
-    ratio: Number = kappa,
+    ratio: NumberOrExpression = kappa,
     teacher: Any = None,
-    noise: Number = 0,
-    signal: Number = rho,
-    init_variance: Number = 1,
-    weight_decay: Number = 0,
-    momentum: Number = 0,
-    temperature: Number = 0,
+    noise: NumberOrExpression = 0,
+    signal: NumberOrExpression = rho,
+    init_variance: NumberOrExpression = 1,
+    weight_decay: NumberOrExpression = 0,
+    momentum: NumberOrExpression = 0,
+    temperature: NumberOrExpression = 0,
 ) -> Program:
     """Full-batch descent of ``sum_i loss(h_i, y_i)`` with ``h = X v``, X samples times features.
 
@@ -360,7 +360,7 @@ def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> World:
     return (v_star, h_star), lines, (start, *((eps,) if noise != 0 else ())), S.Zero
 
 
-def _mixture(y: Field, v: Field, signal: Number) -> World:
+def _mixture(y: Field, v: Field, signal: NumberOrExpression) -> World:
     m, side = Field("m", v.population), Field("xi", y.population)
     mean = GaussianVector("m_0", v.population, expression(signal), source="m_0")
     coin = GaussianVector("xi_0", y.population, source="xi_0")

@@ -323,10 +323,10 @@ def _elsewhere(leg: Leg, other: Leg) -> bool:
     return any(x.use.summed or x.apart or x.use.vector.plain != x.use.vector.body for x in (leg, other))
 
 
-Pair = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...]]
+ParameterPairing = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...]]
 
 
-def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[Pair]:
+def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterPairing]:
     """Pairs of uses of one vector parameter, with ``-(strength/2) hat hat`` in the exponent."""
     for a, other in combinations_with_replacement(entries, 2):
         if a.use.meets(other.use):

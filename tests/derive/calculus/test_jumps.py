@@ -18,13 +18,13 @@ from sympy import (
     tanh,
 )
 
-from derive.calculus.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied, slope
+from derive.calculus.jumps import Ambiguous, OtherKind, SignPolynomial, jumps, multiplied, slope
 
 x = Symbol("x", real=True)
 relu, leaky = Max(0, x), Piecewise((x, x > 0), (x / 10, True))
 
 
-def rebuilt(found: Jumps) -> Expr:
+def rebuilt(found: SignPolynomial) -> Expr:
     return sum(
         (c * x**n * sign(x) ** s * (DiracDelta(x, m) if m >= 0 else 1) for (n, s, m), c in found.items()),
         Rational(0),
@@ -57,7 +57,7 @@ def test_derivatives_are_those_of_the_function(body: Expr, order: int) -> None:
     """Integrals with a test function, against integration by parts."""
     found = jumps(body, x)
     for _ in range(order):
-        terms: Jumps = {}
+        terms: SignPolynomial = {}
         for m, c in found.items():
             for new, k in slope(m).items():
                 terms[new] = terms.get(new, 0) + c * k

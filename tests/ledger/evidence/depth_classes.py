@@ -14,7 +14,7 @@ from derive.depth.balance import alpha, gamma
 from derive.scale.depth import (
     DepthClass,
     DepthParametrization,
-    Number,
+    GivenNumber,
     chi,
     first_update,
     x_0,
@@ -57,7 +57,7 @@ def linear() -> DepthParametrization:
 
 
 @lru_cache(maxsize=64)
-def classify(a: Number, g: Number, rule: str = "sgd") -> DepthClass:
+def classify(a: GivenNumber, g: GivenNumber, rule: str = "sgd") -> DepthClass:
     """The derived class of one (alpha, gamma)."""
     return linear().classify(a, g, rule)
 
