@@ -363,7 +363,7 @@ class Gradients:
         Written in the slots of the target, whose ranges are ``spans``, and in indices that are summed over.
         An index of a field that is shifted beyond its range goes round a ring, and is in range everywhere.
         """
-        runs, told = dict(use.runs), str(_plain(use.by, dict(use.runs)))
+        runs, told = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
         own = [c for x, r in use.runs for c in between(x, r.lower, r.upper, told)]
         rings = {x for x, i in solved.places.items() if self._goes_round(use, x, spans, i, own, axis)}
         found: Conditions = []
@@ -391,7 +391,7 @@ class Gradients:
         if not isinstance(a, Add) or span is None or (axis and i == 0):
             return False
         runs = dict(use.runs)
-        told = str(_plain(use.by, runs))
+        told = spelled(_plain(use.by, runs))
         if all(implied(c, own) for c in between(a, span.lower, span.upper, told)):
             return False
         if (r.lower, r.upper) == (span.lower, span.upper):
@@ -418,7 +418,7 @@ class Gradients:
         """The conditions on the slots of ``name`` alone."""
         conditions = self._domain(use, solved, self.ranges[name], self._on_axis(name))
         conditions += self._support(use, solved)
-        told = str(_plain(use.by, dict(use.runs)))
+        told = spelled(_plain(use.by, dict(use.runs)))
         for x, _ in use.runs:
             if x not in solved.indices:
                 *_, conditions = eliminated(x, conditions, told)
@@ -593,7 +593,7 @@ class Gradients:
         domain = self._domain(use, solved, self.ranges[target], self._on_axis(target))
         domain, support = ([c.xreplace(names) for c in x] for x in (domain, self._support(use, solved)))
         labelled = [c for x in self.labels for c in self._in_range(self.range_of(x))]
-        told = str(_plain(use.by, dict(use.runs)))
+        told = spelled(_plain(use.by, dict(use.runs)))
         inner, known = _inner_first(free, use.runs, names), [*self.known(target), *labelled]
         total, left = summed(value.xreplace(names), inner, domain, support, known, told)
         if use.kind == "product" and left:
@@ -604,7 +604,7 @@ class Gradients:
         """Raise if a transposed matrix would be applied to vectors that are defined for some indices only."""
         runs = dict(use.runs)
         for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
-            at, told = a.xreplace(solved.indices), str(_plain(use.by, runs))
+            at, told = a.xreplace(solved.indices), spelled(_plain(use.by, runs))
             if r is None or isinstance(at, Add):  # which goes round a ring
                 continue
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, told)):
@@ -615,7 +615,7 @@ class Gradients:
                 )
 
     def _in_range(self, r: IndexRange) -> Conditions:
-        return between(r.index, r.lower, r.upper, str(r.index))
+        return between(r.index, r.lower, r.upper, spelled(r.index))
 
     # -- the backward pass -----------------------------------------------------------------------------------
 
@@ -790,7 +790,10 @@ class Gradients:
 
         Each runs over all values that it takes anywhere in the ``domain``: no range depends on another index.
         """
-        told, free = str(_plain(use.by, dict(use.runs))), [x for x, _ in use.runs if x not in solved.indices]
+        told, free = (
+            spelled(_plain(use.by, dict(use.runs))),
+            [x for x, _ in use.runs if x not in solved.indices],
+        )
         slots = [r.index for r in spans if r is not None]
         every = [*domain, *(c for r in spans if r is not None for c in self._in_range(r))]
         name = name_of(use.by)
@@ -819,7 +822,7 @@ class Gradients:
 
 def name_of(e: Expr) -> str:
     """The name of an applied symbol, of a symbol or of a member of a family."""
-    return str(e.func) if isinstance(e, AppliedUndef) else str(e) if isinstance(e, Symbol) else ""
+    return e.func.__name__ if isinstance(e, AppliedUndef) else spelled(e) if isinstance(e, Symbol) else ""
 
 
 def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]:

@@ -232,7 +232,7 @@ class Network:
     def _check_times(self, lines: tuple[Definition, ...], loss: Expr) -> None:
         """Raise :class:`ProgramError` for what is read at a time that is not the present or the first."""
         computed = {d.name for d in lines}
-        said = [(f"the loss {loss}", loss), *((str(d.lhs), d.rhs) for d in lines)]
+        said = [(f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)]
         for told, e in said:
             for a in sorted(e.atoms(AppliedUndef), key=spelled):
                 if name_of(a) in computed and a.args and a.args[-1].has(t) and a.args[-1] != t:
@@ -248,7 +248,7 @@ class Network:
         """
         computed = {d.name for d in lines} | {x.name for x in self.given}
         layered = {x.name for x in self.fields if x.layered or x.ordered}
-        for told, e in ((f"the loss {loss}", loss), *((str(d.lhs), d.rhs) for d in lines)):
+        for told, e in ((f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)):
             shifted: dict[bool, set[Symbol]] = {True: set(), False: set()}
             for a in e.atoms(AppliedUndef):
                 for k, x in enumerate(a.args):

@@ -95,7 +95,7 @@ class LinearSystem:
         """Number of components: the weight and its hidden states."""
         return int(self.A.rows) if isinstance(self.A, ImmutableMatrix) else 1
 
-    @property
+    @cached_property
     def matrix(self) -> ImmutableMatrix:
         """``A`` as a matrix (n, n)."""
         return self.A if isinstance(self.A, ImmutableMatrix) else ImmutableMatrix([[self.A]])
@@ -119,22 +119,22 @@ class LinearSystem:
         """Every coefficient of the equation of motion, and the factor of the start."""
         return (*self.matrix, *self.input, *self.noise_matrix, self.start)
 
-    @property
+    @cached_property
     def noisy(self) -> bool:
         """Whether noise enters the weight or a hidden state."""
         return any(x != 0 for x in self.noise_matrix)
 
-    @property
+    @cached_property
     def tabulated(self) -> bool:
         """Whether the memory has no closed form: states drive each other, and ``A`` depends on the time."""
         return self.moves and self.chain is None
 
-    @property
+    @cached_property
     def moves(self) -> bool:
         """Whether ``A`` depends on the time."""
         return bool(self.matrix.has(t))
 
-    @property
+    @cached_property
     def steady(self) -> bool:
         """Whether no coefficient depends on the time."""
         return not any(x.has(t) for x in self.coefficients)
