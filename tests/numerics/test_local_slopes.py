@@ -41,7 +41,7 @@ def test_a_slope_that_turns_has_no_limit():
 def test_the_error_covers_noise():
     rng = np.random.default_rng(0)
     pulls = []
-    for _ in range(200):
+    for _ in range(100):
         noise = 0.02 * T**-0.5
         found = local_slopes(T, T**-0.5 + noise * rng.normal(size=len(T)), noise)
         pulls.append((found.slope[10] + 0.5) / found.error[10])

@@ -361,7 +361,7 @@ def test_coefficients_that_are_not_finite_at_a_time_are_refused(
             command(mlp(1, rule=rule), **given)
 
 
-@pytest.mark.parametrize("times", [[0.0, 3.0], np.linspace(0, 3, 30)])
+@pytest.mark.parametrize("times", [[0.0, 3.0], pytest.param(np.linspace(0, 3, 30), marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("decay", "integral"),
     [

@@ -175,7 +175,7 @@ def read(line):
 
 @pytest.mark.parametrize(
     "name",
-    [x if x in ("flow", "correlated") else pytest.param(x, marks=pytest.mark.slow) for x in THEORIES],
+    [x if x == "correlated" else pytest.param(x, marks=pytest.mark.slow) for x in THEORIES],
 )
 def test_latex_is_read_by_mathtext(name):
     for line in lines(name):

@@ -182,7 +182,7 @@ def shadowed(e: Expr, outer: frozenset[Expr] = frozenset()) -> set[Expr]:
     return found.union(*[shadowed(x, outer) for x in e.args])
 
 
-@pytest.mark.parametrize("name", ["f", "A", "H"])
+@pytest.mark.parametrize("name", ["f", "A", pytest.param("H", marks=pytest.mark.slow)])
 def test_sums_within_sums_have_variables_of_their_own(name: str) -> None:
     K = Function("K")
     assert shadowed(Sum(K(s), (s, 0, s - 1))) == shadowed(Sum(K(s) * Sum(K(s), (s, 0, 1)), (s, 0, t))) == {s}

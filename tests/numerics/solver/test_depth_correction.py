@@ -82,6 +82,7 @@ def test_layers_have_their_own_corrections() -> None:
     assert float(np.max(gap)) < 0.03 * float(np.max(np.abs(found.first["C_dx"][at])))
 
 
+@pytest.mark.slow
 def test_the_loss_at_the_start_has_its_coefficient_by_hand() -> None:
     """1 + (1 + beta0^2/L)^(L-1) / (nu gamma0^2): exp(b) (1 - (b + b^2/2)/L) with b = beta0^2."""
     found = solve_depth_correction(isotropic("L", 1), layers=4)

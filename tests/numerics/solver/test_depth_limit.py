@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from sympy import sqrt
 
 from derive.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
-from derive.program import L, eta, gamma0
+from derive.program import L, Program, eta, gamma0
 from derive.program.networks.random_data import nu
 from numerics.cli import run
 from numerics.errors import Diverged, SpecError
@@ -151,6 +152,7 @@ def test_finite_depth_up_to_64_converges_like_one_over_depth(name: str) -> None:
     converges({**CASES, **MORE}[name], (4, 8, 16, 32, 64))
 
 
+@pytest.mark.slow
 def test_momentum_has_a_limit_which_depths_approach() -> None:
     """Its memory brings denominators such as L P m - L P, whose power of L has to be seen."""
     e = experiment({"width_ratio": 2.0}, ISOTROPIC, momentum=0.5).replace({"training.steps": 2})
@@ -223,18 +225,33 @@ def test_what_has_no_limit_is_refused(change: dict[str, Any], key: str) -> None:
     assert refused.value.key == key
 
 
-def test_a_program_has_the_limit_of_its_file() -> None:
+def programs_beside_a_file() -> dict[str, Any]:
+    """The numbers, arrays and times of programs that are compared with the file of fixed samples."""
     e = CASES["fixed"]
     numbers = {"eta": e.effective_rate, "gamma0": e.network.gamma0, "beta": e.network.branch}
-    given = {"arrays": {"K_x": e.kernel, "y": e.targets}, "times": e.times, "numbers": numbers}
-    ours = solve_depth_limit(Problem.of(mlp(branch=beta), **given), layers=4)
-    theirs = solve_depth_limit(e, layers=4)
+    return {"arrays": {"K_x": e.kernel, "y": e.targets}, "times": e.times, "numbers": numbers}
+
+
+def test_a_program_has_the_limit_of_its_file() -> None:
+    ours = solve_depth_limit(Problem.of(mlp(branch=beta), **programs_beside_a_file()), layers=4)
+    theirs = solve_depth_limit(CASES["fixed"], layers=4)
     np.testing.assert_allclose(ours["train_loss"], theirs["train_loss"], rtol=1e-12)
-    for program in (mlp(branch=beta, bias=True), mlp(branch=beta, activation="tanh")):
-        with pytest.raises(SpecError, match="no limit of infinite depth"):
-            solve_depth_limit(Problem.of(program, **given), layers=4)
-    with pytest.raises(SpecError, match="a program whose depth is a symbol"):
-        solve_depth_limit(Problem.of(mlp(3, branch=beta), **given), layers=4)
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        pytest.param(
+            partial(mlp, branch=beta, bias=True), "no limit of infinite depth", marks=pytest.mark.slow
+        ),
+        (partial(mlp, branch=beta, activation="tanh"), "no limit of infinite depth"),
+        (partial(mlp, 3, branch=beta), "a program whose depth is a symbol"),
+    ],
+    ids=["biases", "tanh", "three layers"],
+)
+def test_a_program_without_a_limit_is_refused(program: Callable[[], Program], reason: str) -> None:
+    with pytest.raises(SpecError, match=reason):
+        solve_depth_limit(Problem.of(program(), **programs_beside_a_file()), layers=4)
 
 
 def test_grids_that_cannot_be_coarsened_are_refused() -> None:

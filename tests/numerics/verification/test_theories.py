@@ -53,6 +53,7 @@ def test_what_is_linear_is_marched(name, method):
     assert solution.method == method
 
 
+@pytest.mark.slow
 def test_the_march_and_the_expressions_give_the_same_numbers_in_the_same_places():
     """Sums of a few dozen products of numbers of order one; unequal indices show a transposed axis."""
     lam, beta = (Symbol(x, positive=True) for x in ("lam", "beta"))
