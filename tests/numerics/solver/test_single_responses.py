@@ -6,10 +6,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import f
+from scipy.stats import f as fisher
+from sympy import Expr, Function, sqrt, tanh
 
 import numerics
-from derive.program import P, eta, gamma0
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    P,
+    Population,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
+from numerics.solver.direct import evaluate
 from numerics.solver.paths import Solved, solve_particles
 from tests.chance import LEVEL, excess, in_errors
 from tests.derive.once import mean_field, mlp
@@ -50,7 +66,7 @@ def test_responses_on_both_sides_of_the_threshold(activation: str, steps: int, c
         # as many paths carry derivatives, so that variances have the F distribution of two times 7
         moving = other.var(axis=0) > 1e-16
         ratios = one.var(axis=0)[moving] / other.var(axis=0)[moving]
-        assert ratios.max() < f.ppf(1 - LEVEL / ratios.size, REPLICAS - 1, REPLICAS - 1)
+        assert ratios.max() < fisher.ppf(1 - LEVEL / ratios.size, REPLICAS - 1, REPLICAS - 1)
 
 
 def test_responses_of_functions_that_jump_have_no_bias_of_a_ridge() -> None:
@@ -60,6 +76,38 @@ def test_responses_of_functions_that_jump_have_no_bias_of_a_ridge() -> None:
         gap = few.value(name, 1) - many.value(name, 1)
         z = in_errors(gap, np.hypot(few.stderr(name, 1), many.stderr(name, 1)))
         assert excess(z, 15) < 1
+
+
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_responses_of_normalised_fields_are_those_of_the_reference(where: str) -> None:
+    """Averages of each replica stand in the fields, and responses pass by them."""
+    units, inputs = Population("units"), Population("inputs", given=True)
+    h, k, x = Field("h", units), Field("k", units), GivenVector("x", inputs, "K_x")
+    U, W, w = (
+        GaussianMatrix("U", units, inputs),
+        GaussianMatrix("W", units, units),
+        GaussianVector("w", units),
+    )
+    f, y = Function("f"), Function("y")
+
+    def normalised(e: Expr, here: bool) -> Expr:
+        return tanh(e / sqrt(Mean(e**2)) if here else e)
+
+    forward = {
+        h(mu, t): U @ x(mu),
+        k(mu, t): W @ normalised(h(mu, t), where == "inside"),
+        f(mu, t): Mean(w.symbol * normalised(k(mu, t), where == "outside")) / gamma0,
+    }
+    net = Network("normalised", (h, k), forward, (U, W, w), given=(x,))
+    theory = mean_field(net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)))
+    data = {"K_x": np.array([[1.0]]), "y": np.array([1.0])}
+    values = {"eta": 0.5, "gamma0": 1.0, "P": 1}
+    ours = solve_particles(theory, steps=3, values=values, data=data, samples=256, replicas=32, seed=1)
+    reference = evaluate(theory, steps=3, values=values, data=data, samples=512, replicas=32)
+    for q in theory.order_parameters:
+        gap = ours.value(q.name) - reference.value(q.name)
+        z = in_errors(gap, np.hypot(ours.stderr(q.name), reference.stderr(q.name)))
+        assert excess(z, 31) < 1, q.name
 
 
 def test_a_response_that_is_mostly_noise_is_left_out() -> None:
