@@ -24,6 +24,7 @@ class RealInterval:
     high: Expr = S.Infinity
     low_open: bool = False
     high_open: bool = False
+    without_zero: bool = False
 
     def require(self, value: Any, key: str) -> None:
         """Raise :class:`ProgramError`, naming ``key``, for a value that is not one of these numbers.
@@ -51,13 +52,15 @@ class RealInterval:
         if e.is_number:
             above = e > self.low if self.low_open else e >= self.low
             below = e < self.high if self.high_open else e <= self.high
-            return e.is_real is not False and above != S.false and below != S.false
+            zero = self.without_zero and e.is_zero
+            return e.is_real is not False and above != S.false and below != S.false and not zero
         if self.low != 0 or not (e.is_Symbol or e.is_Mul):
             return True
         return not (e.is_nonpositive if self.low_open else e.is_negative)
 
 
 REAL = RealInterval("a real number")
+NONZERO = RealInterval("a real number other than 0", without_zero=True)
 NONNEGATIVE = RealInterval("a number >= 0", low=S.Zero)
 POSITIVE = RealInterval("a positive number", low=S.Zero, low_open=True)
 FRACTION = RealInterval("a number >= 0 and < 1", low=S.Zero, high=S.One, high_open=True)

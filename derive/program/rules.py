@@ -690,6 +690,11 @@ class Multistep:
     label: ClassVar[str] = "multistep gradient flow"
     diffusion: Expr = field(default=S.Zero, repr=False)
 
+    def __post_init__(self) -> None:
+        """Raise :class:`ProgramError` for a rate or a diffusion that cannot be."""
+        for name in ("rate", "diffusion"):
+            NONNEGATIVE.require(getattr(self, name), f"{name} of Multistep")
+
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """Both stay symbols, ``m(t)`` and ``w(t, s)``; numerics supplies their tables."""
         left = S.One if self.left is None else Function(self.left)(time)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sympy import Expr, S
 
-from derive.calculus.intervals import POSITIVE, REAL
+from derive.calculus.intervals import NONZERO, POSITIVE, REAL
 from derive.calculus.symbols import IndexRange, expression, gamma0
 from derive.errors import ProgramError
 from derive.program.rules import TrainingRule
@@ -138,6 +138,10 @@ class Gradient:
     inner: str = ""
     normal: Expr | None = None
 
+    def __post_init__(self) -> None:
+        if self.normal is not None:
+            NONZERO.require(self.normal, f"normal of the gradient {self.name}")
+
 
 @dataclass(frozen=True)
 class Parametrization(Rewritable):
@@ -165,7 +169,7 @@ class Parametrization(Rewritable):
             object.__setattr__(self, key, pairs)
             for name, value in pairs:
                 (POSITIVE if key == "fan_in" else REAL).require(value, f"{key}[{name!r}]")
-        REAL.require(self.scale, "scale of the parametrization")
+        NONZERO.require(self.scale, "scale of the parametrization")
         REAL.require(self.rate, "rate of the parametrization")
 
     def fan_in_of(self, m: GaussianMatrix) -> Expr:

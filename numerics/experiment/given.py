@@ -132,7 +132,7 @@ def require_constants(program: Program, numbers: Mapping[Symbol, float]) -> None
     """Raise SpecError for a number that makes a rate, a variance or a correlation one that cannot be."""
     weights = (*map(gaussian, program.matrices), *map(parameter, program.vectors))
     rules = {program.rule, *(w.rule for w in program.trained())}
-    for x in (*rules, *weights):
+    for x in (*rules, *weights, *filter(None, [program.descent])):
         stated = {k.name: getattr(x, k.name) for k in fields(x)} if is_dataclass(x) else {}
         for name, e in stated.items():
             own = sorted((y for y in numbers if isinstance(e, Expr) and e.has(y)), key=spelled)

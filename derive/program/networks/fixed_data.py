@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from sympy import Expr, Function, Integer, S, Symbol
 
+from derive.calculus.intervals import NONZERO
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, gamma0, mu, t
 from derive.errors import ProgramError
@@ -117,6 +118,10 @@ def network(
     'multilayer perceptron with biases'
     """
     last = layer_count(depth)
+    if backward not in ("transposed", "fixed", "independent"):
+        raise ProgramError(f"backward = {backward!r}: must be 'transposed', 'fixed' or 'independent'")
+    if branch is not None:
+        NONZERO.require(branch, "branch")
     if branch is not None and relative_widths is not None:
         raise ProgramError("relative_widths with branch: the layers of a residual network are the same units")
     size = per_layer("init_variance", init_variance, 0, last)
@@ -304,6 +309,8 @@ def recurrent(
     last = layer_count(steps, "steps")
     trained_by = rule_of(rule, loss, weight_decay=weight_decay, momentum=momentum, temperature=temperature)
     phi, (channels, *_) = activation_of(activation), indices(outputs)
+    if branch is not None:
+        NONZERO.require(branch, "branch")
     start, residual = expression(init_variance, "init_variance"), branch is not None
     units, inputs = Population("units"), Population("input", given=True)
     h, x = Field("h", units, ordered=True), GivenVector("x", inputs, "K_x")

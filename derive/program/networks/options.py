@@ -25,6 +25,7 @@ from sympy import (
     tanh,
 )
 
+from derive.calculus.intervals import POSITIVE, REAL
 from derive.calculus.symbols import IndexRange, P, ell, eta, expression, s, t
 from derive.errors import ProgramError
 from derive.program.program import Program
@@ -189,6 +190,7 @@ def indices(
     for key, value in found.items():
         least = 0 if key == "receptive" else 1
         number = expression(value, key)
+        REAL.require(number, key)
         if number.is_integer is False or (number - least).is_negative:
             raise ProgramError(f"{key} = {value}: must be an integer, at least {least}")
     channels, size, reach = map(expression, found.values())
@@ -241,6 +243,9 @@ def training_rule(
     >>> training_rule("flow", weight_decay=2).memory(t, s)
     (exp(-2*t), exp(2*s - 2*t))
     """
+    if not isinstance(rule, str):
+        raise ProgramError(f"rule = {rule!r}: must be 'gd', 'flow' or 'multistep'")
+    POSITIVE.require(samples, "samples")
     share = {"sum": S.One, "mean": 1 / samples}.get(loss)
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")

@@ -30,10 +30,17 @@ from typing import Any
 
 from sympy import Expr, Function, Integer, S, Symbol, exp, log, sign, sqrt
 
+from derive.calculus.intervals import NONNEGATIVE, NONZERO
 from derive.calculus.symbols import IndexRange, L, ell, expression, gamma0, t
 from derive.errors import ProgramError
 from derive.program.network import Network
-from derive.program.networks.options import NumberOrExpression, activation_of, rule_of, training_rule
+from derive.program.networks.options import (
+    NumberOrExpression,
+    activation_of,
+    indices,
+    rule_of,
+    training_rule,
+)
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import Gradient, Parametrization
@@ -170,7 +177,9 @@ def structured(
 
 
 def _strength(noise: bool | Expr) -> Expr:
-    return sigma if noise is True else expression(noise or 0, "noise")
+    strength = sigma if noise is True else expression(noise or 0, "noise")
+    NONNEGATIVE.require(strength, "noise")
+    return strength
 
 
 def _no_samples(noise: bool | Expr) -> None:
@@ -212,6 +221,10 @@ class _Linear:
         self.branch = None if branch is None else expression(branch, "branch")
         self.layer = Population("layer", ratio=self.width(ell), shared=branch is not None)
         self.inputs = Population("features") if inputs is None else inputs
+        if branch is not None:
+            NONZERO.require(branch, "branch")
+        if outputs is not None:
+            indices(outputs)
         self.channels = () if outputs is None else (c,)
         self.over = () if outputs is None else (IndexRange(c, Integer(1), expression(outputs, "outputs")),)
         self.v, self.xi = (Field(n, self.inputs) for n in ("v", "xi"))
@@ -317,6 +330,10 @@ def perceptron(
         raise ProgramError("teacher and noise belong to task = 'teacher'; the labels of a mixture are signs")
     if isinstance(loss, str) and loss not in LOSSES:
         raise ProgramError(f"loss = {loss!r}: must be one of {', '.join(LOSSES)}, or a function of h and y")
+    if not isinstance(loss, str) and not callable(loss):
+        raise ProgramError(f"loss = {loss!r}: must be one of {', '.join(LOSSES)}, or a function of h and y")
+    NONNEGATIVE.require(noise, "noise")
+    NONNEGATIVE.require(signal, "signal")
     trained_by = rule_of(rule, "sum", weight_decay=weight_decay, momentum=momentum, temperature=temperature)
     size = expression(ratio, "ratio")
     features, samples = Population("features"), Population("samples", size)

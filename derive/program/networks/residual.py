@@ -15,6 +15,7 @@ from typing import Any
 
 from sympy import Expr, Function, Integer, Rational, S
 
+from derive.calculus.intervals import REAL
 from derive.calculus.symbols import IndexRange, L, ell, expression, t
 from derive.program.network import Network
 from derive.program.program import Program
@@ -36,6 +37,8 @@ class _Loss(Function):
 def _scales(depth: Any, alpha: Any, gamma: Any) -> tuple[Expr, Expr, Expr]:
     """The number of blocks, the multiplier of their branches and the learning rate."""
     blocks = layer_count(depth)
+    for key, exponent in (("alpha", alpha), ("gamma", gamma)):
+        REAL.require(exponent, key)
     return blocks, blocks ** -expression(alpha, "alpha"), blocks ** -expression(gamma, "gamma")
 
 

@@ -6,21 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sympy import Function, I, Matrix, Symbol, nan, oo
+from sympy import Function, I, Matrix, S, Symbol, nan, oo
 
 from derive.errors import ProgramError
 from derive.program import (
     GaussianMatrix,
     GaussianVector,
+    Gradient,
     GradientDescent,
     GradientFlow,
     LinearRule,
     Momentum,
     MomentumFlow,
+    Multistep,
     Parametrization,
     Population,
+    depth_program,
     eta,
+    isotropic,
+    mlp,
+    network,
+    perceptron,
     t,
+    training_rule,
 )
 
 units, lam = Population("units"), Symbol("lam")
@@ -48,6 +56,19 @@ WRONG: dict[str, Callable[[], Any]] = {
     "GaussianVector v: variance = nan: must be a number >= 0": lambda: GaussianVector("v", units, nan),
     "Population a: ratio = 0: must be a positive number": lambda: Population("a", ratio=0),
     "rates['W'] = nan: must be a real number": lambda: Parametrization(rates={"W": nan}),
+    "scale of the parametrization = 0: must be a real number other than 0": lambda: Parametrization(0),
+    "rate of Multistep = -1: must be a number >= 0": lambda: Multistep(rate=-1),
+    "diffusion of Multistep = nan: must be a number >= 0": lambda: Multistep(diffusion=nan),
+    "normal of the gradient g = 0: must be a real number other than 0": lambda: Gradient("g", normal=S.Zero),
+    "noise = -1: must be a number >= 0": lambda: isotropic(2, noise=-1),
+    "branch = I: must be a real number other than 0": lambda: mlp(2, branch=I),
+    "signal = nan: must be a number >= 0": lambda: perceptron("mixture", signal=nan),
+    "loss = -1: must be one of squared, logistic, or a function of h and y": lambda: perceptron(loss=-1),
+    "outputs = nan: must be a real number": lambda: mlp(2, outputs=nan),
+    "alpha = oo: must be a real number": lambda: depth_program(alpha=oo),
+    "rule = -1: must be 'gd', 'flow' or 'multistep'": lambda: training_rule(-1),
+    "samples = 0: must be a positive number": lambda: training_rule(samples=0),
+    "backward = -1: must be 'transposed', 'fixed' or 'independent'": lambda: network(2, backward=-1),
     "fan_in['W'] = -1: must be a positive number": lambda: Parametrization(fan_in={"W": -1}),
 }
 
@@ -65,3 +86,5 @@ def test_symbols_and_schedules_may_have_any_sign() -> None:
     assert Momentum(Function("eta")(t), lam).momentum == lam
     assert matrix(symmetry=lam, variance=0).symmetry == lam
     assert Parametrization(rates={"W": -1}).rate_of("W") == -1
+    assert Parametrization(-1, rate=-1).scale == -1
+    assert mlp(2, branch=-1).name == mlp(2, branch=1).name
