@@ -234,7 +234,8 @@ def simulate_program(
     ``dt``, for a program in continuous time only: the longest Runge-Kutta step.  It is recorded at multiples
     of it, or at ``times`` (steps + 1 of them, from 0).
     ``initial``: weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units
-    in which they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.
+    in which they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.  A
+    family (readouts of several outputs too) may be one array with its members along the first axes.
     ``each``: keep what every network gave; ``paths``: keep fields of its units at chosen steps (at chosen of
     the ``times``, if these are given).  ``equal``: an index, such as the sample; correlations of a vector
     that has it with itself are measured where its indices are equal, and have each of them once.

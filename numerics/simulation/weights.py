@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -395,21 +396,58 @@ def refresh(
 def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -> dict[Key, Array]:
     """Weights chosen by the user, by key: an array for a single weight, a mapping from members for a family.
 
-    Fresh weights have the step as first axis.  Raises ``ValueError`` for names and shapes that do not fit.
+    A family may also be one array, whose first axes count the members.  Fresh weights have the step as first
+    axis.  Raises ``ValueError`` for names and shapes that do not fit.
     """
     found: dict[Key, Array] = {}
-    known = {x.key: x for x in every}
+    names = sorted({x.key[0] for x in every})
     for name, value in given.items():
-        items = value.items() if isinstance(value, Mapping) else [((), value)]
-        for member, array in items:
-            key = (name, member if isinstance(member, tuple) else (member,))
-            if key not in known:
-                raise ValueError(f"initial[{name!r}]: the program has no weight {name}{key[1] or ''}")
-            shape = ((steps + 1,) if known[key].fresh else ()) + known[key].shape
-            if np.shape(array) != shape:
-                raise ValueError(f"initial[{name!r}] has shape {np.shape(array)}: must be {shape}")
-            found[key] = np.asarray(array, dtype=float)
+        shapes = {x.key[1]: ((steps + 1,) if x.fresh else ()) + x.shape for x in every if x.key[0] == name}
+        if not shapes:
+            raise ValueError(
+                f"initial[{name!r}]: the program has no weight {name}; it has {', '.join(names)}"
+            )
+        for member, array in _of_members(name, value, shapes).items():
+            if member not in shapes:
+                raise ValueError(
+                    f"initial[{name!r}] has the member {_told(member)}: must be one of "
+                    f"{', '.join(map(_told, shapes))}"
+                )
+            if np.shape(array) != shapes[member]:
+                raise ValueError(f"initial[{name!r}] has shape {np.shape(array)}: must be {shapes[member]}")
+            found[name, member] = np.asarray(array, dtype=float)
     return found
+
+
+def _told(member: tuple[int, ...]) -> str:
+    """A member of a family, as a key of ``initial`` names it."""
+    return str(member[0] if len(member) == 1 else member)
+
+
+def _of_members(
+    name: str, value: Any, shapes: Mapping[tuple[int, ...], tuple[int, ...]]
+) -> Mapping[tuple[int, ...], Any]:
+    """The arrays of the members of a family, which may be one array with the members along its first axes.
+
+    Raises ``ValueError`` for one array that does not fit, and for a mapping for a single weight.
+    """
+    if isinstance(value, Mapping):
+        if () in shapes:
+            raise ValueError(
+                f"initial[{name!r}] is a mapping: {name} is one weight, an array of {shapes[()]}"
+            )
+        return {key if isinstance(key, tuple) else (key,): array for key, array in value.items()}
+    if () in shapes:
+        return {(): value}
+    first, one = min(shapes), next(iter(shapes.values()))
+    sizes = tuple(len({member[k] for member in shapes}) for k in range(len(first)))
+    if np.shape(value) != (*sizes, *one) or prod(sizes) != len(shapes):
+        raise ValueError(
+            f"initial[{name!r}] has shape {np.shape(value)}: must be {(*sizes, *one)}, or a mapping from "
+            f"members of the family, such as {{{_told(first)}: array}}, to arrays of shape {one}"
+        )
+    whole = np.asarray(value, dtype=float)
+    return {member: whole[tuple(x - low for x, low in zip(member, first, strict=True))] for member in shapes}
 
 
 def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, u: Outer | Along, env: Any) -> tuple[Bound, ...]:

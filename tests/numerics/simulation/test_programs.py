@@ -199,6 +199,25 @@ def test_several_outputs():
     np.testing.assert_allclose(run["G"][1].mean, overlaps(loop["g"][:, 0], loop["g"][:, 0]), **EXACT)
 
 
+def test_initial_weights_of_families_may_be_one_array():
+    """``initial={"w": array}`` of two readouts ended in "the program has no weight w"."""
+    W, w = weights(3), draw(2, N)
+    program, data = mlp(3, tanh, outputs=2), {"x": X, "y": np.stack([Y, Y**2], axis=1)}
+    by_member = {"W0": W[0], "W": {1: W[1], 2: W[2]}, "w": {1: w[0], 2: w[1]}}
+    whole = {"W0": W[0], "W": np.stack(W[1:3]), "w": w}
+    one, other = (simulate(program, initial=x, data=data)["f"].mean for x in (by_member, whole))
+    np.testing.assert_array_equal(one, other)
+    wrong = {
+        "w": (w.T, r"must be \(2, 7\), or a mapping from members of the family, such as {1: array}"),
+        "W": ({3: W[1]}, "has the member 3: must be one of 1, 2"),
+        "W0": ({1: W[0]}, "is a mapping: W0 is one weight"),
+        "q": (w, "the program has no weight q; it has W, W0, w"),
+    }
+    for name, (value, told) in wrong.items():
+        with pytest.raises(ValueError, match=told):
+            simulate(program, initial={name: value}, data=data)
+
+
 # -- convolution ---------------------------------------------------------------------------------------------
 
 PLACES, REACH = 4, 1
