@@ -295,14 +295,34 @@ class Reader:
 
     def _check_value(self, text: str, tree: ast.expr, x: float) -> None:
         """Refuses what is not real and finite at x."""
+        if not self._is_finite(text, tree, x):
+            raise self._refuse(text, self.not_finite(text, x), self.finite)
+
+    def not_finite(self, text: str, x: float) -> str:
+        """Return that a text is not finite at x, and because of which part of it."""
+        told = f"is not a finite real number at {self.variable} = {x:g}"
+        whole = self._tree(text)
+        part = self._wrong_part(text, whole, x)
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div):
+            below = ast.unparse(part.right)
+            return f"{told}, because it divides by {below}" + ("" if below == "0" else ", which is 0 there")
+        return told if part is whole else f"{told}, because {ast.unparse(part)} is not"
+
+    def _wrong_part(self, text: str, node: ast.expr, x: float) -> ast.expr:
+        """The innermost part of a text that is not finite at x, of a text that is not."""
+        parts = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
+        wrong = (y for y in parts if isinstance(y, ast.expr) and not self._is_finite(text, y, x))
+        first = next(wrong, None)
+        return node if first is None else self._wrong_part(text, first, x)
+
+    def _is_finite(self, text: str, tree: ast.expr, x: float) -> bool:
+        """Is a text real and finite at x?"""
         try:
-            value = self._value(text, tree, x)
+            return math.isfinite(self._value(text, tree, x))
         except SpecError:
             raise
         except (ValueError, ZeroDivisionError, OverflowError):
-            value = math.nan
-        if not math.isfinite(value):
-            raise self._refuse(text, f"is not a finite real number at {self.variable} = {x:g}", self.finite)
+            return False
 
     def _check_poles(self, text: str, tree: ast.expr) -> None:
         """Refuses what divides by something that vanishes, also between the points of the grid."""

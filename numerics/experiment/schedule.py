@@ -68,7 +68,7 @@ def parse_schedule(key: str, text: str, end: float | None, steps: bool, accepted
         table = values_of(found, np.arange(last))
         if not np.isfinite(table).all():
             at = int(np.flatnonzero(~np.isfinite(table))[0])
-            raise SpecError(key, text, f"is not a finite real number at t = {at}", reader.finite)
+            raise SpecError(key, text, reader.not_finite(text, at), reader.finite)
     return found
 
 

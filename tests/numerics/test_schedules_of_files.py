@@ -194,7 +194,18 @@ def test_stiff_and_kinked_decay_of_a_flow_is_followed(decay: str, kept: float) -
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative": ({"learning_rate": "0.1*(1 - t/3)"}, "is -0.0333333 at t = 4"),
-    "infinite": ({"learning_rate": "1/(t - 2)**2"}, "is not a finite real number at t = 2"),
+    "infinite": (
+        {"learning_rate": "1/(t - 2)**2"},
+        "is not a finite real number at t = 2, because it divides by (t - 2) ** 2, which is 0 there",
+    ),
+    "over zero": (
+        {"learning_rate": "0.1*min(1, t/0)"},
+        "is not a finite real number at t = 0, because it divides by 0 (",
+    ),
+    "logarithm": (
+        {"learning_rate": "0.1*min(1, log(t))"},
+        "is not a finite real number at t = 0, because log(t) is not (",
+    ),
     "another variable": ({"learning_rate": "0.1*h"}, "contains the name h"),
     "no variable": ({"learning_rate": "0.1*pi"}, "does not depend on t"),
     "quotes": ({"learning_rate": "0.1"}, "is a number in quotes"),
