@@ -32,7 +32,7 @@ from derive.program.training import (
     TrainedVector,
     by_name,
 )
-from derive.program.unread import without_unread
+from derive.program.unread import without_unread, without_unread_members
 from derive.program.words import (
     Attribute,
     Field,
@@ -392,8 +392,15 @@ class Network:
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
         self._check_uses([(d.lhs, d.rhs) for d in forward], loss)
         self._check_indices(forward, loss)
-        layered = [x.name for x in self.fields if x.layered]
+        layered = [x.name for x in self.fields if x.layered or x.ordered]
         forward = without_unread(forward, layered, loss)
+        shorter = {m.name: without_unread_members(m, forward) for m in self.matrices}
+        network = replace(
+            self,
+            weights=tuple(shorter.get(w.name, w) for w in self.weights),
+            frozen=tuple(shorter.get(w.name, w) for w in self.frozen),
+        )
+        feedback = {x: _of_members(v, weights[x], shorter.get(x)) for x, v in feedback.items()}
         outputs = sorted({name_of(a) for a in loss.atoms(AppliedUndef)} & set(scalars))
         _defined_everywhere(loss, outputs)
         whole = together or len(outputs) != 1 or loss.has(Mean)
@@ -418,8 +425,17 @@ class Network:
         data: tuple[Attribute | GivenVector, ...] = (*self.attributes, *self.given)
         taken |= {error}
         graph = Gradients(self.fields, lines, self.vectors, data, p, names, target, delta, frozenset(taken))
-        assembly = _Assembly(self, forward, graph, loss, rule)
+        assembly = _Assembly(network, forward, graph, loss, rule)
         return assembly.program(feedback, learning_feedback, notation)
+
+
+def _of_members(
+    feedback: GaussianWeight, weight: GaussianWeight, shorter: GaussianMatrix | None
+) -> GaussianWeight:
+    """Feedback matrices of the members of a family that are left."""
+    if not isinstance(feedback, GaussianMatrix) or not isinstance(weight, GaussianMatrix) or shorter is None:
+        return feedback
+    return replace(feedback, index=shorter.index) if feedback.index == weight.index else feedback
 
 
 def _curved_averages(e: Expr) -> set[Mean]:

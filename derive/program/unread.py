@@ -11,6 +11,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, expression
 from derive.errors import ProgramError
 from derive.program.parts import Definition
+from derive.program.words import GaussianMatrix, Product
 
 MemberBounds = tuple[Expr, Expr]
 """The first and the last member of a family, such as a layer, that a definition uses."""
@@ -19,14 +20,14 @@ MemberBounds = tuple[Expr, Expr]
 def without_unread(
     lines: tuple[Definition, ...], layered: Iterable[str], *others: Expr
 ) -> tuple[Definition, ...]:
-    """Return the definitions without the ends of families of layers that no line reads.
+    """Return the definitions without the ends of families that no line reads.
 
     Parameters
     ----------
     lines
         The forward pass.
     layered
-        The fields that have layers.  Other numbers and fields are kept as they are.
+        The fields that have layers or are ordered.  Other numbers and fields are kept as they are.
     others
         What reads fields besides, as the loss.
 
@@ -52,7 +53,10 @@ def without_unread(
     L - 1
     """
     names, found = {*layered}, lines
-    for _ in range(MOST):
+    longest = max(
+        (int(r.upper) for d in lines for r in d.ranges if expression(r.upper).is_Integer), default=0
+    )
+    for _ in range(MOST + longest):
         read = [x for d in found for x in _reads(d.rhs, d, names)]
         read += [x for e in others for x in _reads(e, None, names)]
         shorter = tuple(
@@ -66,8 +70,36 @@ def without_unread(
     return lines
 
 
+def without_unread_members(matrix: GaussianMatrix, lines: Iterable[Definition]) -> GaussianMatrix:
+    """Return a matrix whose family ends with the first and the last member that the lines apply.
+
+    >>> from sympy import Function, S
+    >>> from derive.program import IndexRange, Population, ell, t
+    >>> layer, h = Population("layer"), Function("h")
+    >>> W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=IndexRange(ell, S.One, S(5)))
+    >>> first = Definition(h(ell + 1, t), W(ell) @ h(ell, t), (IndexRange(ell, S.One, S(2)),))
+    >>> without_unread_members(W, [first]).index
+    IndexRange(index=ell, lower=1, upper=2)
+    """
+    if matrix.index is None:
+        return matrix
+    spans = []
+    for d in lines:
+        runs = {r.index: (r.lower, r.upper) for r in d.ranges}
+        runs |= {x: (low, high) for total in d.rhs.atoms(Sum) for x, low, high in total.limits}
+        spans += [_span(p.matrix, runs) for p in d.rhs.atoms(Product) if str(p.matrix.func) == matrix.name]
+    own = matrix.index
+    above = min((_size(expression(own.upper) - last) for _, last in spans), default=S.Zero)
+    below = min((_size(first - expression(own.lower)) for first, _ in spans), default=S.Zero)
+    above, below = (x if 0 < x < S.Infinity else S.Zero for x in (above, below))
+    if above == below == 0:
+        return matrix
+    return replace(matrix, index=IndexRange(own.index, own.lower + below, own.upper - above))
+
+
 MOST = 8
-"""Rounds in which ends are left out; a family that reads itself alone would recede for ever."""
+"""Rounds in which ends are left out, besides one for each member of the longest family with a number of them;
+a family of symbolic depth that reads itself alone would recede for ever."""
 
 
 def _reads(e: Expr, d: Definition | None, names: set[str]) -> Iterator[tuple[str, MemberBounds]]:
@@ -104,6 +136,8 @@ def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[
         return
     r = runs[index]
     shorter = IndexRange(index, r.lower + below, r.upper - above)
+    if (shorter.upper - shorter.lower).is_negative:
+        return
     yield replace(d, ranges=tuple(shorter if x is r else x for x in d.ranges))
 
 
