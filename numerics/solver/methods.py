@@ -198,7 +198,7 @@ class QuadratureMethod:
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.nodes import QUADRATURE, solve_nodes
-        from numerics.solver.paths.problem import kept
+        from numerics.solver.paths.problem import ACCURACY, kept
 
         found = solve_nodes(
             problem,
@@ -207,7 +207,15 @@ class QuadratureMethod:
             kernels=kept(problem, keep) != "none",
             most=_most_nodes(problem),
         )
-        notes = {"quadrature": found.rule, "nodes": found.nodes, "error_estimate": found.reached}
+        notes = {
+            "quadrature": found.rule,
+            "nodes": found.nodes,
+            "error_estimate": found.scalar_error,
+            "kernel_error": found.kernel_error,
+            "status": "ok"
+            if found.scalar_error <= (problem.solver.accuracy or ACCURACY)
+            else "not converged",
+        }
         return _solved(problem, found.values, keep, notes)
 
 

@@ -9,7 +9,7 @@ helps across a kink or in many dimensions: there scrambled Sobol points do.
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -60,7 +60,8 @@ class TwoLayerSolved(Evaluated):
     ``errors`` are differences between the two finest sets of nodes, or standard errors over ``replicas`` of
     scattered points.  ``paths`` holds sources, states and fields by name and layer, shape ``(times, *indices,
     nodes)``, and ``weights`` what each node counts: ``weights @ phi(paths["h", (1,)][-1, 0])`` is an average.
-    ``reached`` is the largest error of a value, relative to the largest value of its name.
+    ``reached`` is the largest error of a value, relative to the largest value of its name; ``scalar_error``
+    and ``kernel_error`` are the same of numbers, and of order parameters and observables, if any.
     """
 
     rule: str
@@ -68,6 +69,8 @@ class TwoLayerSolved(Evaluated):
     nodes: int
     times: Array
     reached: float
+    scalar_error: float
+    kernel_error: float | None
     converged: bool
     weights: Array = field(repr=False)
     paths: Mapping[Place, Array] = field(repr=False)
@@ -123,6 +126,7 @@ def solve_two_layer(
     for last in solver.answers(start, replicas, seed):
         if last.reached <= accuracy:
             break
+    scalars = {*solver.system.scalars}
     return TwoLayerSolved(
         "quadrature" if solver.rule != "sobol" else "scattered points",
         last.found,
@@ -132,6 +136,8 @@ def solve_two_layer(
         nodes=len(solver.weights),
         times=solver.times,
         reached=last.reached,
+        scalar_error=last.largest(scalars),
+        kernel_error=last.largest(last.errors.keys() - scalars) if last.errors.keys() - scalars else None,
         converged=last.reached <= accuracy,
         weights=solver.weights,
         paths=solver.paths(),
@@ -140,7 +146,7 @@ def solve_two_layer(
 
 @dataclass(frozen=True)
 class Forecast:
-    """What moving nodes take and reach: seconds, bytes, the relative error.
+    """What moving nodes take and reach: seconds, bytes, the relative error of numbers.
 
     It is measured with few nodes, but where these were not ``tried``.
     """
@@ -267,12 +273,23 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a number of points gave: values, their errors, and the largest relative one."""
+    """What a number of points gave: values and their errors."""
 
     count: int
     found: dict[Place, Array]
     errors: dict[Place, Array]
-    reached: float
+    steps: float
+    """What steps in time may miss besides."""
+
+    def largest(self, places: Iterable[Place]) -> float:
+        """The largest error of some values, relative to the largest value of their name."""
+        sizes = {k: max(float(np.abs(self.found[k]).max()), 1e-300) for k in places}
+        return max((float(self.errors[k].max()) / x for k, x in sizes.items()), default=0.0) + self.steps
+
+    @property
+    def reached(self) -> float:
+        """The largest relative error of all values."""
+        return self.largest(self.errors)
 
 
 class _NodeSolver:
@@ -323,8 +340,7 @@ class _NodeSolver:
                     k: np.abs(v - last[k]) if last else np.full(v.shape, np.inf) for k, v in found.items()
                 }
                 last = found
-            reached = max(float(e.max() / max(np.abs(found[k]).max(), 1e-300)) for k, e in errors.items())
-            yield _Answer(count, found, errors, reached + self.steps)
+            yield _Answer(count, found, errors, self.steps)
 
     @property
     def steps(self) -> float:

@@ -13,11 +13,12 @@ from derive.errors import NotApplicable
 from derive.program import P, eta, gamma0
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.simulation import simulate_program
 from numerics.solver import explain, solve
 from numerics.solver.direct import evaluate
 from numerics.solver.method import Yes
-from numerics.solver.nodes import TwoLayerSolved, solve_nodes, solve_two_layer, tensor
+from numerics.solver.nodes import TwoLayerSolved, forecast, solve_nodes, solve_two_layer, tensor
 from numerics.solver.paths import solve_particles
 from tests.chance import excess
 from tests.derive.once import convolution, feedback_alignment, mean_field, mlp
@@ -291,6 +292,34 @@ def test_a_flow_that_cannot_be_followed_is_given_up(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("numerics.solver.nodes.RATES", 60)
     with pytest.raises(NotConverged, match="after 60 evaluations"):
         solve_two_layer(mean_field(mlp(1, "cubic", "flow")), times=[50.0], values=VALUES, data=DATA)
+
+
+def test_errors_of_numbers_and_of_kernels_are_told_apart() -> None:
+    """Few nodes miss more of kernels than of outputs, and the forecast is that of outputs."""
+    tables = {
+        "network": {"depth": 1, "activation": "tanh", "gamma0": 2.0},
+        "training": {"learning_rate": 0.5, "steps": 6},
+    }
+    problem = Problem.of(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))
+    few, many = (solve_nodes(problem, accuracy=1e-12, most=n) for n in (2_000, 10_000))
+    told = forecast(problem, 1e-12, most=2_000)
+    assert few.kernel_error is not None
+    assert many.kernel_error is not None
+    assert few.scalar_error < few.kernel_error / 2
+    assert few.scalar_error / 3 < told.error < 3 * few.scalar_error
+    for name, error in (("Delta", few.scalar_error), ("Phi", few.kernel_error)):
+        layer = 1 if name == "Phi" else None
+        gap = np.abs(few.value(name, layer) - many.value(name, layer)).max()
+        assert gap <= error * np.abs(many.value(name, layer)).max()
+
+
+@pytest.mark.slow
+def test_the_status_says_whether_outputs_have_the_accuracy() -> None:
+    tables = {"network": {"depth": 1, "activation": "relu"}, "training": {"learning_rate": 0.3, "steps": 2}}
+    e = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]).replace({"solver.method": "nodes"})
+    for accuracy, status in ((1e-2, "ok"), (1e-9, "not converged")):
+        found = solve(e.replace({"solver.accuracy": accuracy}), kernels="none")
+        assert found.attrs["status"] == status
 
 
 def test_what_is_not_reached_is_said() -> None:
