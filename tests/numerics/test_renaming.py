@@ -7,9 +7,9 @@ Builders' programs and programs of one's own, drawn by the generator of random p
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -34,31 +34,42 @@ POOL = (*(x for x in NAMES if x not in RESERVED), *(f"index_{x}" for x in "abcde
 REPLICAS = 4
 
 Posed = tuple[Program, Mapping[str, float], Mapping[str, Any]]
-BUILT: dict[str, Posed] = {
-    "linear": (mlp(2), FIXED, {"K_x": K, "y": Y}),
-    "tanh": (mlp(2, "tanh"), FIXED, {"K_x": K, "y": Y}),
+BUILT: dict[str, tuple[Callable[[], Program], Mapping[str, float], Mapping[str, Any]]] = {
+    "linear": (partial(mlp, 2), FIXED, {"K_x": K, "y": Y}),
+    "tanh": (partial(mlp, 2, "tanh"), FIXED, {"K_x": K, "y": Y}),
     "decay": (
-        mlp(1, loss="mean", weight_decay=Symbol("lam", positive=True)),
+        partial(mlp, 1, loss="mean", weight_decay=Symbol("lam", positive=True)),
         {**FIXED, "lam": 0.2},
         {"K_x": K, "y": Y},
     ),
-    "biases": (mlp(2, bias=True), FIXED, {"K_x": K, "y": Y}),
-    "outputs": (mlp(1, outputs=2), FIXED, {"K_x": K, "y": np.stack([Y, Y**2], axis=1)}),
-    "logistic": (mlp(1, objective="logistic"), FIXED, {"K_x": K, "y": np.sign(Y)}),
-    "cross-entropy": (mlp(1, objective="cross-entropy", outputs=2), FIXED, {"K_x": K, "y": np.eye(2)}),
-    "convolution": (convolution(1, positions=3, receptive=1), FIXED, {"K_x": PLACED, "y": Y}),
-    "residual": (mlp(2, branch=1), FIXED, {"K_x": K, "y": Y}),
-    "feedback": (feedback_alignment(2), FIXED, {"K_x": K, "y": Y}),
-    "weights": (mlp(1, sample_weights=True), FIXED, {"K_x": K, "y": Y, "rho": [1.0, 0.0]}),
-    "flow": (mlp(1, rule="flow"), {"gamma0": 0.9}, {"K_x": K, "y": Y}),
+    "biases": (partial(mlp, 2, bias=True), FIXED, {"K_x": K, "y": Y}),
+    "outputs": (partial(mlp, 1, outputs=2), FIXED, {"K_x": K, "y": np.stack([Y, Y**2], axis=1)}),
+    "logistic": (partial(mlp, 1, objective="logistic"), FIXED, {"K_x": K, "y": np.sign(Y)}),
+    "cross-entropy": (
+        partial(mlp, 1, objective="cross-entropy", outputs=2),
+        FIXED,
+        {"K_x": K, "y": np.eye(2)},
+    ),
+    "convolution": (partial(convolution, 1, positions=3, receptive=1), FIXED, {"K_x": PLACED, "y": Y}),
+    "residual": (partial(mlp, 2, branch=1), FIXED, {"K_x": K, "y": Y}),
+    "feedback": (partial(feedback_alignment, 2), FIXED, {"K_x": K, "y": Y}),
+    "weights": (partial(mlp, 1, sample_weights=True), FIXED, {"K_x": K, "y": Y, "rho": [1.0, 0.0]}),
+    "flow": (partial(mlp, 1, rule="flow"), {"gamma0": 0.9}, {"K_x": K, "y": Y}),
 }
 OWN = (4, 8, 19, 116, 155, 172, 379, 739, 866, 972)
 """Programs of the generator that are quickly solved."""
 
 
-def solved(posed: Posed, what: str, times: Any) -> xr.Dataset | str:
+@cache
+def posed(name: str) -> Posed:
+    """A builder's program with its numbers and arrays."""
+    make, numbers, arrays = BUILT[name]
+    return make(), numbers, arrays
+
+
+def solved(problem: Posed, what: str, times: Any) -> xr.Dataset | str:
     """A result, or the kind of its refusal."""
-    program, numbers, arrays = posed
+    program, numbers, arrays = problem
     told: dict[str, Any] = {"numbers": numbers, "arrays": arrays, "times": times}
     try:
         if what == "expand":
@@ -72,12 +83,12 @@ def solved(posed: Posed, what: str, times: Any) -> xr.Dataset | str:
 
 @cache
 def built(name: str, what: str) -> xr.Dataset | str:
-    return solved(BUILT[name], what, range(3))
+    return solved(posed(name), what, range(3))
 
 
 def check_built(name: str, what: str, seed: int) -> None:
     """Compare a builder's program with the same under other names, to rounding."""
-    program, numbers, arrays = BUILT[name]
+    program, numbers, arrays = posed(name)
     other, names = renamed(program, POOL, seed)
     one, two = built(name, what), solved((other, names.numbers(numbers), names.named(arrays)), what, range(3))
     if isinstance(one, str) or isinstance(two, str):
@@ -160,7 +171,7 @@ def test_a_built_program_is_solved_under_any_names(name: str) -> None:
 
 def test_sources_may_go_by_names_that_stand_for_two_directions() -> None:
     """The source of one weight forwards is called like that of another one backwards, which nothing reads."""
-    program, numbers, arrays = BUILT["linear"]
+    program, numbers, arrays = posed("linear")
     names = {"W0": ("a", "b"), "W": ("b", "c")}
     matrices = tuple(
         replace(w, initial=replace(w.initial, sources=names[w.initial.name])) for w in program.matrices

@@ -118,12 +118,16 @@ class Process:
 @cache
 def members(name: str) -> tuple[Equation, ...]:
     """The equations of every single layer."""
-    theory = {x.program.name: x for x in (NETWORK, LINEAR)}[name]
+    theory = {x.program.name: x for x in (tanh_network(), linear_network())}[name]
     return theory.at_depth(3).equations
 
 
-NETWORK = mean_field(mlp(3, tanh))
-LINEAR = mean_field(mlp(3))
+def tanh_network() -> Theory:
+    return mean_field(mlp(3, tanh))
+
+
+def linear_network() -> Theory:
+    return mean_field(mlp(3))
 
 
 FOLDED = [
@@ -146,15 +150,15 @@ FOLDED = [
     ],
 )
 def test_unfolded_responses_are_derivatives_of_the_process(body: Expr, source: Expr, levels: int) -> None:
-    found = NETWORK.unfold(Response(body, source), levels)
-    process = Process(NETWORK)
+    found = tanh_network().unfold(Response(body, source), levels)
+    process = Process(tanh_network())
     assert abs(process.number(found) - process.response(body, source)) < mp.mpf(10) ** -30
 
 
 def test_deeper_levels_leave_sources_only() -> None:
     """Each level goes one step back, so after enough of them nothing responds any more."""
-    found = LINEAR.unfold(Response(h(2, 1, 2), r(2, 0)), 4)
-    process = Process(LINEAR)
+    found = linear_network().unfold(Response(h(2, 1, 2), r(2, 0)), 4)
+    process = Process(linear_network())
     assert abs(process.number(found) - process.response(h(2, 1, 2), r(2, 0))) < mp.mpf(10) ** -30
     assert found != 0
 
@@ -165,7 +169,7 @@ def test_a_symbolic_layer_and_symbolic_times(levels: int) -> None:
     theory = mean_field(mlp(activation=tanh))
     folded = Response(tanh(h(ell, mu, t)), r(ell, alpha, s))
     found = theory.unfold(folded, levels)
-    process = Process(NETWORK)
+    process = Process(tanh_network())
     for now, then in ((2, 0), (2, 1), (1, 1)):
         at = {ell: Integer(2), mu: Integer(1), alpha: Integer(2), t: Integer(now), s: Integer(then)}
         exact = process.response(tanh(h(2, 1, now)), r(2, 2, then))
@@ -196,7 +200,7 @@ def test_offsets_out_of_range_are_not_summed_out() -> None:
     from derive.theory.unfold import _Unfolder
 
     p, q, k = (Symbol(n, integer=True, positive=True) for n in "pqk")
-    tidy = _Unfolder(LINEAR).tidy
+    tidy = _Unfolder(linear_network()).tidy
     K = Function("K")
     assert tidy(Sum(KroneckerDelta(q, p) * K(q), (q, 1, P))) == K(p)
     kept = Sum(KroneckerDelta(q, p + k) * K(q), (q, 1, P))
@@ -216,9 +220,9 @@ def test_the_recursion_of_a_response_function() -> None:
 
 
 def test_sources_and_later_times_drop_out() -> None:
-    assert NETWORK.unfold(Response(u(2, 1, 2), r(2, 1, 0))) == 0
-    assert NETWORK.unfold(Response(h(2, 1, 0), r(2, 1, 1))) == 0
-    assert NETWORK.unfold(Response(h(2, 1, 1), r(2, 1, 1))) == 0
+    assert tanh_network().unfold(Response(u(2, 1, 2), r(2, 1, 0))) == 0
+    assert tanh_network().unfold(Response(h(2, 1, 0), r(2, 1, 1))) == 0
+    assert tanh_network().unfold(Response(h(2, 1, 1), r(2, 1, 1))) == 0
     assert mean_field(there_and_back()).unfold("R_phi_h_r") == 0  # h = W x, and x never changes
 
 
@@ -246,9 +250,9 @@ def test_averages_unfold_through_products_not_through_functions() -> None:
     theory = mean_field(mlp(activation=phi))
     assert theory.unfold("Phi") == theory.order_parameter("Phi").definition
     assert not theory.unfold("G").has(g)
-    first = LINEAR.unfold(Average(h(1, mu, 0) * h(1, alpha, 0)))
+    first = linear_network().unfold(Average(h(1, mu, 0) * h(1, alpha, 0)))
     assert first.subs(t, 0).doit() in (Function("K_x")(mu, alpha), Function("K_x")(alpha, mu))
-    assert LINEAR.unfold(Average(g(3, 0) ** 4)).doit() == 3  # the readout is a standard normal
+    assert linear_network().unfold(Average(g(3, 0) ** 4)).doit() == 3  # the readout is a standard normal
     with pytest.raises(KeyError, match="no order parameter or scalar Q"):
         theory.unfold("Q")
 
@@ -257,7 +261,7 @@ def test_averages_unfold_through_products_not_through_functions() -> None:
 
 
 def coefficients(body: Expr, sources: Iterable[Expr]) -> dict[Expr, Any]:
-    process = Process(LINEAR)
+    process = Process(linear_network())
     return {v: process.response(body, v) for v in sources}
 
 
@@ -274,12 +278,12 @@ def test_stein_is_the_covariance_in_a_linear_theory(factor: Expr, other: Expr) -
     """Fields that are linear in the sources: <u F> is the covariance summed over F's coefficients."""
     sources = [r(factor.args[0], i) for i in range(3)]
     sources += [u(factor.args[0], k, i) for k in (1, 2) for i in range(3)]
-    process = Process(LINEAR)
+    process = Process(linear_network())
     direct = mp.fsum(
-        weight * process.number(covariance(factor, v, LINEAR.sources))
+        weight * process.number(covariance(factor, v, linear_network().sources))
         for v, weight in coefficients(other, sources).items()
     )
-    traded = stein(Average(factor * other), LINEAR.sources)
+    traded = stein(Average(factor * other), linear_network().sources)
     assert traded.has(Response)
     assert not traded.has(factor)
     found = process.number(traded.replace(lambda e: isinstance(e, Average), lambda e: e.body))
@@ -309,8 +313,8 @@ def test_stein_of_a_correlated_pair_of_sources_sums_over_both() -> None:
 
 def test_stein_leaves_averages_without_a_source() -> None:
     plain = Average(h(1, mu, t) ** 2)
-    assert stein(plain, LINEAR.sources) == plain
-    assert stein(Average(r(2, t)), LINEAR.sources) == 0
+    assert stein(plain, linear_network().sources) == plain
+    assert stein(Average(r(2, t)), linear_network().sources) == 0
 
 
 # -- explanations --------------------------------------------------------------------------------------------
