@@ -16,7 +16,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
-from sympy import Expr, Piecewise, Symbol, lambdify
+from sympy import Eq as Equal
+from sympy import Expr, KroneckerDelta, Piecewise, Symbol, lambdify
 from sympy.printing.numpy import SciPyPrinter
 
 from numerics.errors import SpecError, Unserved
@@ -91,6 +92,7 @@ class Device:
 
     def function(self, slots: tuple[Symbol, ...], e: Expr) -> Any:
         """``e`` of arrays of paths.  Raises Unserved for functions that PyTorch does not have."""
+        e = e.replace(KroneckerDelta, lambda a, b: Piecewise((1, Equal(a, b)), (0, True)))
         if self.is_numpy:
             return _on_numpy(slots, e)
         try:

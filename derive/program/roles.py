@@ -201,6 +201,9 @@ def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
     if len(moves) != 1 or any(len(w.update.terms) != 1 for w in families):
         return {}
     update, layered = families[0].update, {x.name for x in program.fields if x.layered}
+    members = {r.index for r in families[0].initial.others}
+    if any(members & {*a.args} for x in (update.left, update.right) for a in x.atoms(AppliedUndef)):
+        return {}  # each member, such as a head, has its own vector
     below = {str(a.func) for a in update.right.atoms(AppliedUndef)} & layered
     above = {str(a.func) for a in update.left.atoms(AppliedUndef)} & layered
     if len(below) != 1 or len(above) != 1 or below == above:

@@ -126,10 +126,10 @@ def _fields_of(program: Program, body: Expr) -> list[tuple[AppliedUndef, Field]]
     return [(a, x) for a, x in found if x is not None]
 
 
-def _places_of(v: Vector) -> tuple[Expr, ...]:
-    """Where a given vector is taken: its running indices, and those that stand at one place, in order."""
+def _places_of(v: Vector, time: Expr) -> tuple[Expr, ...]:
+    """Where and when a given vector is taken: its indices, those that stand at one place too, in order."""
     at = dict(zip(v.indices, v.arguments, strict=True))
-    return tuple(x.xreplace(at) for x in v.plain.args if x not in (t, s))
+    return tuple(time if x in (t, s) else x.xreplace(at) for x in v.plain.args)
 
 
 def canonical(v: Vector) -> Expr:
@@ -197,9 +197,7 @@ class Registry:
         v, w = _end_as_index(self.program, v, k), _end_as_index(self.program, w, primed(k))
         a, b = canonical(v), canonical(w)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
-            times = (time, past) if a.has(t) else ()  # a stream of inputs, one a step
-            pair = (*_places_of(v), *_places_of(w))
-            return Function(given.kernel)(*pair, *times)
+            return Function(given.kernel)(*_places_of(v, time), *_places_of(w, past))
         if a != b and default_sort_key(b) < default_sort_key(a):  # <a b> and <b a> are one order parameter
             return self.correlation(w, v, past, time)
         named = (n for x, n in self._named.items() if a == b == canonical(x))

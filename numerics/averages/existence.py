@@ -19,6 +19,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell
+from derive.program.words import Mean, Product
 from derive.theory import Theory
 
 FARTHEST, POINTS = 12.0, 4801
@@ -80,7 +81,8 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
     >>> print(*singularities(mean_field(mlp(1, Lambda(x, sqrt(Abs(x)))))))
     G averages |h|^-1
     """
-    explicit = _explicit(theory)
+    positive = _not_negative(theory)
+    explicit = _explicit(theory, positive)
     random = {str(e.lhs.func) for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
     found: dict[str, Singularity] = {}
     bodies = [(q.name, q.definition) for q in theory.order_parameters]
@@ -89,7 +91,7 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
         for average in definition.atoms(Average):
             if average.has(Response):
                 continue
-            for e in _written_out(_fields_as_symbols(average.body), explicit):
+            for e in _written_out(_fields_as_symbols(average.body, positive), explicit):
                 for x in sorted((y for y in e.free_symbols if "[" in y.name), key=str):
                     label = x.name.partition("[")[0]
                     for at, power in _powers(e, x) if label in random else ():  # numbers do not fluctuate
@@ -99,25 +101,38 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
     return tuple(found.values())
 
 
-def _fields_as_symbols(e: Expr) -> Expr:
+def _not_negative(theory: Theory) -> frozenset[str]:
+    """The fields that are not negative by their definitions, such as a variance over samples."""
+    found: dict[str, bool] = {}
+    for d in theory.program.definitions:  # whose squares are not expanded
+        body = d.rhs.replace(lambda x: isinstance(x, Sum), lambda x: x.function)
+        local = not d.evolves and not body.has(Product, Mean)
+        holds = local and bool(_fields_as_symbols(body, frozenset()).is_nonnegative)
+        found[d.name] = found.get(d.name, True) and holds
+    return frozenset(name for name, holds in found.items() if holds)
+
+
+def _fields_as_symbols(e: Expr, positive: frozenset[str]) -> Expr:
     """``e`` with a real symbol for each field and layer, whatever its other indices are.
 
-    At equal times and equal samples a product of two is then a square.
+    At equal times and equal samples a product of two is then a square.  Symbols of fields that are
+    ``positive`` are not negative.
     """
-    return e.replace(lambda x: isinstance(x, AppliedUndef), _symbol)
+
+    def symbol(x: AppliedUndef) -> Symbol:
+        layer = [str(a) for a in x.args if a.is_Integer or ell in a.free_symbols]
+        kind = {"nonnegative": True} if str(x.func) in positive else {"real": True}
+        return Symbol(f"{x.func}[{','.join(layer)}]", **kind)
+
+    return e.replace(lambda x: isinstance(x, AppliedUndef), symbol)
 
 
-def _symbol(x: AppliedUndef) -> Symbol:
-    layer = [str(a) for a in x.args if a.is_Integer or ell in a.free_symbols]
-    return Symbol(f"{x.func}[{','.join(layer)}]", real=True)
-
-
-def _explicit(theory: Theory) -> dict[str, list[Expr]]:
+def _explicit(theory: Theory, positive: frozenset[str]) -> dict[str, list[Expr]]:
     """The equations of fields that are functions of other fields, by the field's name, without memory."""
     found: dict[str, list[Expr]] = {}
     for e in theory.equations:
         if isinstance(e.lhs, AppliedUndef) and not e.rhs.has(Sum, Integral, Derivative, Average):
-            found.setdefault(str(e.lhs.func), []).append(_fields_as_symbols(e.rhs))
+            found.setdefault(str(e.lhs.func), []).append(_fields_as_symbols(e.rhs, positive))
     return found
 
 
@@ -163,7 +178,7 @@ def _zeros(base: Expr, x: Symbol) -> list[float]:
     if base == x:
         return [0.0]
     function = _numerically(base, x)
-    grid = np.linspace(-FARTHEST, FARTHEST, POINTS)
+    grid = np.linspace(0.0 if x.is_nonnegative else -FARTHEST, FARTHEST, POINTS)
     with np.errstate(all="ignore"):
         values = np.broadcast_to(np.asarray(function(grid), dtype=complex).real, grid.shape)
     found = list(grid[values == 0])

@@ -167,8 +167,8 @@ def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
         elif own is not None:
             symbols |= {own: own, primed(own): primed(own)}
     for count, size in ((roles.samples, P), (roles.channels, CHANNELS)):
-        if isinstance(count, Symbol):
-            symbols[count] = size
+        if isinstance(count, Symbol):  # pairs of samples run twice as far as samples
+            symbols.setdefault(count, size)
     return symbols
 
 

@@ -517,15 +517,18 @@ class Action:
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)
         if _elsewhere(leg, other):
-            first, second = (
-                next(x for x in self.legs if x.source.func == y.source.func).use for y in (leg, other)
-            )
+            first, second = map(self.at_present, (leg, other))
             self.elsewhere[f"{name}_used"] = (name, len(sites), first, second)
             name = f"{name}_used"
             sites = (*sites, *[r.index for r in leg.use.summed], *leg.apart)
         own = [x for x in leg.use.vector.indices if x not in leg.apart]
         others = [r.index for r in other.without_members()]
         return Function(name)(*sites, *own, *others, time, past)
+
+    def at_present(self, leg: Leg) -> Application:
+        """The use of a leg, or of one at the time ``s``, with the indices of its definition."""
+        alike = (x for x in self.legs if x.source.func == leg.source.func and x.matrix == leg.matrix)
+        return next(alike).use
 
     def called(self, e: Expr) -> Expr:
         """Responses of vectors taken elsewhere, as values of the one response function of that vector."""

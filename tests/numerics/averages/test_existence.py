@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Abs, Function, Rational, Symbol
+from sympy import Abs, Function, Rational, Sum, Symbol
 
 import numerics
 from derive.program import (
@@ -16,6 +16,7 @@ from derive.program import (
     GradientDescent,
     Mean,
     Network,
+    P,
     Population,
     eta,
     gamma0,
@@ -84,6 +85,25 @@ def test_replicas_do_not_tell_an_error_that_is_infinite() -> None:
 @pytest.mark.parametrize("activation", ["relu", "abs", "tanh", "erf", "gelu", "h**2", "h**3", "abs(h)**1.5"])
 def test_no_false_alarm(activation: str) -> None:
     assert not singularities(mean_field(mlp(2, parse_activation(activation))))
+
+
+@pytest.mark.parametrize(("shift", "exists"), [(Rational(1, 10), True), (Rational(-1, 10), False)])
+def test_a_variance_over_samples_is_not_negative(shift: Rational, exists: bool) -> None:
+    """Normalisation over a batch was refused: 1/(variance + 1/10) has a pole at a negative variance."""
+    unit, pixels = Population("unit"), Population("input", given=True)
+    x, w = GivenVector("x", pixels, "K_x"), GaussianVector("w", unit)
+    h, m, v, U = Field("h", unit), Field("m", unit), Field("v", unit), GaussianMatrix("U", unit, pixels)
+    f, y = Function("f")(mu, t), Function("y")(mu)
+    forward = {
+        h(mu, t): U @ x(mu),
+        m(t): Sum(h(mu, t), (mu, 1, P)) / P,
+        v(t): Sum((h(mu, t) - m(t)) ** 2, (mu, 1, P)) / P,
+        f: Mean(w.symbol * (h(mu, t) - m(t)) / (v(t) + shift)) / gamma0,
+    }
+    network = Network("batch", (h, m, v), forward, weights=(U, w), given=(x,))
+    program = network.train((y - f) ** 2 / 2, GradientDescent(eta), together=True)
+    theory = mean_field(program)
+    assert (singularities(theory) == ()) is exists
 
 
 def test_numbers_in_denominators_are_no_singularities() -> None:

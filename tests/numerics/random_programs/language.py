@@ -623,11 +623,15 @@ class Writer:
         return S.One if self.chance(0.6) else self.number(Rational(1, 2), Rational(3, 2), S(2))
 
     def begin_plain(self, units: Population) -> None:
-        """A field of an input."""
-        x, pixels = self.data((self.mu,), (self.samples,))
+        """A field of an input, which may change in time."""
+        moves = self.also(0.12)
+        if moves:
+            self.say("inputs in time")
+        indices = (self.mu, t) if moves else (self.mu,)
+        x, pixels = self.data(indices, (self.samples, STEPS + 1)[: len(indices)])
         v = self.field(units, (self.mu,))
         more = self.vector(units).symbol if self.chance(0.3) else S.Zero
-        self.keep(v, self.matrix(units, pixels) @ x(self.mu) + more, [])
+        self.keep(v, self.matrix(units, pixels) @ x(*indices) + more, [])
 
     def begin_stream(self, units: Population) -> None:
         """A new input at every step."""

@@ -116,7 +116,7 @@ class Plain:
     def defined(self, e: Any) -> Any:
         """Put functions in the places of undefined ones."""
         known = self.functions
-        return e.replace(
+        return sympy.sympify(e).replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in known,
             lambda x: known[str(x.func)](*x.args),
         )
