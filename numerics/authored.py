@@ -26,12 +26,11 @@ from derive.program import Definition, Program
 from numerics.errors import SpecError
 from numerics.experiment.naming import CHANNEL
 from numerics.experiment.problem import Problem
-from numerics.names import ERROR, OUTPUT
+from numerics.names import ERROR, OUTPUT, MemberKey
 from numerics.results import COUNTED, STDERR, SYSTEMATIC, TWO_TIMES, VARIABLES
 
 Array = NDArray[np.float64]
-Place = tuple[str, tuple[int, ...]]
-Values = tuple[int, ...]
+AxisValues = tuple[int, ...]
 """The values of an index, in increasing order."""
 
 RESERVED = {"layer", "order", *COUNTED, *TWO_TIMES}
@@ -52,7 +51,7 @@ class AuthoredVariable:
 
     name: str
     dims: tuple[str, ...]
-    values: tuple[Values, ...]
+    values: tuple[AxisValues, ...]
     long_name: str
     pair: tuple[Expr, Expr] | None = None
 
@@ -74,7 +73,7 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
     A number that is defined at integers, as ``m(2, t)``, is one variable with an axis for that index; if its
     definitions do not make a whole array, each is a variable with the integers in its name, ``m_2``.
     """
-    sizes: dict[str, Values] = {}
+    sizes: dict[str, AxisValues] = {}
     found: dict[str, AuthoredVariable] = {}
     by_role = numbers_by_role(problem)
     numbers = [
@@ -124,7 +123,9 @@ def names_in_words(problem: Problem) -> str | None:
     return ", ".join(pairs) or None
 
 
-def numbers_of_author(problem: Problem, found: Mapping[Place, Array], leading: int = 0) -> dict[str, Array]:
+def numbers_of_author(
+    problem: Problem, found: Mapping[MemberKey, Array], leading: int = 0
+) -> dict[str, Array]:
     """Return the numbers without a role, by their names in results.
 
     Arrays in ``found`` stand by name and the integers among the indices; their axes are time and the indices,
@@ -168,7 +169,9 @@ def sample_index(program: Program) -> Symbol | None:
     return next(iter(indices)) if len(indices) == 1 else None
 
 
-def _number(problem: Problem, name: str, sizes: dict[str, Values]) -> Iterator[tuple[str, AuthoredVariable]]:
+def _number(
+    problem: Problem, name: str, sizes: dict[str, AxisValues]
+) -> Iterator[tuple[str, AuthoredVariable]]:
     """One number of a program under its name, or each of its definitions if these are no whole array."""
     (own,) = problem.told([name])
     lines = [d for d in problem.program.definitions if d.name == name]
@@ -183,7 +186,10 @@ def _number(problem: Problem, name: str, sizes: dict[str, Values]) -> Iterator[t
 
 
 def _scalar(
-    problem: Problem, lines: Sequence[Definition], values: tuple[Values, ...], sizes: dict[str, Values]
+    problem: Problem,
+    lines: Sequence[Definition],
+    values: tuple[AxisValues, ...],
+    sizes: dict[str, AxisValues],
 ) -> AuthoredVariable:
     """The variable of these definitions of a number, whose indices have these values."""
     name, sample = lines[0].name, sample_index(problem.program)
@@ -198,7 +204,7 @@ def _scalar(
     return AuthoredVariable(name, ("time", *dims), values, ", ".join(str(d.lhs) for d in lines))
 
 
-def _correlations(problem: Problem, sizes: dict[str, Values]) -> Iterator[AuthoredVariable]:
+def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[AuthoredVariable]:
     """Averages of a vector at the time t times one at the time s."""
     sample = sample_index(problem.program)
     for q in problem.theory.order_parameters:
@@ -219,11 +225,11 @@ def _correlations(problem: Problem, sizes: dict[str, Values]) -> Iterator[Author
         yield AuthoredVariable(q.name, dims, values, f"{q.symbol} = {q.definition}", (number * late, early))
 
 
-def _spans(problem: Problem, args: Iterable[Expr], ranges: Iterable[IndexRange]) -> tuple[Values, ...]:
+def _spans(problem: Problem, args: Iterable[Expr], ranges: Iterable[IndexRange]) -> tuple[AxisValues, ...]:
     """The values of each argument, an integer or an index, which may be shifted."""
     numbers: Mapping[Any, float] = problem.values
     ends = {r.index: [int(sympify(x).subs(numbers)) for x in (r.lower, r.upper)] for r in ranges}
-    found: list[Values] = []
+    found: list[AxisValues] = []
     for x in map(sympify, args):
         index = next((i for i in ends if x.has(i)), None)
         if index is None:
@@ -237,10 +243,10 @@ def _spans(problem: Problem, args: Iterable[Expr], ranges: Iterable[IndexRange])
 def _dimension(
     problem: Problem,
     index: Symbol,
-    values: Values,
+    values: AxisValues,
     name: str,
     sample: Symbol | None,
-    sizes: dict[str, Values],
+    sizes: dict[str, AxisValues],
 ) -> str:
     """The name of an axis: the author's for its index, with the variable's where other values have it."""
     known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
@@ -260,9 +266,9 @@ def described(problem: Problem) -> dict[str, tuple[tuple[str, ...], str]]:
     return {label: (x.dims, x.long_name) for label, x in authored_variables(problem).items()}
 
 
-def coordinates(problem: Problem) -> dict[str, Values]:
+def coordinates(problem: Problem) -> dict[str, AxisValues]:
     """Return the values of indices along dimensions that the program names, by dimension."""
-    found: dict[str, Values] = {}
+    found: dict[str, AxisValues] = {}
     for x in authored_variables(problem).values():
         dims = [d for d in x.dims if d not in TWO_TIMES]
         found |= {d: v for d, v in zip(dims, x.values, strict=True) if d not in RESERVED}

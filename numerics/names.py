@@ -30,3 +30,6 @@ LEARNT = "v"
 
 C_LEARNT, C_FIELD, C_GRADIENT = "C_v", "C_h", "C_g"
 """Correlations of that error, of fields and of gradients, of random data."""
+
+MemberKey = tuple[str, tuple[int, ...]]
+"""A quantity of a program or theory: its name and the integers among its indices, without times."""

@@ -13,13 +13,13 @@ from typing import TypeVar
 from numerics.errors import Diverged
 from numerics.experiment.problem import Problem
 
-Found = TypeVar("Found")
+RunResult = TypeVar("RunResult")
 
 DIVERGED = "diverged"
 """The status of a result that ends before the dynamics diverged."""
 
 
-def before_divergence(problem: Problem, run: Callable[[Problem], Found], reason: Diverged) -> Found:
+def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], reason: Diverged) -> RunResult:
     """Return the result of ``run`` for the times before ``reason``; raise it where none is left.
 
     ``run`` solves a problem with fewer times, and raises Diverged as for all of them.

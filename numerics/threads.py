@@ -18,10 +18,10 @@ VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Environment variables that say how many threads there are."""
 
 Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+ReturnValue = TypeVar("ReturnValue")
 
 
-def one_thread(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def one_thread(function: Callable[Arguments, ReturnValue]) -> Callable[Arguments, ReturnValue]:
     """Run ``function`` with one BLAS thread, unless one of VARIABLES says how many.
 
     >>> one_thread(max)(1, 2)
@@ -29,7 +29,7 @@ def one_thread(function: Callable[Arguments, Result]) -> Callable[Arguments, Res
     """
 
     @wraps(function)
-    def limited(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def limited(*args: Arguments.args, **kwargs: Arguments.kwargs) -> ReturnValue:
         if any(os.environ.get(name) for name in VARIABLES):
             return function(*args, **kwargs)
         with threadpool_limits(limits=1, user_api="blas"):

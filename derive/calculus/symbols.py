@@ -66,6 +66,8 @@ class IndexRange:
         return Tuple(self.index, self.lower, self.upper)
 
 
+IndexRanges = tuple[IndexRange, ...]
+"""The ranges of several indices, in order."""
 IndexValues = Mapping[Symbol, int]
 """The value of each index."""
 

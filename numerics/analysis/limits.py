@@ -33,11 +33,12 @@ from numerics.experiment.numbers import layered_numbers, numbers_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta, derived, program_of, reductions_of, served
 from numerics.names import C_FIELD, C_LEARNT, LINEAR_KERNEL
+from numerics.progress import Progress
 from numerics.solver import solve
-from numerics.solver.depth import LAYERS, Progress, correction_of, limit_of, solve_depth_correction
+from numerics.solver.depth import LAYERS, correction_of, limit_of, solve_depth_correction
 
 Array = NDArray[np.float64]
-Found = TypeVar("Found")
+LimitValue = TypeVar("LimitValue")
 
 
 class Finite:
@@ -228,7 +229,7 @@ def _formulas(step: FirstStep) -> EarlyTime:
     return EarlyTime(step.growth_factor, critical, None, None, step.root)
 
 
-def _of_program(program: Program, find: Callable[[Theory], Found], what: str) -> Found:
+def _of_program(program: Program, find: Callable[[Theory], LimitValue], what: str) -> LimitValue:
     """What is found in the theory of a program; a refusal says what that theory lacks."""
     theory = mean_field(program)
     accepted = "a program on isotropic data, such as derive.program.isotropic makes"

@@ -40,8 +40,9 @@ from numerics.errors import (
 from numerics.experiment import Experiment
 from numerics.experiment.experiment import TESTING, TRAINING, fingerprint
 from numerics.experiment.numbers import require_numbers
+from numerics.progress import Progress
 from numerics.results import VARIABLES, load, provenance, replacing, save
-from numerics.solver.method import Kernels, Progress
+from numerics.solver.method import KeptKernels
 from numerics.solver.registry import solve
 
 DEFECT = "a defect in dmft: "
@@ -74,7 +75,7 @@ class Point:
 
     experiment: Experiment
     at: tuple[tuple[str, object], ...]
-    kernels: Kernels
+    kernels: KeptKernels
     folder: Path | None
 
     @cached_property
@@ -182,10 +183,10 @@ class Grid:
         experiment: Experiment,
         over: Mapping[str, Iterable[object]],
         folder: str | Path | None = None,
-        kernels: Kernels = "none",
+        kernels: KeptKernels = "none",
     ) -> Grid:
         """Checks everything that can be checked before anything runs."""
-        require_choice("kernels", kernels, get_args(Kernels))
+        require_choice("kernels", kernels, get_args(KeptKernels))
         values = {path: list(x) for path, x in over.items()}
         if not values or not all(values.values()):
             raise SpecError(
@@ -313,7 +314,7 @@ def sweep(
     jobs: int = 1,
     folder: str | Path | None = None,
     retry: bool = False,
-    kernels: Kernels = "none",
+    kernels: KeptKernels = "none",
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> xr.Dataset:

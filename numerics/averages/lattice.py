@@ -57,7 +57,7 @@ class Tensor:
 
 
 Function = Callable[[Array], Array]
-Parts = tuple[Function, ...]
+FunctionProduct = tuple[Function, ...]
 """Functions of one number that are multiplied."""
 
 FARTHEST = 30.0
@@ -73,7 +73,9 @@ def base_reach(tol: float) -> float:
     return float(np.sqrt(-2 * np.log(tol)))
 
 
-def ruler(bodies: Sequence[Parts], scale: float, deviation: float, tol: float) -> tuple[float, float]:
+def ruler(
+    bodies: Sequence[FunctionProduct], scale: float, deviation: float, tol: float
+) -> tuple[float, float]:
     """The largest spacing at which a lattice and the one between agree for ``f(m + scale x)``, and the reach.
 
     >>> [round(ruler([(np.tanh, np.tanh)], s, 1.0, 1e-10)[0], 2) for s in (0.1, 1.0, 3.0)]
@@ -92,12 +94,12 @@ def ruler(bodies: Sequence[Parts], scale: float, deviation: float, tol: float) -
     return float(h), reach
 
 
-def _agree(body: Parts, u: Array, w: Array, tol: float) -> bool:
+def _agree(body: FunctionProduct, u: Array, w: Array, tol: float) -> bool:
     value = multiplied(body, u)
     return bool(np.all(np.abs(value @ w) <= tol * (np.abs(value) @ np.abs(w))))
 
 
-def multiplied(parts: Parts, u: Array) -> Array:
+def multiplied(parts: FunctionProduct, u: Array) -> Array:
     """The product of functions."""
     value = np.ones(u.shape)
     for f in parts:
@@ -105,7 +107,7 @@ def multiplied(parts: Parts, u: Array) -> Array:
     return value
 
 
-def reach_of(body: Parts, scale: float, deviation: float, tol: float) -> float:
+def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) -> float:
     """Where the integrand has fallen below a tolerance, on both sides; at least that of a constant."""
     x = np.linspace(-FARTHEST, FARTHEST, 601)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -119,7 +121,7 @@ def reach_of(body: Parts, scale: float, deviation: float, tol: float) -> float:
 
 
 def conditional_means(
-    functions: Sequence[Parts], deviation: float, ends: float, h: float, reach: float, tol: float
+    functions: Sequence[FunctionProduct], deviation: float, ends: float, h: float, reach: float, tol: float
 ) -> Callable[[Array], Array]:
     """``<f(m + deviation x)>`` for every ``f`` (the last axis), for ``|m| <= ends``.  Raises NotConverged."""
     x = h / 2 * np.arange(-np.ceil(2 * reach / h), np.ceil(2 * reach / h) + 1)
@@ -165,7 +167,7 @@ def tabulated(
     raise NotConverged(f"a conditional mean over a deviation of {deviation:g} varies too fast for a table")
 
 
-Product = tuple[Parts, ...]
+ProductsByVariable = tuple[FunctionProduct, ...]
 """What is multiplied of each variable."""
 
 
@@ -219,7 +221,7 @@ def check_covariance(K: Array) -> None:
         raise SpecError("covariance", str(K.tolist()), "is no covariance", ACCEPTED)
 
 
-def averages(products: Sequence[Product], covariance: Array, rtol: float) -> tuple[Array, Array]:
+def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: float) -> tuple[Array, Array]:
     """``<prod_i f_i(u_i)>`` for every product, and the errors; ``rtol`` is relative to the mean of the size.
 
     Raises :class:`~numerics.errors.NotConverged` where the lattice would become too large.
@@ -258,7 +260,7 @@ class _Lattice:
     tol: float
 
     @classmethod
-    def of(cls, products: Sequence[Product], factor: CovarianceRoot, tol: float) -> _Lattice:
+    def of(cls, products: Sequence[ProductsByVariable], factor: CovarianceRoot, tol: float) -> _Lattice:
         deviation = float(np.sqrt((factor.L**2).sum(axis=1).max(initial=0.0)))
         labels: dict[Function, int] = {}
         for f in [f for p in products for parts in p for f in parts]:
@@ -287,7 +289,7 @@ class _Lattice:
         box = np.prod(2 * self.radius / self.steps[:d])
         return float(box * np.pi ** (d / 2) / gamma(d / 2 + 1) / 2**d)
 
-    def summed(self, products: Sequence[Product], offset: float) -> tuple[Array, Array]:
+    def summed(self, products: Sequence[ProductsByVariable], offset: float) -> tuple[Array, Array]:
         """The averages, and those of the sizes."""
         L = self.L[:, : self.dimension]
         half = (len(self.L) + 1) // 2  # one half of each product times the other: one product of matrices
@@ -339,7 +341,7 @@ class _Lattice:
             yield np.concatenate(held)
 
 
-def _product(p: Product, first: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
+def _product(p: ProductsByVariable, first: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
     """Of functions of consecutive numbers at the points; what is known is not computed again."""
     value = np.ones(u.shape[1])
     for i, parts in enumerate(p, first):

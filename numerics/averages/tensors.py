@@ -15,7 +15,7 @@ from numerics.averages.orthants import of_products, rows_of
 from numerics.averages.panels import X, bent_product, compiled, expression, is_smooth
 from numerics.errors import Unserved
 
-Key = tuple[tuple[int, ...], ...]
+FunctionsBySample = tuple[tuple[int, ...], ...]
 """Which functions each distinct sample takes."""
 
 
@@ -98,7 +98,7 @@ def _smooth(
         found[numbers] = Tensor(value, np.zeros_like(value), "lattice")
     for count in range(1, min(max(map(len, lists), default=0), len(K)) + 1):
         for samples in combinations(range(len(K)), count):
-            places: dict[Key, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+            places: dict[FunctionsBySample, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
             for numbers in lists:
                 for index in product(range(count), repeat=len(numbers)):
                     if len(set(index)) == count:
@@ -114,7 +114,7 @@ def _smooth(
     return found
 
 
-def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> Key:
+def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> FunctionsBySample:
     """Which functions each of the distinct samples takes."""
     pairs = list(zip(numbers, index, strict=True))
     return tuple(tuple(sorted(n for n, i in pairs if i == k)) for k in range(count))

@@ -21,7 +21,7 @@ from numerics.cli.common import (
     Accuracy,
     AsJson,
     DataIn,
-    Kernels,
+    KeptKernels,
     NetcdfOut,
     PlotOut,
     Settings,
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 Show = Literal["single-site", "order-parameters", "responses", "action", "saddle-point", "all"]
 """The parts of a theory."""
 
-Form = Literal["text", "latex"]
+SeriesFormat = Literal["text", "latex"]
 """The forms a series is printed in."""
 
-Method = Literal["sum", "pade", "self-consistent"]
+ResummationName = Literal["sum", "pade", "self-consistent"]
 """How a series is evaluated; as in :mod:`numerics.expansion.resummation`."""
 
 
@@ -101,7 +101,7 @@ def solve(
         bool, typer.Option("--explain", help="Say which method would run, its cost and error; run nothing.")
     ] = False,
     kernels: Annotated[
-        Kernels,
+        KeptKernels,
         typer.Option(
             help="Two-time kernels to keep: of all sample pairs, their trace, none, or what fits in a file."
         ),
@@ -114,7 +114,7 @@ def solve(
     from numerics.solver import registry
 
     nowhere = kernels == "auto" and output is None and plot is None  # they would not be seen
-    kept: Kernels = "none" if nowhere else kernels
+    kept: KeptKernels = "none" if nowhere else kernels
     if explain:
         typer.echo(str(registry.explain(problem, kernels=kept)))
         return
@@ -167,10 +167,10 @@ def simulate(
 def expand(
     file: SpecFile,
     order: Annotated[int, typer.Option(min=0, metavar="n", help="The highest power of gamma0.")],
-    show: Annotated[Form | None, typer.Option(help="Print the series itself, in this form.")] = None,
+    show: Annotated[SeriesFormat | None, typer.Option(help="Print the series itself, in this form.")] = None,
     output: NetcdfOut = None,
     resum: Annotated[
-        Method | None,
+        ResummationName | None,
         typer.Option(help="How the series is evaluated at network.gamma0.", show_default="pade"),
     ] = None,
     as_json: AsJson = False,
@@ -209,7 +209,7 @@ def tell(seconds: float, hours: float) -> None:
         say(f"this takes about {seconds:.0f} s on one core")
 
 
-def _series(file: str, order: int, show: Form, settings: list[str] | None) -> str:
+def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | None) -> str:
     """The series itself, of an experiment or of a program."""
     program = load_program(file)
     if program is None:
@@ -321,7 +321,7 @@ def sweep(
         bool, typer.Option("--gather", help="Combine the results in DIR/sweep.nc, a dimension for each key.")
     ] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try again what failed before.")] = False,
-    kernels: Annotated[Kernels, typer.Option(help="Two-time kernels to keep, as in solve.")] = "none",
+    kernels: Annotated[KeptKernels, typer.Option(help="Two-time kernels to keep, as in solve.")] = "none",
     as_json: AsJson = False,
     data: DataIn = None,
 ) -> None:

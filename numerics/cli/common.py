@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from numerics.errors import Diverged, NumericsError, SpecError, value_to_toml
+from numerics.progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from numerics.experiment.problem import Problem
     from numerics.results import Result
 
-Progress = Callable[[int, int], None]
 
 SpecFile = Annotated[
     str,
@@ -55,7 +55,7 @@ NetcdfOut = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="OUT.nc", help="Write the result as NetCDF.")
 ]
 PlotOut = Annotated[Path | None, typer.Option("--plot", metavar="OUT.png", help="Draw the result.")]
-Kernels = Literal["auto", "full", "trace", "none"]
+KeptKernels = Literal["auto", "full", "trace", "none"]
 """How much of the two-time kernels a result holds."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 

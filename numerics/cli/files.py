@@ -16,7 +16,7 @@ from numerics.errors import SpecError, value_to_toml
 if TYPE_CHECKING:
     import xarray as xr
 
-Kind = Literal["isotropic", "power-law", "fixed"]
+DataKind = Literal["fixed", "isotropic", "power-law"]
 """The kinds of data of an experiment."""
 
 CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
@@ -80,7 +80,7 @@ def template(kind: str) -> str:
 
 def new(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to write; it must be new.")],
-    kind: Annotated[Kind, typer.Option(help="Random data of these statistics, or arrays.")] = "isotropic",
+    kind: Annotated[DataKind, typer.Option(help="Random data of these statistics, or arrays.")] = "isotropic",
 ) -> None:
     """Write an experiment file with a comment on every key, ready to be solved or to be given arrays."""
     if file.exists():

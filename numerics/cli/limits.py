@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from derive.scale.power_laws import PowerLaw
     from numerics.analysis.limits import EarlySteps, Recovery
 
-Steps = Annotated[
+StepsOption = Annotated[
     int, typer.Option("--steps", help="Also the loss after 1, 2, ... steps, and the memory-free recursion.")
 ]
 Recovers = Annotated[
@@ -44,7 +44,7 @@ Recovers = Annotated[
 
 def early_time(
     file: SpecFile,
-    steps: Steps = 0,
+    steps: StepsOption = 0,
     recovery: Recovers = False,
     as_json: AsJson = False,
     data: DataIn = None,
@@ -323,11 +323,15 @@ def _numbers(found: PowerLaw, given: str | None) -> dict[str, Expr]:
     return out
 
 
-Power = Annotated[str | None, typer.Option(metavar="NUMBER", help="A number or a fraction such as 1/2.")]
+ExponentOption = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="A number or a fraction such as 1/2.")
+]
 HIDDEN = 2
 
 
-def parametrization(alpha: Power = None, gamma: Power = None, as_json: AsJson = False) -> None:
+def parametrization(
+    alpha: ExponentOption = None, gamma: ExponentOption = None, as_json: AsJson = False
+) -> None:
     """Which powers of the width (without options) or of the depth (with both) train well.
 
     Width: weights N^-a W with variances N^-b, rate eta gamma^2 N^-c, gamma = gamma0 N^d.  Depth: branches

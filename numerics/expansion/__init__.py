@@ -25,7 +25,7 @@ from derive.theory import Theory, mean_field
 from numerics.errors import Diverged, NotConverged, SpecError, require_time
 from numerics.expansion import kinks, trees
 from numerics.expansion.closure import Closed, OrderByOrder
-from numerics.expansion.coefficients import Progress, Setting, check_order, evaluated, slope_of, symbolic
+from numerics.expansion.coefficients import Setting, check_order, evaluated, slope_of, symbolic
 from numerics.expansion.fixed_error import AtFixedError, solved
 from numerics.expansion.orders import strength_series
 from numerics.expansion.resummation import RESUMMED, TRUNCATION, ResummationMethod, resummed
@@ -36,6 +36,7 @@ from numerics.experiment.schema import Solver
 from numerics.experiment.theory import error_jumps, integrated, program_of, slope_jumps, theory_of
 from numerics.losses import loss_in_words, loss_of
 from numerics.predictions import mean_square, squares_errors
+from numerics.progress import Progress
 from numerics.results import at_times, provenance
 from numerics.solver.grid import TimeGrid
 from numerics.solver.method import Yes
@@ -52,7 +53,7 @@ COARSE = 1e-2
 LOWEST = 4
 """Words at fixed error need at least two orders of feedback."""
 
-Source = Problem | Experiment | Program | Theory | str | Path
+Expandable = Problem | Experiment | Program | Theory | str | Path
 """What is expanded: an experiment, its file, or any problem; a program or theory with its numbers."""
 
 
@@ -86,7 +87,7 @@ def series(experiment: Experiment, order: int) -> Expansion:
 
 @one_thread
 def expand(
-    source: Source,
+    source: Expandable,
     order: int,
     *,
     numbers: Mapping[Symbol | str, float] | None = None,
@@ -149,7 +150,7 @@ WORDS, SYMBOLS, TREES = (2e-5, 3), (18 / 14**4, 14**0.5), (5e-2, 4.5)
 first times the second to the n."""
 
 
-def forecast(source: Source, order: int, *, symbols: bool = False) -> float:
+def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
     """About how many seconds an expansion takes on one core, measured on small problems.
 
     Words as ``symbols`` multiply by twelve with each power of gamma0^2, and their time by fourteen, and end
@@ -181,14 +182,14 @@ def _power(first: float, base: float, n: int) -> float:
 MOST_ORDERS = 400
 
 
-def require_order(source: Source, order: int, solver: Solver, *, symbols: bool = True) -> None:
+def require_order(source: Expandable, order: int, solver: Solver, *, symbols: bool = True) -> None:
     """Raises SpecError for an order that takes more than ``solver.hours``."""
     seconds = forecast(source, order, symbols=symbols)
     require_time(seconds, solver.hours, f"the expansion to order {order}", "a lower order")
 
 
 @one_thread
-def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset:
+def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dataset:
     """Error and loss at ``gamma0`` (the experiment's) from words up to ``order``, the error in them in full.
 
     See :mod:`numerics.expansion.fixed_error`.  Expanded in gamma0
@@ -255,7 +256,7 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
 
 
 def evaluated_at(
-    source: Source, order: int, method: str | None = None, *, progress: Progress | None = None
+    source: Expandable, order: int, method: str | None = None, *, progress: Progress | None = None
 ) -> xr.Dataset:
     """The coefficients, and loss and error at the experiment's gamma0 with estimates of what is missed.
 
@@ -370,7 +371,7 @@ def _resummable(problem: Problem, order: int) -> LinearClosure:
     return closure
 
 
-def has_words(source: Source) -> bool:
+def has_words(source: Expandable) -> bool:
     """Has the closure of the theory a series of words?"""
     return closure_of(Problem.of(source)) is not None
 

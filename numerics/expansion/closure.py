@@ -28,12 +28,12 @@ from numerics.expansion.coefficients import Setting, parted
 from numerics.expansion.operators import (
     Combination,
     Dense,
+    LayerOperator,
     SeparableKernel,
     SeriesAlgebra,
     Stream,
     Tape,
     Times,
-    Value,
     compressed,
     convolved,
     memory_weight,
@@ -55,7 +55,7 @@ from numerics.solver.afterwards import interval_weights
 from numerics.solver.grid import TimeGrid, tables_of
 
 Array = NDArray[np.float64]
-Place = tuple[str, int]
+OperatorAtLayer = tuple[str, int]
 """An operator's name and layer."""
 
 DATA = operator(INPUT_KERNEL)
@@ -84,9 +84,9 @@ class ClosureLayers:
     base: Mapping[str, tuple[int, Expr]]
     laws: Mapping[str, Mapping[int, Expr]]
     kernels: Mapping[str, Kernel]
-    made_of: Mapping[Place, tuple[list[Place], list[Place]]]
+    made_of: Mapping[OperatorAtLayer, tuple[list[OperatorAtLayer], list[OperatorAtLayer]]]
     average: Expr
-    products: list[tuple[Expr | Place, Expr | Place]]
+    products: list[tuple[Expr | OperatorAtLayer, Expr | OperatorAtLayer]]
 
     @cached_property
     def correlations(self) -> list[str]:
@@ -119,10 +119,10 @@ def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
     def site(e: Expr | int) -> int:
         return int(sympify(e).subs(upper, depth))
 
-    def place(a: AppliedUndef, layer: int) -> Place:
+    def place(a: AppliedUndef, layer: int) -> OperatorAtLayer:
         return str(a.func), site(a.args[0].subs(ell, layer))
 
-    def factor(a: AppliedUndef | None, layer: int) -> Expr | Place:
+    def factor(a: AppliedUndef | None, layer: int) -> Expr | OperatorAtLayer:
         if a is None:
             return J
         return place(a, layer) if str(a.func) in laws else operator(str(a.func))
@@ -133,7 +133,7 @@ def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
         for name, e in equations.items()
     }
     kernels = {k.name: k for k in closure.kernels if k.operator.has(ell) and k.name not in laws}
-    made_of: dict[Place, tuple[list[Place], list[Place]]] = {}
+    made_of: dict[OperatorAtLayer, tuple[list[OperatorAtLayer], list[OperatorAtLayer]]] = {}
     for name, kernel in kernels.items():
         responses, memories = parts_of(kernel, closure)
         for k in every:
@@ -154,7 +154,7 @@ def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
 
 
 @lru_cache(maxsize=10_000)
-def place_of(x: Indexed) -> Place:
+def place_of(x: Indexed) -> OperatorAtLayer:
     """The name and the layer of an operator."""
     return x.base.label.name, int(x.indices[0])
 
@@ -179,7 +179,7 @@ class ClosurePlan:
         self.found = found
         self.errors: dict[int, bool] = found.errors if found else {0: True} if given else {}
         self.given, self.outputs = given, list[tuple[Combination | None, Combination | None]]()
-        self.operators: dict[Place, Stream] = {}
+        self.operators: dict[OperatorAtLayer, Stream] = {}
         tape = self.tape.multiply, self.tape.add, self.tape.times
         self.algebra = SeriesAlgebra(
             self.known, self.number, layers.is_correlation, *tape, in_turn=found is not None
@@ -319,7 +319,7 @@ class Closed:
         self.layers = plan.layers
         self.errors: list[Array] = []
         self.outputs: list[Array] = []
-        self.known: dict[int, Value] = {}
+        self.known: dict[int, LayerOperator] = {}
 
     @classmethod
     def of(cls, setting: Setting, closure: LinearClosure) -> Self:
@@ -334,21 +334,21 @@ class Closed:
 
     # -- operators -------------------------------------------------------------------------------------
 
-    def value(self, name: str, n: int, site: int) -> Value | None:
+    def value(self, name: str, n: int, site: int) -> LayerOperator | None:
         """Order n of an operator at a layer."""
         return self.array(self.plan.operator(name, site).at(n))
 
-    def array(self, x: Combination | None) -> Value | None:
+    def array(self, x: Combination | None) -> LayerOperator | None:
         """A combination of what the plan's steps give."""
         return None if x is None else summed([(c, self.step(i)) for i, c in x.terms.items()])
 
-    def step(self, i: int) -> Value:
+    def step(self, i: int) -> LayerOperator:
         """What a step gives."""
         if i not in self.known:
             self.known[i] = self.carried_out(*self.plan.tape.steps[i])
         return self.known[i]
 
-    def carried_out(self, what: str, *of: Any) -> Value:
+    def carried_out(self, what: str, *of: Any) -> LayerOperator:
         """A step, from those before it."""
         if what == "product":
             return self.multiply(self.step(of[0]), self.step(of[1]))
@@ -363,7 +363,7 @@ class Closed:
             return remembered(*remembers, summed([(c, self.step(i)) for i, c in body]))
         return self.constant(of[0])
 
-    def multiply(self, a: Value, b: Value) -> Value:
+    def multiply(self, a: LayerOperator, b: LayerOperator) -> LayerOperator:
         """The product of two operators."""
         return multiplied(a, b)
 
@@ -497,12 +497,12 @@ class Densities(Closed):
         super().__init__(found.plan.densities, plain, found.kernel)
         self.found, self.weights, self.errors = found, list(interval_weights(grid.nodes)), found.errors
 
-    def carried_out(self, what: str, *of: Any) -> Value:
+    def carried_out(self, what: str, *of: Any) -> LayerOperator:
         value = self.found.value(*of) if what == "found" else super().carried_out(what, *of)
         assert value is not None
         return value
 
-    def multiply(self, a: Value, b: Value) -> Value:
+    def multiply(self, a: LayerOperator, b: LayerOperator) -> LayerOperator:
         """The product of two causal operators, or an ordinary one."""
         if isinstance(a, Dense) and isinstance(b, Dense):
             return Dense(convolved(a.block, b.block, self.weights))

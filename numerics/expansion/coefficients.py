@@ -37,6 +37,7 @@ from numerics.experiment.theory import program_of
 from numerics.losses import SampleLoss, loss_in_words, loss_of
 from numerics.names import INPUT_KERNEL, TARGETS
 from numerics.predictions import of_training, squares_errors
+from numerics.progress import Progress
 from numerics.results import RUNAWAY, STDERR, dataset
 from numerics.solver.grid import TimeGrid, tables_of
 from numerics.solver.refine import AdamsBashforth, Attempt, refine
@@ -65,8 +66,6 @@ class Coefficients(Protocol):
 
 
 Evaluator = Callable[[TimeGrid | None], Coefficients]
-Progress = Callable[[int, int], None]
-"""What is told how many of how many replicas are done."""
 
 
 def evaluated(

@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 from sympy import Expr, Mul
 
 from numerics.errors import NotConverged
-from numerics.expansion.closure import Closed, Place, place_of
+from numerics.expansion.closure import Closed, OperatorAtLayer, place_of
 from numerics.expansion.coefficients import Setting
 from numerics.expansion.operators import (
     Dense,
+    LayerOperator,
     SeparableKernel,
     SeriesAlgebra,
     Stream,
-    Value,
     add,
     multiplied,
     remembered,
@@ -148,7 +148,7 @@ class AtStrength(SeriesAlgebra):
         return self.new(lambda n: solved_for(matrix.at(n), x.at(n)))
 
 
-def solved_for(loop: Value | None, x: Value | None) -> Value | None:
+def solved_for(loop: LayerOperator | None, x: LayerOperator | None) -> LayerOperator | None:
     """``(1 - loop)^-1 x`` for a causal loop."""
     if loop is None or x is None:
         return x
@@ -163,16 +163,18 @@ def solved_for(loop: Value | None, x: Value | None) -> Value | None:
 class ClosureAtStrength:
     """The closure at one strength: what is not among the ``values``, by name and layer, its law gives."""
 
-    def __init__(self, closed: Closed, strength: float, values: Mapping[Place, Value | None]) -> None:
+    def __init__(
+        self, closed: Closed, strength: float, values: Mapping[OperatorAtLayer, LayerOperator | None]
+    ) -> None:
         self.closed, self.strength, self.values = closed, strength, dict(values)
 
-    def value(self, x: Expr) -> Value | None:
+    def value(self, x: Expr) -> LayerOperator | None:
         """An operator by its symbol."""
         if x.is_Symbol:
             return self.closed.constant(x)
         return self.at(*place_of(x))
 
-    def at(self, name: str, site: int) -> Value | None:
+    def at(self, name: str, site: int) -> LayerOperator | None:
         """An operator at a layer."""
         if (name, site) not in self.values:
             place, end = self.closed.layers.base[name]
@@ -182,9 +184,9 @@ class ClosureAtStrength:
                 self.values[name, site] = None if end == 0 else self.value(end)
         return self.values[name, site]
 
-    def by_law(self, name: str, site: int) -> Value | None:
+    def by_law(self, name: str, site: int) -> LayerOperator | None:
         """What the right-hand side of an operator's law says, with everything else as it is."""
-        found: Value | None = AtStrength(self).series(self.closed.layers.laws[name][site]).at(0)
+        found: LayerOperator | None = AtStrength(self).series(self.closed.layers.laws[name][site]).at(0)
         return found
 
     def output(self) -> Array:
@@ -202,7 +204,10 @@ class ClosureAtStrength:
 
 
 def with_kernels(
-    closed: Closed, strength: float, given: Mapping[Place, Value | None], memories: Mapping[Place, Value]
+    closed: Closed,
+    strength: float,
+    given: Mapping[OperatorAtLayer, LayerOperator | None],
+    memories: Mapping[OperatorAtLayer, LayerOperator],
 ) -> ClosureAtStrength:
     """Correlations as ``given``; kernels of these memories and responses that agree with each other.
 
@@ -230,7 +235,7 @@ def with_kernels(
     raise NotConverged(f"the responses at gamma0 = {strength} do not settle: a smaller gamma0 would do")
 
 
-def moved(old: Value | None, new: Value | None) -> float:
+def moved(old: LayerOperator | None, new: LayerOperator | None) -> float:
     """The change of a causal operator, relative to its size."""
     if not isinstance(new, Dense):
         return 0.0
@@ -248,14 +253,16 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     narrow = [bodies[name, 1][0][0] for name, k in closed.layers.kernels.items() if not k.rows]
     series = Series(closed, error, order, strength)
 
-    def memory(laws: ClosureAtStrength, kernel: Place) -> Value:
+    def memory(laws: ClosureAtStrength, kernel: OperatorAtLayer) -> LayerOperator:
         found = add(*[series.memory(kernel[0], laws.at(*x)) for x in bodies[kernel]])
         assert found is not None
         return found
 
     ends = {(name, place) for name, (place, _) in closed.layers.base.items()}
     inner = {x for xs in bodies.values() for x in xs if x not in ends}
-    given: dict[Place, Value | None] = {x: series.correlation(*x) for x in inner if x[0] in narrow}
+    given: dict[OperatorAtLayer, LayerOperator | None] = {
+        x: series.correlation(*x) for x in inner if x[0] in narrow
+    }
     start = ClosureAtStrength(closed, strength, given)
     wide = {kernel for kernel, xs in bodies.items() if any(x in inner and x[0] not in narrow for x in xs)}
     memories = {x: series.remembered(x) if x in wide else memory(start, x) for x in bodies}
@@ -277,13 +284,13 @@ class Series:
         self.closed, self.error, self.order, self.strength = closed, error, order, strength
         self.modes = np.linalg.eigh(closed.kernel)[1]
 
-    def memory(self, kernel: str, body: Value | None) -> Value | None:
+    def memory(self, kernel: str, body: LayerOperator | None) -> LayerOperator | None:
         """What a kernel remembers of a correlation."""
         if body is None:
             return None
         return remembered(self.closed.layers.kernels[kernel], self.closed.memory[kernel], self.error, body)
 
-    def remembered(self, kernel: Place) -> Dense:
+    def remembered(self, kernel: OperatorAtLayer) -> Dense:
         """The memory of a kernel with samples on its left, resummed mode by mode of the data."""
         bodies = self.closed.layers.made_of[kernel][1]
         T, P = self.closed.T, self.closed.P

@@ -38,7 +38,7 @@ from derive.program import Program, s, t
 from derive.theory import mean_field
 from numerics.averages.orthants import SIGNS, of_products, rows_of
 from numerics.errors import SpecError
-from numerics.expansion.coefficients import Evaluator, Progress, Setting, evaluated, symbolic
+from numerics.expansion.coefficients import Evaluator, Setting, evaluated, symbolic
 from numerics.expansion.statics import Array, Moments, Points, Statics, contracted
 from numerics.expansion.trees import TIMES, Evaluation, Index, accuracy, summed
 from numerics.experiment.problem import Problem
@@ -51,6 +51,7 @@ from numerics.names import (
     GRADIENT_KERNEL,
     OUTPUT,
 )
+from numerics.progress import Progress
 from numerics.results import STDERR
 from numerics.solver.grid import TimeGrid
 from numerics.stats import normal_points
@@ -318,7 +319,7 @@ class UnitsAtKink:
 
     # -- fields ----------------------------------------------------------------------------------------
 
-    def factor(self, parts: tuple[Part, ...], i: int, j: int, columns: bool) -> Array:
+    def factor(self, parts: tuple[FieldPower, ...], i: int, j: int, columns: bool) -> Array:
         """A product of fields at all times, (T or 1, intervals or columns); mu is i and alpha is j."""
         found = np.ones((1, 1))
         for name, who, timed, power in parts:
@@ -405,7 +406,7 @@ def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
     return UnitsAtKink(k, sources, middle, high - low, column, on, start, early, late, motion)
 
 
-Part = tuple[str, Symbol, bool, int]
+FieldPower = tuple[str, Symbol, bool, int]
 """A field, its sample, whether it depends on time, and its power."""
 
 LINEAR = ("X", "Xbar", "V", "Vbar", "xi", "r", "rho")
@@ -413,13 +414,13 @@ LINEAR = ("X", "Xbar", "V", "Vbar", "xi", "r", "rho")
 
 
 @lru_cache(maxsize=64)
-def read(e: Expr) -> list[tuple[float, tuple[Part, ...], tuple[Part, ...]]]:
+def read(e: Expr) -> list[tuple[float, tuple[FieldPower, ...], tuple[FieldPower, ...]]]:
     """A jump as a sum of products: a number, what stands at t or is static, what stands at s."""
     found = []
     for term in Add.make_args(e.expand()):
         number, rest = term.as_coeff_Mul()
-        early: list[Part] = []
-        late: list[Part] = []
+        early: list[FieldPower] = []
+        late: list[FieldPower] = []
         for factor in Mul.make_args(rest):
             base, power = factor.as_base_exp()
             who = next((x for x in (mu, alpha, kappa) if base.has(x)), kappa)

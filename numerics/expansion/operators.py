@@ -92,10 +92,10 @@ class SeparableKernel:
         return (self.left @ self.core) @ self.right.transpose(0, 2, 1)
 
 
-Value = Dense | SeparableKernel
+LayerOperator = Dense | SeparableKernel
 
 
-def multiplied(a: Value, b: Value) -> Value:
+def multiplied(a: LayerOperator, b: LayerOperator) -> LayerOperator:
     """The operator product."""
     if isinstance(a, Dense) and isinstance(b, Dense):
         shape = (*a.block.shape[:2], *b.block.shape[2:])
@@ -111,7 +111,7 @@ def multiplied(a: Value, b: Value) -> Value:
     return SeparableKernel(a.left, a.core @ meet @ b.core, b.right)
 
 
-def remembered(kernel: Kernel, w: Array, error: Array, body: Value) -> Dense:
+def remembered(kernel: Kernel, w: Array, error: Array, body: LayerOperator) -> Dense:
     """``w(t, s) sum_a Delta_a(s) X_row,a(t, s)``, or ``w Delta_col(s) X(t, s)``, for the ``body`` X."""
     if not kernel.rows:
         block = (body.block if isinstance(body, Dense) else body.at(np.arange(len(w))))[:, 0, :, 0] * w
@@ -461,14 +461,14 @@ def flipped(e: Expr) -> Expr:
 # -- sums of arrays --------------------------------------------------------------------------------------
 
 
-def times(number: float, a: Value) -> Value:
+def times(number: float, a: LayerOperator) -> LayerOperator:
     """A multiple of an operator."""
     return (
         Dense(number * a.block) if isinstance(a, Dense) else SeparableKernel(a.left, number * a.core, a.right)
     )
 
 
-def add(*xs: Value | None) -> Value | None:
+def add(*xs: LayerOperator | None) -> LayerOperator | None:
     """The sum of operators of one kind; None counts as zero."""
     found = [x for x in xs if x is not None]
     if len(found) < 2:
@@ -477,7 +477,7 @@ def add(*xs: Value | None) -> Value | None:
     return total if isinstance(total, Dense) else compressed(total)
 
 
-def summed(terms: Sequence[tuple[float, Value]]) -> Value:
+def summed(terms: Sequence[tuple[float, LayerOperator]]) -> LayerOperator:
     """A sum of operators of one kind, each with a number in front."""
     if len(terms) == 1:
         return terms[0][1] if terms[0][0] == 1 else times(*terms[0])

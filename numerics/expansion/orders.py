@@ -32,11 +32,11 @@ from numerics.expansion.coefficients import Setting, check_order, evaluated, par
 from numerics.expansion.strengths import AtStrengths
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import Layered, Reduction, derived, integrated
+from numerics.experiment.theory import LayerFunctionNames, Reduction, derived, integrated
 from numerics.lowering.expressions import observable
 from numerics.lowering.indices import axes_of
 from numerics.lowering.linear import NotLinear, lower
-from numerics.lowering.table import Node, Request, Table
+from numerics.lowering.table import FieldAtLayer, Request, Table
 from numerics.names import (
     BACKWARD_RESPONSE,
     C_LEARNT,
@@ -57,7 +57,7 @@ from numerics.solver.refine import AdamsBashforth
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
-Source = Problem | Experiment | str | Path
+ProblemSource = Problem | Experiment | str | Path
 
 SIZES: Mapping[str, tuple[str, Symbol]] = {
     "nu": ("network.width_ratio", nu),
@@ -68,7 +68,7 @@ SIZES: Mapping[str, tuple[str, Symbol]] = {
 
 
 @one_thread
-def size_series(source: Source, size: str, order: int, together: tuple[str, ...] = ()) -> xr.Dataset:
+def size_series(source: ProblemSource, size: str, order: int, together: tuple[str, ...] = ()) -> xr.Dataset:
     """Coefficients of ``(1/size)^n``, n <= ``order``, of every result variable on isotropic data.
 
     ``size`` is ``nu``, ``alpha`` or ``alpha_B``.  Sizes in ``together`` grow with it, in the proportion
@@ -93,7 +93,7 @@ def size_series(source: Source, size: str, order: int, together: tuple[str, ...]
 
 
 @one_thread
-def step_size_series(source: Source, order: int, rtol: float = 1e-5) -> xr.Dataset:
+def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> xr.Dataset:
     """Coefficients of ``learning_rate^n``, n <= ``order``, at the times ``rate * steps`` of the experiment.
 
     The order zero is the flow.  On fixed data there are ``error``, ``train_loss``, ``Phi`` and ``G``; on
@@ -120,7 +120,7 @@ def step_size_series(source: Source, order: int, rtol: float = 1e-5) -> xr.Datas
 
 
 @one_thread
-def strength_series(source: Source, order: int) -> xr.Dataset:
+def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     """Coefficients of ``gamma0^n``, n <= ``order``, of every result variable: any linear network and data.
 
     Those of the theory itself, order by order (:func:`derive.expansion.strength.expand_strength`): biases,
@@ -179,7 +179,7 @@ def _evaluated(
 
 @lru_cache(maxsize=8)
 def _in_strength(
-    program: Program, reductions: tuple[Reduction, ...], layered: Layered, order: int
+    program: Program, reductions: tuple[Reduction, ...], layered: LayerFunctionNames, order: int
 ) -> tuple[StrengthSeries, Table]:
     """The series of a program's theory, and its rows."""
     found = expand_strength(derived(integrated(program), reductions, layered), order)
@@ -192,12 +192,12 @@ def _table(series: TheorySeries, depth: int) -> Table:
         order, table = series.order, lower(series.expanded)
     except NotLinear as reason:
         raise NotApplicable(str(reason)) from None
-    more: dict[Node, Request] = {}
+    more: dict[FieldAtLayer, Request] = {}
     there, layers = {row.field for row in table.fields}, range(1, depth + 1)
 
     driven = {row.field: row.drives[0][0] for row in table.fields if row.drives}
 
-    def push(name: str, layer: int, field: Node, pushed: Node) -> None:
+    def push(name: str, layer: int, field: FieldAtLayer, pushed: FieldAtLayer) -> None:
         """The response of a field to the source of another one."""
         if field in there and pushed in driven:
             more[name, layer] = Request("response", field, driven[pushed], S.One)
@@ -308,7 +308,7 @@ class OfTheory:
                     BACKWARD_RESPONSE: B if many else B[:, :, :, :, 0],
                 }
             if self.series.theory.observables:
-                tensors: dict[Node, Array] = {
+                tensors: dict[FieldAtLayer, Array] = {
                     (name, k): x
                     for name, own in ((LINEAR_KERNEL, H), (GRADIENT_KERNEL, G))
                     for k, x in own.items()
@@ -371,7 +371,7 @@ class OfTheory:
                 found[n] = self.run.tensor((named(name, n + 1), layer))
         return found
 
-    def tangent(self, tensors: Mapping[Node, Array], many: bool) -> Array:
+    def tangent(self, tensors: Mapping[FieldAtLayer, Array], many: bool) -> Array:
         """The orders of the tangent kernel: products of those of its factors, as the theory defines it.
 
         The series of a product are put together by evaluating it at as many values of gamma0 as there are

@@ -18,8 +18,7 @@ from derive.errors import NotApplicable
 from derive.program import gamma0
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
-from numerics.lowering.indices import Node
-from numerics.names import ERROR, OUTPUT
+from numerics.names import ERROR, OUTPUT, MemberKey
 from numerics.predictions import one_sample, split
 from numerics.solver.paths.reading import size_of
 from numerics.solver.paths.solve import Prepared
@@ -118,7 +117,7 @@ class AtStrengths:
                 raise NotApplicable("its solution is sampled, and no series is read off")
         return {name: (x + other[name]) / 2 for name, x in one.items()}
 
-    def variables(self, run: Mapping[Node, Array]) -> dict[str, Array]:
+    def variables(self, run: Mapping[MemberKey, Array]) -> dict[str, Array]:
         """Errors and losses of a solution by their names in results."""
         found = {name: one_sample(run[x, ()], self.problem.program) for name, x in NAMES.items()}
         found = split(self.problem, found, nonlinear=self.problem.by_sample)

@@ -19,12 +19,13 @@ from derive.expansion.nonlinear.trees import COL, OPAQUE, OUTPUT, ROW, Forest, F
 from derive.program import L, Program, ell
 from derive.theory import mean_field
 from numerics.errors import SpecError
-from numerics.expansion.coefficients import Evaluator, Progress, Setting, evaluated, parted, symbolic
+from numerics.expansion.coefficients import Evaluator, Setting, evaluated, parted, symbolic
 from numerics.expansion.operators import time_table
 from numerics.expansion.statics import Array, Moments, Points, Statics, contracted
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import integrated
 from numerics.names import BACKWARD_RESPONSE, FEATURE_KERNEL, FORWARD_RESPONSE, GRADIENT_KERNEL, RESPONSES
+from numerics.progress import Progress
 from numerics.solver.grid import TimeGrid
 
 Index = NDArray[np.intp]

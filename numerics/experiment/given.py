@@ -19,10 +19,10 @@ from derive.calculus.symbols import expression, s, spelled, t
 from derive.errors import ProgramError
 from derive.program import Mean, Program
 from derive.program.parts import gaussian, parameter
-from derive.program.shifts import shifted_reads
+from derive.program.shifts import Slot, shifted_reads
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
-from numerics.experiment.literals import Literals, Slot, literals_of, require_entries, require_literals
+from numerics.experiment.literals import Literals, literals_of, require_entries, require_literals
 
 Array = NDArray[np.float64]
 

@@ -14,10 +14,8 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
+from derive.program.shifts import Slot
 from numerics.errors import SpecError
-
-Slot = tuple[str, int]
-"""The name of an array and the number of one of its axes, from 0."""
 
 
 @dataclass

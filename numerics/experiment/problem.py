@@ -26,6 +26,7 @@ from derive.linear.form import LinearForm, linear_form
 from derive.program import Network, P, Program
 from derive.program.networks.random_data import M
 from derive.program.parts import gaussian, parameter
+from derive.program.shifts import Slot
 from derive.reduce.data import UNITS, instant_responses, mode_sums, unit_averages
 from derive.theory import Theory, mean_field
 from derive.theory.theory import ERROR_VECTOR
@@ -42,7 +43,7 @@ from numerics.experiment.given import (
     require_constants,
     require_domain,
 )
-from numerics.experiment.literals import Literals, Slot
+from numerics.experiment.literals import Literals
 from numerics.experiment.memory import symbols_of_rules, tables_of_program
 from numerics.experiment.naming import named_by_role, symbols_of
 from numerics.experiment.numbers import (

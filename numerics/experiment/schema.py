@@ -22,7 +22,7 @@ from numerics.errors import SpecError, value_to_toml
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
+PositiveInteger = Annotated[int, Field(ge=1)]
 
 SCHEDULED = ("learning_rate", "weight_decay", "momentum", "temperature")
 """Keys of [training] that take an expression in the step, or time, t."""
@@ -51,7 +51,7 @@ OneOrMany = Positive | Annotated[list[Positive], Field(min_length=1)]
 MOST_STEPS = 1_000_000
 """The most steps, and the most output times of a flow."""
 
-Kind = Literal["fixed", "isotropic", "power-law"]
+DataKind = Literal["fixed", "isotropic", "power-law"]
 
 
 class FileSection(BaseModel):
@@ -92,7 +92,7 @@ class NetworkSection(FileSection):
     relative_widths: Annotated[list[Positive], Field(min_length=1)] | None = Field(
         default=None, description="a list of positive numbers, one for each hidden layer"
     )
-    width: Count | None = Field(default=None, description="an integer >= 1")
+    width: PositiveInteger | None = Field(default=None, description="an integer >= 1")
     parametrization: Literal["mean-field", "ntk"] = Field(
         default="mean-field", description='"mean-field" or "ntk"'
     )
@@ -104,7 +104,7 @@ class Data(FileSection):
     Names of files are relative to the spec.
     """
 
-    kind: Kind = Field(default="fixed", description='"fixed", "isotropic" or "power-law"')
+    kind: DataKind = Field(default="fixed", description='"fixed", "isotropic" or "power-law"')
     inputs: str | None = Field(
         default=None, description="the name of a .npy (.npz, .csv) file of shape (P, D)"
     )
@@ -131,8 +131,8 @@ class Data(FileSection):
     )
     capacity: Positive | None = Field(default=None, description="a positive number")
     source: Positive | None = Field(default=None, description="a positive number")
-    modes: Count | None = Field(default=None, description="an integer >= 1")
-    batch: Count | None = Field(default=None, description="an integer >= 1")
+    modes: PositiveInteger | None = Field(default=None, description="an integer >= 1")
+    batch: PositiveInteger | None = Field(default=None, description="an integer >= 1")
 
 
 class TrainingSection(FileSection):
@@ -220,7 +220,7 @@ class Spec(FileSection):
         return self.network.depth == "L"
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> DataKind:
         """The kind of data, "fixed" if there is no table [data]."""
         return "fixed" if self.data is None else self.data.kind
 

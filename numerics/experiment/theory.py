@@ -64,7 +64,7 @@ class _Rule(TypedDict):
 Reduction = Callable[[Theory], Theory]
 """What is done to a derived theory: a function of the module that defines it, by which caches know it."""
 
-Layered = tuple[str, ...]
+LayerFunctionNames = tuple[str, ...]
 """Names of functions of the layer that are numbers."""
 
 
@@ -92,7 +92,9 @@ def _at_depth(theory: Theory) -> Theory:
 
 
 @lru_cache(maxsize=128)
-def derived(program: Program, reductions: tuple[Reduction, ...] = (), layered: Layered = ()) -> Theory:
+def derived(
+    program: Program, reductions: tuple[Reduction, ...] = (), layered: LayerFunctionNames = ()
+) -> Theory:
     """The theory of a program after ``reductions``, at its depth if that is an integer; of ``layered``
     functions each value is a symbol (:func:`of_layer`).
 
@@ -409,12 +411,15 @@ def _numbers(spec: Spec) -> _Rule:
     }
 
 
-T = TypeVar("T")
+ServedResult = TypeVar("ServedResult")
 
 
 def served(
-    experiment: Experiment, derive: Callable[[Experiment], T], what: str, wants: Mapping[str, object]
-) -> T:
+    experiment: Experiment,
+    derive: Callable[[Experiment], ServedResult],
+    what: str,
+    wants: Mapping[str, object],
+) -> ServedResult:
     """What ``derive`` gives; where a reduction does not apply, a refusal with its reason.
 
     ``what`` says in words what was asked for.  The key that the refusal names is the first of ``wants`` whose

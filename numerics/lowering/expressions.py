@@ -25,22 +25,23 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, s, spelled, t
+from derive.program.shifts import Slot
 from derive.theory import Equation
 from numerics.arrays import CPU, Device, namespace_of, permuted
 from numerics.errors import Unserved
-from numerics.experiment.literals import Literals, Slot
+from numerics.experiment.literals import Literals
 from numerics.lowering.indices import (
     TIMES,
     Array,
-    Axes,
     Axis,
-    Node,
+    IndexSymbols,
     Places,
     axes_of,
     node_at_zero,
     node_of,
     require_fixed_limits,
 )
+from numerics.names import MemberKey
 
 
 def arranged(a: Array, labels: Sequence[Hashable], indices: Sequence[Hashable]) -> Array:
@@ -136,7 +137,7 @@ class KnownArrays:
 
     values: Mapping[str, float]
     data: Mapping[str, Any]
-    found: dict[Node, Array] = field(default_factory=dict)
+    found: dict[MemberKey, Array] = field(default_factory=dict)
     first: dict[Symbol, int] = field(default_factory=dict)
     """Where indices start, those that do not start at 1."""
     functions: dict[Expr, CompiledFunction] = field(default_factory=dict)
@@ -362,10 +363,10 @@ def layers_written_out(e: Expr) -> Expr:
 
 def observable(
     e: Equation,
-    found: Mapping[Node, Array],
+    found: Mapping[MemberKey, Array],
     values: Mapping[str, float],
     data: Mapping[str, Any],
-    axes: Axes | None = None,
+    axes: IndexSymbols | None = None,
     first: Mapping[Symbol, int] | None = None,
     literals: Mapping[Slot, Literals] | None = None,
     sizes: Mapping[Any, int] | None = None,

@@ -20,16 +20,16 @@ from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import connected_components
 
 from derive.calculus.symbols import s, t
+from derive.program.shifts import Slot
 from derive.theory import Theory
 from numerics.errors import Unserved
-from numerics.experiment.literals import Literals, Slot, literals_of
+from numerics.experiment.literals import Literals, literals_of
+from numerics.names import MemberKey
 
 Array = NDArray[np.float64]
 
 TIMES = (t, s)
-N = TypeVar("N", bound=Hashable)
-Node = tuple[str, tuple[int, ...]]
-"""A name and its layer (integers that stand in the symbol): ``("h", (2,))``."""
+GraphNode = TypeVar("GraphNode", bound=Hashable)
 
 
 class Axis(NamedTuple):
@@ -52,7 +52,7 @@ Places = Mapping[Symbol, "int | Axis"]
 """Where an expression is read: for each index or time its position (from 0), or all along an axis."""
 
 
-def together(nodes: Iterable[N], links: Iterable[Iterable[N]]) -> list[tuple[N, ...]]:
+def together(nodes: Iterable[GraphNode], links: Iterable[Iterable[GraphNode]]) -> list[tuple[GraphNode, ...]]:
     """``nodes`` in the sets that ``links`` join, each in their order.
 
     >>> together("abcd", ["ac", "cd"])
@@ -66,12 +66,12 @@ def together(nodes: Iterable[N], links: Iterable[Iterable[N]]) -> list[tuple[N, 
 
 
 @lru_cache(maxsize=4096)
-def node_of(symbol: AppliedUndef) -> Node:
+def node_of(symbol: AppliedUndef) -> MemberKey:
     """The node that ``symbol`` belongs to."""
     return str(symbol.func), tuple(int(x) for x in symbol.args if x.is_Integer)
 
 
-def node_at_zero(symbol: AppliedUndef) -> Node | None:
+def node_at_zero(symbol: AppliedUndef) -> MemberKey | None:
     """The node of a symbol whose last argument, the time of fields and numbers, is zero; None for others.
 
     >>> from sympy import Function
@@ -85,7 +85,7 @@ def node_at_zero(symbol: AppliedUndef) -> Node | None:
     return name, integers[:-1]
 
 
-def moving_nodes(theory: Theory) -> frozenset[Node]:
+def moving_nodes(theory: Theory) -> frozenset[MemberKey]:
     """The fields and numbers of a theory whose last argument is the time."""
     items = (*theory.equations, *theory.scalars)
     return frozenset(node_of(e.symbol) for e in items if e.symbol.args[-1:] == (t,))
@@ -193,10 +193,10 @@ def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     return tuple(x for x in open_args(symbol) if x not in TIMES)
 
 
-Axes = tuple[Symbol, ...]
+IndexSymbols = tuple[Symbol, ...]
 
 
-def axes_of(symbol: AppliedUndef) -> Axes:
+def axes_of(symbol: AppliedUndef) -> IndexSymbols:
     """Its indices, without times and layers."""
     found = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
     if not all(isinstance(x, Symbol) for x in found):

@@ -29,11 +29,11 @@ from numerics.lowering.table import (
     DELTA,
     Coupling,
     Factor,
+    FieldAtLayer,
     FieldRow,
     Hoisted,
     KernelRow,
     Monomial,
-    Node,
     Reach,
     Request,
     ScalarRow,
@@ -59,7 +59,7 @@ def lower(theory: Theory) -> Table:
     return _Lowering(theory).table()
 
 
-def node(atom: AppliedUndef) -> Node:
+def node(atom: AppliedUndef) -> FieldAtLayer:
     """The name and layer of an applied function; layers are the integer first arguments."""
     first = atom.args[0] if atom.args else S.Zero
     return str(atom.func), int(first) if len(atom.args) > 1 and first.is_Integer else None
@@ -112,8 +112,8 @@ class _Lowering:
             raise NotLinear(str(error)) from None
         tensors = {node(q.symbol): self.request(q) for q in self.theory.order_parameters}
         fields = tuple(map(self.field, rows))
-        covariances: dict[tuple[Node, Node], KernelRow] = {}
-        source_indices: dict[Node, tuple[Symbol, ...]] = {}
+        covariances: dict[tuple[FieldAtLayer, FieldAtLayer], KernelRow] = {}
+        source_indices: dict[FieldAtLayer, tuple[Symbol, ...]] = {}
         for u in self.theory.sources:
             rows, cols = _axes(u.symbol), _axes(u.partner)
             covariances[node(u.symbol), node(u.partner)] = self.kernel(u.covariance, rows, cols)
@@ -168,7 +168,7 @@ class _Lowering:
     # -- fields ----------------------------------------------------------------------------------------
 
     def field(self, row: Row) -> FieldRow:
-        drives: dict[Node, Expr] = {}
+        drives: dict[FieldAtLayer, Expr] = {}
         couplings: list[Coupling] = []
         on_units = row.name in self.on_units
         for part in Add.make_args(row.given):
@@ -372,7 +372,7 @@ def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
     """Couplings to the same field over the same times are one kernel, that of the past with that of the past
     and the present: one row, one product.
     """
-    found: dict[tuple[Node, bool | Reach, Expr], Coupling] = {}
+    found: dict[tuple[FieldAtLayer, bool | Reach, Expr], Coupling] = {}
     for c in couplings:
         summed = c.kernel.reach in ("past", "through")
         key = (c.field, summed or c.kernel.reach, c.unit)

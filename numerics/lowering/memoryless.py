@@ -28,9 +28,8 @@ from numerics.lowering.expressions import KnownArrays
 from numerics.lowering.indices import (
     TIMES,
     Array,
-    Axes,
     Axis,
-    Node,
+    IndexSymbols,
     Places,
     axes_of,
     literals_in,
@@ -40,6 +39,7 @@ from numerics.lowering.indices import (
     require_present,
     together,
 )
+from numerics.names import MemberKey
 
 RANK = 1e-12
 """Share of the largest variance below which a direction of the Gaussian variables is left out."""
@@ -62,10 +62,10 @@ class System:
         items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
         for x in (*items, *theory.order_parameters, *markov.start):
             self.remember((r.index, r.lower, r.upper) for r in x.ranges)
-        self.states: dict[Node, State] = {node_of(x.symbol): x for x in markov.states}
+        self.states: dict[MemberKey, State] = {node_of(x.symbol): x for x in markov.states}
         self.fields = {node_of(e.lhs): e for e in markov.fields}
         self.scalars = {node_of(e.lhs): e for e in theory.scalars}
-        self.start: dict[Node, Axes] = {}
+        self.start: dict[MemberKey, IndexSymbols] = {}
         for u in markov.start:
             for y in (u.symbol, u.partner):
                 self.start.setdefault(node_of(y), axes_of(y))
@@ -92,7 +92,7 @@ class System:
             raise ValueError(f"values has no {x}")
         return self.values[str(x)]
 
-    def shape(self, axes: Axes) -> tuple[int, ...]:
+    def shape(self, axes: IndexSymbols) -> tuple[int, ...]:
         """How far these indices run."""
         return tuple(self.sizes[x] for x in axes)
 
@@ -103,7 +103,7 @@ class System:
         return self.random[e]
 
     @cached_property
-    def layout(self) -> list[tuple[Node, tuple[int, ...], slice]]:
+    def layout(self) -> list[tuple[MemberKey, tuple[int, ...], slice]]:
         """Where each state stands in the vector of all."""
         found, at = [], 0
         for n, x in self.states.items():
@@ -118,7 +118,7 @@ class System:
         return self.layout[-1][2].stop if self.layout else 0
 
     @cached_property
-    def root(self) -> dict[Node, Array]:
+    def root(self) -> dict[MemberKey, Array]:
         """What the Gaussian variables are of independent standard normal numbers.
 
         Shapes ``(*indices, dimensions)``; correlated variables share numbers, others do not.
@@ -135,7 +135,7 @@ class System:
             at += rank
         return found
 
-    def root_of(self, nodes: tuple[Node, ...]) -> dict[Node, Array]:
+    def root_of(self, nodes: tuple[MemberKey, ...]) -> dict[MemberKey, Array]:
         """The same for variables that are correlated.  Raises ValueError for no covariance."""
         counts = [prod(self.shape(self.start[n])) for n in nodes]
         ends = np.cumsum([0, *counts])
@@ -168,7 +168,7 @@ class Present(KnownArrays):
     def __init__(
         self,
         system: System,
-        start: Mapping[Node, Array],
+        start: Mapping[MemberKey, Array],
         weights: Array,
         states: Array | None = None,
         time: float = 0.0,
@@ -188,7 +188,7 @@ class Present(KnownArrays):
             rows.append(np.broadcast_to(value, (*shape, len(self.weights))).reshape(-1, len(self.weights)))
         return np.concatenate(rows) if rows else np.zeros((0, len(self.weights)))
 
-    def array(self, node: Node, x: Expr) -> Array:
+    def array(self, node: MemberKey, x: Expr) -> Array:
         """A field, a scalar or data."""
         system = self.system
         if node[0] in system.data and node[1]:  # y(mu, 1) and y(1, mu) are two of them
@@ -229,7 +229,7 @@ class Present(KnownArrays):
             array = array.take(int(self.time), axis)
         return array
 
-    def value(self, e: Expr, axes: Axes) -> Any:
+    def value(self, e: Expr, axes: IndexSymbols) -> Any:
         """``e``, broadcastable to the sizes of ``axes`` and the number of nodes."""
         sizes, ndim = self.system.sizes, len(axes)
         value = np.asarray(self(e, {x: Axis(0, sizes[x], k, ndim) for k, x in enumerate(axes)}))
@@ -254,7 +254,7 @@ class Present(KnownArrays):
             raise Unserved(f"{x} carries the index {missing[0]}, which is not given here")
         return self.read(array, args, at)
 
-    def total(self, x: Sum, axes: Axes) -> Array:
+    def total(self, x: Sum, axes: IndexSymbols) -> Array:
         """A sum over indices; what differs between nodes is multiplied by what does not as matrices are."""
         self.system.remember(x.limits)
         over = tuple(lim[0] for lim in x.limits)

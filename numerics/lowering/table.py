@@ -12,14 +12,14 @@ from typing import Literal
 
 from sympy import Expr, S, Symbol
 
-Node = tuple[str, int | None]
+FieldAtLayer = tuple[str, int | None]
 """A field, source or tensor: its name and, if it has one, its layer."""
 
 
 Reach = Literal["past", "through", "now", "start"]
 """The times s at which a coupling reads a field: 0..t-1, 0..t, t alone, 0 alone."""
 
-DELTA: Node = ("delta", None)
+DELTA: FieldAtLayer = ("delta", None)
 """The tensor of a Kronecker delta in two indices."""
 
 
@@ -27,7 +27,7 @@ DELTA: Node = ("delta", None)
 class Factor:
     """A tensor with its index symbols, in the order in which it is stored."""
 
-    tensor: Node
+    tensor: FieldAtLayer
     indices: tuple[Symbol, ...]
 
 
@@ -64,7 +64,7 @@ class KernelRow:
 class Coupling:
     """``unit * sum_s kernel(t, s) field(s)``; ``unit`` is a function of attributes, the same at all times."""
 
-    field: Node
+    field: FieldAtLayer
     kernel: KernelRow
     unit: Expr = S.One
 
@@ -77,9 +77,9 @@ class FieldRow:
     ``unit`` and the ``constant`` (what the field has without sources) are functions.
     """
 
-    field: Node
+    field: FieldAtLayer
     indices: tuple[Symbol, ...]
-    drives: tuple[tuple[Node, Expr], ...]
+    drives: tuple[tuple[FieldAtLayer, Expr], ...]
     couplings: tuple[Coupling, ...]
     unit: bool = False
     constant: Expr = S.Zero
@@ -93,8 +93,8 @@ class Request:
     """
 
     kind: Literal["correlation", "response"]
-    first: Node
-    second: Node
+    first: FieldAtLayer
+    second: FieldAtLayer
     factor: Expr
     unit: Expr | None = None
 
@@ -103,7 +103,7 @@ class Request:
 class Hoisted:
     """A product that does not depend on t, computed once a step: ``tensor[s, rows]``."""
 
-    tensor: Node
+    tensor: FieldAtLayer
     rows: tuple[Symbol, ...]
     factors: tuple[Factor, ...]
 
@@ -132,15 +132,15 @@ class Table:
     """A linear theory, lowered."""
 
     fields: tuple[FieldRow, ...]
-    covariances: dict[tuple[Node, Node], KernelRow]
-    source_indices: dict[Node, tuple[Symbol, ...]]
-    tensors: dict[Node, Request]
+    covariances: dict[tuple[FieldAtLayer, FieldAtLayer], KernelRow]
+    source_indices: dict[FieldAtLayer, tuple[Symbol, ...]]
+    tensors: dict[FieldAtLayer, Request]
     scalars: tuple[ScalarRow, ...]
     hoisted: tuple[Hoisted, ...]
     extents: dict[Symbol, Expr] = field(default_factory=dict)
     """How far each index runs: a number, or a symbol such as P."""
 
-    def row(self, node: Node) -> FieldRow:
+    def row(self, node: FieldAtLayer) -> FieldRow:
         """The row of one field.  Raises KeyError if the table has none."""
         for row in self.fields:
             if row.field == node:

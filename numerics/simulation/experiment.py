@@ -28,6 +28,7 @@ from sympy.core.function import AppliedUndef
 from derive.program import Program, mu, s, t
 from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
+from derive.program.shifts import Slot
 from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
 from numerics.authored import (
@@ -49,7 +50,7 @@ from numerics.errors import (
     require_whole,
 )
 from numerics.experiment import Experiment
-from numerics.experiment.literals import Literals, Slot
+from numerics.experiment.literals import Literals
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, error_jumps, slope_jumps
@@ -61,12 +62,12 @@ from numerics.results import BY_SAMPLE, VARIABLES, dataset, dimensions
 from numerics.stats import Spread
 from numerics.threads import one_thread
 
-from .measure import Axis
+from .measure import ObservableAxis
 from .run import MOST, UNSTABLE, Trainer
 
 Array = NDArray[np.float64]
-Kernels = Literal["full", "trace", "none"]
-Axes = Mapping[str, tuple[Axis, ...]]
+MeasuredKernels = Literal["full", "trace", "none"]
+ObservableAxes = Mapping[str, tuple[ObservableAxis, ...]]
 
 KERNELS = (LINEAR_KERNEL, FEATURE_KERNEL, GRADIENT_KERNEL)
 """What a program calls the kernels of its layers."""
@@ -94,7 +95,7 @@ def simulate(
     width: int,
     seeds: int,
     rng: int | np.random.Generator | None = None,
-    kernels: Kernels = "full",
+    kernels: MeasuredKernels = "full",
     tolerance: float = 1e-6,
     variant: Variant | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -139,7 +140,7 @@ def simulate(
     """
     require_whole("seeds", seeds, 2, "one network gives no standard error")
     require_whole("width", width, 1, "must be positive")
-    require_choice("kernels", kernels, get_args(Kernels))
+    require_choice("kernels", kernels, get_args(MeasuredKernels))
     problem = Problem.of(source, **given)
     problem = problem if variant is None else problem.varied(variant)
     entropy = entropy_of(rng)
@@ -160,7 +161,7 @@ class _Ensemble:
     width: int
     seeds: int
     entropy: int
-    kernels: Kernels
+    kernels: MeasuredKernels
     tolerance: float
     progress: Callable[[int, int], None] | None
 
@@ -455,7 +456,7 @@ def _by_layer(numbers: Mapping[int, float]) -> Lambda:
 class Readout:
     """From what a program measures, with so many axes, to the contract's variables."""
 
-    def __init__(self, problem: Problem, axes: Axes, kernels: str) -> None:
+    def __init__(self, problem: Problem, axes: ObservableAxes, kernels: str) -> None:
         self.problem, self.axes = problem, axes
         self.nonlinear = any(name == mu.name for name, _ in axes.get(GRADIENT_KERNEL, ()))
         self.equal = kernels == "trace"
@@ -540,7 +541,7 @@ def _trace(kernel: Array, layered: bool) -> Array:
     return trace
 
 
-def _layers_first(x: Array, axes: tuple[Axis, ...]) -> Array:
+def _layers_first(x: Array, axes: tuple[ObservableAxis, ...]) -> Array:
     """Where all layers have the same units, correlations of one layer with itself."""
     names = [name for name, _ in axes]
     if "ell'" not in names:

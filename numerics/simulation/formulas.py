@@ -31,7 +31,7 @@ from sympy import (
 from sympy import Function as SympyFunction
 from sympy.core.function import AppliedUndef, Derivative, Subs
 
-from derive.calculus.symbols import IndexValues, primed
+from derive.calculus.symbols import IndexRanges, IndexValues, primed
 from derive.program import Field, GaussianMatrix, GaussianVector, IndexRange, Mean, Outer, Product, Program, t
 from derive.program.parts import gaussian, parameter
 from derive.program.shifts import shifted_reads
@@ -47,7 +47,7 @@ from .rows import (
     FormulaReaders,
     Leaf,
     NetworkState,
-    Place,
+    PopulationAtLayer,
     RowLayout,
     Timed,
     Total,
@@ -82,7 +82,7 @@ class Binder:
     free: dict[Expr, tuple[Symbol, ...]] = field(default_factory=dict)
     known: dict[Bound, float] = field(default_factory=dict)
     spans: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    homes: dict[tuple[str, int | None], tuple[Place, int]] = field(default_factory=dict)
+    homes: dict[tuple[str, int | None], tuple[PopulationAtLayer, int]] = field(default_factory=dict)
 
     families: dict[str, dict[tuple[int, ...], IndexValues]] = field(default_factory=dict)
 
@@ -249,7 +249,7 @@ class Binder:
             for own in (i, primed(i))
         )
 
-    def home(self, x: Field, key: tuple[int, ...]) -> tuple[Place, int]:
+    def home(self, x: Field, key: tuple[int, ...]) -> tuple[PopulationAtLayer, int]:
         """Where a field's member lives, and how many units there are; members of a layer live together."""
         layer = key[0] if x.layered else None
         if (x.name, layer) not in self.homes:
@@ -355,9 +355,6 @@ def _function(places: tuple[Dummy, ...], body: Expr) -> Callable[..., Any]:
     return function
 
 
-Ranges = tuple[IndexRange, ...]
-
-
 def note_extents(binder: Binder, steps: int) -> None:
     """Tell ``binder.tables`` over which values each index of each constant runs, and check the arrays.
 
@@ -407,7 +404,7 @@ def _note(
     binder.tables.note(name, j, (first, max(ends)), exact=True)
 
 
-def _columns(binder: Binder, ranges: Ranges, inner: Ranges) -> dict[Symbol, tuple[int, int]]:
+def _columns(binder: Binder, ranges: IndexRanges, inner: IndexRanges) -> dict[Symbol, tuple[int, int]]:
     """The first and last value of each index, those of definitions before those of sums."""
     found: dict[Symbol, tuple[int, int]] = {}
     for env in binder.values.members((*ranges, *inner)):
@@ -417,7 +414,7 @@ def _columns(binder: Binder, ranges: Ranges, inner: Ranges) -> dict[Symbol, tupl
     return found
 
 
-def _contexts(binder: Binder) -> Iterator[tuple[Expr, Ranges]]:
+def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
     """Every expression of a program with the ranges of its indices, the most telling first."""
     program = binder.program
     for d in program.definitions:
@@ -444,6 +441,6 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, Ranges]]:
             yield sympify(p.ratio), ()
 
 
-def _depends(r: IndexRange, family: Ranges) -> bool:
+def _depends(r: IndexRange, family: IndexRanges) -> bool:
     names = {x.index for x in family}
     return bool((sympify(r.lower).free_symbols | sympify(r.upper).free_symbols) & names)

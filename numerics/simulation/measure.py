@@ -19,9 +19,9 @@ from derive.program import Program, s, t
 from numerics.paths import Block, Paths, dimension
 
 from .formulas import Binder, Missing, named
-from .rows import Array, Bound, FormulaReaders, NetworkState, Reader
+from .rows import Array, Bound, FormulaReaders, NetworkReader, NetworkState
 
-Axis = tuple[str, tuple[float, ...]]
+ObservableAxis = tuple[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Measured:
 
     mean: Array
     stderr: Array
-    axes: tuple[Axis, ...]
+    axes: tuple[ObservableAxis, ...]
 
     def __getitem__(self, layer: int) -> Measured:
         """One layer.  ``ValueError`` when the layer is not an axis, or not one of its values."""
@@ -52,11 +52,11 @@ class Measured:
 class Side:
     """One of the two vectors of a correlation: for each layer, which entry stands where in its index grid."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[ObservableAxis, ...]
     layer: str | None
     population: str | None
     sites: Mapping[int | None, Mapping[tuple[int, ...], Bound]]
-    readers: Mapping[int | None, Reader]
+    readers: Mapping[int | None, NetworkReader]
 
     @cached_property
     def rows(self) -> dict[int | None, slice | NDArray[np.intp]]:
@@ -127,7 +127,7 @@ class Pair:
         sites = self.first.sites if self.second.number else set(self.first.sites) & set(self.second.sites)
         return sorted(x for x in sites if x is not None)
 
-    def axes(self, times: tuple[float, ...]) -> tuple[Axis, ...]:
+    def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:
         """Of the array that ``value`` gives, networks left out."""
         name = self.first.layer or self.second.layer
         layers = () if name is None else ((name, tuple(self.layers())),)
@@ -175,7 +175,7 @@ class Wanted:
             found[name] = entries.reshape(*entries.shape[:2], *x.shape)
         return found
 
-    def axes(self, times: tuple[float, ...]) -> dict[str, tuple[Axis, ...]]:
+    def axes(self, times: tuple[float, ...]) -> dict[str, tuple[ObservableAxis, ...]]:
         """The axes of each measurement, networks left out."""
         found = {p.name: p.axes(times) for p in self.pairs}
         return {**found, **{n: (("t", times), *x.axes) for n, x in self.scalars.items()}}

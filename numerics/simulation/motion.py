@@ -18,9 +18,9 @@ from derive.program import TrainingRule
 from derive.program.rules import LinearSystem
 
 from .formulas import Binder
-from .rows import Array, FormulaReaders, NetworkState, Reader
+from .rows import Array, FormulaReaders, NetworkReader, NetworkState
 
-Entries = Mapping[tuple[int, int], Reader]
+MatrixReaders = Mapping[tuple[int, int], NetworkReader]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,9 @@ class WeightMotion:
     """
 
     states: int
-    A: Entries
-    b: Mapping[int, Reader]
-    noise: Entries
+    A: MatrixReaders
+    b: Mapping[int, NetworkReader]
+    noise: MatrixReaders
     start: float
 
     @classmethod
@@ -46,7 +46,7 @@ class WeightMotion:
         if system is None:
             return None
 
-        def reader(e: Any) -> Reader:
+        def reader(e: Any) -> NetworkReader:
             return reading.read([binder.bind(e, env)])
 
         n = system.states
@@ -73,7 +73,7 @@ class WeightMotion:
         """The covariance of the noise now, (n, n, networks)."""
         return self._filled(self.noise, state)
 
-    def _filled(self, entries: Entries, state: NetworkState) -> Array:
+    def _filled(self, entries: MatrixReaders, state: NetworkState) -> Array:
         values = {x: read(state)[:, 0, 0] for x, read in entries.items()}
         width = max((len(x) for x in values.values()), default=1)
         found = np.zeros((self.states, self.states, width))

@@ -13,19 +13,19 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import Definition, t
 from numerics.errors import SMALLER, Diverged, remedy_at_start
+from numerics.names import MemberKey
 
 from .formulas import Binder
 from .rows import (
     Array,
-    Block,
     Bound,
     FieldOrNumber,
     FormulaReaders,
-    Key,
+    NetworkReader,
     NetworkState,
     Pick,
-    Reader,
     RowLayout,
+    UnitBlock,
     rows_of,
 )
 
@@ -37,7 +37,7 @@ LIMIT = 1e100
 class StepNode:
     """One entry to compute: a vector of ``size`` entries, or a number (``size`` 0)."""
 
-    key: Key
+    key: MemberKey
     rhs: Bound
     size: int
 
@@ -47,8 +47,8 @@ class Task:
     """Entries of one block that are computed at once."""
 
     nodes: tuple[StepNode, ...]
-    read: Reader
-    block: Block
+    read: NetworkReader
+    block: UnitBlock
     rows: Pick
 
     def value(self, state: NetworkState) -> Array:
@@ -72,9 +72,9 @@ class StepOrder:
     first: tuple[Task, ...]
     later: tuple[Task, ...]
     slopes: tuple[Task, ...]
-    starts: Mapping[Key, Callable[[], Any]]
+    starts: Mapping[MemberKey, Callable[[], Any]]
 
-    def begin(self, weights: dict[Key, Array], networks: int, flows: bool = False) -> NetworkState:
+    def begin(self, weights: dict[MemberKey, Array], networks: int, flows: bool = False) -> NetworkState:
         """The state before step 0."""
         state = NetworkState(weights, fields=self.reading.layout.empty(networks), flows=flows)
         for key, value in self.starts.items():
@@ -123,9 +123,9 @@ def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
     function of the number of units), else from zero.  Raises ``ValueError`` for an entry that is defined
     twice or that needs itself within a step.
     """
-    usual: dict[Key, StepNode] = {}
-    evolving: dict[Key, StepNode] = {}
-    initial: dict[Key, StepNode] = {}
+    usual: dict[MemberKey, StepNode] = {}
+    evolving: dict[MemberKey, StepNode] = {}
+    initial: dict[MemberKey, StepNode] = {}
     for d in binder.program.definitions:
         group = evolving if d.evolves else initial if d.lhs.args[-1] == 0 else usual
         for node in _nodes(binder, d):
@@ -163,7 +163,7 @@ def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
 
 def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
     x = binder.program.field_of(d.name)
-    found: dict[Key, StepNode] = {}
+    found: dict[MemberKey, StepNode] = {}
     for env in binder.values.members(d.ranges):
         key = (d.name, _index(binder, d.lhs, env))
         size = 0 if x is None else binder.home(x, key[1])[1]
@@ -174,7 +174,7 @@ def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
     return list(found.values())
 
 
-def _levels(nodes: Mapping[Key, StepNode], *, first: bool) -> list[tuple[StepNode, ...]]:
+def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[StepNode, ...]]:
     """Nodes by the longest chain of others that they wait for."""
     waits = {k: _needs(x.rhs, first) & set(nodes) for k, x in nodes.items()}
     sorter, levels = TopologicalSorter(waits), []
@@ -200,7 +200,7 @@ def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Itera
             yield Task(tuple(nodes), reading.read([nodes[i].rhs for i in order]), block, rows)
 
 
-def _needs(b: Bound, first: bool) -> set[Key]:
+def _needs(b: Bound, first: bool) -> set[MemberKey]:
     """What a formula reads in the same step; at step 0 the entries at time 0 too."""
     return {x.key for x in b.all_leaves() if isinstance(x, FieldOrNumber) and (first or not x.first)}
 

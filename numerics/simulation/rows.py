@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-Key = tuple[str, tuple[int, ...]]  # a name and the values of its indices, time left out
-Place = tuple[str, int | None]  # a population and, if each layer has its own, the layer
+from numerics.names import MemberKey
+
+PopulationAtLayer = tuple[str, int | None]  # a population and, if each layer has its own, the layer
 
 
 @dataclass(eq=False, kw_only=True)
@@ -26,7 +27,7 @@ class Leaf:
     """
 
     parts: tuple[Bound, ...] = ()
-    place: Place | None = None
+    place: PopulationAtLayer | None = None
 
 
 @dataclass(eq=False)
@@ -54,7 +55,7 @@ class Called(Leaf):
 class FieldOrNumber(Leaf):
     """A field or a scalar, now or (``first``) at step 0."""
 
-    key: Key
+    key: MemberKey
     first: bool
 
 
@@ -62,14 +63,14 @@ class FieldOrNumber(Leaf):
 class CurrentParameter(Leaf):
     """A vector parameter as it is now."""
 
-    key: Key
+    key: MemberKey
 
 
 @dataclass(eq=False)
 class Applied(Leaf):
     """A matrix (or its transpose) applied to a vector of ``size`` entries, its part."""
 
-    key: Key
+    key: MemberKey
     transposed: bool
     size: int
 
@@ -99,12 +100,12 @@ class Bound:
             for part in x.parts:
                 yield from part.all_leaves()
 
-    def place(self) -> Place | None:
+    def place(self) -> PopulationAtLayer | None:
         """Where the entries live; None for a number.  ``ValueError`` if on two populations."""
         return common_place([x.place for x in self.leaves], self.expr)
 
 
-def common_place(places: Iterable[Place | None], *words: object) -> Place | None:
+def common_place(places: Iterable[PopulationAtLayer | None], *words: object) -> PopulationAtLayer | None:
     """The one place among ``places``; one without a layer is taken to be in the layer of the others.
 
     >>> common_place([None, ("layer", None), ("layer", 2)], "h + b")
@@ -118,9 +119,9 @@ def common_place(places: Iterable[Place | None], *words: object) -> Place | None
 
 
 Array = NDArray[np.float64]
-Block = tuple[str, int]  # the entries of a field that have so many units; 0 for a number
+UnitBlock = tuple[str, int]  # the entries of a field that have so many units; 0 for a number
 Pick = slice | NDArray[np.intp]
-Same = TypeVar("Same", bound=Hashable)
+GroupKey = TypeVar("GroupKey", bound=Hashable)
 
 
 @dataclass(eq=False)
@@ -133,11 +134,11 @@ class NetworkState:
     ``flows``, ``step`` counts the recorded times.
     """
 
-    weights: dict[Key, Array]
-    hidden: dict[Key, list[Array]] = field(default_factory=dict)
-    past: dict[Key, Any] = field(default_factory=dict)
-    fields: dict[Block, Array] = field(default_factory=dict)
-    start: dict[Block, Array] = field(default_factory=dict)
+    weights: dict[MemberKey, Array]
+    hidden: dict[MemberKey, list[Array]] = field(default_factory=dict)
+    past: dict[MemberKey, Any] = field(default_factory=dict)
+    fields: dict[UnitBlock, Array] = field(default_factory=dict)
+    start: dict[UnitBlock, Array] = field(default_factory=dict)
     step: int = 0
     time: float = 0.0
     flows: bool = False
@@ -162,7 +163,7 @@ class NetworkState:
         return worst
 
 
-Reader = Callable[[NetworkState], Array]
+NetworkReader = Callable[[NetworkState], Array]
 
 
 def itself(x: Any) -> Any:
@@ -174,27 +175,27 @@ def itself(x: Any) -> Any:
 class RowLayout:
     """Where the entries of fields and numbers stand: the block and the row of each."""
 
-    rows: dict[Key, tuple[Block, int]]
+    rows: dict[MemberKey, tuple[UnitBlock, int]]
 
     @staticmethod
-    def of(sizes: dict[Key, int]) -> RowLayout:
+    def of(sizes: dict[MemberKey, int]) -> RowLayout:
         """From the number of units of each entry (0 for a number)."""
-        found: dict[Key, tuple[Block, int]] = {}
-        count: dict[Block, int] = {}
+        found: dict[MemberKey, tuple[UnitBlock, int]] = {}
+        count: dict[UnitBlock, int] = {}
         for key in sorted(sizes):
             block = (key[0], sizes[key])
             found[key] = (block, count.setdefault(block, 0))
             count[block] += 1
         return RowLayout(found)
 
-    def empty(self, networks: int) -> dict[Block, Array]:
+    def empty(self, networks: int) -> dict[UnitBlock, Array]:
         """Blocks without values."""
-        counts: dict[Block, int] = {}
+        counts: dict[UnitBlock, int] = {}
         for block, row in self.rows.values():
             counts[block] = max(counts.get(block, 0), row + 1)
         return {b: np.full((networks, n, max(1, b[1])), np.nan) for b, n in counts.items()}
 
-    def places(self, keys: Sequence[Key]) -> list[tuple[Block, Pick, list[int]]]:
+    def places(self, keys: Sequence[MemberKey]) -> list[tuple[UnitBlock, Pick, list[int]]]:
         """For each block that holds some of the entries: which of its rows, and which of ``keys``."""
         groups = _grouped(range(len(keys)), lambda i: self.rows[keys[i]][0])
         return [(b, _pick([self.rows[keys[i]][1] for i in where]), where) for b, where in groups.items()]
@@ -206,7 +207,7 @@ class FormulaReaders:
     def __init__(self, layout: RowLayout) -> None:
         self.layout = layout
 
-    def read(self, bounds: Sequence[Bound]) -> Reader:
+    def read(self, bounds: Sequence[Bound]) -> NetworkReader:
         """The values of formulas, a row each."""
         if len(unique := list(dict.fromkeys(bounds))) < len(bounds):
             inner, at = self.read(unique), {x: i for i, x in enumerate(unique)}
@@ -227,13 +228,13 @@ class FormulaReaders:
             return lambda state: constant
         return columns[0] if function is itself else value
 
-    def leaves(self, leaves: Sequence[Any]) -> Reader:
+    def leaves(self, leaves: Sequence[Any]) -> NetworkReader:
         """The values of leaves that stand in the same place of formulas."""
         groups = _grouped(range(len(leaves)), lambda i: self._alike(leaves[i]))
         if len(groups) > 1:
             return _joined([(self.leaves([leaves[i] for i in x]), x) for x in groups.values()])
         first = leaves[0]
-        makers: dict[type, Callable[[Sequence[Any]], Reader]] = {
+        makers: dict[type, Callable[[Sequence[Any]], NetworkReader]] = {
             Fixed: self._fixed,
             Timed: self._timed,
             Called: self._called,
@@ -259,23 +260,23 @@ class FormulaReaders:
             return Total, len(x.parts)
         return (CurrentParameter, x.key) if isinstance(x, CurrentParameter) else (type(x), "")
 
-    def _fixed(self, leaves: Sequence[Fixed]) -> Reader:
+    def _fixed(self, leaves: Sequence[Fixed]) -> NetworkReader:
         whole = np.stack([np.atleast_1d(np.asarray(x.number, dtype=float)) for x in leaves])[None]
         if (whole == whole[:, :1]).all():
             whole = whole[:, :1]
         return lambda state: whole
 
-    def _timed(self, leaves: Sequence[Timed]) -> Reader:
+    def _timed(self, leaves: Sequence[Timed]) -> NetworkReader:
         return lambda state: np.stack(
             [np.atleast_1d(np.asarray(x.lookup(state), dtype=float)) for x in leaves]
         )[None]
 
-    def _called(self, leaves: Sequence[Called]) -> Reader:
+    def _called(self, leaves: Sequence[Called]) -> NetworkReader:
         function = np.vectorize(leaves[0].function, otypes=[float])
         columns = [self.read([x.parts[j] for x in leaves]) for j in range(len(leaves[0].parts))]
         return lambda state: np.asarray(function(*[x(state) for x in columns]))
 
-    def _field_or_number(self, leaves: Sequence[FieldOrNumber]) -> Reader:
+    def _field_or_number(self, leaves: Sequence[FieldOrNumber]) -> NetworkReader:
         ((block, pick, _),) = self.layout.places([x.key for x in leaves])
         if leaves[0].first:
             return lambda state: (state.start if state.step > 0 or state.started else state.fields)[block][
@@ -283,11 +284,11 @@ class FormulaReaders:
             ]
         return lambda state: state.fields[block][:, pick]
 
-    def _parameter(self, leaves: Sequence[CurrentParameter]) -> Reader:
+    def _parameter(self, leaves: Sequence[CurrentParameter]) -> NetworkReader:
         key = leaves[0].key
         return lambda state: state.weights[key][:, None]
 
-    def _applied(self, leaves: Sequence[Applied]) -> Reader:
+    def _applied(self, leaves: Sequence[Applied]) -> NetworkReader:
         vectors, size, key = self.read([x.parts[0] for x in leaves]), leaves[0].size, leaves[0].key
         transposed = leaves[0].transposed
 
@@ -298,11 +299,11 @@ class FormulaReaders:
 
         return value
 
-    def _averaged(self, leaves: Sequence[Averaged]) -> Reader:
+    def _averaged(self, leaves: Sequence[Averaged]) -> NetworkReader:
         vectors = self.read([x.parts[0] for x in leaves])
         return lambda state: vectors(state).mean(axis=-1, keepdims=True)
 
-    def _total(self, leaves: Sequence[Total]) -> Reader:
+    def _total(self, leaves: Sequence[Total]) -> NetworkReader:
         count = len(leaves[0].parts)
         if count == 0:
             return lambda state: np.zeros((1, 1, 1))
@@ -330,7 +331,7 @@ def rows_of(x: Array, index: Pick) -> Array:
     return x if x.shape[1] == 1 else x[:, index]
 
 
-def _joined(parts: Sequence[tuple[Reader, list[int]]]) -> Reader:
+def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
     """Rows read in groups, in the order of their numbers."""
     count = sum(len(where) for _, where in parts)
     picks = [_pick(where) for _, where in parts]
@@ -354,8 +355,8 @@ def _pick(rows: list[int]) -> Pick:
     return np.array(rows)
 
 
-def _grouped(items: Iterable[int], key: Callable[[int], Same]) -> dict[Same, list[int]]:
-    found: dict[Same, list[int]] = {}
+def _grouped(items: Iterable[int], key: Callable[[int], GroupKey]) -> dict[GroupKey, list[int]]:
+    found: dict[GroupKey, list[int]] = {}
     for x in items:
         found.setdefault(key(x), []).append(x)
     return found

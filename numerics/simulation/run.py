@@ -20,15 +20,16 @@ from sympy import Expr, Symbol
 from derive.program import Parametrization, Program
 from derive.program.parts import gaussian
 from numerics.errors import Diverged, NotConverged, require_memory
+from numerics.names import MemberKey
 from numerics.paths import Block, Paths, gathered
 from numerics.quotients import without_overflow
 from numerics.stats import Spread
 from numerics.threads import one_thread
 
 from .formulas import Binder, note_extents
-from .measure import Axis, Kept, Measured, Record, Wanted, read_kept, read_wanted
+from .measure import Kept, Measured, ObservableAxis, Record, Wanted, read_kept, read_wanted
 from .network import StepOrder, domains, unroll
-from .rows import Array, Key, NetworkState, spread
+from .rows import Array, NetworkState, spread
 from .values import Tables, Values, given_sizes, given_vectors
 from .weights import (
     Factors,
@@ -308,7 +309,7 @@ class Trainer:
     network: StepOrder
     weights: list[GaussianLaw]
     moving: list[WeightTraining | Recalled]
-    initial: dict[Key, Array]
+    initial: dict[MemberKey, Array]
     wanted: Wanted
     kept: Kept | None
     times: tuple[float, ...]
@@ -364,7 +365,7 @@ class Trainer:
         )
 
     @property
-    def axes(self) -> dict[str, tuple[Axis, ...]]:
+    def axes(self) -> dict[str, tuple[ObservableAxis, ...]]:
         """Of each measurement."""
         return self.wanted.axes(self.times)
 

@@ -18,7 +18,7 @@ from derive.program import GaussianMatrix, GivenVector, IndexRange, Population, 
 from numerics.errors import SpecError, require_memory
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
 
-from .rows import Place
+from .rows import PopulationAtLayer
 
 Array = NDArray[np.float64]
 
@@ -208,7 +208,7 @@ def _is_number(value: Any) -> bool:
     return bool(getattr(value, "is_number", False))
 
 
-Number = Callable[[Any, IndexValues], float]
+NumberEvaluator = Callable[[Any, IndexValues], float]
 
 
 @dataclass
@@ -219,11 +219,11 @@ class PopulationSizes:
     """
 
     width: int
-    number: Number
+    number: NumberEvaluator
     values: Values
     given: Mapping[str, int] = field(default_factory=dict)
 
-    def place(self, p: Population, env: IndexValues) -> Place:
+    def place(self, p: Population, env: IndexValues) -> PopulationAtLayer:
         """Which population it is: all layers are one where units are shared."""
         site = None if p.shared or p.site is None else self.values.integer(p.site, env)
         return p.name, site

@@ -31,6 +31,7 @@ from derive.program import (
     TrainedVector,
 )
 from derive.program.parts import gaussian, parameter
+from numerics.names import MemberKey
 
 from .formulas import Binder, members
 from .motion import WeightMotion, relaxed, root
@@ -42,9 +43,8 @@ from .rows import (
     Bound,
     FieldOrNumber,
     FormulaReaders,
-    Key,
+    NetworkReader,
     NetworkState,
-    Reader,
     common_place,
     spread,
 )
@@ -66,7 +66,7 @@ class GaussianLaw:
     Its entries have the standard deviation ``deviation``; M_ij and M_ji are correlated by ``symmetry``.
     """
 
-    key: Key
+    key: MemberKey
     shape: tuple[int, ...]
     deviation: float
     symmetry: float = 0.0
@@ -103,9 +103,9 @@ class Update:
     vectors: that of a linear network, whose g is that of all samples, is a single outer product.
     """
 
-    coefficients: Reader
-    left: Reader
-    right: Reader | None
+    coefficients: NetworkReader
+    left: NetworkReader
+    right: NetworkReader | None
     pairs: tuple[NDArray[np.intp], NDArray[np.intp]]
     scale: float
     shape: tuple[int, ...]
@@ -311,7 +311,7 @@ def _update(
     places = [np.array([found[p[k]] for p in pieces], dtype=int) for k, found in enumerate(at, 1)]
     if not pieces:
         zero = np.zeros((1, 1, 1))
-        none: Reader = lambda state: zero  # noqa: E731
+        none: NetworkReader = lambda state: zero  # noqa: E731
         places = [np.zeros(1, dtype=int)] * 2
         return Update(none, none, none if len(shape) == 2 else None, (places[0], places[1]), scale, shape)
     readers = [reading.read(side) for side in sides]
@@ -352,8 +352,8 @@ def by_network(x: Array, w: Array) -> Array:
 
 
 def start(
-    every: Sequence[GaussianLaw], rngs: Sequence[np.random.Generator], initial: Mapping[Key, Array]
-) -> dict[Key, Array]:
+    every: Sequence[GaussianLaw], rngs: Sequence[np.random.Generator], initial: Mapping[MemberKey, Array]
+) -> dict[MemberKey, Array]:
     """The weights at the start: those of ``initial`` as given, the others drawn (fresh ones come later)."""
     found = {x.key: together(x.shape, len(rngs)) for x in every if not x.fresh}
     for k, rng in enumerate(rngs):
@@ -381,7 +381,7 @@ def refresh(
     every: Sequence[GaussianLaw],
     state: NetworkState,
     rngs: Sequence[np.random.Generator],
-    initial: Mapping[Key, Array],
+    initial: Mapping[MemberKey, Array],
 ) -> None:
     """Draw the fresh weights of this step."""
     for x in every:
@@ -393,13 +393,13 @@ def refresh(
                 put(state.weights[x.key][k], x.draw(rng))
 
 
-def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -> dict[Key, Array]:
+def chosen(every: Sequence[GaussianLaw], given: Mapping[str, Any], steps: int) -> dict[MemberKey, Array]:
     """Weights chosen by the user, by key: an array for a single weight, a mapping from members for a family.
 
     A family may also be one array, whose first axes count the members.  Fresh weights have the step as first
     axis.  Raises ``ValueError`` for names and shapes that do not fit.
     """
-    found: dict[Key, Array] = {}
+    found: dict[MemberKey, Array] = {}
     names = sorted({x.key[0] for x in every})
     for name, value in given.items():
         shapes = {x.key[1]: ((steps + 1,) if x.fresh else ()) + x.shape for x in every if x.key[0] == name}
@@ -482,7 +482,7 @@ class Numerical:
 
     training: WeightTraining | Recalled
     tasks: tuple[Task, ...]
-    loss: Reader
+    loss: NetworkReader
     factor: float
 
     def factors(self, state: NetworkState) -> Factors:
@@ -571,9 +571,9 @@ def _summed(program: Program, loss: Expr) -> Expr:
     return Sum(loss, *[r.limits for r in ranges.values()]) if ranges else loss
 
 
-def _needed(network: StepOrder, loss: Bound) -> set[Key]:
+def _needed(network: StepOrder, loss: Bound) -> set[MemberKey]:
     """Every entry that a formula is computed from within a step."""
-    nodes: Mapping[Key, Any] = {n.key: n for x in network.later for n in x.nodes}
+    nodes: Mapping[MemberKey, Any] = {n.key: n for x in network.later for n in x.nodes}
     todo, seen = [x.key for x in loss.all_leaves() if isinstance(x, FieldOrNumber) and not x.first], set()
     while todo:
         key = todo.pop()

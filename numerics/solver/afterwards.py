@@ -36,19 +36,19 @@ from sympy import Expr, S, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
 from numerics.errors import NotConverged
-from numerics.lowering.table import DELTA, Coupling, Factor, KernelRow, Monomial, Node, Request, Table
+from numerics.lowering.table import DELTA, Coupling, Factor, FieldAtLayer, KernelRow, Monomial, Request, Table
 from numerics.solver.grid import integral_weights
 from numerics.solver.march import March
 
 Array = NDArray[np.float64]
-Opened = tuple[dict[Node, float], list[tuple[float, Coupling]]]
+Opened = tuple[dict[FieldAtLayer, float], list[tuple[float, Coupling]]]
 """A field's sources and couplings, each with a number."""
 
 BLOCKS = 8
 """In how many blocks of times the correlation of a field with itself is found."""
 
 
-def opened(table: Table, i: Node, number: Callable[[Expr], float]) -> Opened:
+def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Opened:
     """The equation of ``i`` with the fields put in that stand in it at the same time, times a number."""
     row = table.row(i)
     drives = {u: number(g) for u, g in row.drives}
@@ -72,7 +72,7 @@ def _is_number(c: Coupling) -> bool:
     )
 
 
-def needed(table: Table, fields: Iterable[Node]) -> Iterator[Request]:
+def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
     """What a march must keep so that the correlations of ``fields`` can be found afterwards."""
     for i in fields:
         drives, couplings = opened(table, i, lambda e: 1.0)
@@ -100,14 +100,14 @@ class Afterwards:
         self.plan, self.T = result.plan, result.steps
         everywhere = len(at) == self.T
         self.pick = slice(None) if everywhere else at  # a slice copies nothing
-        self.blocks: dict[tuple[Node, Node], Array] = {}
-        self.finished: dict[tuple[Node, Node], Array] = {}
-        self.traces: dict[Node, Array] = {}
+        self.blocks: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
+        self.finished: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
+        self.traces: dict[FieldAtLayer, Array] = {}
         self.answers: dict[Request, Array] = {}
         self.last: tuple[Coupling, Array] | None = None
-        self.rows: dict[Node, Opened] = {}
+        self.rows: dict[FieldAtLayer, Opened] = {}
 
-    def outputs(self, i: Node, j: Node, into: Array | None = None) -> Array:
+    def outputs(self, i: FieldAtLayer, j: FieldAtLayer, into: Array | None = None) -> Array:
         """``<x_i(t) x_j(s)>`` at output times t, s: shape (out, n_i, out, n_j), written ``into`` an array."""
         if (i, j) not in self.finished:  # each layer is the start of the next
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
@@ -124,7 +124,7 @@ class Afterwards:
             self.finished[i, j] = value.reshape(out, n, out, m)
         return self.finished[i, j]
 
-    def trace(self, i: Node) -> Array:
+    def trace(self, i: FieldAtLayer) -> Array:
         """``sum_mu <x_i,mu(t) x_i,mu(s)>`` at output times: shape (out, out)."""
         if i not in self.traces:
             value = self.start_trace(i)
@@ -133,20 +133,20 @@ class Afterwards:
             self.traces[i] = value
         return self.traces[i]
 
-    def traced(self, block: Array, i: Node) -> Array:
+    def traced(self, block: Array, i: FieldAtLayer) -> Array:
         """The rows of a block whose samples are in the trace, one for each time."""
         out = len(self.at)
         return block.reshape(out, self.result.sizes[i], -1)[:, : self.count].reshape(out, -1)
 
     # -- rows at output times --------------------------------------------------------------------------
 
-    def row(self, i: Node) -> Opened:
+    def row(self, i: FieldAtLayer) -> Opened:
         """The equation of a field, opened once."""
         if i not in self.rows:
             self.rows[i] = opened(self.plan.table, i, self.result.number)
         return self.rows[i]
 
-    def parts(self, i: Node, j: Node) -> Iterator[tuple[Array, Array]]:
+    def parts(self, i: FieldAtLayer, j: FieldAtLayer) -> Iterator[tuple[Array, Array]]:
         """Pairs of blocks whose products make up ``C_ij`` beyond the overlap of the sources themselves."""
         drives, couplings = self.row(i)
         for factor, c in couplings:
@@ -156,7 +156,7 @@ class Afterwards:
                 if self.plan.depends(j, k) and (right := self.response(j, k)) is not None:
                     yield gain * self.covariance(own, k), right
 
-    def start_trace(self, i: Node) -> Array:
+    def start_trace(self, i: FieldAtLayer) -> Array:
         """The trace of ``start(i, i)``, without pairs of samples where the covariance is a known kernel."""
         total = np.zeros((len(self.at), len(self.at)))
         for a, b, gain in self.overlaps(i, i):
@@ -176,7 +176,9 @@ class Afterwards:
                     total += gain * np.einsum("tasa->ts", full)
         return total
 
-    def overlaps(self, i: Node, j: Node) -> Iterator[tuple[Node, Node, float]]:
+    def overlaps(
+        self, i: FieldAtLayer, j: FieldAtLayer
+    ) -> Iterator[tuple[FieldAtLayer, FieldAtLayer, float]]:
         """Pairs of correlated sources that stand in the two fields' equations, and the product of their
         gains.
         """
@@ -185,7 +187,7 @@ class Afterwards:
                 if (a, b) in self.plan.table.covariances:
                     yield a, b, one * two
 
-    def start(self, i: Node, j: Node, into: Array | None = None) -> Array:
+    def start(self, i: FieldAtLayer, j: FieldAtLayer, into: Array | None = None) -> Array:
         """The overlap of the two fields' own sources at output times: (out n_i, out n_j)."""
         n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
         total = np.empty((out, n, out, m)) if into is None else into
@@ -201,7 +203,7 @@ class Afterwards:
                 total[...] = value
         return total.reshape(out * n, out * m)
 
-    def correlation(self, i: Node, j: Node) -> Array:
+    def correlation(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
         """``<x_i(t) x_j(s)>``: t an output time, s any node."""
         rows = self.plan.rows
         if ((i, j) in rows or i == j) and (j, i) in rows:
@@ -211,7 +213,7 @@ class Afterwards:
             self.blocks[i, j] = self.assembled(i, j)
         return self.blocks[i, j]
 
-    def assembled(self, i: Node, j: Node) -> Array:
+    def assembled(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
         """``C_ij`` from the equation of ``i`` and the complete correlations and responses of ``j``."""
         value = np.zeros((len(self.at) * self.result.sizes[i], self.T * self.result.sizes[j]))
         drives, couplings = self.row(i)
@@ -228,7 +230,7 @@ class Afterwards:
                     value += gain * other * self.covariance(own, k)
         return value
 
-    def response(self, i: Node, k: Node) -> Array | None:
+    def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array | None:
         """``<d x_i(t)/d u_k(s)>``: t an output time, s any node; None where fields that are read answer not.
 
         What the source does at once, in the equation of ``i`` as it is opened, is left out.
@@ -262,13 +264,13 @@ class Afterwards:
 
     # -- kernels and covariances as blocks -------------------------------------------------------------
 
-    def kernel(self, i: Node, c: Coupling) -> Array:
+    def kernel(self, i: FieldAtLayer, c: Coupling) -> Array:
         """The kernel of a coupling for all times s, zero where it does not reach; the last one is kept."""
         if self.last is None or self.last[0] is not c:
             self.last = (c, self.found(i, c))
         return self.last[1]
 
-    def found(self, i: Node, c: Coupling) -> Array:
+    def found(self, i: FieldAtLayer, c: Coupling) -> Array:
         """A kernel, worked out."""
         nodes = np.arange(self.T)[None, :]
         reached = {
@@ -281,7 +283,7 @@ class Afterwards:
         value: Array = np.where(reached[:, None, :, None], full, 0.0)
         return value.reshape(len(self.at) * self.result.sizes[i], -1)
 
-    def covariance(self, a: Node, b: Node) -> Array:
+    def covariance(self, a: FieldAtLayer, b: FieldAtLayer) -> Array:
         """``<u_a(t) u_b(s)>`` for all s."""
         kernel = self.plan.table.covariances[a, b]
         value = self.full(self.evaluate(kernel), kernel)
@@ -365,7 +367,7 @@ class Afterwards:
             return (array[..., pick] if s in f.indices else array), list(f.indices)
         return self.data[name], rest
 
-    def tensor(self, n: Node, columns: NDArray[np.intp] | None) -> Array:
+    def tensor(self, n: FieldAtLayer, columns: NDArray[np.intp] | None) -> Array:
         """An order parameter, (out, n_i, nodes or columns, n_j)."""
         q = self.plan.table.tensors[n]
         if q.kind == "response":
@@ -384,7 +386,9 @@ SETTLED = 1e-13
 MAX_SWEEPS = 100
 
 
-def densities(result: March, nodes: Array, data: Mapping[str, Array]) -> dict[tuple[Node, Node], Array]:
+def densities(
+    result: March, nodes: Array, data: Mapping[str, Array]
+) -> dict[tuple[FieldAtLayer, FieldAtLayer], Array]:
     """For every response (i, k) of the march the density ``rho_ik``, shape (T, n_i, T, n_k), zero for s > t.
 
     Its diagonal is the limit s -> t.  ``nodes`` are the times of the march, ``data`` what it was given, with
@@ -395,7 +399,7 @@ def densities(result: March, nodes: Array, data: Mapping[str, Array]) -> dict[tu
     """
     plan, T = result.plan, len(nodes)
     table = plan.table
-    found: dict[tuple[Node, Node], Array] = {}
+    found: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
     rows = replace(result, data=data, responses=found)
     for i, k in plan.responses:
         found[i, k] = np.zeros((T * result.sizes[i], T * rows.widths[k]))
@@ -408,12 +412,12 @@ def densities(result: March, nodes: Array, data: Mapping[str, Array]) -> dict[tu
     equations = {r.field: opened(table, r.field, result.number) for r in table.fields}
     K: dict[int, Array] = {}
 
-    def now(i: Node, step: int) -> slice:
+    def now(i: FieldAtLayer, step: int) -> slice:
         return slice(step * result.sizes[i], (step + 1) * result.sizes[i])
 
     for step, weights in enumerate(interval_weights(nodes)):
         upto = step + 1
-        weighted: dict[tuple[Node, Node], Array] = {}
+        weighted: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
         for (i, k), a in found.items():
             n, m = result.sizes[i], rows.widths[k]
             if step:  # the row before is the first guess

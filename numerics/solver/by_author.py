@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from numerics.authored import authored_variables, numbers_of_author
 from numerics.experiment.problem import Problem
 from numerics.losses import loss_of_scalars
+from numerics.names import MemberKey
 from numerics.results import STDERR
-from numerics.solver.direct import Place
 from numerics.stats import Spread, jackknife
 
 Array = NDArray[np.float64]
 
 
-def averaged_by_author(problem: Problem, runs: Mapping[Place, Array]) -> dict[str, Array]:
+def averaged_by_author(problem: Problem, runs: Mapping[MemberKey, Array]) -> dict[str, Array]:
     """Return means over replicas, which the first axis counts, with standard errors.
 
     Numbers and correlations stand under their own names; the loss is there where numbers of the program make

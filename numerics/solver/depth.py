@@ -40,12 +40,12 @@ from numerics.lowering.layer_time import (
 )
 from numerics.names import C_FIELD, C_GRADIENT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
 from numerics.predictions import random_losses, split
+from numerics.progress import Progress
 from numerics.solver.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
 
 Array = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
-T = TypeVar("T")
+DerivedLimit = TypeVar("DerivedLimit")
 
 beta0 = Symbol("beta0", positive=True)
 """``beta sqrt(L)``, which stays as the network gets deeper."""
@@ -277,7 +277,7 @@ def limit_of(problem: Problem) -> tuple[Program, tuple[Reduction, ...]]:
     return integrated(problem.program), tuple(x for x in problem.reductions if x is wide_layers)
 
 
-def refused(derive: Callable[[], T]) -> T:
+def refused(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
     """What is derived, or a refusal that names the depth."""
     try:
         return derive()

@@ -33,13 +33,13 @@ from threadpoolctl import ThreadpoolController
 from derive.calculus.symbols import s
 from numerics.solver.plan import Plan
 from numerics.solver.rows import Rows
-from numerics.solver.steps import Key, Left, RowProduct, StepArrays, kernels_of
+from numerics.solver.steps import Left, RowProduct, StepArrays, TwoTimeKey, kernels_of
 
 Array = NDArray[np.float64]
-Operand = tuple[Key, bool]
+OrientedArray = tuple[TwoTimeKey, bool]
 """An array as it is held, and whether its transpose is meant."""
-A = TypeVar("A")
-B = TypeVar("B")
+WorkItem = TypeVar("WorkItem")
+WorkResult = TypeVar("WorkResult")
 
 ROOM = 160
 """Positions: dimensions of the basis, times that are not folded, and steps of the block."""
@@ -93,7 +93,7 @@ class Folded:
     def __init__(
         self, plan: Plan, rows: Rows, functions: Mapping[str, Callable[..., Any]] | None = None
     ) -> None:
-        self.solution: dict[Key, Array] = {("C", i, j): a for (i, j), a in rows.correlations.items()}
+        self.solution: dict[TwoTimeKey, Array] = {("C", i, j): a for (i, j), a in rows.correlations.items()}
         self.solution |= {("R", i, k): a for (i, k), a in rows.responses.items()}
         self.rows, self.T = rows, rows.steps
         room = min(self.T, ROOM)
@@ -110,7 +110,7 @@ class Folded:
         self.samples: dict[Left, list[Array]] = {x.left: [] for x in self.stack.products}
         self.kept = int(self.stack.first)  # time 0 remains a time
         self.basis: Array = np.empty((0, 0))
-        self.images: dict[Operand, Array] = {}
+        self.images: dict[OrientedArray, Array] = {}
         self.first = self.start = self.told = 0
         self.folds = self.added = self.repeated = 0
         self.neglected = 0.0
@@ -171,21 +171,21 @@ class Folded:
     def _position(self, step: int) -> int:
         return len(self.basis) + step - self.first
 
-    def _held(self, key: Key) -> Key:
+    def _held(self, key: TwoTimeKey) -> TwoTimeKey:
         return key if key in self.solution else (key[0], key[2], key[1])
 
-    def _operand(self, x: RowProduct) -> Operand:
+    def _operand(self, x: RowProduct) -> OrientedArray:
         key = self._held(x.right)
         return key, key[1] != key[2] and x.transposed != (key != x.right)
 
-    def _each(self, what: Callable[[A], B], of: Iterable[A]) -> list[B]:
+    def _each(self, what: Callable[[WorkItem], WorkResult], of: Iterable[WorkItem]) -> list[WorkResult]:
         """All results, of as many parts at a time as there are threads."""
         every = list(of)
         if self.pool is None:
             return [what(x) for x in every]
         parts = [every[k :: self.threads] for k in range(self.threads)]
 
-        def work(part: list[A]) -> list[B]:
+        def work(part: list[WorkItem]) -> list[WorkResult]:
             with np.errstate(all="ignore"):
                 return [what(x) for x in part]
 
@@ -194,7 +194,7 @@ class Folded:
 
     # -- from the stack to the solution ----------------------------------------------------------------
 
-    def _unfold(self, key: Key, stop: int) -> None:
+    def _unfold(self, key: TwoTimeKey, stop: int) -> None:
         first, start, r, Q = self.first, self.start, len(self.basis), self.basis
         low, end = self._position(start), self._position(stop)
         X, a = self.solution[key], self.stack.arrays[key]
@@ -298,7 +298,7 @@ class Folded:
             if size := self.size[self._held(x.result)]:
                 yield x, size * float(np.sqrt(first))
 
-    def _moved(self, x: Operand, U: Array, first: int) -> Array:
+    def _moved(self, x: OrientedArray, U: Array, first: int) -> Array:
         """The image of the new basis: of coordinates in the old one, and of times since then."""
         key, transposed = x
         old, before = len(self.basis), self.first
@@ -321,7 +321,7 @@ class Folded:
             self.images[x] = np.concatenate([self.images[x], a])
         self.added += len(more)
 
-    def _image(self, rows: Array, x: Operand) -> Array:
+    def _image(self, rows: Array, x: OrientedArray) -> Array:
         """Some rows times an array, over the times before ``first``."""
         key, transposed = x
         n = self.first
@@ -346,7 +346,7 @@ class Folded:
             folded[r : r + self.start - self.first] = values[self.first : self.start]
         self._each(self._load_one, self.solution)
 
-    def _load_one(self, key: Key) -> None:
+    def _load_one(self, key: TwoTimeKey) -> None:
         Q, r, first, stop = self.basis, len(self.basis), self.first, self.start
         near = slice(r, r + stop - first)
         X, a = self.solution[key], self.stack.arrays[key]

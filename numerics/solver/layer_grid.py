@@ -31,9 +31,10 @@ from numerics.lowering.layer_time import (
     present_names,
     reads_across,
 )
+from numerics.progress import Progress
 
 Array = NDArray[np.float64]
-Operand = Array | Callable[[], Array]
+TensorOrLookup = Array | Callable[[], Array]
 """A tensor, or what looks it up."""
 
 
@@ -67,7 +68,7 @@ class Contraction:
         path = np.einsum_path(*given, target, optimize="greedy")[0] if operands else []
         return cls(tuple(out), axes, target, path)
 
-    def __call__(self, operands: Sequence[Operand]) -> Array:
+    def __call__(self, operands: Sequence[TensorOrLookup]) -> Array:
         """The product of these tensors, one for each given when the order was found."""
         given: list[Any] = []
         for a, own in zip(operands, self.axes, strict=True):
@@ -75,7 +76,6 @@ class Contraction:
         return np.asarray(np.einsum(*given, self.target, optimize=self.path)) if given else np.ones(())
 
 
-Progress = Callable[[int, int], None]
 Known = Mapping[str, "Callable[..., Any] | Array"]
 
 SETTLED = 1e-12
@@ -200,7 +200,7 @@ class _Grid(_Sizes):
 
     def contraction(
         self, p: LayerProduct, axes: list[Expr], now: int, x: Symbol | None, b: Symbol | None, jump: bool
-    ) -> tuple[Contraction, list[Operand]]:
+    ) -> tuple[Contraction, list[TensorOrLookup]]:
         """How to multiply out a product at this step, with its axes: x and b (if there are such), then those
         of ``axes``.  ``jump``: at tau = tau_, that is b = x, with the values under the diagonal there.
         """
@@ -224,7 +224,7 @@ class _Grid(_Sizes):
 
     def factors(
         self, p: LayerProduct, now: int, at_jump: Symbol | None
-    ) -> Iterator[tuple[Operand, list[Expr]]]:
+    ) -> Iterator[tuple[TensorOrLookup, list[Expr]]]:
         """The tensors of a product with the names of their axes; what must be looked up again is a call."""
         ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}  # s may be an index of a sum
         onto = p.layer or LAYER_TIMES[0]
@@ -243,7 +243,7 @@ class _Grid(_Sizes):
 
     def read(
         self, r: Read, now: int, ends: Mapping[Symbol, int], at_jump: Symbol | None, onto: Symbol
-    ) -> tuple[Operand, list[Expr]]:
+    ) -> tuple[TensorOrLookup, list[Expr]]:
         """A tensor with the names of its axes; with ``at_jump`` set to ``onto``, and from below there."""
         if r.name not in self.values:
             return self.given(r, now, ends)
@@ -269,7 +269,7 @@ class _Grid(_Sizes):
         layers = tuple(round(float(x) * self.n) if x.is_number else slice(None) for x in r.args[: r.layers])
         return whole[(*layers, *times)], names
 
-    def given(self, r: Read, now: int, ends: Mapping[Symbol, int]) -> tuple[Operand, list[Expr]]:
+    def given(self, r: Read, now: int, ends: Mapping[Symbol, int]) -> tuple[TensorOrLookup, list[Expr]]:
         """Constant arrays by data indices and by times up to now, and functions of the time."""
         value = self.known[r.name]
         if not callable(value):
@@ -380,7 +380,7 @@ def _with_end(side: Array, under: Array, end: int) -> Array:
     return side
 
 
-def _array(a: Operand) -> Array:
+def _array(a: TensorOrLookup) -> Array:
     return a() if callable(a) else a
 
 

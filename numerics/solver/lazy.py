@@ -20,14 +20,15 @@ from derive.theory import OrderParameter, Theory
 from numerics.averages.panels import Moment
 from numerics.errors import Unserved
 from numerics.lowering.expressions import layers_written_out
-from numerics.lowering.indices import Node, axes_of, node_of, together
+from numerics.lowering.indices import axes_of, node_of, together
 from numerics.lowering.memoryless import Present, System
-from numerics.solver.direct import Place, place_of
-from numerics.solver.direct.layout import Number, at_integer_depth
+from numerics.names import MemberKey
+from numerics.solver.direct import place_of
+from numerics.solver.direct.layout import RealNumber, at_integer_depth
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
-Groups = list[tuple[Node, ...]]
+Groups = list[tuple[MemberKey, ...]]
 """Sources in sets that are independent of each other."""
 
 
@@ -43,7 +44,7 @@ class LazySolved:
     much more do kernels move in second order of what fields do.
     """
 
-    kernels: Mapping[Place, Array]
+    kernels: Mapping[MemberKey, Array]
     scalars: Mapping[str, Array]
     times: Array
     error: float
@@ -60,7 +61,7 @@ def solve_lazy(
     *,
     steps: int = 1,
     times: Sequence[float] | Array | None = None,
-    values: Mapping[Symbol | str, Number] | None = None,
+    values: Mapping[Symbol | str, RealNumber] | None = None,
     data: Mapping[str, Any] | None = None,
     accuracy: float = 1e-10,
 ) -> LazySolved:
@@ -109,7 +110,7 @@ class _LazySolver(Present):
     """Values at gamma0 = 0; kernels are computed when they are read."""
 
     def __init__(
-        self, reduced: Static, values: Mapping[Any, Number], data: Mapping[str, Any], accuracy: float
+        self, reduced: Static, values: Mapping[Any, RealNumber], data: Mapping[str, Any], accuracy: float
     ) -> None:
         numbers = {str(k): float(v) for k, v in values.items()}
         system = System(Markov(reduced.theory, reduced.sources, (), reduced.fields), numbers, data)
@@ -118,14 +119,14 @@ class _LazySolver(Present):
         self.kernels = {node_of(q.symbol): q for q in reduced.kernels}
         self.moments: dict[Expr, Moment] = {}
         self.known: dict[tuple[Any, ...], float] = {}
-        self.tails: dict[Node, float] = {}
+        self.tails: dict[MemberKey, float] = {}
 
-    def array(self, node: Node, x: Expr) -> Array:
+    def array(self, node: MemberKey, x: Expr) -> Array:
         if node in self.kernels and node not in self.found:
             self.found[node] = self.computed(self.kernels[node])
         return super().array(node, x)
 
-    def all_kernels(self) -> dict[Place, Array]:
+    def all_kernels(self) -> dict[MemberKey, Array]:
         """Every kernel, and the tangent kernel."""
         found = {n: self.array(n, q.symbol)[..., 0] for n, q in self.kernels.items()}
         tangent = self.static.tangent

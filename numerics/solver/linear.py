@@ -38,11 +38,19 @@ from derive.reduce.data import BIAS, DATA, NOISE, WIDTH, LossDecomposition, loss
 from derive.theory import Equation, Term, Theory
 from numerics.errors import Diverged, require_memory
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import RISE, Layered, Reduction, derived, error_jumps, integrated, widened
+from numerics.experiment.theory import (
+    RISE,
+    LayerFunctionNames,
+    Reduction,
+    derived,
+    error_jumps,
+    integrated,
+    widened,
+)
 from numerics.lowering.expressions import KnownArrays, layers_written_out, observable
 from numerics.lowering.indices import Axis, axes_of, node_of
 from numerics.lowering.linear import lower
-from numerics.lowering.table import Node, Request, Table
+from numerics.lowering.table import FieldAtLayer, Request, Table
 from numerics.names import (
     BACKWARD_RESPONSE,
     C_FIELD,
@@ -66,16 +74,17 @@ from numerics.predictions import (
     split,
     watched,
 )
+from numerics.progress import Progress
 from numerics.results import LOSSES, SYSTEMATIC
 from numerics.solver.afterwards import Afterwards, densities, needed
 from numerics.solver.grid import TimeGrid, is_noisy, tables_of
 from numerics.solver.march import March, march, planned
-from numerics.solver.method import Kernels, Progress
+from numerics.solver.method import KeptKernels
 from numerics.solver.refine import AdamsBashforth, Attempt, Trapezoidal, refine, size_of_largest
 from numerics.solver.rows import RESOLVED, Rows
 
 Array = NDArray[np.float64]
-Values = dict[str, Array]
+NamedArrays = dict[str, Array]
 
 
 def first(theory: Theory) -> Theory:
@@ -100,7 +109,7 @@ REDUCTIONS: tuple[Reduction, ...] = (first, projected)
 RANDOM = (C_LEARNT, "C_Delta", "C_h0", C_FIELD, C_GRADIENT, "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
 """What a result on random data holds of the theory's order parameters, those that the theory has."""
 
-LOSS: Node = (C_LEARNT, None)
+LOSS: FieldAtLayer = (C_LEARNT, None)
 
 KERNELS = 1e-5
 """What kernels settle to at best: where errors are gone, few times see how they came to be."""
@@ -125,11 +134,11 @@ ROOM_TRACE = 2.0**29
 
 def solved(
     problem: Problem,
-    kernels: Kernels = "auto",
+    kernels: KeptKernels = "auto",
     progress: Progress | None = None,
     *,
     reductions: tuple[Reduction, ...] | None = None,
-) -> tuple[Values, dict[str, Any]]:
+) -> tuple[NamedArrays, dict[str, Any]]:
     """The contract's variables of a linear theory at integer depth, and what to report.
 
     Steps are solved exactly.  A flow takes ever shorter steps until Delta and G (of random data the test
@@ -171,7 +180,7 @@ def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
     return f"{' and '.join(unlayered)} of the theory have no layers" if unlayered else None
 
 
-def fitting(problem: Problem) -> Kernels:
+def fitting(problem: Problem) -> KeptKernels:
     """How much of the kernels a result keeps when nobody says."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     if 8.0 * (depth + 1) * (samples * times) ** 2 <= ROOM:
@@ -179,7 +188,7 @@ def fitting(problem: Problem) -> Kernels:
     return "trace" if 8.0 * depth * samples * times**2 <= ROOM_TRACE else "none"
 
 
-def numbers_held(problem: Problem, lowered: Lowered, kernels: Kernels) -> int:
+def numbers_held(problem: Problem, lowered: Lowered, kernels: KeptKernels) -> int:
     """How many numbers a solution on fixed samples holds for each pair of times, but kernels of all pairs of
     samples: two-time functions of the march, and those of samples that are found afterwards.
     """
@@ -191,7 +200,7 @@ def numbers_held(problem: Problem, lowered: Lowered, kernels: Kernels) -> int:
     return march_itself + (kernels != "none") * 2 * (problem.depth or 1) * problem.sample_count
 
 
-def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: Kernels) -> None:
+def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: KeptKernels) -> None:
     """What no memory holds is refused before anything runs."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     size = 8 * numbers_held(problem, lowered, kernels) * times**2
@@ -237,7 +246,7 @@ def reduced(problem: Problem, reductions: tuple[Reduction, ...]) -> Lowered:
 
 
 @lru_cache(maxsize=64)
-def _lowered(program: Program, reductions: tuple[Reduction, ...], layered: Layered) -> Lowered:
+def _lowered(program: Program, reductions: tuple[Reduction, ...], layered: LayerFunctionNames) -> Lowered:
     theory = derived(program, reductions, layered)
     return Lowered(theory, lower(theory))
 
@@ -246,7 +255,7 @@ class _Run:
     """An experiment with its theory: marched, and what was found by the contract's names."""
 
     def __init__(
-        self, problem: Problem, lowered: Lowered, kernels: Kernels, progress: Progress | None
+        self, problem: Problem, lowered: Lowered, kernels: KeptKernels, progress: Progress | None
     ) -> None:
         self.problem, self.theory, self.table = problem, lowered.theory, lowered.table
         self.lowered, self.kernels, self.progress = lowered, kernels, progress
@@ -256,12 +265,12 @@ class _Run:
         self.layers = range(1, self.depth + 1)
         self.constants: dict[Symbol, float] = dict(problem.numbers)
 
-    def steps(self) -> Values:
+    def steps(self) -> NamedArrays:
         """Exact steps."""
         count = len(self.problem.times)
         return self.values(self.march(count, self.data(None)), np.arange(count), None)
 
-    def flow(self) -> tuple[Values, dict[str, Any]]:
+    def flow(self) -> tuple[NamedArrays, dict[str, Any]]:
         """A flow, with what to report of its accuracy."""
         times, rtol = self.problem.times, self.problem.solver.rtol
         if self.jumps:
@@ -286,7 +295,7 @@ class _Run:
         """What kernels of fixed samples have settled to."""
         return {"kernel_error": max(self.problem.solver.rtol, KERNELS)} if self.fixed else {}
 
-    def widened(self, clock: AdamsBashforth) -> tuple[Values, dict[str, Any]]:
+    def widened(self, clock: AdamsBashforth) -> tuple[NamedArrays, dict[str, Any]]:
         """A flow whose error jumps in the output: samples come to rest at a jump, where the error is what
         keeps them there, between its values on both sides.
 
@@ -361,7 +370,7 @@ class _Run:
         watched = even.once(seen) if self.spectrum is None else even.log(seen)
         return Attempt(watched, (result, grid), result.residual)
 
-    def read(self, even: Trapezoidal, found: tuple[March, TimeGrid]) -> Values:
+    def read(self, even: Trapezoidal, found: tuple[March, TimeGrid]) -> NamedArrays:
         """The contract's variables at the output times; of equal-time correlations of random data the
         logarithms too.
         """
@@ -379,7 +388,7 @@ class _Run:
                 read[f"{name} now"] = even.log(np.einsum("...tt->t...", a))
         return read
 
-    def assembled(self, found: Values) -> Values:
+    def assembled(self, found: NamedArrays) -> NamedArrays:
         """What is found by the contract's names: equal times put in, and losses."""
         if self.fixed:
             return split(self.problem, found)
@@ -442,7 +451,7 @@ class _Run:
 
     # -- what a result holds ---------------------------------------------------------------------------
 
-    def wanted(self) -> Iterable[Node | Request]:
+    def wanted(self) -> Iterable[FieldAtLayer | Request]:
         """What the march must keep."""
         if not self.fixed:
             flow, last = self.problem.flow, self.last_response()
@@ -466,7 +475,7 @@ class _Run:
         """A^k, that of the last layer too, which no layer above reads."""
         return Request("response", (FIELD, k), self.source(GRADIENT, k), 1 / gamma0)
 
-    def source(self, name: str, k: int) -> Node:
+    def source(self, name: str, k: int) -> FieldAtLayer:
         """The Gaussian source that drives a field of a layer."""
         return next(row.drives[0][0] for row in self.table.fields if row.field == (name, k))
 
@@ -492,7 +501,7 @@ class _Run:
         """Was the theory projected on the error?"""
         return ("p", 1) in {r.field for r in self.table.fields}
 
-    def values(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> Values:
+    def values(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
         """The contract's variables at the nodes ``at``."""
         if self.fixed:
             return split(self.problem, self.of_samples(result, at, grid))
@@ -503,7 +512,7 @@ class _Run:
 
     # -- fixed samples ---------------------------------------------------------------------------------
 
-    def of_samples(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> Values:
+    def of_samples(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
         """Of training samples and test points; traces are those over training samples."""
         values = {OUTPUT: result.scalars[OUTPUT][at], "error": result.scalars[ERROR][at]}
         G = {k: _picked(result.tensor(self.gradient(k)), at) for k in self.layers}
@@ -549,7 +558,7 @@ class _Run:
         """Times before indices, as results have them."""
         return t, s, *axes_of(e.lhs)
 
-    def responses(self, after: Afterwards, grid: TimeGrid | None) -> Values:
+    def responses(self, after: Afterwards, grid: TimeGrid | None) -> NamedArrays:
         """A^l and B^l; for the flow as densities in s."""
         result, at, smooth = after.result, after.at, None
         error = result.scalars[ERROR][at]
@@ -576,11 +585,13 @@ class _Run:
 
     # -- random data -----------------------------------------------------------------------------------
 
-    def of_random_data(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> Values:
+    def of_random_data(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
         """Every correlation and, in steps, every response."""
-        values: Values = {}
+        values: NamedArrays = {}
         for name in RANDOM:
-            nodes: dict[Node, Node | Request] = {n: n for n in self.table.tensors if n[0] == name}
+            nodes: dict[FieldAtLayer, FieldAtLayer | Request] = {
+                n: n for n in self.table.tensors if n[0] == name
+            }
             if grid is not None and name.startswith("R_"):
                 continue
             if name == "R_hr" and (last := self.last_response()) is not None:
@@ -590,15 +601,15 @@ class _Run:
                 values[name] = by_layer(found, self.layers)
         return self.losses(values) | values
 
-    def losses(self, values: Values) -> Values:
+    def losses(self, values: NamedArrays) -> NamedArrays:
         """Test and training loss."""
         return random_losses(self.problem.theory, values, self.constants, self.problem.outputs)
 
-    def parts(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> Values:
+    def parts(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
         """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
         outputs, noise = self.problem.outputs, self.constants.get(sigma, 0.0)
         forms = _Forms(self.lowered.decomposition, result, self.data(grid), self.constants, outputs)
-        found: Values = {}
+        found: NamedArrays = {}
         for part in forms.split.parts:
             found[part.label] = found.get(part.label, 0.0) + forms.diagonal(part.expr)
         if noise:
@@ -606,7 +617,7 @@ class _Run:
         return {NAMES[k]: x[at] for k, x in found.items()}
 
 
-def _two_times(result: March, n: Node | Request, at: NDArray[np.intp] | None = None) -> Array:
+def _two_times(result: March, n: FieldAtLayer | Request, at: NDArray[np.intp] | None = None) -> Array:
     """An order parameter with axes t, s (at some nodes) and, with several outputs, those of the outputs."""
     return of_outputs(result.tensor(n) if at is None else _picked(result.tensor(n), at))
 

@@ -27,8 +27,9 @@ from sympy.core.function import AppliedUndef
 
 from numerics.errors import diverged_at
 from numerics.experiment.numbers import Spectrum
-from numerics.lowering.table import Coupling, FieldRow, Node, Request, Table
+from numerics.lowering.table import Coupling, FieldAtLayer, FieldRow, Request, Table
 from numerics.names import TARGETS
+from numerics.progress import Progress
 from numerics.results import RUNAWAY
 from numerics.solver.folded import Folded
 from numerics.solver.plan import Plan
@@ -36,7 +37,6 @@ from numerics.solver.rows import LAST, SMOOTH, Rows, Settling, continued, found_
 from numerics.solver.steps import StepArrays, foldable
 
 Array = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 FOLDED = 240
 """Steps from which on the past is folded; for fewer a fold takes more than it saves."""
@@ -52,7 +52,7 @@ class Units:
         self,
         plan: Plan,
         rows: Rows,
-        kernels: Mapping[tuple[Node, int], Array],
+        kernels: Mapping[tuple[FieldAtLayer, int], Array],
         steps: int,
         spectrum: Spectrum,
     ) -> None:
@@ -97,15 +97,15 @@ class Units:
             for k, c in enumerate(r.couplings):
                 yield r, k, c
 
-    def correlates(self, tensor: Node) -> bool:
+    def correlates(self, tensor: FieldAtLayer) -> bool:
         """Is the sum over units one of a correlation?"""
         return self.plan.table.tensors[tensor].kind == "correlation"
 
-    def length(self, i: Node, steps: int) -> int:
+    def length(self, i: FieldAtLayer, steps: int) -> int:
         """Times that are kept of a field: all, or only the start and the present."""
         return steps if i in self.long else min(2, steps)
 
-    def place(self, i: Node, step: int) -> int:
+    def place(self, i: FieldAtLayer, step: int) -> int:
         """Where a field's values at ``step`` are kept."""
         return step if i in self.long else min(step, 1)
 
@@ -121,7 +121,7 @@ class Units:
 
     # -- a step ----------------------------------------------------------------------------------------
 
-    def step(self, step: int, fields: tuple[Node, ...]) -> None:
+    def step(self, step: int, fields: tuple[FieldAtLayer, ...]) -> None:
         """Fields at one time: what comes from the past and from others, and a small system at each unit."""
         left = self.present(step, fields)
         fixed = np.stack([self.constant[i] + self.contributed(step, i, None, fields)[0] for i in fields])
@@ -138,7 +138,9 @@ class Units:
                 if (i, u) in self.a:
                     self.a[i, u][self.place(i, step), : step + 1] = x
 
-    def contributed(self, step: int, i: Node, u: Node | None, fields: tuple[Node, ...]) -> Array:
+    def contributed(
+        self, step: int, i: FieldAtLayer, u: FieldAtLayer | None, fields: tuple[FieldAtLayer, ...]
+    ) -> Array:
         """What earlier times, and at this time other fields than ``fields``, contribute to the answer of
         ``i`` to ``u`` (None: to its part without sources), ``(times, n)``.
         """
@@ -168,7 +170,7 @@ class Units:
         """Does a coupling read its field at the time of the step?"""
         return c.kernel.reach != "past" and (c.kernel.reach != "start" or step == 0)
 
-    def present(self, step: int, fields: tuple[Node, ...]) -> Array:
+    def present(self, step: int, fields: tuple[FieldAtLayer, ...]) -> Array:
         """``1 - M``, M the couplings at equal time between the fields, ``(fields, fields, n)``."""
         at = {i: k for k, i in enumerate(fields)}
         left = np.repeat(np.eye(len(fields))[:, :, None], self.n, axis=2)
@@ -179,7 +181,7 @@ class Units:
 
     # -- sums over units -------------------------------------------------------------------------------
 
-    def total(self, step: int, tensor: Node) -> Array:
+    def total(self, step: int, tensor: FieldAtLayer) -> Array:
         """A tensor that sums over units, at ``t = step`` and s = 0..step."""
         q = self.plan.table.tensors[tensor]
         weight = self.weights[tensor]
@@ -199,7 +201,7 @@ class Units:
             total += self.a[j, u].reshape(len(self.a[j, u]), -1)[:end, : last * self.n] @ seen.ravel()
         return total
 
-    def covariances(self, u: Node, last: int) -> bool:
+    def covariances(self, u: FieldAtLayer, last: int) -> bool:
         """Fill in the covariance of a source before the time ``last``; is it there at equal time only?"""
         local = self.plan.table.covariances[u, u].local
         for k in range(self.known[u], last):
@@ -225,10 +227,10 @@ class March(Rows):
     """
 
     plan: Plan
-    gains: dict[Node, dict[Node, float]]
+    gains: dict[FieldAtLayer, dict[FieldAtLayer, float]]
     residual: float = 0.0
 
-    def correlation(self, i: Node, j: Node) -> Array:
+    def correlation(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
         """``<x_i(t) x_j(s)>``; symmetric completion where only one triangle was marched."""
         if (i, j) in self.correlations:
             a = self.correlations[i, j]
@@ -236,12 +238,12 @@ class March(Rows):
         a = self.correlations[j, i]
         return a.reshape(self.steps, self.sizes[j], self.steps, self.sizes[i]).transpose(2, 3, 0, 1)
 
-    def response(self, i: Node, k: Node) -> Array:
+    def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array:
         """``<d x_i(t) / d u_k(s)>``, without the part by which a source drives its own field."""
         a = self.responses[i, k]
         return a.reshape(self.steps, self.sizes[i], self.steps, -1)
 
-    def tensor(self, n: Node | Request) -> Array:
+    def tensor(self, n: FieldAtLayer | Request) -> Array:
         """An order parameter by its name and layer, or what was asked for; a response with its direct part,
         if it has one.
         """
@@ -266,8 +268,8 @@ def march(
     steps: int,
     constants: Mapping[Symbol, float],
     data: Mapping[str, Array] | None = None,
-    wanted: tuple[Node | Request, ...] = (),
-    watched: tuple[Node, ...] = (),
+    wanted: tuple[FieldAtLayer | Request, ...] = (),
+    watched: tuple[FieldAtLayer, ...] = (),
     units: Spectrum | None = None,
     implicit: float | None = None,
     functions: Mapping[str, Callable[..., Any]] | None = None,
@@ -311,14 +313,14 @@ def march(
 
 
 @lru_cache(maxsize=64)
-def planned(table: Table, wanted: tuple[Node | Request, ...]) -> Plan:
+def planned(table: Table, wanted: tuple[FieldAtLayer | Request, ...]) -> Plan:
     """The plan of a table, made once."""
     return Plan(table, wanted)
 
 
 def _folded(
     rows: March,
-    watched: tuple[Node, ...],
+    watched: tuple[FieldAtLayer, ...],
     functions: Mapping[str, Callable[..., Any]] | None,
     progress: Progress | None,
 ) -> int:
@@ -350,7 +352,7 @@ def _bound(rows: Rows) -> float:
     return RUNAWAY * max([1.0, *sizes])
 
 
-def _check(taken: StepArrays, watched: tuple[Node, ...]) -> Callable[[int], None]:
+def _check(taken: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[int], None]:
     """What raises :class:`~numerics.errors.Diverged` after a step in which something ran away."""
     rows, bound = taken.rows, _bound(taken.rows)
     y = rows.data.get(TARGETS, np.zeros(1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -11,11 +10,11 @@ from numpy.typing import NDArray
 
 from numerics.errors import Diverged
 from numerics.experiment.problem import Problem
+from numerics.progress import Progress
 
 Array = NDArray[np.float64]
-Kernels = Literal["auto", "full", "trace", "none"]
+KeptKernels = Literal["auto", "full", "trace", "none"]
 """How much of two-time kernels is kept: of all pairs of samples, their traces, none, or what is small."""
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,11 @@ class Method(Protocol):
         """Does its result hold A and B?"""
         ...
 
-    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         """Can it solve this, at what cost and how well?  Nothing is run."""
         ...
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """The solution.
 
         Raises :class:`~numerics.errors.SpecError` for what no memory holds,

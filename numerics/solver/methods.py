@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,10 @@ from numerics.errors import Diverged, NotConverged, SpecError, Unserved, memory_
 from numerics.experiment.problem import EVALUATE, Problem
 from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
-from numerics.names import ERROR, INPUT_KERNEL, OUTPUT, TARGETS
+from numerics.names import ERROR, INPUT_KERNEL, OUTPUT, TARGETS, MemberKey
+from numerics.progress import Progress
 from numerics.results import VARIABLES
-from numerics.solver.method import Kernels, MethodResult, No, Progress, Yes
-
-if TYPE_CHECKING:
-    from numerics.solver.direct import Place
+from numerics.solver.method import KeptKernels, MethodResult, No, Yes
 
 Array = NDArray[np.float64]
 
@@ -97,7 +95,7 @@ class MarchMethod:
     name = "march"
     responses = True
 
-    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         if (no := _symbolic(problem) or _attributes(problem) or _no_output(problem)) is not None:
             return no
         from numerics.lowering import NotLinear
@@ -123,7 +121,7 @@ class MarchMethod:
         error = max(error, ROUGH) if problem.flow and error_jumps(problem.program) else error
         return Yes(cost, 8.0 * (held * nodes**2 + 2 * pairs * steps**2), error)
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         from numerics.solver import linear
 
         return MethodResult(*linear.solved(problem, keep, progress))
@@ -135,7 +133,7 @@ class InfiniteDepthMethod:
     name = "layers"
     responses = True
 
-    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         if (no := _attributes(problem)) is not None:
             return no
         if problem.depth is not None:
@@ -152,7 +150,7 @@ class InfiniteDepthMethod:
             1e-6 * LAYERS**2 * (samples * steps) ** 2 + 5, 64.0 * LAYERS**2 * (samples * steps) ** 2, 1e-6
         )
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.depth import LAYERS, solve_depth_limit
 
         found = solve_depth_limit(problem, layers=LAYERS, progress=progress)
@@ -171,7 +169,7 @@ class QuadratureMethod:
     name = "nodes"
     responses = False
 
-    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         no = _no_samples(problem) or _no_output(problem) or _attributes(problem)
         if (no := no or _sampled(problem) or _mixed(problem)) is not None:
             return no
@@ -196,7 +194,7 @@ class QuadratureMethod:
         note = f"{found.nodes} nodes, {found.rule}; {known}; no responses"
         return Yes(found.cost, found.memory, found.error, note, accuracy)
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.nodes import QUADRATURE, solve_nodes
         from numerics.solver.paths.problem import ACCURACY, kept
 
@@ -225,7 +223,7 @@ class LazyMethod:
     name = "lazy"
     responses = False
 
-    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         no = _no_samples(problem) or _no_output(problem) or _attributes(problem)
         if (no := no or _sampled(problem) or _mixed(problem)) is not None:
             return no
@@ -263,13 +261,13 @@ class LazyMethod:
         power = _power(problem)
         return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.lazy import solve_lazy
 
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
         found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)
         count = len(problem.times)
-        values: dict[Place, Array] = {(name, ()): x for name, x in found.scalars.items()}
+        values: dict[MemberKey, Array] = {(name, ()): x for name, x in found.scalars.items()}
         values |= {
             n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
         }
@@ -290,7 +288,7 @@ class PathsMethod:
     name = "paths"
     responses = True
 
-    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         if (no := _no_samples(problem)) is not None:
             return no
         if problem.flow and error_jumps(problem.program):
@@ -314,7 +312,7 @@ class PathsMethod:
             return Yes(cost, memory, EXACT, f"second moments over the paths are exact{lacks}")
         return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.paths.problem import kept, solve_paths
 
         keep = kept(problem, keep)
@@ -328,7 +326,7 @@ class RestMethod:
     name = "rest"
     responses = True
 
-    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         if (no := _attributes(problem)) is not None:
             return no
         if problem.flow or not problem.seen:
@@ -347,7 +345,7 @@ class RestMethod:
         said = PathsMethod().fits(problem, keep)
         return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.rest import at_rest
 
         found = at_rest(
@@ -372,7 +370,7 @@ class ReferenceMethod:
     name = "direct"
     responses = True
 
-    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         if (no := _symbolic(problem)) is not None:
             return no
         if problem.flow or not (problem.seen or not problem.has_roles):
@@ -392,14 +390,14 @@ class ReferenceMethod:
         asked = None if found.samples == 1 else ACCURACY
         return Yes(found.seconds, found.bytes, found.error, "every expression as it stands", asked)
 
-    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> MethodResult:
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.reference import solve_reference
 
         return MethodResult(*solve_reference(problem, keep))
 
 
 def _solved(
-    problem: Problem, found: Mapping[Place, Array], keep: Kernels, notes: dict[str, Any]
+    problem: Problem, found: Mapping[MemberKey, Array], keep: KeptKernels, notes: dict[str, Any]
 ) -> MethodResult:
     """What was found by name and layer, by the contract's names."""
     from numerics.solver.paths.problem import kept, labelled

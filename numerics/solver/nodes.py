@@ -27,10 +27,11 @@ from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.lowering.expressions import arranged, function, observable
-from numerics.lowering.indices import Axes, Node, axes_of, node_of
+from numerics.lowering.indices import IndexSymbols, axes_of, node_of
 from numerics.lowering.memoryless import Present, System
-from numerics.solver.direct import Evaluated, Place, averaged, stacked
-from numerics.solver.direct.layout import Number, at_integer_depth
+from numerics.names import MemberKey
+from numerics.solver.direct import Evaluated, averaged, stacked
+from numerics.solver.direct.layout import RealNumber, at_integer_depth
 from numerics.stats import normal_points
 from numerics.threads import one_thread
 
@@ -73,7 +74,7 @@ class TwoLayerSolved(Evaluated):
     kernel_error: float | None
     converged: bool
     weights: Array = field(repr=False)
-    paths: Mapping[Place, Array] = field(repr=False)
+    paths: Mapping[MemberKey, Array] = field(repr=False)
 
 
 @one_thread
@@ -82,7 +83,7 @@ def solve_two_layer(
     *,
     steps: int | None = None,
     times: Sequence[float] | Array | None = None,
-    values: Mapping[Symbol | str, Number] | None = None,
+    values: Mapping[Symbol | str, RealNumber] | None = None,
     data: Mapping[str, Any] | None = None,
     accuracy: float = 1e-6,
     rule: Rule | Literal["auto"] = "auto",
@@ -276,12 +277,12 @@ class _Answer:
     """What a number of points gave: values and their errors."""
 
     count: int
-    found: dict[Place, Array]
-    errors: dict[Place, Array]
+    found: dict[MemberKey, Array]
+    errors: dict[MemberKey, Array]
     steps: float
     """What steps in time may miss besides."""
 
-    def largest(self, places: Iterable[Place]) -> float:
+    def largest(self, places: Iterable[MemberKey]) -> float:
         """The largest error of some values, relative to the largest value of their name."""
         sizes = {k: max(float(np.abs(self.found[k]).max()), 1e-300) for k in places}
         return max((float(self.errors[k].max()) / x for k, x in sizes.items()), default=0.0) + self.steps
@@ -301,7 +302,7 @@ class _NodeSolver:
         *,
         steps: int | None = None,
         times: Sequence[float] | Array | None = None,
-        values: Mapping[Symbol | str, Number] | None,
+        values: Mapping[Symbol | str, RealNumber] | None,
         data: Mapping[str, Any] | None,
         kernels: bool,
         accuracy: float,
@@ -318,7 +319,7 @@ class _NodeSolver:
         self.system, self.times, self.accuracy = system, at, accuracy
         self.kernels = reduced.theory.order_parameters if kernels else ()
         self.observables = reduced.theory.observables if kernels else ()
-        self.pieces: dict[Expr, Axes] = {}
+        self.pieces: dict[Expr, IndexSymbols] = {}
         self.halves = {q: self.split(q.definition) for q in self.kernels}
         self.weights: Array = np.zeros(0)
         self.dimensions = next(iter(system.root.values())).shape[-1] if system.root else 0
@@ -327,7 +328,7 @@ class _NodeSolver:
 
     def answers(self, start: int | None, replicas: int, seed: int) -> Iterator[_Answer]:
         """Of ever more points, up to the most."""
-        last: dict[Place, Array] | None = None
+        last: dict[MemberKey, Array] | None = None
         for count in _counts(self.rule, self.dimensions, self.most, start):
             if self.rule == "sobol":
                 seeds = np.random.SeedSequence(seed).spawn(replicas)
@@ -368,7 +369,7 @@ class _NodeSolver:
             self.pieces[x] = tuple(y for y in sorted(x.free_symbols, key=str) if y in self.system.sizes)
         return found
 
-    def run(self, nodes: Nodes) -> dict[Place, Array]:
+    def run(self, nodes: Nodes) -> dict[MemberKey, Array]:
         """The whole solution on these nodes."""
         self.weights = nodes.weights
         self.start = {n: x @ nodes.points for n, x in self.system.root.items()}
@@ -428,11 +429,11 @@ class _NodeSolver:
             raise Diverged(f"the flow ends at t = {found.t[-1] if len(found.t) else 0:g}: {found.message}")
         return [y.reshape(shape) for y in found.y.T]
 
-    def results(self) -> dict[Place, Array]:
+    def results(self) -> dict[MemberKey, Array]:
         """Scalars, order parameters and observables."""
         system = self.system
-        found: dict[Place, Array] = {}
-        rows: dict[Node, list[Array]] = {n: [] for n in system.scalars}
+        found: dict[MemberKey, Array] = {}
+        rows: dict[MemberKey, list[Array]] = {n: [] for n in system.scalars}
         pieces: dict[Expr, list[Array]] = {e: [] for e in self.pieces}
         for states, now in zip(self.moved, self.times, strict=True):
             present = self.present(states, now)
@@ -457,7 +458,7 @@ class _NodeSolver:
             raise Diverged("averages are not finite: a smaller learning rate is needed")
         return found
 
-    def correlate(self, pieces: Mapping[Expr, Array], late: Expr, early: Expr, own: Axes) -> Array:
+    def correlate(self, pieces: Mapping[Expr, Array], late: Expr, early: Expr, own: IndexSymbols) -> Array:
         """``<late(t) early(s)>`` with axes (own, t, s)."""
         x, y = pieces[late], pieces[early]
         first, second = self.pieces[late], self.pieces[early]
@@ -467,9 +468,9 @@ class _NodeSolver:
         found = arranged(shaped, (t, *first, s, *second), (*own, t, s))
         return np.broadcast_to(found, (*self.system.shape(own), len(x), len(y)))
 
-    def paths(self) -> dict[Place, Array]:
+    def paths(self) -> dict[MemberKey, Array]:
         """Fields and states at all times on the last nodes."""
-        found: dict[Place, list[Array]] = {}
+        found: dict[MemberKey, list[Array]] = {}
         for states, now in zip(self.moved, self.times, strict=True):
             present = self.present(states, now)
             for n, e in self.system.fields.items():

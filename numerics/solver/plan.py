@@ -17,9 +17,9 @@ from typing import TypeVar
 from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import t
-from numerics.lowering.table import Coupling, KernelRow, Node, Request, Table
+from numerics.lowering.table import Coupling, FieldAtLayer, KernelRow, Request, Table
 
-Op = tuple[str, Node, Node]
+StepOperation = tuple[str, FieldAtLayer, FieldAtLayer]
 """``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,
 x)``, ``("hoist", x, x)``, ``("units", i, i)``, ``("sum", tensor, tensor)``: one operation of a step.
 
@@ -29,7 +29,7 @@ Fields on units are found in groups, which are called by their first field."""
 ROWS = ("response", "past")
 """Operations that fill in rows of a field."""
 
-Item = TypeVar("Item", bound=Hashable)
+SortedOperation = TypeVar("SortedOperation", bound=Hashable)
 
 
 class NotCausal(ValueError):
@@ -45,16 +45,18 @@ class Plan:
     """
 
     table: Table
-    wanted: tuple[Node | Request, ...] = ()
-    sums: dict[Node, None] = field(default_factory=dict)
-    fields: dict[Node, None] = field(default_factory=dict)
-    responses: dict[tuple[Node, Node], None] = field(default_factory=dict)
-    rows: dict[tuple[Node, Node], None] = field(default_factory=dict)
-    diagonals: dict[tuple[Node, Node], None] = field(default_factory=dict)
-    order: list[Op] = field(default_factory=list)
-    batches: list[list[Op]] = field(default_factory=list)
-    on_units: list[tuple[Node, ...]] = field(default_factory=list)
-    todo: list[tuple[Callable[[Node, Node], None], Node, Node]] = field(default_factory=list)
+    wanted: tuple[FieldAtLayer | Request, ...] = ()
+    sums: dict[FieldAtLayer, None] = field(default_factory=dict)
+    fields: dict[FieldAtLayer, None] = field(default_factory=dict)
+    responses: dict[tuple[FieldAtLayer, FieldAtLayer], None] = field(default_factory=dict)
+    rows: dict[tuple[FieldAtLayer, FieldAtLayer], None] = field(default_factory=dict)
+    diagonals: dict[tuple[FieldAtLayer, FieldAtLayer], None] = field(default_factory=dict)
+    order: list[StepOperation] = field(default_factory=list)
+    batches: list[list[StepOperation]] = field(default_factory=list)
+    on_units: list[tuple[FieldAtLayer, ...]] = field(default_factory=list)
+    todo: list[tuple[Callable[[FieldAtLayer, FieldAtLayer], None], FieldAtLayer, FieldAtLayer]] = field(
+        default_factory=list
+    )
 
     def __post_init__(self) -> None:
         self.rows_of = {r.field: r for r in self.table.fields}
@@ -62,8 +64,8 @@ class Plan:
         before = {r.field: self._before(r.field) for r in self.table.fields}
         self.reach = {i: {u for n in seen for u, _ in self.rows_of[n].drives} for i, seen in before.items()}
         self.fed_back = {i for i, seen in before.items() if i in seen}
-        self.correlated: dict[Node, list[Node]] = {}
-        self.found_with: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
+        self.correlated: dict[FieldAtLayer, list[FieldAtLayer]] = {}
+        self.found_with: defaultdict[FieldAtLayer, dict[FieldAtLayer, None]] = defaultdict(dict)
         for a, b in self.table.covariances:
             self.correlated.setdefault(a, []).append(b)
             self.found_with[a][b] = self.found_with[b][a] = None
@@ -97,9 +99,9 @@ class Plan:
 
     # -- structure -------------------------------------------------------------------------------------
 
-    def _before(self, start: Node) -> set[Node]:
+    def _before(self, start: FieldAtLayer) -> set[FieldAtLayer]:
         """Fields on which a field depends."""
-        seen: set[Node] = set()
+        seen: set[FieldAtLayer] = set()
         todo = [c.field for c in self.rows_of[start].couplings]
         while todo:
             n = todo.pop()
@@ -108,11 +110,11 @@ class Plan:
                 todo += [c.field for c in self.rows_of[n].couplings]
         return seen
 
-    def depends(self, i: Node, source: Node) -> bool:
+    def depends(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
         """Does field ``i`` respond to ``source`` beyond being driven by it directly?"""
         return source in self.reach[i]
 
-    def at_once(self, i: Node, source: Node) -> bool:
+    def at_once(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
         """Does field ``i`` of units feel ``source`` at the same time?"""
         todo, seen = [i], set()
         while todo:
@@ -123,19 +125,19 @@ class Plan:
             todo += [c.field for c in self.rows_of[n].couplings if c.kernel.reach in ("now", "through")]
         return any(self.driven(n, source) for n in seen)
 
-    def driven(self, i: Node, source: Node) -> bool:
+    def driven(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
         """Does ``source`` stand in the equation of field ``i``?"""
         return any(source == k for k, _ in self.rows_of[i].drives)
 
-    def feels(self, i: Node, source: Node) -> bool:
+    def feels(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
         """Does field ``i`` depend on ``source`` in any way?"""
         return self.depends(i, source) or self.driven(i, source)
 
-    def partners(self, source: Node) -> list[Node]:
+    def partners(self, source: FieldAtLayer) -> list[FieldAtLayer]:
         """Sources with which ``source`` is correlated."""
         return self.correlated.get(source, [])
 
-    def terms(self, i: Node, j: Node) -> list[tuple[Node, Node]]:
+    def terms(self, i: FieldAtLayer, j: FieldAtLayer) -> list[tuple[FieldAtLayer, FieldAtLayer]]:
         """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
         drives = self.rows_of[i].drives
         return [(own, k) for own, _ in drives for k in self.partners(own) if self.feels(j, k)]
@@ -162,7 +164,7 @@ class Plan:
             need, i, j = self.todo.pop()
             need(i, j)
 
-    def _need_field(self, i: Node) -> None:
+    def _need_field(self, i: FieldAtLayer) -> None:
         """The kernels of a field of which something is found."""
         if i not in self.fields:
             self.fields[i] = None
@@ -175,7 +177,7 @@ class Plan:
                 if f.tensor in self.table.tensors:
                     self._need_tensor(f.tensor)
 
-    def _need_tensor(self, n: Node | Request) -> None:
+    def _need_tensor(self, n: FieldAtLayer | Request) -> None:
         q = n if isinstance(n, Request) else self.table.tensors[n]
         if q.unit is not None and not isinstance(n, Request):
             if n not in self.sums:
@@ -186,21 +188,21 @@ class Plan:
             need = self._need_response if q.kind == "response" else self._need_row
             self.todo.append((need, q.first, q.second))
 
-    def source_pairs(self, q: Request) -> Iterator[tuple[Node, Node]]:
+    def source_pairs(self, q: Request) -> Iterator[tuple[FieldAtLayer, FieldAtLayer]]:
         """The correlated sources that a sum over units of a correlation holds."""
         if q.kind == "correlation":
             for a, b in self.table.covariances:
                 if self.feels(q.first, a) and self.feels(q.second, b):
                     yield a, b
 
-    def _need_response(self, i: Node, source: Node) -> None:
+    def _need_response(self, i: FieldAtLayer, source: FieldAtLayer) -> None:
         if (i, source) in self.responses or not self.depends(i, source):
             return
         self.responses[i, source] = None
         self._need_field(i)
         self.todo += [(self._need_response, c.field, source) for c in self.rows_of[i].couplings]
 
-    def _need_source_terms(self, i: Node, j: Node) -> None:
+    def _need_source_terms(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
         for own, _ in self.rows_of[i].drives:
             for k in self.found_with[own]:
                 if not self.feels(j, k):
@@ -210,7 +212,7 @@ class Plan:
                 self._need_kernel(self.table.covariances[own, k])
                 self.todo.append((self._need_response, j, k))
 
-    def _need_row(self, i: Node, j: Node) -> None:
+    def _need_row(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
         if (i, j) in self.rows:
             return
         self.rows[i, j] = None
@@ -221,11 +223,11 @@ class Plan:
                 self.todo.append((self._need_row, j, c.field))
         self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
 
-    def _apart(self, i: Node) -> tuple[bool, int]:
+    def _apart(self, i: FieldAtLayer) -> tuple[bool, int]:
         """What makes rows of a field the worse: it does not feed back, or has many members."""
         return i not in self.fed_back, len(self.rows_of[i].indices)
 
-    def _need_diagonal(self, i: Node, j: Node) -> None:
+    def _need_diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
         if self._apart(j) > self._apart(i):
             i, j = j, i
         if (i, j) in self.diagonals or (j, i) in self.diagonals:
@@ -241,22 +243,22 @@ class Plan:
 
     # -- order within a step ---------------------------------------------------------------------------
 
-    def _groups_on_units(self) -> list[tuple[Node, ...]]:
+    def _groups_on_units(self) -> list[tuple[FieldAtLayer, ...]]:
         """Fields on units that need each other within a step, each group after those that it needs."""
         rows = {r.field: r for r in self.table.fields if r.unit}
         edges = [(i, c.field) for i, r in rows.items() for c in r.couplings if c.kernel.reach != "past"]
         return [tuple(group) for group in strongly_connected_components(([*rows], edges))]
 
-    def units_of(self, i: Node) -> tuple[Node, ...]:
+    def units_of(self, i: FieldAtLayer) -> tuple[FieldAtLayer, ...]:
         """The group of a field on units."""
         return next(group for group in self.on_units if i in group)
 
-    def _found_with(self, i: Node) -> Op:
+    def _found_with(self, i: FieldAtLayer) -> StepOperation:
         """The operation that finds a field on units."""
         first = self.units_of(i)[0]
         return "units", first, first
 
-    def _operations(self) -> Iterator[Op]:
+    def _operations(self) -> Iterator[StepOperation]:
         for r in self.table.fields:
             for n in range(len(r.couplings) if r.field in self.fields else 0):
                 yield "kernel", r.field, ("coupling", n)
@@ -275,7 +277,7 @@ class Plan:
         for tensor in self.sums:
             yield "sum", tensor, tensor
 
-    def needs(self, op: Op) -> Iterator[Op]:
+    def needs(self, op: StepOperation) -> Iterator[StepOperation]:
         """The operations of the same step that must come before ``op``."""
         kind, i, j = op
         if kind == "kernel":
@@ -320,7 +322,7 @@ class Plan:
                 if kind == "now" and (j, k) in self.responses:
                     yield "response", j, k
 
-    def _present(self, kind: str, field_: Node, j: Node) -> Iterator[Op]:
+    def _present(self, kind: str, field_: FieldAtLayer, j: FieldAtLayer) -> Iterator[StepOperation]:
         if kind == "response":
             if (field_, j) in self.responses:
                 yield "response", field_, j
@@ -329,7 +331,7 @@ class Plan:
         else:
             yield self._diagonal(field_, j)
 
-    def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[Op]:
+    def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[StepOperation]:
         """What the row of a kernel reads; if it reaches the present, also values at equal time."""
         reaches = kernel.reach != "past" if present is None else present
         for m in kernel.monomials:
@@ -354,7 +356,7 @@ class Plan:
                 elif present and any(h.tensor == f.tensor for h in self.table.hoisted):
                     yield "hoist", f.tensor, f.tensor
 
-    def _diagonal(self, i: Node, j: Node) -> Op:
+    def _diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> StepOperation:
         return ("now", i, j) if (i, j) in self.diagonals else ("now", j, i)
 
     def _sort(self) -> None:
@@ -363,7 +365,7 @@ class Plan:
         graph = TopologicalSorter({op: list(self.needs(op)) for op in found})
         graph.prepare()
         left = Counter(op[1] for op in found if op[0] in ROWS)
-        ready: list[Op] = []
+        ready: list[StepOperation] = []
         while graph.is_active():
             ready += graph.get_ready()
             together = [op for op in ready if op[0] not in ROWS]
@@ -381,8 +383,10 @@ class Plan:
 
 
 def in_order(
-    operations: Iterable[Item], needs: Callable[[Item], Iterator[Item]], name: Callable[[Item], str]
-) -> list[Item]:
+    operations: Iterable[SortedOperation],
+    needs: Callable[[SortedOperation], Iterator[SortedOperation]],
+    name: Callable[[SortedOperation], str],
+) -> list[SortedOperation]:
     """``operations`` and all that they need, each after what it needs.
 
     Raises :class:`NotCausal` with the names of a circle of operations that need each other.
@@ -391,7 +395,7 @@ def in_order(
     >>> in_order(needs, lambda x: iter([needs[x]] if needs[x] else []), str)
     ['output', 'error', 'loss']
     """
-    graph: dict[Item, list[Item]] = {}
+    graph: dict[SortedOperation, list[SortedOperation]] = {}
     todo = list(operations)[::-1]
     while todo:
         op = todo.pop()

@@ -21,12 +21,12 @@ from numerics.authored import authored_variables, numbers_of_author
 from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
 from numerics.lowering.indices import TIMES
-from numerics.names import ERROR, OUTPUT, RESPONSES
+from numerics.names import ERROR, OUTPUT, RESPONSES, MemberKey
 from numerics.results import STDERR, dimensions, named
 from numerics.solver.by_author import averaged_by_author
-from numerics.solver.direct import Evaluated, Place, evaluate
+from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.direct.layout import Layout
-from numerics.solver.method import Kernels
+from numerics.solver.method import KeptKernels
 from numerics.solver.paths.problem import (
     ACCURACY,
     BRIEF,
@@ -169,7 +169,7 @@ def _bytes(size: Size, samples: int) -> float:
     )
 
 
-def solve_reference(problem: Problem, keep: Kernels) -> tuple[dict[str, Array], dict[str, Any]]:
+def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return variables with standard errors, and what to report beside them.
 
     Paths are doubled until the largest standard error of losses, errors and numbers of the program meets
@@ -219,7 +219,7 @@ def solve_reference(problem: Problem, keep: Kernels) -> tuple[dict[str, Array], 
     }
 
 
-def _variables(problem: Problem, found: Evaluated, keep: Kernels) -> tuple[dict[str, Array], float]:
+def _variables(problem: Problem, found: Evaluated, keep: KeptKernels) -> tuple[dict[str, Array], float]:
     """Means over replicas with standard errors, and the largest error of what an accuracy is about."""
     runs = found.runs or {place: x[None] for place, x in found.values.items()}
     values = _by_role(problem, runs, keep) if problem.has_roles else averaged_by_author(problem, runs)
@@ -231,7 +231,7 @@ def _variables(problem: Problem, found: Evaluated, keep: Kernels) -> tuple[dict[
     return values, float(max(shares, default=0.0))
 
 
-def _by_role(problem: Problem, runs: Mapping[Place, Array], keep: Kernels) -> dict[str, Array]:
+def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernels) -> dict[str, Array]:
     """The contract's variables; losses are those of the mean errors and outputs."""
     replicas = Replicas()
     for k in range(len(next(iter(runs.values())))):

@@ -26,7 +26,7 @@ from numerics.solver.grid import ORDER, TimeGrid, flow_grid, trapezoid
 from numerics.solver.rows import RESOLVED
 
 Array = NDArray[np.float64]
-T = TypeVar("T")
+GridAnswer = TypeVar("GridAnswer")
 
 PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Into how many steps the longest output interval is cut, in turn."""
@@ -56,13 +56,13 @@ MOST = 1600
 OTHERS = (("sample", "sample_"), ("channel", "channel_"))
 
 
-class Attempt(NamedTuple, Generic[T]):
+class Attempt(NamedTuple, Generic[GridAnswer]):
     """An answer on one grid: what is watched, output times first; what was found; what the equations of its
     steps were off by.
     """
 
     watched: Array
-    found: T
+    found: GridAnswer
     residual: float = 0.0
 
 
@@ -244,27 +244,27 @@ class Trapezoidal:
 
 
 @dataclass(frozen=True)
-class Refined(Generic[T]):
+class Refined(Generic[GridAnswer]):
     """The finest grid, what was found on it and on the coarser ones that are extrapolated with it, each with
     its number of pieces, and what to report.
     """
 
     grid: TimeGrid
-    answers: list[tuple[float, T]]
+    answers: list[tuple[float, GridAnswer]]
     notes: dict[str, Any]
     power: int
 
     @property
-    def found(self) -> T:
+    def found(self) -> GridAnswer:
         """What was found on the finest grid."""
         return self.answers[-1][1]
 
     @property
-    def parts(self) -> tuple[TimeGrid, T, dict[str, Any]]:
+    def parts(self) -> tuple[TimeGrid, GridAnswer, dict[str, Any]]:
         """The finest grid, what was found on it, and what to report."""
         return self.grid, self.found, self.notes
 
-    def extrapolated(self, read: Callable[[T], Mapping[str, Array]]) -> dict[str, Array]:
+    def extrapolated(self, read: Callable[[GridAnswer], Mapping[str, Array]]) -> dict[str, Array]:
         """Arrays by name, read off what was found on each grid and extrapolated."""
         pieces = [p for p, _ in self.answers]
         columns = [dict(read(x)) for _, x in self.answers]
@@ -283,11 +283,11 @@ def size_of_largest(value: Array) -> float:
 
 def refine(
     clock: Clock,
-    run: Callable[[TimeGrid], Attempt[T]],
+    run: Callable[[TimeGrid], Attempt[GridAnswer]],
     *,
     size: Callable[[Array], float] = size_of_largest,
     change: Callable[[Array, Array], float] | None = None,
-) -> Refined[T]:
+) -> Refined[GridAnswer]:
     """``run`` on ever finer grids until what is watched changes, at the output times, by no more than the
     share ``clock.rtol`` of its ``size`` (or as ``change(old, new)`` says).
 
@@ -298,7 +298,7 @@ def refine(
     :class:`~numerics.errors.NotConverged` beyond ``clock.most`` nodes.
     """
     moved = change or (lambda old, new: size_of_largest(new - old) / (size(new) or 1.0))
-    table: list[tuple[float, list[Array], T]] = []
+    table: list[tuple[float, list[Array], GridAnswer]] = []
     estimate = np.inf
     for pieces, grid in clock.grids():
         if len(grid.nodes) > clock.most:

@@ -39,9 +39,10 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.losses import loss_in_words
 from numerics.prefix import DIVERGED, before_divergence
+from numerics.progress import Progress
 from numerics.results import BY_SAMPLE, Result, named
 from numerics.solver.advice import explained, input_scale
-from numerics.solver.method import Array, Kernels, Method, No, Progress, Yes
+from numerics.solver.method import Array, KeptKernels, Method, No, Yes
 from numerics.solver.methods import (
     QUICK,
     InfiniteDepthMethod,
@@ -126,7 +127,7 @@ class Choice:
 
 
 def choose(
-    problem: Problem, keep: Kernels = "auto", *, every: bool = True, without: Collection[str] = ()
+    problem: Problem, keep: KeptKernels = "auto", *, every: bool = True, without: Collection[str] = ()
 ) -> Choice:
     """The best method that fits.
 
@@ -141,7 +142,7 @@ def choose(
     others do not suffice.
     Methods ``without`` which it must be have been tried before and failed.
     """
-    require_choice("kernels", keep, get_args(Kernels))
+    require_choice("kernels", keep, get_args(KeptKernels))
     _require_averages(problem)
     device, alone = device_named(problem.solver.device), No(DEVICE, problem.solver.device, "runs on the CPU")
     by_name = problem.solver.method
@@ -199,7 +200,7 @@ def _best(fit: list[tuple[Method, Yes]], accuracy: float | None, rtol: float) ->
     return min((pair for pair in good or fit if pair[1].cost <= longest), key=lambda pair: pair[1].error)[0]
 
 
-def explain(source: Problem | Experiment | str | Path, *, kernels: Kernels = "auto") -> Choice:
+def explain(source: Problem | Experiment | str | Path, *, kernels: KeptKernels = "auto") -> Choice:
     """What every method says about a problem, and which would run; nothing is run.
 
     >>> e = Experiment.from_dict({"network": {"depth": 1, "activation": "tanh"},
@@ -213,7 +214,7 @@ def explain(source: Problem | Experiment | str | Path, *, kernels: Kernels = "au
 def solve(
     source: Problem | Experiment | Program | Theory | str | Path,
     *,
-    kernels: Kernels = "auto",
+    kernels: KeptKernels = "auto",
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
     throw: bool = True,
@@ -251,7 +252,7 @@ def solve(
 @one_thread
 def solved(
     source: Problem | Experiment,
-    kernels: Kernels = "auto",
+    kernels: KeptKernels = "auto",
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Result:
@@ -274,7 +275,7 @@ def _errors_of(problem: Problem) -> dict[str, Array]:
 
 def _solved(
     problem: Problem,
-    kernels: Kernels,
+    kernels: KeptKernels,
     progress: Progress | None,
     say: Callable[[str], object] | None,
 ) -> Result:
@@ -322,7 +323,7 @@ def _solved(
 
 def _announced(
     problem: Problem,
-    kernels: Kernels,
+    kernels: KeptKernels,
     say: Callable[[str], object] | None,
     failed: Mapping[str, NotConverged | SpecError],
 ) -> Method:

@@ -32,7 +32,7 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
-from numerics.solver.direct.layout import Number
+from numerics.solver.direct.layout import RealNumber
 from numerics.solver.paths import Solved, solve_particles
 
 Array = NDArray[np.float64]
@@ -104,7 +104,7 @@ def at_rest(
     program: Program | Experiment,
     *,
     steps: int | None = None,
-    values: Mapping[Symbol | str, Number] | None = None,
+    values: Mapping[Symbol | str, RealNumber] | None = None,
     data: Mapping[str, Any] | None = None,
     tolerance: float = 1e-3,
     **options: Any,

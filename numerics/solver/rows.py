@@ -23,11 +23,11 @@ from sympy import Expr, S, Symbol, lambdify, sympify
 
 from derive.calculus.symbols import s, t
 from numerics.errors import NotConverged
-from numerics.lowering.table import DELTA, Factor, KernelRow, Monomial, Node, Reach, Table
+from numerics.lowering.table import DELTA, Factor, FieldAtLayer, KernelRow, Monomial, Reach, Table
 
 Array = NDArray[np.float64]
-View = Callable[[int, int, int], Array]
-Row = Callable[[int], Array]
+KernelView = Callable[[int, int, int], Array]
+RowAtStep = Callable[[int], Array]
 
 
 class _Read(NamedTuple):
@@ -35,9 +35,9 @@ class _Read(NamedTuple):
     cols)``.
     """
 
-    view: View
+    view: KernelView
     labels: list[Symbol]
-    flat: View | None = None
+    flat: KernelView | None = None
     number: float = 1.0
 
 
@@ -55,11 +55,11 @@ class Rows:
     steps: int
     constants: Mapping[Symbol, float]
     data: Mapping[str, Array]
-    correlations: dict[tuple[Node, Node], Array] = field(default_factory=dict)
-    responses: dict[tuple[Node, Node], Array] = field(default_factory=dict)
+    correlations: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = field(default_factory=dict)
+    responses: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = field(default_factory=dict)
     scalars: dict[str, Array] = field(default_factory=dict)
-    hoisted: dict[Node, Array] = field(default_factory=dict)
-    sums: dict[Node, Array] = field(default_factory=dict)
+    hoisted: dict[FieldAtLayer, Array] = field(default_factory=dict)
+    sums: dict[FieldAtLayer, Array] = field(default_factory=dict)
     numbers: dict[Expr, float] = field(default_factory=dict)
     tables: dict[Expr, Array] = field(default_factory=dict)
 
@@ -74,12 +74,12 @@ class Rows:
         return np.ones(self.steps)
 
     @cached_property
-    def sizes(self) -> dict[Node, int]:
+    def sizes(self) -> dict[FieldAtLayer, int]:
         """How many members each field has: the product of the extents of its indices."""
         return {r.field: prod(self.shape(r.indices)) for r in self.table.fields}
 
     @cached_property
-    def widths(self) -> dict[Node, int]:
+    def widths(self) -> dict[FieldAtLayer, int]:
         """How many members each source has."""
         return {u: prod(self.shape(indices)) for u, indices in self.table.source_indices.items()}
 
@@ -96,11 +96,11 @@ class Rows:
         """How far each of some indices runs."""
         return tuple(self.extents[x] for x in indices)
 
-    def pair(self, i: Node, j: Node) -> Array:
+    def pair(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
         """``(T n_i, T n_j)``, whichever way round the correlation is held."""
         return self.correlations[i, j] if (i, j) in self.correlations else self.correlations[j, i].T
 
-    def compile(self, kernel: KernelRow, reach: Reach | None = None) -> Row:
+    def compile(self, kernel: KernelRow, reach: Reach | None = None) -> RowAtStep:
         """A function ``step -> (rows, times * cols)``: the kernel at time ``step`` at the times s of its
         ``reach``, or of another one.  What it returns may be a view of what is held.
         """
@@ -115,7 +115,7 @@ class Rows:
             return lambda step: past(step, 0, 1) if step else now(0, 0, 1)
         return lambda step: np.concatenate([past(step, 0, step), now(step, step, step + 1)], axis=1)
 
-    def _total(self, kernel: KernelRow, monomials: list[Monomial], present: bool = False) -> View:
+    def _total(self, kernel: KernelRow, monomials: list[Monomial], present: bool = False) -> KernelView:
         """The sum of some monomials at a range of times s, which may hold the present: ``(rows, times *
         cols)``.
         """
@@ -133,7 +133,7 @@ class Rows:
 
         return total if more else first
 
-    def _term(self, kernel: KernelRow, m: Monomial, present: bool) -> View | None:
+    def _term(self, kernel: KernelRow, m: Monomial, present: bool) -> KernelView | None:
         """One monomial, None where it is zero."""
         reads = [self._read(f, present) for f in m.factors]
         factors = [x for x in reads if x is not None]
@@ -168,7 +168,7 @@ class Rows:
             )
         return self.tables[expr]
 
-    def _product(self, factors: list[_Read], kernel: KernelRow) -> View:
+    def _product(self, factors: list[_Read], kernel: KernelRow) -> KernelView:
         """The product of factors, summed over the indices that the kernel has not, on all of its axes."""
         axes, n = [*kernel.rows, s, *kernel.cols], prod(self.shape(kernel.rows))
         first, *others = sorted(factors, key=lambda x: len(x.labels))

@@ -30,14 +30,14 @@ from sympy import Expr, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
 from numerics.lowering.expressions import arranged
-from numerics.lowering.table import Factor, KernelRow, Node, Reach, ScalarRow
+from numerics.lowering.table import Factor, FieldAtLayer, KernelRow, Reach, ScalarRow
 from numerics.solver.plan import Plan
 from numerics.solver.rows import Rows, multiplied
 
 Array = NDArray[np.float64]
-Key = tuple[Literal["C", "R"], Node, Node]
+TwoTimeKey = tuple[Literal["C", "R"], FieldAtLayer, FieldAtLayer]
 """A correlation of two fields, or the response of a field to a source."""
-Left = tuple[Literal["K", "U"], Node, Any]
+Left = tuple[Literal["K", "U"], FieldAtLayer, Any]
 """What stands left in a product: the kernel of a field's coupling, or the covariance of two sources."""
 Step = Callable[[int], None]
 
@@ -50,9 +50,9 @@ class RowProduct:
     """``left(t, .) right(., s)`` as a part of the row of ``result``."""
 
     left: Left
-    right: Key
+    right: TwoTimeKey
     transposed: bool
-    result: Key
+    result: TwoTimeKey
 
 
 class _AdjacentProducts(NamedTuple):
@@ -97,10 +97,10 @@ def _blocks(at: int) -> Iterator[tuple[int, int]]:
 class OnUnits(Protocol):
     """Fields that live on units, as :class:`~numerics.solver.march.Units` steps them."""
 
-    def step(self, step: int, fields: tuple[Node, ...]) -> None:
+    def step(self, step: int, fields: tuple[FieldAtLayer, ...]) -> None:
         """Some of them, which need each other, at one time."""
 
-    def total(self, step: int, tensor: Node) -> Array:
+    def total(self, step: int, tensor: FieldAtLayer) -> Array:
         """A sum over units at this time and s = 0..step."""
 
 
@@ -132,14 +132,14 @@ class StepArrays:
         self.at = 0
         self.left: dict[Left, Array] = {}
         self.here: dict[Left, Array] = {}
-        self.now: dict[tuple[Node, Node], Array] = {}
+        self.now: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
         self.read: set[tuple[Left, Reach]] = set()
-        self.arrays: dict[Key, Array] = {}
+        self.arrays: dict[TwoTimeKey, Array] = {}
         self.stacks: list[Array] = []
-        self.place: dict[Key, tuple[int, int]] = {}
+        self.place: dict[TwoTimeKey, tuple[int, int]] = {}
         self.products: list[RowProduct] = []
         self._allocate()
-        self.kernels: dict[tuple[Node, int], Array] = {}
+        self.kernels: dict[tuple[FieldAtLayer, int], Array] = {}
         self.given = tuple((functions or {}).items())
         self.steps: list[Step] = []
 
@@ -147,7 +147,7 @@ class StepArrays:
         """Make all operations, those on ``units`` too; returns itself."""
         self.units = units
         self.functions = {x.name: self._function(x) for x in self.table.scalars}
-        make: dict[str, Callable[[Node, Node], Step]] = {
+        make: dict[str, Callable[[FieldAtLayer, FieldAtLayer], Step]] = {
             "kernel": self._kernel,
             "now": self._now,
             "scalar": self._scalar,
@@ -175,11 +175,11 @@ class StepArrays:
     def _allocate(self) -> None:
         """Arrays of a field stand next to each other, those of the same second field at the same place."""
         rows, table, size = self.rows, self.table, self.size
-        held: list[Key] = [("R", i, k) for i, k in self.plan.responses]
+        held: list[TwoTimeKey] = [("R", i, k) for i, k in self.plan.responses]
         for i, j in self.plan.rows:
             if self.twice or ("C", j, i) not in held:
                 held.append(("C", i, j))
-        groups: dict[tuple[str, Node, int], list[Key]] = {}
+        groups: dict[tuple[str, FieldAtLayer, int], list[TwoTimeKey]] = {}
         for key in sorted(held, key=lambda x: str((x[0], x[2]))):
             kind = key[0] if size * self._width(key) > self.long else ""  # few rows: one product
             groups.setdefault((kind, key[1], self._width(key)), []).append(key)
@@ -197,11 +197,11 @@ class StepArrays:
         rows.hoisted.update({h.tensor: np.zeros((size, *rows.shape(h.rows))) for h in table.hoisted})
         rows.sums.update({n: np.zeros((size, size)) for n in self.plan.sums})
 
-    def mirror(self, i: Node, j: Node) -> Array | None:
+    def mirror(self, i: FieldAtLayer, j: FieldAtLayer) -> Array | None:
         """Where the transpose of a correlation is held, unless that is a view of it."""
         return self.arrays["C", j, i] if i == j or (self.twice and (j, i) in self.plan.rows) else None
 
-    def equal(self, a: Node, b: Node) -> Callable[[int], Array]:
+    def equal(self, a: FieldAtLayer, b: FieldAtLayer) -> Callable[[int], Array]:
         """``C_ab(t, t)`` as a function of the position, once it is known there."""
         n, m, now, array = self.n[a], self.n[b], self.now, self.arrays.get(("C", a, b))
         if array is not None:
@@ -228,7 +228,7 @@ class StepArrays:
 
         return step
 
-    def _kernel(self, i: Node, place: Node) -> Step:
+    def _kernel(self, i: FieldAtLayer, place: FieldAtLayer) -> Step:
         """The row of a coupling."""
         n, kernels = place[1] or 0, self.kernels
         row, c = self.plan.rows_of[i], self.plan.rows_of[i].couplings[n]
@@ -251,7 +251,7 @@ class StepArrays:
 
         return step
 
-    def _covariance(self, own: Node, k: Node, reach: Reach) -> Step | None:
+    def _covariance(self, own: FieldAtLayer, k: FieldAtLayer, reach: Reach) -> Step | None:
         """The row of a covariance, filled in by the first operation that reads it."""
         key: Left = ("U", own, k)
         if (key, reach) in self.read:
@@ -259,7 +259,7 @@ class StepArrays:
         self.read.add((key, reach))
         return self._row(key, self.table.covariances[own, k], reach)
 
-    def _sources(self, i: Node, j: Node, now: bool) -> Iterator[_Source]:
+    def _sources(self, i: FieldAtLayer, j: FieldAtLayer, now: bool) -> Iterator[_Source]:
         """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
         for own, k in self.plan.terms(i, j):
             local = self.table.covariances[own, k].local
@@ -280,13 +280,18 @@ class StepArrays:
     # -- rows ------------------------------------------------------------------------------------------
 
     def _runs(
-        self, i: Node, targets: list[Key], field: Node, begun: set[Key], apart: bool
+        self,
+        i: FieldAtLayer,
+        targets: list[TwoTimeKey],
+        field: FieldAtLayer,
+        begun: set[TwoTimeKey],
+        apart: bool,
     ) -> list[_AdjacentProducts]:
         """The arrays of ``field`` that a kernel of ``i`` multiplies, beside those of ``i`` that it fills in.
 
         ``apart``: responses and correlations are.
         """
-        groups: list[tuple[list[Key], tuple[object, ...]]] = []
+        groups: list[tuple[list[TwoTimeKey], tuple[object, ...]]] = []
         for key in sorted(targets, key=lambda x: self.place.get(x, (0, 0))):
             if (right := (key[0], field, key[2])) not in self.arrays:
                 continue
@@ -312,17 +317,17 @@ class StepArrays:
             )
         return runs
 
-    def _together(self, first: Key, count: int) -> Array:
+    def _together(self, first: TwoTimeKey, count: int) -> Array:
         stack, place = self.place[first]
         return self.stacks[stack][place : place + count]
 
-    def _rows(self, i: Node, targets: list[Key]) -> Step:
+    def _rows(self, i: FieldAtLayer, targets: list[TwoTimeKey]) -> Step:
         """Rows of arrays of ``i``: responses for s <= t, correlations for s < t."""
         n, left, here, long, width = self.n[i], self.left, self.here, self.long, self._width
         past: list[tuple[Left, list[_AdjacentProducts]]] = []
         present: list[tuple[Left, Reach, list[_AdjacentProducts], Callable[..., Array]]] = []
         gains: list[tuple[Left, Reach, float, Array, int]] = []
-        begun: set[Key] = set()
+        begun: set[TwoTimeKey] = set()
         for at, c in enumerate(self.plan.rows_of[i].couplings):
             key: Left = ("K", i, at)
             reach, summed = c.kernel.reach, c.kernel.reach in ("past", "through")
@@ -375,10 +380,10 @@ class StepArrays:
 
         return step
 
-    def _width(self, key: Key) -> int:
+    def _width(self, key: TwoTimeKey) -> int:
         return self.m[key[2]] if key[0] == "R" else self.n[key[2]]
 
-    def _source_terms(self, i: Node, j: Node) -> Step:
+    def _source_terms(self, i: FieldAtLayer, j: FieldAtLayer) -> Step:
         """What ``C_ij(t, s)``, s < t, has from the sources of ``i``, and its transpose."""
         target, left, long = self.arrays["C", i, j], self.left, self.long
         n, m, mirror = self.n[i], self.n[j], self.mirror(i, j)
@@ -407,7 +412,7 @@ class StepArrays:
 
         return step
 
-    def _now(self, i: Node, j: Node) -> Step:
+    def _now(self, i: FieldAtLayer, j: FieldAtLayer) -> Step:
         """``C_ij(t, t)``."""
         left, here, now = self.left, self.here, self.now
         n, m = self.n[i], self.n[j]
@@ -505,7 +510,7 @@ class StepArrays:
         shape = [-1 if y == x else 1 for y in indices]
         return np.arange(1.0, self.rows.extents[x] + 1).reshape(shape)
 
-    def _scalar(self, i: Node, _: Node) -> Step:
+    def _scalar(self, i: FieldAtLayer, _: FieldAtLayer) -> Step:
         row = next(x for x in self.table.scalars if x.name == i[0])
         function, values = self.functions[row.name], self.rows.scalars[row.name]
         averages = [self._average(a, b, row.indices) for _, a, b in row.averages]
@@ -532,7 +537,7 @@ class StepArrays:
         constant = self.rows.data[name]
         return lambda at: constant
 
-    def _hoist(self, i: Node, _: Node) -> Step:
+    def _hoist(self, i: FieldAtLayer, _: FieldAtLayer) -> Step:
         h = next(x for x in self.table.hoisted if x.tensor == i)
         values, present = self.rows.hoisted[i], [self._present(f) for f in h.factors]
         product = multiplied([[x for x in f.indices if x != s] for f in h.factors], list(h.rows))
@@ -542,12 +547,12 @@ class StepArrays:
 
         return step
 
-    def _on_units(self, i: Node, _: Node) -> Step:
+    def _on_units(self, i: FieldAtLayer, _: FieldAtLayer) -> Step:
         units, fields = self.units, self.plan.units_of(i)
         assert units is not None
         return lambda at: units.step(at, fields)
 
-    def _sum(self, i: Node, _: Node) -> Step:
+    def _sum(self, i: FieldAtLayer, _: FieldAtLayer) -> Step:
         units, total = self.units, self.rows.sums[i]
         assert units is not None
         correlation = self.table.tensors[i].kind == "correlation"

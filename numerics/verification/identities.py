@@ -32,7 +32,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
 from numerics.lowering.linear import NotLinear, lower
-from numerics.lowering.table import Node, Request, Table
+from numerics.lowering.table import FieldAtLayer, Request, Table
 from numerics.names import (
     BACKWARD_RESPONSE,
     C_FIELD,
@@ -47,13 +47,14 @@ from numerics.names import (
     INPUT_KERNEL,
     LINEAR_KERNEL,
     OUTPUT,
+    MemberKey,
 )
 from numerics.predictions import split
 from numerics.results import systematic
 from numerics.simulation import simulate_program
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import methods, solve
-from numerics.solver.direct import Place, evaluate
+from numerics.solver.direct import evaluate
 from numerics.solver.march import March, march
 from numerics.solver.method import Yes
 from numerics.solver.plan import NotCausal
@@ -166,18 +167,18 @@ def _terms(theory: Theory) -> int:
 # -- the solution, on an opening of the problem ------------------------------------------------------------
 
 
-def marched(small: Problem, table: Table, wanted: Sequence[Node]) -> March:
+def marched(small: Problem, table: Table, wanted: Sequence[FieldAtLayer]) -> March:
     """The march of an opening."""
     units, data = modes(small), arrays(small)
     steps, wanted = len(small.times), tuple(wanted)
     return march(table, steps=steps, constants=small.numbers, data=data, wanted=wanted, units=units)
 
 
-def laid_out(theory: Theory, result: March) -> dict[Place, Array]:
+def laid_out(theory: Theory, result: March) -> dict[MemberKey, Array]:
     """Order parameters and scalars of a march, in the layout of :func:`~numerics.solver.direct.evaluate`: an
     axis for each index of the symbol, and then its times.
     """
-    found: dict[Place, Array] = {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
+    found: dict[MemberKey, Array] = {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
     for q in theory.order_parameters:
         layer = next((int(x) for x in q.symbol.args[:1] if x.is_Integer), None)
         sizes = [result.extents[x] for x in q.symbol.args if isinstance(x, Symbol) and x not in (t, s)]
@@ -188,7 +189,7 @@ def laid_out(theory: Theory, result: March) -> dict[Place, Array]:
     return found
 
 
-def derived_numbers(small: Problem) -> dict[Place, Array] | None:
+def derived_numbers(small: Problem) -> dict[MemberKey, Array] | None:
     """The same of an opening and its theory as it was derived; None of one that the march does not take."""
     try:
         table = lower(small.discrete)
@@ -211,13 +212,13 @@ def reading(problem: Problem) -> list[Check]:
     return [Check("solution", name, worst, 0, EPS * terms * steps * amplified(small, found), basis)]
 
 
-def amplified(small: Problem, found: Mapping[Place, Array]) -> float:
+def amplified(small: Problem, found: Mapping[MemberKey, Array]) -> float:
     """How many times larger, at least one, a relative error in all data and numbers can be in what was found:
     steps that are long make much of what an earlier one rounded.
     """
     near = [replace(small, arrays={**small.arrays, k: (1 + NEAR) * x}) for k, x in small.arrays.items()]
     near += [replace(small, numbers={**small.numbers, k: (1 + NEAR) * x}) for k, x in small.numbers.items()]
-    moved: dict[Place, Array] = {k: np.zeros_like(x) for k, x in found.items()}
+    moved: dict[MemberKey, Array] = {k: np.zeros_like(x) for k, x in found.items()}
     for other in near:
         for k, x in (derived_numbers(other) or {}).items():
             moved[k] += np.abs(x - found[k]) / NEAR
@@ -238,7 +239,7 @@ def _said(problem: Problem, small: Problem) -> str:
     return "" if own == used else f"; gamma0={used:g}"
 
 
-def _both(problem: Problem) -> tuple[Problem, xr.Dataset, dict[Place, Array]] | None:
+def _both(problem: Problem) -> tuple[Problem, xr.Dataset, dict[MemberKey, Array]] | None:
     """Fixed samples in exact steps (of a flow: descent in steps that resolve it), what `solve` gives with
     whatever reductions it runs, and what the march of the theory as it was derived gives.
     """
@@ -314,7 +315,7 @@ def middle(problem: Problem) -> list[Check]:
     if len(layers) == 1:
         return []
     table = lower(small.discrete)
-    pairs: dict[Node, Request] = {
+    pairs: dict[FieldAtLayer, Request] = {
         ("gh", k): Request("correlation", (GRADIENT, k), (FIELD, k), S.One) for k in layers
     }
     result = marched(small, replace(table, tensors={**table.tensors, **pairs}), [*pairs])

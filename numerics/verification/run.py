@@ -28,6 +28,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of, theory_of
 from numerics.names import FEATURE_KERNEL
 from numerics.plots import save_figure
+from numerics.progress import Progress
 from numerics.results import at_times, replacing_folder, save
 from numerics.solver import solve
 from numerics.solver.method import No, Yes
@@ -45,7 +46,6 @@ from numerics.verification.series import ORDER, expansion
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Progress = Callable[[int, int], None]
 
 PICTURE = 3e-3
 """Relative accuracy of the dotted curves of a flow."""

@@ -20,9 +20,10 @@ from derive.calculus.symbols import gamma0
 from derive.theory import Theory
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction
-from numerics.solver.direct import Place, entries, place_of, tables
-from numerics.solver.direct.interpret import Interpreter, RandomVariables, Value
-from numerics.solver.direct.layout import Constants, Datum, Entry, Layout
+from numerics.names import MemberKey
+from numerics.solver.direct import entries, place_of, tables
+from numerics.solver.direct.interpret import Interpreter, RandomValue, RandomVariables
+from numerics.solver.direct.layout import Constants, Datum, EntryKey, Layout
 
 Exact = int | Fraction
 Table = NDArray[np.object_]
@@ -130,19 +131,19 @@ class Gaussians(RandomVariables):
 
     def __init__(self, interpreter: Interpreter, top: int) -> None:
         self.interpreter, self.top = interpreter, top
-        self.entries: list[Entry] = []
-        self.numbers: dict[Entry, int] = {}
+        self.entries: list[EntryKey] = []
+        self.numbers: dict[EntryKey, int] = {}
         self.pairs: dict[tuple[int, int], Power] = {}
         self.moments: dict[int, Power] = {0: Power({0: {0: 1}}, top)}
 
-    def index(self, entry: Entry) -> int:
+    def index(self, entry: EntryKey) -> int:
         """The place of a source in a monomial."""
         if entry not in self.numbers:
             self.numbers[entry] = len(self.entries)
             self.entries.append(entry)
         return self.numbers[entry]
 
-    def source(self, entry: Entry) -> Power:
+    def source(self, entry: EntryKey) -> Power:
         """A source."""
         return Power({0: {1 << (BITS * self.index(entry)): 1}}, self.top)
 
@@ -150,25 +151,25 @@ class Gaussians(RandomVariables):
         """No attributes here."""
         raise Unserved(f"{name} is an attribute of units; a series needs units that are alike")
 
-    def apply(self, f: CompiledFunction, args: list[Value], tangent: bool) -> Power:
+    def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Power:
         """Polynomials are sums of products; anything else has no finite expansion."""
         raise Unserved(f"{f.expr} is no polynomial: only polynomial activations have exact averages")
 
-    def total(self, values: list[Value]) -> Value:
+    def total(self, values: list[RandomValue]) -> RandomValue:
         """The sum; one of numbers alone stays a number (the bounds of sums are)."""
         return added(values, self.top) if any(isinstance(v, Power) for v in values) else sum(values)
 
-    def number(self, e: Expr) -> Value:
+    def number(self, e: Expr) -> RandomValue:
         """Fractions stay what they are."""
         return Fraction(int(e.p), int(e.q)) if e.is_Rational else float(e)
 
-    def entry(self, name: str, v: Value) -> Power:
+    def entry(self, name: str, v: RandomValue) -> Power:
         """A series."""
         return v if isinstance(v, Power) else added([v], self.top)
 
     field = entry
 
-    def mean(self, v: Value) -> Value:
+    def mean(self, v: RandomValue) -> RandomValue:
         """The average over the sources."""
         if not isinstance(v, Power):
             return v
@@ -203,13 +204,13 @@ class Gaussians(RandomVariables):
             self.pairs[key] = added([value], self.top)
         return self.pairs[key]
 
-    def derivative(self, v: Value, source: Entry) -> Value:
+    def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
         """The derivative by a source."""
         if not isinstance(v, Power):
             return 0
         return Power({n: c for n, p in v.orders.items() if (c := self.partial(p, source))}, v.top)
 
-    def partial(self, p: Polynomial, source: Entry) -> Polynomial:
+    def partial(self, p: Polynomial, source: EntryKey) -> Polynomial:
         """The derivative of a polynomial."""
         place = BITS * self.index(source)
         return {k - (1 << place): c * e for k, c in p.items() if (e := (k >> place) & MASK)}
@@ -235,7 +236,7 @@ class PowerSolution:
     """
 
     orders: int
-    values: Mapping[Place, Table]
+    values: Mapping[MemberKey, Table]
     interpreter: Interpreter
 
     def coefficient(self, name: str, n: int, layer: int | None = None) -> Table:

@@ -26,7 +26,7 @@ from sympy import (
 )
 
 from derive.calculus.intervals import POSITIVE, REAL
-from derive.calculus.symbols import IndexRange, P, ell, eta, expression, s, t
+from derive.calculus.symbols import IndexRange, IndexRanges, P, ell, eta, expression, s, t
 from derive.errors import ProgramError
 from derive.program.program import Program
 from derive.program.rules import (
@@ -172,7 +172,6 @@ c, c_, p, p_ = (Symbol(n, integer=True, positive=True) for n in ("c", "c_", "p",
 k = Symbol("k", integer=True)
 
 SymbolicCount: TypeAlias = int | Expr
-IndexRanges: TypeAlias = tuple[IndexRange, ...]
 
 
 def indices(

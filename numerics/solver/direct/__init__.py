@@ -22,14 +22,14 @@ from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import diverged_at
 from numerics.experiment.checks import finite_number
 from numerics.lowering.indices import TIMES
+from numerics.names import MemberKey
 from numerics.solver.direct.algebras import Linear, Particles
 from numerics.solver.direct.interpret import Interpreter, NonlinearTheory, RandomVariables
-from numerics.solver.direct.layout import Constants, Datum, Family, Layout, Member, Number
+from numerics.solver.direct.layout import Constants, Datum, Family, Layout, Member, RealNumber
 
 Array = NDArray[np.float64]
-Method = Literal["auto", "linear", "particles"]
-Place = tuple[str, tuple[int, ...]]
-Entries = dict[tuple[int, ...], Any]
+EvaluationMethod = Literal["auto", "linear", "particles"]
+EntriesByIndex = dict[tuple[int, ...], Any]
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Evaluated:
     """
 
     method: str
-    values: Mapping[Place, Array]
-    errors: Mapping[Place, Array]
-    runs: Mapping[Place, Array] = field(default_factory=dict, kw_only=True)
+    values: Mapping[MemberKey, Array]
+    errors: Mapping[MemberKey, Array]
+    runs: Mapping[MemberKey, Array] = field(default_factory=dict, kw_only=True)
 
     def value(self, name: str, layer: int | tuple[int, ...] | None = None) -> Array:
         """The values of ``name`` (at ``layer``).  Raises KeyError, naming what there is."""
@@ -57,7 +57,9 @@ class Evaluated:
         return self.errors[place_of(self.errors, name, layer)]
 
 
-def place_of(found: Mapping[Place, object], name: str, layer: int | tuple[int, ...] | None = None) -> Place:
+def place_of(
+    found: Mapping[MemberKey, object], name: str, layer: int | tuple[int, ...] | None = None
+) -> MemberKey:
     """The key of ``name`` (at ``layer``).  Raises KeyError, naming what there is."""
     place = (name, () if layer is None else layer if isinstance(layer, tuple) else (layer,))
     if place not in found:
@@ -70,9 +72,9 @@ def evaluate(
     theory: Theory,
     *,
     steps: int,
-    values: Mapping[Symbol | str, Number] | None = None,
+    values: Mapping[Symbol | str, RealNumber] | None = None,
     data: Mapping[str, Datum] | None = None,
-    method: Method = "auto",
+    method: EvaluationMethod = "auto",
     samples: int = 2**14,
     replicas: int = 8,
     seed: int = 0,
@@ -129,7 +131,7 @@ def evaluate(
     return Evaluated("particles", *averaged(every), runs=every)
 
 
-def averaged(runs: Mapping[Place, Array]) -> tuple[dict[Place, Array], dict[Place, Array]]:
+def averaged(runs: Mapping[MemberKey, Array]) -> tuple[dict[MemberKey, Array], dict[MemberKey, Array]]:
     """Means over the first axis, and their standard errors, zero of a single one."""
     means = {k: v.mean(axis=0) for k, v in runs.items()}
     errors = {}
@@ -142,14 +144,14 @@ def averaged(runs: Mapping[Place, Array]) -> tuple[dict[Place, Array], dict[Plac
     return means, errors
 
 
-def stacked(runs: Sequence[Mapping[Place, Array]]) -> dict[Place, Array]:
+def stacked(runs: Sequence[Mapping[MemberKey, Array]]) -> dict[MemberKey, Array]:
     """All runs, along the first axis."""
     return {k: np.stack([r[k] for r in runs]) for k in runs[0]}
 
 
 def entries(
     layout: Layout, constants: Constants, steps: int, algebra: Callable[[Interpreter], RandomVariables]
-) -> tuple[dict[Place, Entries], Interpreter]:
+) -> tuple[dict[MemberKey, EntriesByIndex], Interpreter]:
     """Every scalar, order parameter and observable, and the interpreter that knows the fields; time goes
     forward, so that demands stay shallow.
     """
@@ -158,7 +160,7 @@ def entries(
     families: list[tuple[str, str, Family]] = [
         (kind, *x) for kind in ("scalars", "order", "observables") for x in getattr(layout, kind).items()
     ]
-    found: dict[Place, Entries] = {}
+    found: dict[MemberKey, EntriesByIndex] = {}
     with _deep_recursion():
         for now, (kind, name, family) in product(range(steps), families):
             for key, member in family.members.items():
@@ -212,9 +214,9 @@ def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...],
     return tuple(x for x, a in pairs if a.is_Integer), tuple(x for x, a in pairs if not a.is_Integer)
 
 
-def tables(found: Mapping[Place, Entries], kind: type) -> dict[Place, Any]:
+def tables(found: Mapping[MemberKey, EntriesByIndex], kind: type) -> dict[MemberKey, Any]:
     """Entries by index as arrays, whose axes run through the integers that there are; absent ones are NaN."""
-    arrays: dict[Place, Any] = {}
+    arrays: dict[MemberKey, Any] = {}
     for place, own in found.items():
         axes = [sorted(set(x)) for x in zip(*own, strict=True)]
         arrays[place] = np.full([len(axis) for axis in axes], np.nan, dtype=kind)
@@ -234,4 +236,4 @@ def _deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-__all__ = ["Evaluated", "Place", "evaluate"]
+__all__ = ["Evaluated", "evaluate"]

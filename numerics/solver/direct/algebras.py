@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from numerics.lowering.expressions import CompiledFunction, UnseenJump
 from numerics.lowering.indices import together
-from numerics.solver.direct.interpret import ALL, Interpreter, NonlinearTheory, RandomVariables, Value
-from numerics.solver.direct.layout import Entry, Key, Layout
+from numerics.solver.direct.interpret import ALL, Interpreter, NonlinearTheory, RandomValue, RandomVariables
+from numerics.solver.direct.layout import EntryKey, Layout, OpenTimeKey
 from numerics.stats import normal_points
 
 Array = NDArray[np.float64]
@@ -77,10 +77,10 @@ class Linear(RandomVariables):
 
     def __init__(self, interpreter: Interpreter, capacity: int) -> None:
         self.interpreter, self.capacity = interpreter, capacity
-        self.columns: dict[Entry, int] = {}
+        self.columns: dict[EntryKey, int] = {}
         self.sigma = np.full((capacity, capacity), np.nan)
 
-    def source(self, entry: Entry) -> Affine:
+    def source(self, entry: EntryKey) -> Affine:
         """A source: the unit vector of its column."""
         coefficients = np.zeros((self.capacity, 1))
         coefficients[self.columns.setdefault(entry, len(self.columns))] = 1.0
@@ -94,13 +94,13 @@ class Linear(RandomVariables):
         """One number for each unit."""
         return self.fixed(self.interpreter.constants.attribute(name))
 
-    def apply(self, f: CompiledFunction, args: list[Value], tangent: bool) -> Affine:
+    def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Affine:
         """A function of attributes; of a field it would not be linear."""
         if any(isinstance(x, Affine) and not x.fixed for x in args):
             raise NonlinearTheory(f"{f.expr} is not linear in the fields: use method='particles'")
         return self.fixed(f(*[x.constant if isinstance(x, Affine) else x for x in args]))
 
-    def field(self, name: str, v: Value) -> Value:
+    def field(self, name: str, v: RandomValue) -> RandomValue:
         """A field must be affine."""
         if isinstance(v, Affine) and v.products:
             raise NonlinearTheory(
@@ -108,7 +108,7 @@ class Linear(RandomVariables):
             )
         return v
 
-    def mean(self, v: Value) -> float:
+    def mean(self, v: RandomValue) -> float:
         """The mean over sources and units."""
         if not isinstance(v, Affine):
             return float(v)
@@ -130,7 +130,7 @@ class Linear(RandomVariables):
         found: Array = np.sum((self.sigma[np.ix_(rows, cols)].T @ a[rows]) * b[cols], axis=0)
         return found
 
-    def derivative(self, v: Value, source: Entry) -> Value:
+    def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
         """The coefficient of the source: a number, or one for each unit."""
         if source not in self.columns or not isinstance(v, Affine):
             return 0
@@ -155,9 +155,9 @@ class Path:
     """
 
     value: Array
-    slopes: Mapping[Entry, Any]
+    slopes: Mapping[EntryKey, Any]
     scale: float = 1.0
-    needs: frozenset[Entry] = frozenset()
+    needs: frozenset[EntryKey] = frozenset()
     jumps: bool = False
 
     __array_ufunc__ = None
@@ -169,13 +169,13 @@ class Path:
     def __mul__(self, other: Any) -> Path:
         if not isinstance(other, Path):
             return self.scaled(other)
-        slopes: dict[Entry, Any] = {k: j * other.value for k, j in self.slopes.items()}
+        slopes: dict[EntryKey, Any] = {k: j * other.value for k, j in self.slopes.items()}
         for k, j in other.slopes.items():
             slopes[k] = slopes[k] + self.value * j if k in slopes else self.value * j
         needs, jumps = self.needs | other.needs, self.jumps or other.jumps
         return Path(self.value * other.value, slopes, self.scale * other.scale, needs, jumps)
 
-    def __add__(self, other: Any) -> Value:
+    def __add__(self, other: Any) -> RandomValue:
         return added([self, other])
 
     __rmul__, __radd__ = __mul__, __add__
@@ -186,7 +186,7 @@ class Path:
         return self.value * self.scale
 
 
-def added(values: list[Value]) -> Value:
+def added(values: list[RandomValue]) -> RandomValue:
     """The sum of numbers and paths; terms of the same path are gathered first."""
     constant: float = 0
     paths: dict[int, Path] = {}
@@ -204,8 +204,8 @@ def added(values: list[Value]) -> Value:
     if len(found) == 1 and constant == 0:
         return found[0]
     value, buffer = np.full(found[0].value.shape, float(constant)), np.empty(found[0].value.shape)
-    slopes: dict[Entry, Any] = {}
-    numbers: dict[Entry, float] = {}
+    slopes: dict[EntryKey, Any] = {}
+    numbers: dict[EntryKey, float] = {}
     for p in found:
         value += np.multiply(p.value, p.scale, out=buffer)
         for k, j in p.slopes.items():
@@ -226,12 +226,12 @@ class Gaussian:
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
-        self.entries: list[Entry] = []
+        self.entries: list[EntryKey] = []
         self.rows: list[Array] = []
         self.pivots: list[int] = []
         self.normals: list[Array] = []
 
-    def draw(self, entry: Entry, interpreter: Interpreter, normals: Iterator[Array]) -> Array:
+    def draw(self, entry: EntryKey, interpreter: Interpreter, normals: Iterator[Array]) -> Array:
         """The next source, given those drawn before."""
         variance = interpreter.covariance(entry, entry)
         c: list[float] = []
@@ -260,7 +260,7 @@ class Gaussian:
                 value += x * z
         return value
 
-    def responses(self, v: Array, to: list[Entry]) -> tuple[Array, NDArray[np.bool_]]:
+    def responses(self, v: Array, to: list[EntryKey]) -> tuple[Array, NDArray[np.bool_]]:
         """``<d v / d source>`` for the sources ``to``, all of this group that ``v`` depends on.
 
         Stein's lemma for the normal numbers z that the sources are made of: ``<v z_j> = sum_i L_ij <d v / d
@@ -295,7 +295,7 @@ class Particles(RandomVariables):
         self.positions = {p: np.argsort(np.argsort(next(self.fresh))) for p in set(populations.values())}
         self.groups = _groups(layout, samples)
 
-    def source(self, entry: Entry) -> Path:
+    def source(self, entry: EntryKey) -> Path:
         """A source, drawn given the sources that it is correlated with."""
         key = (entry[0], self.interpreter.layout.sources[entry[0]].key(entry[1]))
         value = self.groups[key].draw(entry, self.interpreter, self.fresh)
@@ -309,10 +309,10 @@ class Particles(RandomVariables):
         at = self.positions[self.populations[name]]
         return Path(numbers[at * len(numbers) // len(at)], {})
 
-    def apply(self, f: CompiledFunction, args: list[Value], tangent: bool) -> Path:
+    def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Path:
         """A function, and its derivatives by the chain rule."""
         values = [x.array if isinstance(x, Path) else x for x in args]
-        slopes: dict[Entry, Any] = {}
+        slopes: dict[EntryKey, Any] = {}
         paths = {i: x for i, x in enumerate(args) if isinstance(x, Path)}
         jumps = any(x.jumps for x in paths.values())
         for i, x in paths.items():
@@ -329,11 +329,11 @@ class Particles(RandomVariables):
         value = np.broadcast_to(np.asarray(f(*values), dtype=float), (self.samples,))
         return Path(value, slopes, 1.0, needs, jumps)
 
-    def total(self, values: list[Value]) -> Value:
+    def total(self, values: list[RandomValue]) -> RandomValue:
         """The sum."""
         return added(values)
 
-    def restricted(self, v: Value, to: Entry | None) -> Value:
+    def restricted(self, v: RandomValue, to: EntryKey | None) -> RandomValue:
         """Leave out derivatives that nobody wants."""
         if to == ALL or not isinstance(v, Path):
             return v
@@ -341,11 +341,11 @@ class Particles(RandomVariables):
             return Path(v.value, {}, v.scale)
         return Path(v.value, {to: v.slopes[to]} if to in v.slopes else {}, v.scale, v.needs, v.jumps)
 
-    def mean(self, v: Value) -> float:
+    def mean(self, v: RandomValue) -> float:
         """The mean over the paths."""
         return float(v.value.mean() * v.scale) if isinstance(v, Path) else float(v)
 
-    def derivative(self, v: Value, source: Entry) -> Value:
+    def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
         """The derivative by a source: on each path, or only its average where a function jumps."""
         if not isinstance(v, Path) or source not in v.needs:
             return 0
@@ -364,10 +364,10 @@ class Particles(RandomVariables):
         return Path(np.broadcast_to(slope, v.value.shape), {}, v.scale)
 
 
-def _groups(layout: Layout, samples: int) -> dict[Key, Gaussian]:
+def _groups(layout: Layout, samples: int) -> dict[OpenTimeKey, Gaussian]:
     """For each member of a source, the sources that listed covariances join it to."""
     keys = {x for pair in layout.covariances for x in pair}
-    groups: dict[Key, Gaussian] = {}
+    groups: dict[OpenTimeKey, Gaussian] = {}
     for own in together(keys, layout.covariances):
         groups |= dict.fromkeys(own, Gaussian(samples))
     return groups

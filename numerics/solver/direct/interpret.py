@@ -31,7 +31,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction, function
-from numerics.solver.direct.layout import Constants, Entry, Family, Layout, Number
+from numerics.solver.direct.layout import Constants, EntryKey, Family, Layout, RealNumber
 
 Array = NDArray[np.float64]
 
@@ -52,11 +52,11 @@ def _number(body: Expr, slots: tuple[Dummy, ...], values: tuple[float, ...]) -> 
     return float(value)
 
 
-Value = Any
+RandomValue = Any
 """A number, or a random value as an algebra represents it."""
 
-At = Mapping[Symbol, Number]
-Handler = Callable[[Any, At], Value]
+At = Mapping[Symbol, RealNumber]
+Handler = Callable[[Any, At], RandomValue]
 
 
 class CyclicDemand(ValueError):
@@ -71,45 +71,45 @@ class RandomVariables:
 
     is_open: bool = False
 
-    def source(self, entry: Entry) -> Value:
+    def source(self, entry: EntryKey) -> RandomValue:
         """A Gaussian source."""
         raise NotImplementedError
 
-    def attribute(self, name: str) -> Value:
+    def attribute(self, name: str) -> RandomValue:
         """A number that each unit has."""
         raise NotImplementedError
 
-    def apply(self, f: CompiledFunction, args: list[Value], tangent: bool) -> Value:
+    def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> RandomValue:
         """A function of numbers and random values; with its derivatives if ``tangent``."""
         raise NotImplementedError
 
-    def mean(self, v: Value) -> Value:
+    def mean(self, v: RandomValue) -> RandomValue:
         """The average over the single-site process."""
         raise NotImplementedError
 
-    def derivative(self, v: Value, source: Entry) -> Value:
+    def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
         """The derivative of ``v`` by a source."""
         raise NotImplementedError
 
-    def total(self, values: list[Value]) -> Value:
+    def total(self, values: list[RandomValue]) -> RandomValue:
         """The sum."""
         return sum(values)
 
-    def number(self, e: Expr) -> Value:
+    def number(self, e: Expr) -> RandomValue:
         """A number of the theory that is no integer."""
         return float(e)
 
-    def field(self, name: str, v: Value) -> Value:
+    def field(self, name: str, v: RandomValue) -> RandomValue:
         """The value of a field, to be kept."""
         return v
 
-    def entry(self, name: str, v: Value) -> Value:
+    def entry(self, name: str, v: RandomValue) -> RandomValue:
         """The value of an order parameter or a scalar, to be kept."""
         if not isinstance(v, int | float):
             raise Unserved(f"{name} should be a number; its definition is random")
         return float(v)
 
-    def restricted(self, v: Value, to: Entry | None) -> Value:
+    def restricted(self, v: RandomValue, to: EntryKey | None) -> RandomValue:
         """``v`` as it must be known: with its derivative by one source only, or by none."""
         return v
 
@@ -124,17 +124,17 @@ class Interpreter:
     def __init__(self, layout: Layout, constants: Constants) -> None:
         self.layout, self.constants = layout, constants
         self.algebra: RandomVariables
-        self.memo: dict[Entry, Value] = {}
-        self.open: set[Entry] = set()
-        self.under_way: dict[Entry, None] = {}
-        self.tangent: Entry | None = ALL
+        self.memo: dict[EntryKey, RandomValue] = {}
+        self.open: set[EntryKey] = set()
+        self.under_way: dict[EntryKey, None] = {}
+        self.tangent: EntryKey | None = ALL
         self._handlers: dict[Expr, Handler] = {}
         self._random: dict[Expr, bool] = {}
         self._factors: dict[Expr, tuple[Expr, ...]] = {}
 
     # -- entries ---------------------------------------------------------------------------------------
 
-    def demand(self, kind: str, name: str, args: tuple[int, ...]) -> Value:
+    def demand(self, kind: str, name: str, args: tuple[int, ...]) -> RandomValue:
         """The entry ``name(args)`` of a field, scalar, order parameter or observable."""
         entry = (name, args)
         if entry in self.memo:
@@ -152,7 +152,7 @@ class Interpreter:
             del self.under_way[entry]
         return self.memo[entry]
 
-    def compute(self, kind: str, name: str, args: tuple[int, ...]) -> Value:
+    def compute(self, kind: str, name: str, args: tuple[int, ...]) -> RandomValue:
         if kind == "sources":
             return self.algebra.source((name, args))
         family: Family = getattr(self.layout, kind)[name]
@@ -166,7 +166,7 @@ class Interpreter:
         self.algebra.is_open = before
         return self.algebra.field(name, value) if kind == "fields" else self.algebra.entry(name, value)
 
-    def covariance(self, a: Entry, b: Entry) -> Value:
+    def covariance(self, a: EntryKey, b: EntryKey) -> RandomValue:
         """``<a b>`` of two sources, as the theory lists it; zero if it does not."""
         families = self.layout.sources
         for x, y in ((a, b), (b, a)):
@@ -179,7 +179,7 @@ class Interpreter:
         return 0.0
 
     @contextmanager
-    def wanting(self, tangent: Entry | None) -> Iterator[None]:
+    def wanting(self, tangent: EntryKey | None) -> Iterator[None]:
         """Within this context: derivatives by all sources, by one, or by none."""
         before, self.tangent = self.tangent, tangent
         try:
@@ -189,7 +189,7 @@ class Interpreter:
 
     # -- expressions -----------------------------------------------------------------------------------
 
-    def value(self, e: Expr, at: At) -> Value:
+    def value(self, e: Expr, at: At) -> RandomValue:
         """The value of ``e`` where indices and times are ``at``."""
         handler = self._handlers.get(e)
         if handler is None:
@@ -225,40 +225,40 @@ class Interpreter:
             return self.repeated
         return self.function
 
-    def average(self, e: Average, at: At) -> Value:
+    def average(self, e: Average, at: At) -> RandomValue:
         with self.wanting(None):
             return self.algebra.mean(self.value(e.body, at))
 
-    def power(self, e: Pow, at: At) -> Number:
+    def power(self, e: Pow, at: At) -> RealNumber:
         """A power of numbers; what overflows is infinite, and a root of a negative number is no number."""
         base, exponent = self.value(e.base, at), self.value(e.exp, at)
         if isinstance(base, int | float) and (isinstance(base, float) or exponent < 0):
             return float(np.float_power(base, exponent))
-        number: Number = base**exponent
+        number: RealNumber = base**exponent
         return number
 
-    def repeated(self, e: Pow, at: At) -> Value:
+    def repeated(self, e: Pow, at: At) -> RandomValue:
         return reduce(mul, [self.value(e.base, at)] * int(e.exp))
 
-    def function(self, e: Expr, at: At) -> Value:
+    def function(self, e: Expr, at: At) -> RandomValue:
         f = function(e)
         values = [self.value(x, at) for x in f.leaves]
         if all(isinstance(x, int | float) for x in values):
             return _number(f.body, f.slots, tuple(values))
         return self.algebra.apply(f, values, self.tangent is not None)
 
-    def symbol(self, e: Symbol, at: At) -> Number:
+    def symbol(self, e: Symbol, at: At) -> RealNumber:
         if e in at:
             return at[e]
         if e.name in self.layout.values:
             return self.layout.values[e.name]
         raise ValueError(f"values has no number for {e}")
 
-    def multiplied(self, e: Mul, at: At) -> Value:
+    def multiplied(self, e: Mul, at: At) -> RandomValue:
         """A product; what multiplies an exact zero is not asked for."""
         if e not in self._factors:
             self._factors[e] = tuple(sorted(e.args, key=self.cost))
-        value: Value = 1
+        value: RandomValue = 1
         for x in self._factors[e]:
             value = self.value(x, at) * value
             if isinstance(value, int | float) and value == 0:
@@ -280,10 +280,10 @@ class Interpreter:
             self._random[e] = named or any(self.is_random(x) for x in e.args)
         return self._random[e]
 
-    def summands(self, e: Sum, at: At) -> Iterator[Value]:
+    def summands(self, e: Sum, at: At) -> Iterator[RandomValue]:
         """The terms of a sum; bounds may hold indices of the outer limits, which come last."""
 
-        def run(limits: tuple[Any, ...], at: At) -> Iterator[Value]:
+        def run(limits: tuple[Any, ...], at: At) -> Iterator[RandomValue]:
             if not limits:
                 yield self.value(e.function, at)
                 return
@@ -299,14 +299,14 @@ class Interpreter:
             raise ValueError(f"{e} = {x} must be an integer")
         return int(x)
 
-    def response(self, e: Response, at: At) -> Value:
+    def response(self, e: Response, at: At) -> RandomValue:
         r = e.source
         source = self.entry("sources", r, tuple(self.integer(x, at) for x in r.args))
         with self.wanting(source):
             body = self.value(e.body, at)
         return self.algebra.derivative(body, source)
 
-    def applied(self, e: AppliedUndef, at: At) -> Value:
+    def applied(self, e: AppliedUndef, at: At) -> RandomValue:
         name = str(e.func)
         if name in self.layout.attributes:
             return self.algebra.attribute(name)
@@ -319,7 +319,7 @@ class Interpreter:
         value = self.demand(kind, *self.entry(kind, e, args))
         return self.algebra.restricted(value, self.tangent) if kind in ("fields", "sources") else value
 
-    def entry(self, kind: str, e: AppliedUndef, args: tuple[int, ...]) -> Entry:
+    def entry(self, kind: str, e: AppliedUndef, args: tuple[int, ...]) -> EntryKey:
         """The entry that ``e`` names; an index such as ``a + k`` beyond its range is taken periodically."""
         name = str(e.func)
         family: Family = getattr(self.layout, kind)[name]

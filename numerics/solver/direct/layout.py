@@ -18,17 +18,17 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
 from derive.calculus.symbols import IndexRange, L, ell, primed
-from derive.program.shifts import shifted_reads
+from derive.program.shifts import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.experiment.checks import precision_of, real_numbers, require_kernel
-from numerics.experiment.literals import Literals, Slot, literals_of, require_entries
+from numerics.experiment.literals import Literals, literals_of, require_entries
 from numerics.lowering.indices import TIMES, expressions_of, limits, literals_in, lowest_values
 from numerics.quotients import without_overflow
 
-Entry = tuple[str, tuple[int, ...]]
-Key = tuple[str, tuple[int | None, ...]]
-Number = int | float
+EntryKey = tuple[str, tuple[int, ...]]
+OpenTimeKey = tuple[str, tuple[int | None, ...]]
+RealNumber = int | float
 
 ROUNDING = 1e3 * float(np.finfo(float).eps)
 """Of the entries of kernels that others have computed."""
@@ -47,7 +47,7 @@ class Member:
     times: tuple[Symbol, ...]
     item: Any
 
-    def at(self, *times: int) -> dict[Symbol, Number]:
+    def at(self, *times: int) -> dict[Symbol, RealNumber]:
         """The values of its indices and times."""
         return {**self.indices, **dict(zip(self.times, times, strict=True))}
 
@@ -83,7 +83,7 @@ class Layout:
     Members are written out where somebody asks for them: of pairs of samples they are many.
     """
 
-    def __init__(self, theory: Theory, values: Mapping[str, Number]) -> None:
+    def __init__(self, theory: Theory, values: Mapping[str, RealNumber]) -> None:
         self.values = values
         self.theory = theory = distinct_sources(at_integer_depth(theory, values)).map(without_overflow)
         given = (*theory.equations, *theory.scalars, *theory.observables)
@@ -177,7 +177,7 @@ class Layout:
         return self.drawn[0]
 
     @property
-    def covariances(self) -> dict[tuple[Key, Key], Member]:
+    def covariances(self) -> dict[tuple[OpenTimeKey, OpenTimeKey], Member]:
         """Of pairs of sources."""
         return self.drawn[1]
 
@@ -211,10 +211,10 @@ class Layout:
         return put
 
     @cached_property
-    def drawn(self) -> tuple[dict[str, Family], dict[tuple[Key, Key], Member]]:
+    def drawn(self) -> tuple[dict[str, Family], dict[tuple[OpenTimeKey, OpenTimeKey], Member]]:
         """Sources and their covariances."""
         sources: dict[str, Family] = {}
-        covariances: dict[tuple[Key, Key], Member] = {}
+        covariances: dict[tuple[OpenTimeKey, OpenTimeKey], Member] = {}
         for u in self.theory.sources:
             body = sympify(u.covariance)
             puts = [self.family(sources, x, body, u) for x in (u.symbol, u.partner)]
@@ -236,13 +236,13 @@ class Layout:
         return {str(x.source.func) for e in expressions_of(self.theory) for x in e.atoms(Response)}
 
 
-def sizes(theory: Theory, values: Mapping[str, Number]) -> dict[str, Number]:
+def sizes(theory: Theory, values: Mapping[str, RealNumber]) -> dict[str, RealNumber]:
     """Those of ``values`` (by the names of symbols) by which a layout differs: sizes and the depth."""
     bounds = [sympify(theory.program.depth), *(b for _, *ends in limits(theory) for b in ends)]
     return {x.name: values[x.name] for b in bounds for x in b.free_symbols if x.name in values}
 
 
-def at_integer_depth(theory: Theory, values: Mapping[str, Number]) -> Theory:
+def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory:
     """The theory at the integer depth of its program, or at that of ``values``.
 
     Raises ValueError where there is none.
@@ -325,7 +325,7 @@ class Constants:
             raise ValueError(f"data must hold {name}, one number for each unit")
         return self.arrays[name]
 
-    def __call__(self, name: str, args: tuple[Number, ...], given: Sequence[Expr]) -> Any:
+    def __call__(self, name: str, args: tuple[RealNumber, ...], given: Sequence[Expr]) -> Any:
         """``name(args)``; ``given`` are the arguments as the theory writes them."""
         if name not in self.data:
             raise ValueError(
@@ -344,7 +344,7 @@ class Constants:
         at = tuple(self.place((name, k), x, e, n) for k, (x, e, n) in enumerate(uses))
         return array[at] if self.kind is object else float(array[at])
 
-    def place(self, axis: Slot, x: Number, e: Expr, size: int) -> int:
+    def place(self, axis: Slot, x: RealNumber, e: Expr, size: int) -> int:
         """The position along an axis of the index ``x``, written ``e``."""
         e, (name, _) = sympify(e), axis
         lowest = self.layout.lowest  # of ``p + k``, the index p of a field comes before the k of a sum

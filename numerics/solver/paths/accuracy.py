@@ -43,16 +43,16 @@ MOST_REPLICAS = 64
 MOST_SAMPLES = 2**17
 """The budget: replicas and samples beyond which an accuracy counts as out of reach."""
 
-C = TypeVar("C")
+CollectedSolutions = TypeVar("CollectedSolutions")
 
 
-Attempt = Callable[[int, Iterable[int], C], Iterable[Watched]]
+ReplicaSolver = Callable[[int, Iterable[int], CollectedSolutions], Iterable[Watched]]
 """``attempt(samples, numbers, into)`` solves the replicas of these numbers, puts each solution ``into`` what
 collects them, and gives what is watched of it.  The same number means the same seed."""
 
 
 @dataclass(frozen=True)
-class Reached(Generic[C]):
+class Reached(Generic[CollectedSolutions]):
     """Solutions of ``replicas`` replicas of ``samples`` paths and what they miss.
 
     ``error`` is the largest standard error of what was watched, ``bias`` the root mean square of its bias
@@ -63,7 +63,7 @@ class Reached(Generic[C]):
 
     samples: int
     replicas: int
-    solutions: C
+    solutions: CollectedSolutions
     error: float
     bias: float
     bias_bound: float
@@ -72,11 +72,11 @@ class Reached(Generic[C]):
 
 
 @dataclass
-class Level(Generic[C]):
+class Level(Generic[CollectedSolutions]):
     """Replicas of a number of samples: what they were put into, and what is watched of each."""
 
     samples: int
-    solutions: C
+    solutions: CollectedSolutions
     watched: list[Watched] = field(default_factory=list)
 
     @property
@@ -96,7 +96,7 @@ class Level(Generic[C]):
         scales = scales_of(spread.mean())
         return list(spread.stderr().values()), [scales[k] for k in spread.mean()]
 
-    def bias(self, coarse: Level[C], sure: float = 0.0) -> tuple[float, float]:
+    def bias(self, coarse: Level[CollectedSolutions], sure: float = 0.0) -> tuple[float, float]:
         """What a bias of order 1/samples leaves here, from the difference to fewer samples.
 
         Beyond noise, and at most; see :func:`apart`.
@@ -105,7 +105,7 @@ class Level(Generic[C]):
         gain = self.samples / coarse.samples - 1
         return beyond / gain, whole / gain
 
-    def missed(self, coarse: Level[C]) -> dict[str, Array]:
+    def missed(self, coarse: Level[CollectedSolutions]) -> dict[str, Array]:
         """The same beyond noise, of each quantity at each time; zero where noise alone would do."""
         gain = self.samples / coarse.samples - 1
         seen = _each_apart(self.watched, coarse.watched, SURE)
@@ -189,14 +189,14 @@ def in_time(first: Sequence[Watched], second: Sequence[Watched]) -> dict[str, Ar
 
 
 def reach(
-    attempt: Attempt[C],
-    collect: Callable[[], C],
+    attempt: ReplicaSolver[CollectedSolutions],
+    collect: Callable[[], CollectedSolutions],
     accuracy: float | None,
     first: int,
     most: int = MOST_SAMPLES,
-    begun: Level[C] | None = None,
+    begun: Level[CollectedSolutions] | None = None,
     affordable: Callable[[int], int] = lambda _: MOST_REPLICAS,
-) -> Reached[C]:
+) -> Reached[CollectedSolutions]:
     """Double the samples from ``first`` until standard errors and bias are below ``accuracy``.
 
     Sizes are left out that would not do if the error fell like 1/samples.  Replicas are added instead where
@@ -236,17 +236,21 @@ def reach(
     )
 
 
-def _extend(attempt: Attempt[C], level: Level[C], replicas: int) -> None:
+def _extend(
+    attempt: ReplicaSolver[CollectedSolutions], level: Level[CollectedSolutions], replicas: int
+) -> None:
     if replicas > len(level.watched):
         level.watched += attempt(level.samples, range(len(level.watched), replicas), level.solutions)
 
 
-def _needed(level: Level[C], accuracy: float) -> int:
+def _needed(level: Level[CollectedSolutions], accuracy: float) -> int:
     """Return the number of replicas whose standard error is about 0.95 of the accuracy."""
     return int(np.ceil(1.1 * len(level.watched) * (level.error / accuracy) ** 2))
 
 
-def _few_more_do(attempt: Attempt[C], level: Level[C], accuracy: float, most: int) -> bool:
+def _few_more_do(
+    attempt: ReplicaSolver[CollectedSolutions], level: Level[CollectedSolutions], accuracy: float, most: int
+) -> bool:
     """Add replicas while few are needed, and return whether the standard error is below the accuracy then.
 
     REPLICAS more take half the time of twice the samples.
@@ -272,7 +276,9 @@ def _doublings(excess: float, most: int) -> int:
     return int(min(max(1.0, np.floor(np.log2(excess))), allowed))
 
 
-def _more_replicas(attempt: Attempt[C], level: Level[C], accuracy: float, most: int) -> None:
+def _more_replicas(
+    attempt: ReplicaSolver[CollectedSolutions], level: Level[CollectedSolutions], accuracy: float, most: int
+) -> None:
     """As many as bring the standard error below ``accuracy``, if ``most`` of them allow that."""
     while level.error > accuracy:
         have = len(level.watched)
@@ -283,7 +289,9 @@ def _more_replicas(attempt: Attempt[C], level: Level[C], accuracy: float, most: 
         _extend(attempt, level, min(needed, most))
 
 
-def _out_of_reach(level: Level[C], accuracy: float, error: float, reason: str) -> NotConverged:
+def _out_of_reach(
+    level: Level[CollectedSolutions], accuracy: float, error: float, reason: str
+) -> NotConverged:
     """Return an error that says which accuracy was reached, and what would do."""
     return NotConverged(
         f"solver.accuracy = {accuracy:.1e}: {len(level.watched)} replicas of {level.samples} samples reach "
@@ -341,7 +349,7 @@ class Integrator:
 
 
 @dataclass(frozen=True)
-class Settled(Generic[C]):
+class Settled(Generic[CollectedSolutions]):
     """A grid that contains the output times, its replicas, and what to report of it.
 
     ``missed`` is what the grid misses of each quantity at each time, with the noise of the replicas that
@@ -349,7 +357,7 @@ class Settled(Generic[C]):
     """
 
     grid: TimeGrid
-    begun: Level[C]
+    begun: Level[CollectedSolutions]
     missed: Mapping[str, Array]
     seen: float
     notes: Mapping[str, Any]
@@ -382,14 +390,14 @@ def kept(count: int, stride: int) -> NDArray[np.intp]:
     return np.unique([*range(0, count, stride), count - 1])
 
 
-class _Tried(NamedTuple, Generic[C]):
+class _Tried(NamedTuple, Generic[CollectedSolutions]):
     """A grid, what solves replicas on it, and those that it has solved."""
 
     grid: TimeGrid
-    solve: Attempt[C]
-    level: Level[C]
+    solve: ReplicaSolver[CollectedSolutions]
+    level: Level[CollectedSolutions]
 
-    def seen_by(self, coarse: _Tried[C]) -> list[Watched]:
+    def seen_by(self, coarse: _Tried[CollectedSolutions]) -> list[Watched]:
         """What is watched at the output times of a coarser grid."""
         if self.grid.age is not None:
             return self.level.watched
@@ -400,14 +408,14 @@ class _Tried(NamedTuple, Generic[C]):
 
 def settle_paths(
     times: Array,
-    attempt: Callable[[TimeGrid], Attempt[C]],
-    collect: Callable[[], C],
+    attempt: Callable[[TimeGrid], ReplicaSolver[CollectedSolutions]],
+    collect: Callable[[], CollectedSolutions],
     samples: int,
     *,
     rtol: float,
     accuracy: float | None,
     integrator: Integrator,
-) -> Settled[C]:
+) -> Settled[CollectedSolutions]:
     """Refine until a grid misses a share of the standard error, or ``rtol`` if that is more.
 
     ``attempt`` solves replicas on a grid, PILOTS of them: what a grid misses shows in few, as all grids are
@@ -431,7 +439,7 @@ def settle_paths(
     exceed their own noise.  The standard error counts as no larger than an ``accuracy``, or than LARGE.
     Raises :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
-    tried: list[_Tried[C]] = []
+    tried: list[_Tried[CollectedSolutions]] = []
     unknown = np.array([np.inf, np.inf])  # beyond the noise of what was found, and with it
     missed, pilots, lost, calm = unknown, PILOTS, 0, False
     for grid in grids(times, integrator.order, integrator.age):
@@ -494,7 +502,9 @@ def settle_paths(
     )
 
 
-def _last(tried: Sequence[_Tried[C]], integrator: Integrator, accuracy: float) -> Settled[C] | None:
+def _last(
+    tried: Sequence[_Tried[CollectedSolutions]], integrator: Integrator, accuracy: float
+) -> Settled[CollectedSolutions] | None:
     """The last grid of which all REPLICAS are there, if it misses no more than the accuracy."""
     for k in range(-1, -len(tried), -1):
         if len(tried[k].grid.outputs) < len(tried[-1].grid.outputs):
@@ -505,7 +515,9 @@ def _last(tried: Sequence[_Tried[C]], integrator: Integrator, accuracy: float) -
     return None
 
 
-def _confirmed(tried: Sequence[_Tried[C]], k: int, bound: float, integrator: Integrator) -> Settled[C]:
+def _confirmed(
+    tried: Sequence[_Tried[CollectedSolutions]], k: int, bound: float, integrator: Integrator
+) -> Settled[CollectedSolutions]:
     """The k-th grid, all REPLICAS of it, and what it misses by those of the grid before it, or after the
     first one; ``bound`` is the most that it misses as far as was found before.
     """

@@ -40,8 +40,8 @@ from derive.expansion.orders import WEIGHT
 from derive.theory import Term, Theory
 from numerics.errors import NotConverged
 from numerics.lowering.expressions import KnownArrays, UnseenJump, function, layers_written_out
-from numerics.lowering.indices import Axis, Node, node_of
-from numerics.names import ERROR, OUTPUT
+from numerics.lowering.indices import Axis, node_of
+from numerics.names import ERROR, OUTPUT, MemberKey
 from numerics.solver.grid import integral_weights, lagrange
 from numerics.solver.paths.march import PathMarch
 from numerics.solver.paths.reading import Model
@@ -133,7 +133,7 @@ class Stepping:
         found = expm(whole)
         return found[:n, :n], found[:n, n:] * share ** np.arange(powers) @ TAYLOR
 
-    def reads(self, model: Model) -> frozenset[Node]:
+    def reads(self, model: Model) -> frozenset[MemberKey]:
         """The order parameters that steps are found from: those of the tangent kernel."""
         rates = [layers_written_out(e.rhs) for e in model.observables]
         return frozenset(node_of(x) for e in rates for x in e.atoms(AppliedUndef))

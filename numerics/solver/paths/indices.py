@@ -24,18 +24,19 @@ from sympy import Add, Expr, Heaviside, Integer, Max, Min, S, Sum, Symbol, sympi
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, ell
-from derive.program.shifts import shifted_reads
+from derive.program.shifts import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
-from numerics.experiment.literals import Literals, Slot, literals_of
-from numerics.lowering.indices import TIMES, Node, expressions_of, lowest_values, node_of
+from numerics.experiment.literals import Literals, literals_of
+from numerics.lowering.indices import TIMES, expressions_of, lowest_values, node_of
+from numerics.names import MemberKey
 from numerics.solver.direct.layout import Layout
 
 Array = NDArray[np.float64]
-Item = Equation | Source | OrderParameter
-Span = tuple[int, int]
+TheoryItem = Equation | Source | OrderParameter
+IntegerBounds = tuple[int, int]
 """The first and the last value of an index."""
 
-Spans = Mapping[Symbol, Span]
+IndexBounds = Mapping[Symbol, IntegerBounds]
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,10 @@ class WrittenOut:
     - ``members``: the nodes of its members, in the order of an array of this shape.
     """
 
-    node: Node
+    node: MemberKey
     axes: tuple[int, ...]
     shape: tuple[int, ...]
-    members: tuple[Node, ...]
+    members: tuple[MemberKey, ...]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ def with_plain_indices(layout: Layout) -> Plain:
     return Plain(theory, written_out, _literals(layout))
 
 
-def put_together(found: Mapping[Node, Array], written_out: Iterable[WrittenOut]) -> dict[Node, Array]:
+def put_together(
+    found: Mapping[MemberKey, Array], written_out: Iterable[WrittenOut]
+) -> dict[MemberKey, Array]:
     """Arrays with the members of what was written out along axes of their own; axis 0 counts replicas."""
     whole = dict(found)
     for x in written_out:
@@ -127,15 +130,15 @@ def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
     return replace(item, definition=new)
 
 
-def _span(layout: Layout, lower: Any, upper: Any, scope: Spans) -> Span:
+def _span(layout: Layout, lower: Any, upper: Any, scope: IndexBounds) -> IntegerBounds:
     """The lowest and the highest value that the limits have for all values of the indices of ``scope``."""
     inside = sorted((sympify(lower).free_symbols | sympify(upper).free_symbols) & {*scope}, key=str)
     corners = [dict(zip(inside, ends, strict=True)) for ends in product(*(scope[x] for x in inside))]
     return min(layout.integer(lower, at) for at in corners), max(layout.integer(upper, at) for at in corners)
 
 
-def _spans(layout: Layout, ranges: Iterable[IndexRange]) -> dict[Symbol, Span]:
-    found: dict[Symbol, Span] = {}
+def _spans(layout: Layout, ranges: Iterable[IndexRange]) -> dict[Symbol, IntegerBounds]:
+    found: dict[Symbol, IntegerBounds] = {}
     for r in ranges:
         found[r.index] = _span(layout, r.lower, r.upper, found)
     return found
@@ -146,12 +149,12 @@ class _SourceUse:
     """A function of indices in an expression, the ranges of the indices there, and those that are summed."""
 
     atom: AppliedUndef
-    scope: Spans
+    scope: IndexBounds
     summed: frozenset[Symbol]
 
 
 def _uses(
-    layout: Layout, e: Expr, scope: Spans, summed: frozenset[Symbol] = frozenset()
+    layout: Layout, e: Expr, scope: IndexBounds, summed: frozenset[Symbol] = frozenset()
 ) -> Iterator[_SourceUse]:
     """Every function in an expression."""
     if isinstance(e, Sum):
@@ -167,7 +170,7 @@ def _uses(
         yield from _uses(layout, x, scope, summed)
 
 
-def _uses_of(layout: Layout, theory: Theory) -> Iterator[tuple[Item, _SourceUse]]:
+def _uses_of(layout: Layout, theory: Theory) -> Iterator[tuple[TheoryItem, _SourceUse]]:
     """Every function in the bodies of all items."""
     for item in theory.stated():
         scope = _spans(layout, item.ranges)
@@ -175,9 +178,9 @@ def _uses_of(layout: Layout, theory: Theory) -> Iterator[tuple[Item, _SourceUse]
             yield item, use
 
 
-def _extents(layout: Layout, theory: Theory) -> dict[Slot, Span]:
+def _extents(layout: Layout, theory: Theory) -> dict[Slot, IntegerBounds]:
     """The first and the last value of each index of what a theory determines."""
-    found: dict[Slot, Span] = {}
+    found: dict[Slot, IntegerBounds] = {}
     for item in theory.stated():
         scope = _spans(layout, item.ranges)
         for x in _symbols(item):
@@ -343,7 +346,7 @@ class _Unrolling:
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
         return Integer(low + (int(new) - low) % (high - low + 1))
 
-    def _of_data(self, a: Expr) -> Span:
+    def _of_data(self, a: Expr) -> IntegerBounds:
         """The range of an axis of data that is read at ``p + k``: that of the index that comes first."""
         lowest = self.layout.lowest
         index = next(x for x in lowest if x in a.free_symbols)
@@ -391,7 +394,7 @@ class _WholeRanges:
         scope = _spans(self.layout, item.ranges)
         return _changed(item, lambda e: self.summed(e, scope))
 
-    def summed(self, e: Expr, scope: Spans) -> Expr:
+    def summed(self, e: Expr, scope: IndexBounds) -> Expr:
         """``e`` with sums over whole ranges, where indices have the ranges of ``scope``."""
         if not e.has(Sum):
             return e
@@ -418,7 +421,7 @@ class _WholeRanges:
         values = self.layout.values
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 
-    def whole(self, index: Symbol, body: Expr, own: Span) -> Span:
+    def whole(self, index: Symbol, body: Expr, own: IntegerBounds) -> IntegerBounds:
         """The range of what is read at an index, which holds that of the sum; else the latter."""
         spans = {
             self.extents[str(x.func), k]
@@ -429,7 +432,7 @@ class _WholeRanges:
         wide = [x for x in spans if x[0] <= own[0] and own[1] <= x[1]]
         return wide[0] if len(spans) == len(wide) == 1 else own
 
-    def inside(self, index: Symbol, lower: Expr, upper: Expr, whole: Span) -> Expr:
+    def inside(self, index: Symbol, lower: Expr, upper: Expr, whole: IntegerBounds) -> Expr:
         """A factor that is one within the limits of a sum and zero in the rest of the whole range."""
         factor: Expr = S.One
         for e in lower.args if isinstance(lower, Max) else (lower,):
@@ -449,7 +452,7 @@ class _Names:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.ranges: dict[Symbol, Span] = {}
+        self.ranges: dict[Symbol, IntegerBounds] = {}
 
     def name(self, index: Symbol, lower: Any, upper: Any) -> Symbol:
         """The name of an index that runs over a range."""

@@ -23,7 +23,8 @@ from derive.calculus.symbols import s, t
 from numerics.arrays import PathArray, transposed
 from numerics.errors import SMALLER, Diverged, Unserved, remedy_at_start
 from numerics.lowering.expressions import KnownArrays, TensorReader, arranged
-from numerics.lowering.indices import TIMES, Axes, Node, indices_of, node_of
+from numerics.lowering.indices import TIMES, IndexSymbols, indices_of, node_of
+from numerics.names import MemberKey
 from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.reading import (
     Model,
@@ -39,7 +40,7 @@ from numerics.solver.paths.reading import (
 )
 
 Array = NDArray[np.float64]
-Past = tuple[Node, bool]
+PastQuantity = tuple[MemberKey, bool]
 """What a sum over the past runs over: a quantity, and whether it is read at the present alone."""
 
 REPLICA, PATH = Symbol("replica"), Symbol("path")
@@ -69,7 +70,7 @@ class AverageRecipe:
     those of the axes, and zero for times.
     """
 
-    axes: Axes
+    axes: IndexSymbols
     sizes: tuple[int, ...]
     averages: tuple[PathCorrelation | Responding | AverageRecipe, ...]
     reading: TensorReader
@@ -97,7 +98,7 @@ class PastTerm:
     reading: TensorReader
     present: bool
     steady: bool
-    inner: Axes
+    inner: IndexSymbols
     sizes: tuple[int, ...]
     gone: int
     entries: int
@@ -142,13 +143,13 @@ class PathMarch:
         *,
         matched: bool,
         ridge: float | None,
-        jacobian: frozenset[Node],
+        jacobian: frozenset[MemberKey],
         whole: bool,
         room: Room,
-        watched: Set[Node] = frozenset(),
-        again: frozenset[Node] = frozenset(),
+        watched: Set[MemberKey] = frozenset(),
+        again: frozenset[MemberKey] = frozenset(),
         carriers: int = 0,
-        undamped: frozenset[Node] = frozenset(),
+        undamped: frozenset[MemberKey] = frozenset(),
     ) -> None:
         self.model, self.known, self.device = model, known, room.device
         self.steps, self.samples, self.replicas = steps, max(samples), len(seeds)
@@ -170,7 +171,7 @@ class PathMarch:
         past = model.read_later
         still |= {*model.attributes}
         self.units = {n: units_of(model, n, known.data) for n in sizes}
-        self.random: dict[Node, PathArray] = {
+        self.random: dict[MemberKey, PathArray] = {
             n: _history(
                 (self.replicas, steps, prod(x), self.paths(n)), n not in still and (whole or n in past), room
             )
@@ -179,7 +180,7 @@ class PathMarch:
         for n, name in model.attributes.items():
             blocks = np.repeat(known.arrays[name], self.samples)
             self.random[n][:, 0] = self.device.put(np.tile(blocks, self.paths(n) // len(blocks)))
-        self.arrays: dict[Node, Array] = {}
+        self.arrays: dict[MemberKey, Array] = {}
         axes = {n: _axes(e) for n, e in entries.items()}
         shapes = [[steps if x in TIMES else model.sizes[x] for x in axes[n]] for n in entries]
         ends = np.cumsum([self.replicas * prod(x) for x in shapes])
@@ -216,7 +217,7 @@ class PathMarch:
         self.order = [op for op in order if op[1] not in later]
         self.order = [op for op in self.order if op[1] not in self.symmetric or op == first[op[1]]]
         self.afterwards = [n for n in model.entries if n in later]
-        self.seen: dict[Node, list[Any]] = {}
+        self.seen: dict[MemberKey, list[Any]] = {}
         self.tangents = Tangents(self, jacobian, self.samples) if jacobian else None
         self.undamped = undamped
         self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}
@@ -248,7 +249,7 @@ class PathMarch:
         for n in self.afterwards:
             self.store(self.model.entries[n], every, every, self.evaluated(self.averaged[n], every, every))
 
-    def paths(self, node: Node) -> int:
+    def paths(self, node: MemberKey) -> int:
         """How many paths a quantity has: all ``samples`` for each unit that attributes tell apart."""
         return self.units[node] * self.samples
 
@@ -274,7 +275,7 @@ class PathMarch:
             self.random[n][:, now] = self._for_units(n, values[:, at : at + count])
             at += count
 
-    def _for_units(self, node: Node, values: PathArray) -> PathArray:
+    def _for_units(self, node: MemberKey, values: PathArray) -> PathArray:
         """The values of a source on its paths: units that attributes tell apart have the same."""
         count = self.units[node]
         return values if count == 1 else self.device.namespace.tile(values, (1, 1, count))
@@ -286,7 +287,7 @@ class PathMarch:
         blocks = values.reshape(*values.shape[:-1], -1, paths)
         return self.device.namespace.mean(blocks, axis=blocks.ndim - 2)
 
-    def _covariance(self, a: Node, b: Node) -> tuple[TensorReader | None, bool]:
+    def _covariance(self, a: MemberKey, b: MemberKey) -> tuple[TensorReader | None, bool]:
         """``<a(t) b(s)>`` along the indices of a, a time, and the indices of b; is a the later one?"""
         sizes = self.model.sizes
         if (a, b) in self.model.covariances:
@@ -297,7 +298,7 @@ class PathMarch:
             return TensorReader(self.known, c.expr, (*c.second, t, *c.first), sizes), False
         return None, True
 
-    def covariances(self, a: Node, nodes: tuple[Node, ...], now: int) -> Array:
+    def covariances(self, a: MemberKey, nodes: tuple[MemberKey, ...], now: int) -> Array:
         """``<a(now) b(s)>``, s up to now: replicas, entries of ``a``, s, entries of each ``b``."""
         blocks, times = [], slice(0, now + 1)
         first = self.model.sources[a][1]
@@ -361,13 +362,15 @@ class PathMarch:
         sizes, entries = size((*inner, *gone)), prod(size(m.symbols))
         return PastTerm(m, reading, not time, steady, inner, sizes, len(gone), entries)
 
-    def pasts(self, q: Quantity, terms: Sequence[PastTerm], now: int, *, steady: bool) -> dict[Past, Array]:
+    def pasts(
+        self, q: Quantity, terms: Sequence[PastTerm], now: int, *, steady: bool
+    ) -> dict[PastQuantity, Array]:
         """The kernels of a sum over the past by what they multiply; terms on the same quantity are added.
 
         Each has shape ``(replicas, entries of q, times, entries of what)``, or one entry of q for all.
         ``steady`` ones are left out unless they are asked for.
         """
-        found: dict[Past, Array] = {}
+        found: dict[PastQuantity, Array] = {}
         for term in terms:
             if term.steady and not steady:
                 continue
@@ -425,7 +428,7 @@ class PathMarch:
         sizes = q.sizes if total.shape[1] > 1 else [1] * len(q.sizes)
         return total.reshape(self.replicas, *sizes, total.shape[-1])
 
-    def applied(self, kernel: Array, what: Node, start: int) -> PathArray:
+    def applied(self, kernel: Array, what: MemberKey, start: int) -> PathArray:
         """A kernel times the values of a quantity at the times from ``start`` on, summed."""
         past = self.random[what][:, start : start + kernel.shape[2]]
         rows = self.device.put(kernel.reshape(*kernel.shape[:2], -1))
@@ -556,7 +559,9 @@ class PathMarch:
             return self._products(y, x).transpose(0, 2, 1)
         return self.device.take(x @ transposed(y))
 
-    def arranged(self, e: AverageRecipe, values: Array, first: Axes, second: Axes | None = None) -> Array:
+    def arranged(
+        self, e: AverageRecipe, values: Array, first: IndexSymbols, second: IndexSymbols | None = None
+    ) -> Array:
         """``(replicas, late, entries [, early, entries])`` along the axes of ``e``, replicas first."""
         lead = (t, *first) if second is None else (t, *first, s, *second)
         if lead != e.axes and {*lead} - {*e.axes}:
@@ -605,7 +610,7 @@ class PathMarch:
         return found.reshape(len(found), 1, found.shape[1], count, -1)[..., mine]
 
 
-def units_of(model: Model, node: Node, data: Mapping[str, Any]) -> int:
+def units_of(model: Model, node: MemberKey, data: Mapping[str, Any]) -> int:
     """How many units attributes tell apart where a quantity lives.
 
     Raises Unserved for attributes of one population that have different numbers of them.
@@ -623,7 +628,7 @@ def _history(shape: tuple[int, ...], whole: bool, room: Room) -> PathArray:
     return found if whole else room.device.overlaid(found, shape)
 
 
-def _axes(e: PathEntry) -> Axes:
+def _axes(e: PathEntry) -> IndexSymbols:
     """The axes of ``e`` in memory: as the product of paths that gives it has them, or as they are written."""
     for c in e.averages.values():
         if isinstance(c, PathCorrelation):
@@ -635,7 +640,7 @@ def _axes(e: PathEntry) -> Axes:
     return e.args if e.two_times else (t, *e.indices)
 
 
-def written(e: PathEntry, axes: Axes, array: Array) -> Array:
+def written(e: PathEntry, axes: IndexSymbols, array: Array) -> Array:
     """An array with these axes, replicas first, with its axes as they are written and replicas last."""
     return array.transpose(*(1 + axes.index(x) for x in e.args), 0)
 
@@ -676,12 +681,12 @@ class Tangents:
     """
 
     def __init__(
-        self, march: PathMarch, wanted: frozenset[Node], paths: int, unmixed: KnownArrays | None = None
+        self, march: PathMarch, wanted: frozenset[MemberKey], paths: int, unmixed: KnownArrays | None = None
     ) -> None:
         self.march: PathMarch = proxy(march)  # a circle would keep all arrays until the collector comes by
         self.wanted, self.samples = wanted, paths
         model = march.model
-        self.ways: dict[Node, dict[int, None]] = {}
+        self.ways: dict[MemberKey, dict[int, None]] = {}
         for n in wanted:
             for c in model.entries[n].averages.values():
                 assert isinstance(c, Responding)
@@ -689,9 +694,9 @@ class Tangents:
                 for x in involved(model, c.what, group):
                     self.ways.setdefault(x, {})[group] = None
         self.kept = {m.what for q in model.quantities.values() for ms in q.memories.values() for m in ms}
-        self.panels: dict[tuple[Node, int], list[PathArray]] = {}
-        self.current: dict[tuple[Node, int], tuple[int, PathArray]] = {}
-        self.first: dict[tuple[Node, int], PathArray | None] = {}
+        self.panels: dict[tuple[MemberKey, int], list[PathArray]] = {}
+        self.current: dict[tuple[MemberKey, int], tuple[int, PathArray]] = {}
+        self.first: dict[tuple[MemberKey, int], PathArray | None] = {}
         """Derivatives at time zero of the fields that are read there later."""
         self.device = march.device
         self.terms, self.readings = march.terms, {}
@@ -713,7 +718,7 @@ class Tangents:
         """How many entries a group has at one time."""
         return self.march.groups[group].size
 
-    def of(self, node: Node, group: int, now: int) -> PathArray | None:
+    def of(self, node: MemberKey, group: int, now: int) -> PathArray | None:
         """Derivatives at this step by the sources at times ``0..now``; None if there are none."""
         model = self.march.model
         if node in model.groups[group]:
@@ -754,14 +759,14 @@ class Tangents:
         wider[:, :, : found.shape[2]] = found
         return wider
 
-    def unit(self, node: Node, group: int, now: int) -> PathArray:
+    def unit(self, node: MemberKey, group: int, now: int) -> PathArray:
         """A source by itself: one at the same time and index."""
         size, own = self.size(group), self.march.random[node].shape[2]
         one = np.zeros((1, own, (now + 1) * size, 1))
         one[0, :, now * size :, 0] = np.eye(size)[self.columns(node, group)]
         return self.device.put(one)
 
-    def keep(self, node: Node, group: int, now: int, found: PathArray) -> None:
+    def keep(self, node: MemberKey, group: int, now: int, found: PathArray) -> None:
         """Store the derivatives of this step for later sums over the past."""
         march, size = self.march, self.size(group)
         panels = self.panels.setdefault((node, group), [])
@@ -845,7 +850,7 @@ class Tangents:
                 total[:, :, here] += shaped[:, :, : here.stop - here.start]
         return total
 
-    def add_sources(self, total: PathArray, kernel: Array, what: Node, group: int, start: int) -> None:
+    def add_sources(self, total: PathArray, kernel: Array, what: MemberKey, group: int, start: int) -> None:
         """Add the derivatives of a sum over sources themselves, the first of them at the time ``start``."""
         columns = self.columns(what, group)
         for k in range(kernel.shape[2]):
@@ -853,13 +858,13 @@ class Tangents:
             here = slice(first + columns.start, first + columns.stop)
             total[:, :, here] += self.device.put(np.ascontiguousarray(kernel[:, :, k]))[..., None]
 
-    def columns(self, node: Node, group: int) -> slice:
+    def columns(self, node: MemberKey, group: int) -> slice:
         """Where the entries of a source stand among those of its group."""
         nodes, own = self.march.model.groups[group], self.march.random[node].shape[2]
         before = sum(self.march.random[n].shape[2] for n in nodes[: nodes.index(node)])
         return slice(before, before + own)
 
-    def mean(self, what: Node, group: int, now: int, count: int) -> Array:
+    def mean(self, what: MemberKey, group: int, now: int, count: int) -> Array:
         """``<d what(now) / d source>`` for the sources at times before ``count``, replicas first."""
         march, size = self.march, self.size(group)
         found = np.zeros((march.replicas, march.random[what].shape[2], count * size))

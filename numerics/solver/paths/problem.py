@@ -21,7 +21,7 @@ from numerics.authored import authored_variables, numbers_of_author
 from numerics.averages.existence import singularities
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
-from numerics.lowering.indices import Node, node_of
+from numerics.lowering.indices import node_of
 from numerics.names import (
     ERROR,
     FEATURE_KERNEL,
@@ -30,12 +30,14 @@ from numerics.names import (
     LINEAR_KERNEL,
     OUTPUT,
     RESPONSES,
+    MemberKey,
 )
 from numerics.predictions import one_sample_kernel, split
+from numerics.progress import Progress
 from numerics.results import LOSSES, STDERR, SYSTEMATIC, ran_away
 from numerics.solver.by_author import averaged_by_author
 from numerics.solver.grid import Age, TimeGrid, is_noisy, system_of, tables_of
-from numerics.solver.method import Kernels, Progress
+from numerics.solver.method import KeptKernels
 from numerics.solver.paths.accuracy import (
     MOST_REPLICAS,
     MOST_SAMPLES,
@@ -59,7 +61,7 @@ from numerics.solver.paths.solve import LEAST, Prepared, name_of, unclear
 from numerics.stats import Spread, jackknife
 
 Array = NDArray[np.float64]
-Found = dict[Node, Array]
+ArraysByMember = dict[MemberKey, Array]
 
 ACCURACY = 5e-3
 """The accuracy of losses and errors, relative to their largest value, if the file does not say."""
@@ -115,7 +117,7 @@ NOISE = (
 """Why a response is not in a result."""
 
 
-def kept(problem: Problem, keep: Kernels) -> Kernels:
+def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
     """How much of the kernels a result keeps: when nobody says, the most that is small."""
     if keep != "auto":
         return keep
@@ -508,9 +510,9 @@ class _Derivatives:
 class AuthoredReplicas:
     """Order parameters and numbers of replicas of a program whose quantities have no roles."""
 
-    runs: dict[Node, list[Array]] = field(default_factory=dict)
+    runs: dict[MemberKey, list[Array]] = field(default_factory=dict)
 
-    def add(self, found: Found) -> None:
+    def add(self, found: ArraysByMember) -> None:
         """Add replicas, which the first axis counts."""
         for n, x in found.items():
             self.runs.setdefault(n, []).append(x)
@@ -537,7 +539,7 @@ class _Attempt:
     beside: tuple[int, int] = (0, 0)
     derivatives: _Derivatives | None = None
     cut: list[float] = field(default_factory=list)  # what was taken from covariances to make them positive
-    waiting: dict[tuple[int, int], list[tuple[Found, float]]] = field(default_factory=dict)
+    waiting: dict[tuple[int, int], list[tuple[ArraysByMember, float]]] = field(default_factory=dict)
 
     def __call__(
         self, samples: int, numbers: Iterable[int], into: Replicas | AuthoredReplicas
@@ -581,18 +583,20 @@ class _Attempt:
             kernels = reduced(self.problem, responses, self.kernels, self.grid, leading=1)
             reached.solutions.kernels.add_all(kernels)
 
-    def numbers(self, found: Found) -> dict[str, Array]:
+    def numbers(self, found: ArraysByMember) -> dict[str, Array]:
         """The numbers that have no role, replicas along the first axis."""
         return numbers_of_author(self.problem, self.early(found), 1)
 
-    def early(self, found: Found) -> Found:
+    def early(self, found: ArraysByMember) -> ArraysByMember:
         """The numbers of the theory, replicas along the first axis and output times along the second."""
         numbers = {n: np.moveaxis(found[n], -1, 1) for n in self.prepared.numbers}
         if self.grid is None:
             return numbers
         return {n: np.stack([self.grid.once(one) for one in x]) for n, x in numbers.items()}
 
-    def by_author(self, found: Found, left: float, into: AuthoredReplicas) -> Iterator[dict[str, Array]]:
+    def by_author(
+        self, found: ArraysByMember, left: float, into: AuthoredReplicas
+    ) -> Iterator[dict[str, Array]]:
         """The same of a program without roles: outputs are watched, or else all numbers, or correlations."""
         own, numbers = self.early(found), self.numbers(found)
         pairs = {
@@ -626,7 +630,7 @@ class _Attempt:
 
     def marched(
         self, prepared: Prepared, samples: int, numbers: list[int], more: int, count: int
-    ) -> Iterator[tuple[Found, float]]:
+    ) -> Iterator[tuple[ArraysByMember, float]]:
         """Solutions, and what rounding leaves of them; ``count`` others of ``more`` samples are put aside."""
         first, every = len(numbers), [*numbers, *range(count)]
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in every]
@@ -661,7 +665,7 @@ class _Attempt:
             )
 
 
-def _sound(batches: Iterator[Found]) -> Iterator[Found]:
+def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
     """The same, with what goes wrong in the middle named by its kind."""
     try:
         yield from batches
@@ -671,7 +675,7 @@ def _sound(batches: Iterator[Found]) -> Iterator[Found]:
         raise NotConverged(LOST.format(reason)) from reason
 
 
-def labelled(problem: Problem, found: Mapping[Node, Array], keep: str) -> dict[str, Array]:
+def labelled(problem: Problem, found: Mapping[MemberKey, Array], keep: str) -> dict[str, Array]:
     """The contract's variables, from order parameters with times last and scalars with their time first."""
     scalars = _of_scalars(problem, np.stack([found[ERROR, ()], found[OUTPUT, ()]]))
     numbers = numbers_of_author(problem, found)
@@ -679,7 +683,11 @@ def labelled(problem: Problem, found: Mapping[Node, Array], keep: str) -> dict[s
 
 
 def reduced(
-    problem: Problem, found: Mapping[Node, Array], keep: str, grid: TimeGrid | None = None, leading: int = 0
+    problem: Problem,
+    found: Mapping[MemberKey, Array],
+    keep: str,
+    grid: TimeGrid | None = None,
+    leading: int = 0,
 ) -> dict[str, Array]:
     """What a result keeps of order parameters, by its name and the layer; ``leading`` axes come first.
 

@@ -38,7 +38,6 @@ from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction, UnseenJump, function, leaves_of
 from numerics.lowering.indices import (
     TIMES,
-    Node,
     indices_of,
     limits,
     moving_nodes,
@@ -49,6 +48,7 @@ from numerics.lowering.indices import (
     require_open_numbers,
     together,
 )
+from numerics.names import MemberKey
 from numerics.solver.direct.layout import Layout
 from numerics.solver.paths.indices import with_plain_indices
 from numerics.solver.plan import NotCausal, in_order
@@ -63,7 +63,7 @@ class PastSum:
     """
 
     kernel: Expr
-    what: Node
+    what: MemberKey
     symbols: tuple[Symbol, ...]
     over: tuple[Symbol, ...]
     time: Symbol
@@ -74,7 +74,7 @@ class PastSum:
 class Quantity:
     """Something that differs between paths, at time t: a field or a function of fields."""
 
-    node: Node
+    node: MemberKey
     indices: tuple[Symbol, ...]
     sizes: tuple[int, ...]
     expr: Expr
@@ -90,9 +90,9 @@ class Quantity:
 class PathCorrelation:
     """``<X(t) Y(s)>`` (or, with one quantity, ``<X(t)>``): quantities and the indices that they carry."""
 
-    first: Node
+    first: MemberKey
     first_symbols: tuple[Symbol, ...]
-    second: Node | None = None
+    second: MemberKey | None = None
     second_symbols: tuple[Symbol, ...] = ()
 
 
@@ -100,9 +100,9 @@ class PathCorrelation:
 class Responding:
     """``<d X(t) / d source(s)>``."""
 
-    what: Node
+    what: MemberKey
     symbols: tuple[Symbol, ...]
-    source: Node
+    source: MemberKey
     source_symbols: tuple[Symbol, ...]
 
 
@@ -110,7 +110,7 @@ class Responding:
 class PathEntry:
     """An order parameter or scalar: its indices, its expression, and the averages in it."""
 
-    node: Node
+    node: MemberKey
     args: tuple[Symbol, ...]
     expr: Expr
     averages: Mapping[Expr, PathCorrelation | Responding]
@@ -221,25 +221,25 @@ class Model:
         self.written_out, self.literals = plain.written_out, plain.literals
         theory = with_named_averages(with_attributes_as_fields(plain.theory))
         self.observables = theory.observables
-        self.attributes: dict[Node, str] = {(name, ()): name for name in sorted(layout.attributes)}
+        self.attributes: dict[MemberKey, str] = {(name, ()): name for name in sorted(layout.attributes)}
         """The attributes of units, which are the same at all times, by the nodes that stand for them."""
         self.random = {*layout.random, *layout.attributes}
         self.moving = moving_nodes(theory)
         self.sizes: dict[Symbol, int] = {}
         self.first: dict[Symbol, int] = {}
-        self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}
-        self.covariances: dict[tuple[Node, Node], Covariance] = {}
-        self.quantities: dict[Node, Quantity] = {}
-        self.pieces: dict[Expr, Node] = {}
+        self.sources: dict[MemberKey, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}
+        self.covariances: dict[tuple[MemberKey, MemberKey], Covariance] = {}
+        self.quantities: dict[MemberKey, Quantity] = {}
+        self.pieces: dict[Expr, MemberKey] = {}
         for u in theory.sources:
             self._source(u.symbol, u.partner, sympify(u.covariance), u.ranges)
         self.field_names = {node_of(e.lhs) for e in theory.equations if not e.lhs.is_Derivative}
         for e in theory.equations:
             self._field(e.lhs, e.rhs, e.ranges)
-        self.entries: dict[Node, PathEntry] = {}
+        self.entries: dict[MemberKey, PathEntry] = {}
         for q in theory.order_parameters:
             self._entry(q.symbol, q.definition, q.ranges, q)
-        self.scalars: dict[Node, PathEntry] = {}
+        self.scalars: dict[MemberKey, PathEntry] = {}
         for x in theory.scalars:
             self.scalars[node_of(x.lhs)] = self._read(x.lhs, x.rhs, x.ranges)
         for x in theory.observables:
@@ -297,7 +297,7 @@ class Model:
             raise Unserved(f"{lhs} is given by cases")
         self.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
 
-    def _quantity(self, node: Node, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
+    def _quantity(self, node: MemberKey, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
         """Sums over the past that are added up are one leaf, the first: kernels are added before the past is
         read, once.  A smooth function of fields, such as tanh(h), is a quantity by itself: others read it.
         """
@@ -320,7 +320,7 @@ class Model:
                     raise Unserved(f"{x} carries an index that {node[0]} does not have")
         return q
 
-    def node(self, x: AppliedUndef) -> Node:
+    def node(self, x: AppliedUndef) -> MemberKey:
         """The node of a field or number, which may be read at time zero."""
         return node_at_zero(x) or node_of(x) if self.is_at_zero(x) else node_of(x)
 
@@ -367,7 +367,7 @@ class Model:
                     found.setdefault(ring[0], 2 * ring[0] - a)
         return list(found.items())
 
-    def piece(self, e: Expr, time: Symbol) -> tuple[Node, tuple[Symbol, ...]]:
+    def piece(self, e: Expr, time: Symbol) -> tuple[MemberKey, tuple[Symbol, ...]]:
         """The quantity that ``e``, read at ``time``, is, and the indices that it carries."""
         if isinstance(e, AppliedUndef) and node_of(e) in {*self.field_names, *self.sources, *self.attributes}:
             return node_of(e), indices_of(e)
@@ -432,7 +432,7 @@ class Model:
 
     # -- what a march asks ------------------------------------------------------------------------------
 
-    def _causal_order(self) -> list[Op]:
+    def _causal_order(self) -> list[PathOperation]:
         """Sort the operations of a step; a matrix that is used twice in sequence has its sources drawn one
         after another.
 
@@ -451,19 +451,19 @@ class Model:
         except NotCausal as reason:
             raise Unserved(f"sampled paths find no order within a step: {reason}") from None
 
-    def _sorted(self) -> list[Op]:
+    def _sorted(self) -> list[PathOperation]:
         return in_order(
             _operations(self), lambda op: _needs(self, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
         )
 
-    def before(self, block: tuple[Node, ...]) -> tuple[Node, ...]:
+    def before(self, block: tuple[MemberKey, ...]) -> tuple[MemberKey, ...]:
         """Return the sources of the same group that are drawn before a block in the same step."""
         group = self.groups[group_of(self, block[0])]
         earlier = self.blocks[: self.blocks.index(block)] if self.in_order else []
         return tuple(n for n in group if any(n in x for x in earlier))
 
     @cached_property
-    def afterwards(self) -> set[Node]:
+    def afterwards(self) -> set[MemberKey]:
         """Correlations that no operation reads: they are found all at once, when all steps are done."""
         read = {x[1] for op in self.order for x in _needs(self, op)}
 
@@ -476,7 +476,7 @@ class Model:
         return {n for n, e in self.entries.items() if n not in read and e.two_times and plain(e)}
 
     @cached_property
-    def read_later(self) -> set[Node]:
+    def read_later(self) -> set[MemberKey]:
         """What is read after its step: by sums over the past, by averages, or for its rounding."""
         found = {
             m.what for q in self.quantities.values() for ms in q.memories.values() for m in ms if m.time != t
@@ -490,7 +490,7 @@ class Model:
         return found | self.read_at_zero
 
     @cached_property
-    def read_at_zero(self) -> set[Node]:
+    def read_at_zero(self) -> set[MemberKey]:
         """The fields of which some quantity reads the values at time zero."""
         leaves = [x for q in self.quantities.values() for x in q.function.leaves]
         return {self.node(x) for x in leaves if isinstance(x, AppliedUndef) and self.is_at_zero(x)} & {
@@ -505,7 +505,7 @@ class Model:
 
     # -- groups and populations ------------------------------------------------------------------------
 
-    def _components(self) -> list[tuple[Node, ...]]:
+    def _components(self) -> list[tuple[MemberKey, ...]]:
         """The sources, quantities and attributes that meet in fields: their averages are taken together."""
         links = [*self.groups, *((q.node, *self.feeds(q)) for q in self.quantities.values())]
         there = {*self.sources, *self.quantities, *self.attributes}
@@ -515,7 +515,7 @@ class Model:
             )
         return together([*self.sources, *self.quantities, *self.attributes], links)
 
-    def feeds(self, q: Quantity) -> list[Node]:
+    def feeds(self, q: Quantity) -> list[MemberKey]:
         """The random nodes in the expression of ``q``."""
         own = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
         return own + [m.what for ms in q.memories.values() for m in ms]
@@ -543,7 +543,7 @@ def _terms(x: Sum) -> tuple[Expr, ...]:
     return tuple(Add.make_args(body))
 
 
-def group_of(model: Model, source: Node) -> int:
+def group_of(model: Model, source: MemberKey) -> int:
     """The group that a source belongs to."""
     return next(i for i, g in enumerate(model.groups) if source in g)
 
@@ -553,9 +553,9 @@ def size_of(model: Model, group: int) -> int:
     return sum(prod(model.sources[n][1]) for n in model.groups[group])
 
 
-def involved(model: Model, what: Node, group: int) -> dict[Node, None]:
+def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]:
     """The quantities on the way from a group to ``what``, in no particular order."""
-    upstream: dict[Node, None] = {}
+    upstream: dict[MemberKey, None] = {}
     todo = [what]
     while todo:
         n = todo.pop()
@@ -570,7 +570,7 @@ def involved(model: Model, what: Node, group: int) -> dict[Node, None]:
         feels |= more
 
 
-def moves(model: Model, group: tuple[Node, ...]) -> bool:
+def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:
     """Does a covariance in a group depend on times?  If not, its sources are the same at all of them."""
     return any(c.expr.free_symbols & set(TIMES) for (a, _), c in model.covariances.items() if a in group)
 
@@ -598,12 +598,12 @@ def _kind(model: Model, c: Responding) -> str:
     return "linear" if linear else "smooth"
 
 
-Op = tuple[str, Node]
+PathOperation = tuple[str, MemberKey]
 """``("draw", ("", (block,)))``, ``("quantity", node)``, ``("row" | "now" | "column" | "response", entry)`` or
 ``("scalar", node)``."""
 
 
-def _operations(model: Model) -> Iterator[Op]:
+def _operations(model: Model) -> Iterator[PathOperation]:
     for i in range(len(model.blocks)):
         yield "draw", ("", (i,))
     for n in model.quantities:
@@ -619,7 +619,7 @@ def _operations(model: Model) -> Iterator[Op]:
         yield "scalar", n
 
 
-def _needs(model: Model, op: Op) -> Iterator[Op]:
+def _needs(model: Model, op: PathOperation) -> Iterator[PathOperation]:
     kind, node = op
     if kind == "draw":
         block = model.blocks[node[1][0]]
@@ -646,7 +646,7 @@ def _needs(model: Model, op: Op) -> Iterator[Op]:
         yield from _averages(model, kind, model.scalars[node] if kind == "scalar" else model.entries[node])
 
 
-def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[Op]:
+def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
     for mean in e.averages.values():
         if isinstance(mean, Responding):
             yield from _drawn(model, mean.what)
@@ -663,19 +663,19 @@ def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[Op]:
     yield from _reads(model, rest, present=kind in ("now", "scalar"))
 
 
-def _random(model: Model, node: Node) -> Op:
+def _random(model: Model, node: MemberKey) -> PathOperation:
     if node in model.sources:
         return "draw", ("", (next(i for i, x in enumerate(model.blocks) if node in x),))
     return "quantity", node
 
 
-def _drawn(model: Model, node: Node) -> Iterator[Op]:
+def _drawn(model: Model, node: MemberKey) -> Iterator[PathOperation]:
     """The operation that gives a random node its values at this step; attributes always have them."""
     if node not in model.attributes:
         yield _random(model, node)
 
 
-def _reads(model: Model, e: Expr, present: bool) -> Iterator[Op]:
+def _reads(model: Model, e: Expr, present: bool) -> Iterator[PathOperation]:
     """The averages of this step in ``e``, read at s < t and, if ``present``, at s = t."""
     for x in e.atoms(AppliedUndef):
         node = model.node(x)

@@ -23,10 +23,11 @@ from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
-from numerics.lowering.indices import Node, indices_of, node_of
+from numerics.lowering.indices import indices_of, node_of
+from numerics.names import MemberKey
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.direct import Evaluated, averaged, stacked
-from numerics.solver.direct.layout import Layout, Number, sizes
+from numerics.solver.direct.layout import Layout, RealNumber, sizes
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
@@ -74,7 +75,7 @@ def solve_particles(
     theory: Theory,
     *,
     steps: int,
-    values: Mapping[Symbol | str, Number] | None = None,
+    values: Mapping[Symbol | str, RealNumber] | None = None,
     data: Mapping[str, Any] | None = None,
     samples: int = 512,
     replicas: int = 8,
@@ -154,7 +155,7 @@ def solve_to_accuracy(
     *,
     steps: int,
     accuracy: float,
-    values: Mapping[Symbol | str, Number] | None = None,
+    values: Mapping[Symbol | str, RealNumber] | None = None,
     data: Mapping[str, Any] | None = None,
     seed: int = 0,
     responses: Responses = "auto",
@@ -172,7 +173,7 @@ def solve_to_accuracy(
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
     names = prepared.numbers
 
-    def attempt(samples: int, numbers: Iterable[int], into: _Runs) -> Iterator[dict[str, Array]]:
+    def attempt(samples: int, numbers: Iterable[int], into: _ReplicaArrays) -> Iterator[dict[str, Array]]:
         seeds = [np.random.SeedSequence(seed, spawn_key=(n,)) for n in numbers]
         for found in prepared.runs(samples, seeds):
             into.append(found)
@@ -183,10 +184,10 @@ def solve_to_accuracy(
     return replace(solved, accuracy=reached.error, bias=reached.bias_bound)
 
 
-_Runs = list[dict[Node, Array]]
+_ReplicaArrays = list[dict[MemberKey, Array]]
 
 
-def _solved(prepared: Prepared, runs: dict[Node, Array], samples: int) -> Solved:
+def _solved(prepared: Prepared, runs: dict[MemberKey, Array], samples: int) -> Solved:
     """Means and standard errors over these replicas; without responses that are not known."""
     count = len(next(iter(runs.values())))
     single = {prepared.whole.get(n, n) for n in prepared.single}
@@ -246,7 +247,7 @@ class Prepared:
         theory: Theory,
         *,
         steps: int,
-        values: Mapping[Symbol | str, Number] | None = None,
+        values: Mapping[Symbol | str, RealNumber] | None = None,
         data: Mapping[str, Any] | None = None,
         responses: Responses = "auto",
         stepping: Stepping | None = None,
@@ -267,11 +268,11 @@ class Prepared:
         self.noisy = theory.program.noisy
 
     @property
-    def numbers(self) -> list[Node]:
+    def numbers(self) -> list[MemberKey]:
         """The nodes of scalars, by which solutions have them."""
         return list(dict.fromkeys(self.whole.get(n, n) for n in self.model.scalars))
 
-    def _jumps(self, n: Node) -> bool:
+    def _jumps(self, n: MemberKey) -> bool:
         """Does a function on the way to a response jump?"""
         averages = self.model.entries[n].averages.values()
         return any(isinstance(c, Responding) and self.model.kinds[c] == "jumps" for c in averages)
@@ -410,7 +411,7 @@ class Prepared:
 
     def runs(
         self, samples: int, seeds: Sequence[np.random.SeedSequence], **given: Any
-    ) -> Iterator[dict[Node, Array]]:
+    ) -> Iterator[dict[MemberKey, Array]]:
         """One solution for each seed, by names and layers; a scalar has its time first (:meth:`batches`)."""
         for batch in self.batches([samples] * len(seeds), seeds, **given):
             for i in range(len(next(iter(batch.values())))):
@@ -427,7 +428,7 @@ class Prepared:
         progress: Callable[[int], None] | None = None,
         finished: Callable[[PathMarch, int], None] | None = None,
         whole: bool = False,
-    ) -> Iterator[dict[Node, Array]]:
+    ) -> Iterator[dict[MemberKey, Array]]:
         """Solutions for these seeds, along the first axis, by names and layers; times come last.
 
         As many replicas are marched side by side as the device has memory for; which ones changes none of
@@ -476,7 +477,7 @@ class Prepared:
             found = {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
             yield put_together(found, self.model.written_out)
 
-    def _written(self, march: PathMarch) -> dict[Node, Array]:
+    def _written(self, march: PathMarch) -> dict[MemberKey, Array]:
         """The responses that a result shows, their axes as they are written, replicas last."""
         entries, averaged = self.model.entries, march.averaged
         return {n: written(entries[n], averaged[n].axes, x) for n, x in march.single.items()}
@@ -494,7 +495,7 @@ def unclear(value: Array, spread: Array, replicas: int) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _read(theory: Theory, own: frozenset[tuple[str, Number]]) -> Model:
+def _read(theory: Theory, own: frozenset[tuple[str, RealNumber]]) -> Model:
     """The tables of a theory for its sizes.  Raises Unserved for averages that do not exist."""
     for x in singularities(theory):
         if not x.has_mean:
@@ -506,14 +507,14 @@ def _counted(progress: Callable[[int], None], before: int, count: int) -> Callab
     return lambda step: progress(before + count * step)
 
 
-def name_of(n: Node) -> str:
+def name_of(n: MemberKey) -> str:
     """A node as it is written: ``Phi(2)``."""
     return f"{n[0]}{''.join(f'({k})' for k in n[1])}"
 
 
-def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
+def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, str]:
     """How each response is found."""
-    chosen: dict[Node, str] = {}
+    chosen: dict[MemberKey, str] = {}
     responding = {
         n: [c for c in e.averages.values() if isinstance(c, Responding)] for n, e in model.entries.items()
     }

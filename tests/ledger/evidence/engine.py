@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from derive.program import L, P, gamma0
 from derive.theory import Theory
 from numerics.lowering import lower
-from numerics.lowering.table import Node
+from numerics.lowering.table import FieldAtLayer
 from numerics.solver.march import March, march
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import tangent
@@ -52,7 +52,7 @@ class Solved:
     def tangent(self) -> Array:
         """The tangent kernel as the theory defines it, shape (T,P,T,P)."""
         layers, T = range(1, self.depth + 1), len(self.error)
-        tensors: dict[Node, Array] = {("H", k): self.H[k].transpose(1, 3, 0, 2) for k in layers}
+        tensors: dict[FieldAtLayer, Array] = {("H", k): self.H[k].transpose(1, 3, 0, 2) for k in layers}
         tensors |= {("G", k): self.G[k] for k in layers}
         data = {"K_x": np.asarray(self.H[0][0, :, 0, :])}
         value = tangent(theory_at(self.depth).observables[0], tensors, data, {gamma0: self.gamma0})

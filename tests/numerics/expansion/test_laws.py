@@ -12,7 +12,7 @@ from numerics.expansion import closure_of
 from numerics.expansion.closure import Closed
 from numerics.expansion.coefficients import Setting
 from numerics.expansion.fixed_error import ClosureAtStrength, output_at, solved_for, with_kernels
-from numerics.expansion.operators import Dense, SeparableKernel, Value, remembered
+from numerics.expansion.operators import Dense, LayerOperator, SeparableKernel, remembered
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import solve
@@ -56,7 +56,7 @@ def from_exact(depth: int, factor: float = 1.0) -> tuple[ClosureAtStrength, np.n
     }
     ends = ClosureAtStrength(c, STRENGTH, {})
 
-    def body(name: str, site: int) -> Value:
+    def body(name: str, site: int) -> LayerOperator:
         value = ends.at(name, site) if site == c.layers.base[name][0] else dense(correlations[name](site))
         assert value is not None
         return value

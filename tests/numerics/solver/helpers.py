@@ -15,7 +15,7 @@ from numerics.experiment.numbers import numbers_of
 from numerics.lowering import lower
 from numerics.lowering.expressions import observable
 from numerics.lowering.indices import axes_of
-from numerics.lowering.table import Node, Request
+from numerics.lowering.table import FieldAtLayer, Request
 from numerics.solver.linear import REDUCTIONS
 from numerics.solver.march import March, march
 from tests.derive.once import mean_field, mlp
@@ -112,8 +112,10 @@ def solution_of(m: March, theory: Theory, experiment: Experiment) -> Solution:
     """A march of an unprojected theory as a Solution."""
     depth, gamma0 = experiment.depth, experiment.network.gamma0
     layers = range(1, depth + 1)
-    H: dict[Node, Any] = {("H", k): m.correlation(("h", k), ("h", k)).transpose(1, 3, 0, 2) for k in layers}
-    G: dict[Node, Any] = {("G", k): m.correlation(("g", k), ("g", k))[:, 0, :, 0] for k in layers}
+    H: dict[FieldAtLayer, Any] = {
+        ("H", k): m.correlation(("h", k), ("h", k)).transpose(1, 3, 0, 2) for k in layers
+    }
+    G: dict[FieldAtLayer, Any] = {("G", k): m.correlation(("g", k), ("g", k))[:, 0, :, 0] for k in layers}
     A = [m.response(("h", k), ("r", k))[..., 0].transpose(0, 2, 1) / gamma0 for k in layers]
     B = [m.response(("g", k), ("u", k))[:, 0] / gamma0 for k in range(2, depth + 1)]
     error = m.scalars["Delta"]

@@ -13,8 +13,15 @@ from derive.program import P, eta, gamma0
 from numerics.errors import NotConverged
 from numerics.solver.grid import TimeGrid
 from numerics.solver.paths import solve_to_accuracy
-from numerics.solver.paths.accuracy import PILOTS, REPLICAS, Integrator, apart, reach, settle_paths
-from numerics.solver.paths.accuracy import Attempt as Solving
+from numerics.solver.paths.accuracy import (
+    PILOTS,
+    REPLICAS,
+    Integrator,
+    ReplicaSolver,
+    apart,
+    reach,
+    settle_paths,
+)
 from numerics.stats import Spread
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
@@ -126,7 +133,7 @@ def test_noise_between_grids_does_not_refine_without_end(noise: float) -> None:
     """Every other grid takes other random numbers, and the first two replicas happen to agree about them."""
     solved: list[int] = []
 
-    def on(grid: TimeGrid) -> Solving[Spread]:
+    def on(grid: TimeGrid) -> ReplicaSolver[Spread]:
         step = float(np.max(np.diff(grid.nodes)))
         other = len(solved) % 2  # this grid's numbers
 
@@ -151,7 +158,7 @@ def test_noise_between_grids_does_not_refine_without_end(noise: float) -> None:
 def test_an_unstable_grid_does_not_settle() -> None:
     """Steps above 0.3 amplify noise, the more the longer they are, and hide in it what they miss."""
 
-    def on(grid: TimeGrid) -> Solving[Spread]:
+    def on(grid: TimeGrid) -> ReplicaSolver[Spread]:
         step = float(np.max(np.diff(grid.nodes)))
 
         def attempt(_: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, np.ndarray]]:
@@ -173,7 +180,7 @@ def test_what_a_grid_misses_is_known_at_each_time() -> None:
     """Of a function that falls, relative errors of which are the same at all times."""
     times = np.linspace(0.0, 4.0, 9)
 
-    def on(grid: TimeGrid) -> Solving[Spread]:
+    def on(grid: TimeGrid) -> ReplicaSolver[Spread]:
         step = float(np.max(np.diff(grid.nodes)))
 
         def attempt(_: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, np.ndarray]]:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from derive.program import Program
 from derive.theory import Theory
 from numerics.lowering.linear import NotLinear, lower
+from numerics.names import MemberKey
 from numerics.simulation import Measured, simulate_program
-from numerics.solver.direct import Evaluated, Place, evaluate
+from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.march import march
 from numerics.solver.plan import NotCausal
 from numerics.verification.identities import laid_out
@@ -88,7 +89,7 @@ def solved(
 
 def _marched(
     theory: Theory, steps: int, values: Mapping[Any, Any], data: Mapping[str, Any]
-) -> dict[Place, Array] | None:
+) -> dict[MemberKey, Array] | None:
     """By the march, which does not take every theory."""
     if any(callable(x) for x in data.values()):
         return None
