@@ -163,6 +163,7 @@ class _Closure:
         self.theory = theory
         self.scale = theory.program.scale
         self.names = {e.name for e in theory.equations}
+        self.require_present()
         joined = families(theory)
         self.sources = joined.sources
         self.rows = linear_form(theory, map(_at_ell, joined.equations)).rows
@@ -170,6 +171,13 @@ class _Closure:
         self.index = {r.name: r.indices for r in self.rows}
         self.matrices = {q.name: q for q in theory.order_parameters}
         self.known = [(e.lhs, e.rhs) for e in joined.base_cases]
+
+    def require_present(self) -> None:
+        """Raise NotApplicable for a correlation of a field at time zero."""
+        for q in self.theory.correlations():
+            for x in sorted(q.definition.atoms(AppliedUndef), key=str):
+                if str(x.func) in self.names and x.args[-1] == 0:
+                    raise NotApplicable(f"{q.symbol} = {q.definition} reads {x}: the closure is at t and s")
 
     def kernels_of(self, row: Row) -> dict[str, Expr]:
         """For each past field, the kernel in front of it, divided by the scale of the program."""

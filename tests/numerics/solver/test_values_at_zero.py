@@ -113,11 +113,15 @@ def test_sampled_paths_agree_with_the_reference(kind: str, linear: bool) -> None
         assert excess(gap[moving] / error[moving], REPLICAS - 1) < 1, name
 
 
-def solved(kind: str, method: str) -> xr.Dataset | str:
+def solved(kind: str, method: str, **numbers: float) -> xr.Dataset | str:
     """The linear program solved by a method, or why the method refuses it."""
     try:
         return numerics.solve(
-            program(kind, True), numbers=NUMBERS, arrays=ARRAYS, times=range(3), solver=Solver(method=method)
+            program(kind, True),
+            numbers=NUMBERS | numbers,
+            arrays=ARRAYS,
+            times=range(3),
+            solver=Solver(method=method),
         )
     except SpecError as refusal:
         return str(refusal)
@@ -134,6 +138,17 @@ def test_methods_serve_values_at_zero_or_refuse_them(kind: str) -> None:
             assert "\n" not in found
         else:
             np.testing.assert_allclose(found["f"], reference["f"], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["before a matrix", "two matrices"])
+def test_the_series_of_a_linear_network_is_its_solution(kind: str) -> None:
+    """Correlations of a field at time zero have no closure; ``expand`` ended in ValueError."""
+    given: dict[str, Any] = {"arrays": ARRAYS, "times": range(3), "numbers": {"eta": 0.2, "gamma0": 0.1}}
+    series = numerics.expand(program(kind, True), order=2, **given)
+    exact = solved(kind, "direct", gamma0=0.1)
+    assert not isinstance(exact, str)
+    summed = (series.error * 0.1**series.order).sum("order")
+    np.testing.assert_allclose(summed, exact.error, rtol=0, atol=1e-5)
 
 
 def test_a_matrix_on_a_field_and_its_value_at_zero_is_differentiated() -> None:
