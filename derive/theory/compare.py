@@ -182,9 +182,9 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
 
 
 def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
-    """Averages and responses of sums as sums of them, with numbers in front; the average of 1 is 1.
+    """Averages and responses of sums, over an index too, as sums of them, with numbers in front.
 
-    Numbers are also the times, and functions whose names are ``sure``.
+    The average of 1 is 1.  Numbers are also the times, and functions whose names are ``sure``.
     """
 
     def apart(x: Average | Response) -> Expr:
@@ -192,6 +192,7 @@ def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
         split = (z.as_independent(*_random_in(z, sure), as_Add=False) for z in body)
         return Add(*[n * x.func(y, *x.args[1:]) for n, y in split]).xreplace({Average(S.One): S.One})
 
+    e = e.replace(lambda x: isinstance(x, Average) and x.body.has(Sum), lambda x: x.linear())
     return e.replace(lambda x: isinstance(x, Average | Response), apart)
 
 

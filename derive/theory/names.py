@@ -60,7 +60,12 @@ class Vector:
     def plain(self) -> Expr:
         """The body with every index taken where it is called: ``phi(h(ell, mu, a, t))``."""
         moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
-        return self.body.xreplace(moved) if moved else self.body
+        literal = {x: i for x, i in moved.items() if x.is_number}  # a place, and no power or limit of a sum
+        body = self.body.replace(
+            lambda a: bool(literal) and isinstance(a, AppliedUndef),
+            lambda a: a.func(*[literal.get(x, x) for x in a.args]),
+        )
+        return body.xreplace({x: i for x, i in moved.items() if x not in literal}) if moved else self.body
 
     def past(self, taken: Iterable[Symbol] = ()) -> Vector:
         """The same vector at the time ``s``, with primed indices, none of them ``taken``."""

@@ -603,8 +603,11 @@ class TangentKernel:
         if found is None:
             return None
         factors = [a for a in found[0] if isinstance(a, AppliedUndef)]
-        layered = all(a.args[0].is_Integer for a in factors if str(a.func) in (feature, GRADIENT_KERNEL))
-        if not layered or not {str(a.func) for a in factors} <= known:
+        kernels = [a for a in factors if str(a.func) in (feature, GRADIENT_KERNEL)]
+        ordered = {x.name for x in program.fields if x.ordered}  # networks measure each place with itself
+        between = any(str(x.func) in ordered for e in program.notation for x in e.atoms(AppliedUndef))
+        layered = all(a.args[0].is_Integer for a in kernels)
+        if between or not layered or not {str(a.func) for a in factors} <= known:
             return None
         return cls(*found, feature, problem.arrays, problem.times, equal, problem.literals)
 

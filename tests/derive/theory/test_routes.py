@@ -25,6 +25,7 @@ from sympy import (
     symbols,
     tanh,
 )
+from sympy.core.function import AppliedUndef
 
 from derive.program import (
     Along,
@@ -550,6 +551,38 @@ def test_a_factor_whose_index_the_field_lacks(line: Callable[[GaussianMatrix, Ex
     inside = replace(network, forward=forward)
     with pytest.raises(ProgramError, match="has all of its indices; define a field for it"):
         inside.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_readout_of_a_sum_over_positions(ordered: bool) -> None:
+    """An average of two sums is a sum of averages; a place of an ordered family is no limit and no power."""
+    p, n = Symbol("p", integer=True, positive=True), Symbol("n", integer=True)
+    units, pixels = Population("units"), Population("pixels", given=True)
+    a, b, x = Field("a", units, ordered=ordered), Field("b", units), GivenVector("x", pixels, "K_x")
+    U, V, w = (
+        GaussianMatrix("U", units, pixels),
+        GaussianMatrix("V", units, units),
+        GaussianVector("w", units),
+    )
+    f, y = Function("f"), Function("y")
+    if ordered:
+        forward = {a(1, mu, p, t): U @ x(mu, p), a(n + 1, mu, p, t): V @ tanh(a(n, mu, p, t))}
+        top = a(2, mu, p, t)
+    else:
+        forward = {a(mu, p, t): U @ x(mu, p), b(mu, p, t): V @ tanh(a(mu, p, t))}
+        top = b(mu, p, t)
+    forward[f(mu, t)] = Mean(w.symbol * Sum(tanh(top) ** 2, (p, 1, 2))) / gamma0
+    fields = (a,) if ordered else (a, b)
+    ranges = (IndexRange(p, S.One, S(2)), *((IndexRange(n, S.One, S.One),) if ordered else ()))
+    network = Network("pooled", fields, forward, (U, V, w), given=(x,), ranges=ranges)
+    program = network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    assert check_routes(program) == []
+    pooled = [q for q in mean_field(program).order_parameters if q.definition.has(Sum)]
+    assert pooled
+    for q in pooled:
+        sums = q.definition.atoms(Sum)
+        assert {limit[1:] for x in sums for limit in x.limits} == {(1, 2)}
+        assert all(x.function == tanh(y) ** 2 for x in sums for y in x.function.atoms(AppliedUndef))
 
 
 def test_a_vector_of_weights_in_a_sum_is_refused() -> None:
