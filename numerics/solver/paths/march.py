@@ -613,9 +613,14 @@ class PathMarch:
 def units_of(model: Model, node: MemberKey, data: Mapping[str, Any]) -> int:
     """How many units attributes tell apart where a quantity lives.
 
-    Raises Unserved for attributes of one population that have different numbers of them.
+    Raises ValueError for an attribute without numbers and Unserved for attributes of one population that
+    have different numbers of them.
     """
-    counts = {name: len(data[name]) for name in model.attributes_of.get(node, ())}
+    attributes = model.attributes_of.get(node, ())
+    for name in attributes:
+        if name not in data or np.ndim(data[name]) != 1:
+            raise ValueError(f"data must hold {name}, one number for each unit")
+    counts = {name: len(data[name]) for name in attributes}
     if len({*counts.values()}) > 1:
         raise Unserved(f"attributes of the same units have different lengths: {counts}")
     return max(counts.values(), default=1)

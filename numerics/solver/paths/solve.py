@@ -114,9 +114,9 @@ def solve_particles(
 
     The axes of the result are those of :class:`~numerics.solver.direct.Evaluated`.
 
-    Raises :class:`~numerics.solver.direct.layout.Unserved` for what particles do not serve (flows,
-    attributes, shifted indices) and for ``jacobian`` where a function jumps; ValueError for missing values
-    and data; :class:`~numerics.errors.Diverged` when an average is not finite.
+    Raises :class:`~numerics.solver.direct.layout.Unserved` for what particles do not serve, such as flows,
+    and for ``jacobian`` where a function jumps; ValueError for missing values and data;
+    :class:`~numerics.errors.Diverged` when an average is not finite.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, gamma0, mlp

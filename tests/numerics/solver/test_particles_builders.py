@@ -10,7 +10,6 @@ import pytest
 from sympy import Rational, Symbol, sign, tanh
 
 from derive.program import P, Program, eta, gamma0
-from numerics.errors import Unserved
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import solve_particles
@@ -80,7 +79,19 @@ def test_residual_convolutions() -> None:
     assert excess(z, 15) < 1
 
 
-@pytest.mark.parametrize(("program", "reason"), [(structured(1), "stands in an equation at time t")])
-def test_refused_with_the_reason(program: Program, reason: str) -> None:
-    with pytest.raises(Unserved, match=reason):
-        solve_particles(mean_field(program), **GIVEN)
+def test_structured_data() -> None:
+    """Its error reads the weights at time zero and attributes of modes; the theory is linear."""
+    theory = mean_field(structured(1))
+    given: dict[str, Any] = {"steps": 3, "values": VALUES | {"N": 4, "M": 4, "B": 4}}
+    given["data"] = {"lamda": np.array([1.0, 0.5]), "w_star": np.array([1.0, -0.5])}
+    ours = solve_particles(theory, samples=2**6, replicas=2, seed=1, **given)
+    exact = evaluate(theory, **given)
+    assert exact.method == "linear"
+    for name in exact.values:
+        np.testing.assert_allclose(ours.values[name], exact.values[name], atol=1e-12, err_msg=str(name))
+
+
+@pytest.mark.parametrize("data", [DATA, {"lamda": 1.0, "w_star": np.ones(2)}])
+def test_an_attribute_without_numbers(data: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="data must hold lamda, one number for each unit"):
+        solve_particles(mean_field(structured(1)), **GIVEN | {"data": data})
