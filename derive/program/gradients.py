@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -155,7 +154,9 @@ class Gradients:
         self.owner: dict[str, str] = {}
         self.domains: dict[str, Conditions] = {}
         self.slots = {d.name: _slots(definitions, d.name) for d in definitions}
+        self._called: dict[str, str] = {}  # while vertices are found, no expression holds a gradient
         graph = [self._with_nodes(d) for d in definitions]
+        self._called = self._names_of_gradients()
         self.ranges = {name: self._ranges(name) for name in self.slots}
         for name, (place, body) in self.nodes.items():
             own = zip(self.slots[name], self.ranges[name], strict=True)
@@ -512,8 +513,7 @@ class Gradients:
         """The name of the gradient with respect to a field, a number or a function of a field."""
         return self._called[name] if name in self._called else self._natural(name)
 
-    @cached_property
-    def _called(self) -> dict[str, str]:
+    def _names_of_gradients(self) -> dict[str, str]:
         """Return the names of all gradients; default names that are taken get a suffix."""
         chosen = {x for n in self.names.values() for x in (n.name, n.inner)}
         natural = {n: self._natural(n) for n in self.slots if n != LOSS}
@@ -569,7 +569,8 @@ class Gradients:
     def varies(self, e: Expr) -> bool:
         """Does ``e`` differ from unit to unit?"""
         bare = e.replace(lambda x: isinstance(x, Mean), lambda _: Dummy())
-        own = self.inside | set(self.nodes) | {self.called(n) for n in (*self.fields, *self.nodes)}
+        own = self.inside | set(self.nodes)
+        own |= {self._called[n] for n in (*self.fields, *self.nodes) if n in self._called}
         named = {name_of(a) for a in bare.atoms(AppliedUndef)} & own
         return bool(named) or bare.has(Product) or any(v.uses(bare) for v in self.vectors.values())
 

@@ -12,11 +12,21 @@ from typing import Any, TypeVar
 from sympy import Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef, Subs
 
-from derive.calculus.symbols import IndexRange, L, ell, expression, primed, s, spelled, t
+from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, s, spelled, t
 
 NamedObject = TypeVar("NamedObject", bound=Hashable)
 Declared = tuple[str, Any]
 """Kind of a declared object, such as "field", and its name."""
+
+MEANINGS = {
+    t: "the time",
+    s: "the second time of correlations",
+    ell: "the index of layers",
+    L: "the number of layers",
+    mu: "the index of samples",
+    P: "the number of samples",
+}
+"""Symbols of the language, whose names a vector of weights or a matrix cannot have."""
 
 
 def aside(name: str, taken: Collection[str]) -> str:
@@ -83,7 +93,10 @@ def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]
         elif x == L:
             yield f"the index {x} is called like the number of layers: give it another name"
         elif x.name in kinds:
-            yield f"{x} is the name of an index and a {kinds[x.name]}: give one of them another name"
+            yield (
+                _of_language(x, kinds)
+                or f"{x} is the name of an index and a {kinds[x.name]}: give one of them another name"
+            )
         elif any(y.name == x.name and y != x for y in numbers | indices):
             yield f"the index {x} and another symbol are both called {x}: give one of them another name"
         elif not x.name.isidentifier():
@@ -94,7 +107,16 @@ def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]
         yield f"{x} is called like the time but is another symbol: import {x} from derive.program"
     for x in sorted(numbers - indices, key=spelled):
         if kinds.get(x.name) in ("matrix", "vector") and x != Symbol(x.name):
-            yield f"{x} is the name of a number and a {kinds[x.name]}: give one of them another name"
+            yield (
+                _of_language(x, kinds)
+                or f"{x} is the name of a number and a {kinds[x.name]}: give one of them another name"
+            )
+
+
+def _of_language(x: Symbol, kinds: dict[str, str]) -> str:
+    """Return the refusal of a name that is a symbol of the language; empty for other symbols."""
+    kind = kinds[x.name]
+    return f"{x} is {MEANINGS[x]}: give the {kind} {x} another name" if x in MEANINGS else ""
 
 
 def uses_of_names(
@@ -139,6 +161,11 @@ def same_names(said: Iterable[Expr]) -> Iterator[str]:
             if x.name in partners:
                 told = f"the symbol {x} is called like the partner of the index {partners[x.name]}"
                 yield f"{told} in correlations at two values of it: give it another name"
+                continue
+            language = next((y for y in (x, known[x.name]) if y in MEANINGS), None)
+            if language is not None:
+                told = f"{x} is {MEANINGS[language]}, and another symbol is called {x}"
+                yield f"{told}: give it another name, or import {x} from derive.program"
                 continue
             told = f"two symbols are called {x}, which differ in what is assumed of them"
             yield f"{told}: use one, or give one of them another name"

@@ -116,7 +116,7 @@ class Network:
         goal = Definition(Function(LOSS)(t), loss, tuple(r for x, r in ranges.items() if loss.has(x)))
         said = [e for d in (*lines, goal) for e in (d.lhs, d.rhs)]
         used = {name_of(a) for e in said for a in e.atoms(AppliedUndef, Symbol)}
-        used |= {w.name for w in (*self.weights, *self.frozen)} | fields
+        used |= {name for _, name in self._declared()}
         names = (x for x in map("average_{}".format, count(1)) if x not in used)
         made: dict[Mean, Definition] = {}
 
