@@ -86,8 +86,6 @@ class _EquationWriter:
                 f"v_{n}": f"v^{{({n})}}",
                 f"f{n}": f"f^{{({n})}}",
             }
-        for k in range(1, 9):
-            names |= {"beta" + "_" * k: r"\beta" + "'" * k, "t" + "_" * k: "t" + "'" * k}
         self.printer = script.printer(notation(self.theory, names))
 
     def show(self, e: Expr) -> str:

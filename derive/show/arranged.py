@@ -11,11 +11,29 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from sympy import Add, Derivative, Expr, I, Integral, Mul, Number, Pow, S, Subs, Sum, Symbol, oo, sympify
+from sympy import (
+    Add,
+    Basic,
+    Derivative,
+    Expr,
+    I,
+    Integral,
+    Mul,
+    Number,
+    Pow,
+    Product,
+    S,
+    Subs,
+    Sum,
+    Symbol,
+    oo,
+    sympify,
+)
+from sympy.concrete.expr_with_limits import ExprWithLimits
 from sympy.core.function import AppliedUndef
 from sympy.printing.precedence import PRECEDENCE, precedence
 
-from derive.calculus.symbols import L, ell, mu, s, spelled, t
+from derive.calculus.symbols import L, ell, mu, primed, s, spelled, t
 from derive.show.notation import LAYER, SAMPLE, TIME, Name, Notation
 
 
@@ -65,7 +83,9 @@ class Arranged:
         parts = [self.front(p), *(self.loop(list(x)) for _, x in groupby(p.loops, key=_bounds))]
         if p.inside:
             parts.append(f"{self.left}{self.added(p.inside)}{self.right}")
-        parts += [self.factor(x) for x in p.tail]
+        for i, x in enumerate(p.tail):
+            factor = self.factor(x)
+            parts.append(self.bracketed(factor) if _reaches_over(x, p.tail[i + 1 :]) else factor)
         return " ".join(filter(None, parts)) or "1"
 
     def front(self, p: ArrangedTerm) -> str:
@@ -84,9 +104,19 @@ class Arranged:
             if any(len(limits) != 3 for limits in x.limits):
                 return self.unlimited(x)
             return self.unsigned(piece(x, self.names))
-        if isinstance(x, Derivative | Subs) and self.activation_slope(x) is not None:
+        slope = isinstance(x, Derivative | Subs) and self.activation_slope(x) is not None
+        if slope or isinstance(x, Product):
             return self._print(x)
         return str(self.parenthesize(x, PRECEDENCE["Mul"]))
+
+    def bracketed(self, text: str) -> str:
+        """``text`` in round brackets."""
+        return f"({text})"
+
+    def doprint(self, expr: Any) -> str:
+        """An expression, its bound letters told apart from its free ones."""
+        readable = letters_apart([expr])[0] if isinstance(expr, Basic) else expr
+        return str(super().doprint(readable))  # type: ignore[misc]
 
     def _print_Mul(self, expr: Expr) -> str:
         return self.added([piece(expr, self.names)])
@@ -146,6 +176,51 @@ class Arranged:
             return self.marked(name, places[LAYER], [])
         times = f"({','.join(places[TIME])})" if places[TIME] else ""
         return self.marked(name, places[LAYER], places[SAMPLE]) + times
+
+
+def letters_apart(expressions: Sequence[Expr]) -> list[Expr]:
+    """The expressions of one equation, with bound letters that differ from all free ones.
+
+    The index of a sum, integral or product gets a prime if it is also free in one of the expressions, or
+    the index of a sum around it.
+
+    >>> from sympy import Function
+    >>> from sympy.abc import e, k
+    >>> a = Function("a")
+    >>> letters_apart([a(e), a(e) / Sum(a(e), (e, 1, 3)) + Sum(a(k), (k, 1, 3))])
+    [a(e), a(e)/Sum(a(e_), (e_, 1, 3)) + Sum(a(k), (k, 1, 3))]
+    """
+    free = {x for e in expressions for x in e.free_symbols}
+    return [_bound_apart(e, free) for e in expressions]
+
+
+def _bound_apart(e: Any, taken: set[Any]) -> Any:
+    if not e.has(ExprWithLimits):
+        return e
+    if not isinstance(e, ExprWithLimits):
+        args = [_bound_apart(x, taken) for x in e.args]
+        return e if all(x is y for x, y in zip(args, e.args, strict=True)) else e.func(*args)
+    own = {limits[0] for limits in e.limits}
+    body = _bound_apart(e.function, taken | own)
+    used = taken | own | body.atoms(Symbol) | e.atoms(Symbol)
+    names: dict[Any, Any] = {}
+    limits: list[Any] = []
+    for x, *bounds in reversed(e.limits):  # from the outermost in: bounds hold the letters outside of them
+        bounds = [_bound_apart(y, taken | own).xreplace(names) for y in bounds]
+        if x in taken:
+            names[x] = primed(x)
+            while names[x] in used:
+                names[x] = Symbol(f"{names[x].name}_", **x.assumptions0)
+            used.add(names[x])
+        limits.insert(0, (names.get(x, x), *bounds))
+    return e.func(body.xreplace(names), *limits) if body is not e.function or names else e
+
+
+def _reaches_over(x: Expr, behind: Sequence[Expr]) -> bool:
+    """Could factors behind ``x`` be read as inside of it, with another value or letter?"""
+    if isinstance(x, Product):
+        return bool(behind)
+    return isinstance(x, Sum | Integral) and any(y.atoms(Symbol) & set(x.variables) for y in behind)
 
 
 def _bounds(x: Loop) -> tuple[Any, ...]:

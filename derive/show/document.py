@@ -5,13 +5,13 @@ A result that can be printed is a list of sections; what it is a result of is no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sympy import Expr
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange
-from derive.show.arranged import tight
+from derive.show.arranged import letters_apart, tight
 from derive.show.latex import PaperLatex
 from derive.show.notation import LAYER
 from derive.show.text import PaperText, width, wrap
@@ -33,6 +33,12 @@ class DisplayedEquation:
     layers: IndexRange | None = None
     process: bool = False
     causal: str = ""
+
+    def readable(self) -> DisplayedEquation:
+        """The same equation with bound letters that differ from its free ones."""
+        written = letters_apart([*self.lhs, *self.terms])
+        n = len(self.lhs)
+        return replace(self, lhs=tuple(written[:n]), terms=tuple(written[n:]))
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ def text_section(section: Section, printer: PaperText) -> str:
 
 def _sides(entry: DisplayedEquation, printer: PaperText | PaperLatex) -> tuple[str, str, str]:
     """Left-hand side, sign, right-hand side."""
+    entry = entry.readable()
     rhs = printer.equation(entry.terms)
     if entry.process:
         lhs, sign, process = printer.process
@@ -108,6 +115,7 @@ def latex_section(section: Section, printer: PaperLatex) -> str:
 
 def _latex_entry(entry: DisplayedEquation, printer: PaperLatex) -> str:
     """One row: ``lhs &= rhs &&layers``."""
+    entry = entry.readable()
     left, sign, right = _sides(entry, printer)
     notes = []
     if entry.layers is not None:

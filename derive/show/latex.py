@@ -15,6 +15,7 @@ from derive.show.arranged import (
     ArrangedTerm,
     Loop,
     join,
+    letters_apart,
     past_time,
     present_first,
     shifted,
@@ -70,6 +71,20 @@ class PaperLatex(Arranged, LatexPrinter):
             text = self.indexed(expr)
         return text if exp is None else f"{text}^{{{exp}}}"
 
+    def _paper_ImaginaryUnit(self, expr: Any) -> str:
+        return r"\sqrt{-1}" if "i" in self.names.letters else "i"
+
+    def _print_ExpBase(self, expr: Any, exp: str | None = None) -> str:
+        if "e" not in self.names.letters:
+            return str(super()._print_ExpBase(expr, exp))
+        text = rf"\exp\left({self._print(expr.args[0])}\right)"
+        return text if exp is None else f"{text}^{{{exp}}}"
+
+    def _print_Exp1(self, expr: Any, exp: str | None = None) -> str:
+        if "e" not in self.names.letters:
+            return str(super()._print_Exp1(expr, exp))
+        return r"\exp\left(1\right)"
+
     def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
         above = ",".join(filter(None, (name.upper, *layers)))
         below = ",".join(samples) if shifted(samples) else beside(samples)
@@ -98,6 +113,9 @@ class PaperLatex(Arranged, LatexPrinter):
 
     def over(self, p: ArrangedTerm, top: str, under: str, factors: int) -> str:
         return rf"\frac{{{top}}}{{{under}}}"
+
+    def bracketed(self, text: str) -> str:
+        return rf"\left({text}\right)"
 
     def broken(self, terms: Sequence[Expr]) -> str:
         """The right-hand side of a long equation, one term a line."""
@@ -145,7 +163,7 @@ def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, s
     >>> print(latex(Function("H")(ell - 1, mu, alpha, t, s), names={"H": "K"}))
     K^{\ell-1}_{\mu\alpha}(t,s)
     """
-    return PaperLatex(notation(theory, names)).doprint(as_expression(expr, "latex"))  # type: ignore[no-any-return]
+    return PaperLatex(notation(theory, names)).doprint(as_expression(expr, "latex"))
 
 
 def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> str:
@@ -156,5 +174,6 @@ def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> s
     >>> print(aligned_latex([Eq(Function("h")(t), t, evaluate=False)]))
     $$\\begin{aligned}h(t) &= t\\end{aligned}$$
     """
-    rows = r" \\ ".join(f"{latex(e.lhs, theory)} &= {latex(e.rhs, theory)}" for e in equations)
+    sides = (letters_apart([e.lhs, e.rhs]) for e in equations)
+    rows = r" \\ ".join(f"{latex(lhs, theory)} &= {latex(rhs, theory)}" for lhs, rhs in sides)
     return rf"$$\begin{{aligned}}{rows}\end{{aligned}}$$"

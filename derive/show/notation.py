@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from sympy import Expr, Symbol, SympifyError, sympify
@@ -54,6 +54,8 @@ class Notation:
     activations: frozenset[str] = frozenset()
     matrices: frozenset[str] = frozenset()
     ranges: tuple[tuple[Symbol, Expr, Expr], ...] = ()
+    letters: frozenset[str] = frozenset()
+    """The names of symbols."""
 
     def roles_of(self, atom: AppliedUndef) -> tuple[str, ...]:
         """For each argument of ``atom``: ``layer``, ``sample`` or ``time``."""
@@ -75,12 +77,16 @@ class Notation:
         return head.endswith("hat") and "_".join([head[:-3], *rest]) not in self.roles
 
     def name(self, name: str) -> Name:
-        """How ``name`` is written."""
+        """How ``name`` is written: a prime for each underscore at its end."""
         if name in self.names:
             return Name(self.names[name])
+        plain = name.rstrip("_")
+        if plain and plain != name:
+            written = self.name(plain)
+            return replace(written, base=written.base + "'" * (len(name) - len(plain)))
         head, _, tail = name.partition("_")
         if not head or not tail:
-            return Name(latex_name(name.rstrip("_")) + "'" * (len(name) - len(name.rstrip("_"))))
+            return Name(latex_name(name))
         known = {*self.random, *self.activations, *self.roles, *self.matrices}  # a mark is made of such names
         mark = " ".join(self._pieces(tail, sorted(known, key=len, reverse=True)) or ())
         base = latex_name(head)
@@ -152,10 +158,10 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     bodies += [q.definition for q in theory.order_parameters]
     applied = {a for b in bodies for a in b.atoms(AppliedUndef)}
     items = (*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables)
-    every = (r for x in items for r in x.ranges if r.index != ell)
+    every = [r for x in items for r in x.ranges if r.index != ell]
     ranges = {(r.index, r.lower, r.upper): None for r in every}
     several = {r[0] for r in ranges if sum(r[0] == other[0] for other in ranges) > 1}
-    return Notation(
+    found = Notation(
         table,
         _declarations(theory),
         random=frozenset({e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}),
@@ -165,6 +171,33 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
         matrices=frozenset(m.name for m in program.matrices),
         ranges=tuple(r for r in ranges if r[0] not in several),
     )
+    bodies += [x.covariance for x in theory.sources]
+    letters = {x.name for b in bodies for x in b.atoms(Symbol)} | {r.index.name for r in every}
+    every_name = letters | {str(a.func) for b in bodies for a in b.atoms(AppliedUndef)}
+    return replace(found, names={**table, **_told_apart(found, every_name)}, letters=frozenset(letters))
+
+
+def _told_apart(notation: Notation, names: Iterable[str]) -> dict[str, str]:
+    """LaTeX for the names that would look like another: their mark in brackets, or the word upright.
+
+    Such are ``i1`` and ``i_1``, or ``lamda`` and ``lambda``.
+    """
+    changed: dict[str, str] = {}
+    looks = _looks(Name(r"\pi"))
+    for name in sorted({x.rstrip("_") or x for x in names}, key=lambda x: (len(x), x)):
+        written = notation.name(name)
+        if name not in notation.names and _looks(written) & looks:
+            head, _, tail = name.partition("_")
+            plain = rf"\mathrm{{{name}}}" if name.isalpha() else latex_name(head) + f"_{{({tail or name})}}"
+            changed[name], written = plain, Name(plain)
+        looks |= _looks(written)
+    return changed
+
+
+def _looks(name: Name) -> set[str]:
+    """How a name looks, in LaTeX and in text, wherever its marks are."""
+    whole = f"{name.base}^{{{name.upper}}}_{{{name.lower}}}"
+    return {re.sub(r"[{} ]|\^(?=_)|_$", "", x.replace("{}", "")) for x in (whole, unicode_name(whole))}
 
 
 def _declarations(theory: Declares) -> dict[str, tuple[str, ...]]:

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sympy import Expr, Pow, Sum, Symbol, default_sort_key
+from sympy import Derivative, Expr, Integral, Pow, Product, Sum, Symbol, default_sort_key
 from sympy.core.function import AppliedUndef
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
+from derive.calculus.averages import Response
 from derive.show.arranged import (
     Arranged,
     ArrangedTerm,
@@ -54,7 +55,7 @@ class PaperText(Arranged, StrPrinter):
         return "π"
 
     def _print_ImaginaryUnit(self, expr: Any) -> str:
-        return "i"
+        return "√(-1)" if "i" in self.names.letters else "i"
 
     def _print_Relational(self, expr: Any) -> str:
         expr = solved(expr)
@@ -85,7 +86,7 @@ class PaperText(Arranged, StrPrinter):
         return name + "(" + ", ".join(map(self._print, expr.args)) + ")"
 
     def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
-        apart = shifted(samples)
+        apart = shifted(samples) or any(map(_is_long, samples))
         above = ",".join(filter(None, (unicode_name(name.upper), *layers)))
         under = ",".join(filter(None, (unicode_name(name.lower), ("," if apart else "").join(samples))))
         under = f"{{{under}}}" if apart else braced(under)
@@ -103,6 +104,13 @@ class PaperText(Arranged, StrPrinter):
     def _print_Response(self, expr: Any) -> str:
         return f"δ{self.varied(expr.args[0])}/δ{self._print(expr.args[1])}"
 
+    def parenthesize(self, item: Any, level: int, strict: bool = False) -> str:
+        """Sums, products and rates of change get brackets below a power, as products do."""
+        open_ended = isinstance(item, Sum | Integral | Product | Derivative | Response)
+        if open_ended and level > PRECEDENCE["Mul"] and self.activation_slope(item) is None:
+            return self.bracketed(self._print(item))
+        return str(super().parenthesize(item, level, strict))
+
     def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
         if expr.exp.is_Integer:
             return str(self.parenthesize(expr.base, PRECEDENCE["Pow"])) + raised(int(expr.exp))
@@ -115,7 +123,12 @@ class PaperText(Arranged, StrPrinter):
         return self.power(self.parenthesize(expr.base, PRECEDENCE["Pow"]), expr.exp)
 
     def _print_exp(self, expr: Any) -> str:
+        if "e" in self.names.letters:  # an index, which the number would be taken for
+            return f"exp({self._print(expr.args[0])})"
         return self.power("e", expr.args[0])
+
+    def _print_Exp1(self, expr: Any) -> str:
+        return "exp(1)" if "e" in self.names.letters else "e"
 
     def power(self, base: str, exponent: Expr) -> str:
         """A symbolic power: short exponents bare, others in braces and without spaces around signs."""
@@ -163,13 +176,18 @@ class PaperText(Arranged, StrPrinter):
         if past := past_time(x):
             return f"Σ_{{{i}{'<' if past == '<' else '≤'}{self._print(x.upper + int(past == '<'))}}}"
         if any((x.lower, x.upper) == (a, b) for _, a, b in self.names.ranges):
-            return f"Σ_{''.join(indices)}"
+            return f"Σ_{{{i}}}" if any(map(_is_long, indices)) else f"Σ_{''.join(indices)}"
         return f"Σ_{{{i}={low}..{high}}}"
 
 
 def width(text: str) -> int:
     """Columns that ``text`` takes: marks over letters take none."""
     return sum(1 for c in text if not unicodedata.combining(c))
+
+
+def _is_long(index: str) -> bool:
+    """Is an index a word, whose letters could be taken for indices?"""
+    return index[:2].isalpha() and len(index) > 1
 
 
 def braced(mark: str) -> str:
@@ -257,4 +275,4 @@ def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, st
     >>> print(text(Function("Phi")(ell - 1, mu, alpha, t, s)))
     Φ^{ℓ-1}_μα(t,s)
     """
-    return PaperText(notation(theory, names)).doprint(as_expression(expr, "text"))  # type: ignore[no-any-return]
+    return PaperText(notation(theory, names)).doprint(as_expression(expr, "text"))

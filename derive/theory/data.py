@@ -18,6 +18,7 @@ from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, L, ell, s, spelled, t
 from derive.program.program import Program
 from derive.program.words import Rewritable, layer_count
+from derive.show.arranged import letters_apart
 from derive.show.latex import latex
 
 ExpressionMap: TypeAlias = Callable[..., Any]
@@ -165,7 +166,8 @@ class Equation(Stated):
         return super().map(lambda e: e.subs(old, new) if e.has(old) else e)
 
     def _repr_latex_(self) -> str:
-        return rf"$\displaystyle {latex(self.lhs)} = {latex(self.rhs)}$"
+        lhs, rhs = map(latex, letters_apart([self.lhs, self.rhs]))
+        return rf"$\displaystyle {lhs} = {rhs}$"
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,8 @@ class Source(Stated):
     matrix: str = ""
 
     def _repr_latex_(self) -> str:
-        pair = f"{latex(self.symbol)} {latex(self.partner)}"
-        return rf"$\displaystyle \langle {pair} \rangle = {latex(self.covariance)}$"
+        first, second, rhs = map(latex, letters_apart([self.symbol, self.partner, self.covariance]))
+        return rf"$\displaystyle \langle {first} {second} \rangle = {rhs}$"
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,8 @@ class OrderParameter(Stated):
     causal: str = ""
 
     def _repr_latex_(self) -> str:
-        return rf"$\displaystyle {latex(self.symbol)} = {latex(self.definition)}$"
+        lhs, rhs = map(latex, letters_apart([self.symbol, self.definition]))
+        return rf"$\displaystyle {lhs} = {rhs}$"
 
 
 STATED = ("equations", "scalars", "observables", "sources", "order_parameters")

@@ -23,6 +23,7 @@ from sympy.printing.repr import ReprPrinter
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, s, t
 from derive.program.words import Mean, Product
+from derive.show.arranged import letters_apart
 from derive.show.arranged import ordered as in_order
 from derive.show.document import COLUMNS, DisplayedEquation, Section, latex_section, text_section
 from derive.show.latex import PaperLatex
@@ -366,15 +367,28 @@ def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
     return json.dumps(out, indent=2, ensure_ascii=False)
 
 
+def _left(x: Any) -> tuple[Expr, ...]:
+    """What stands on the left-hand side of an item's equation."""
+    if isinstance(x, DisplayedEquation):
+        return x.lhs
+    if isinstance(x, Equation):
+        return (x.lhs,)
+    return (x.symbol, x.partner) if isinstance(x, Source) else (x.symbol,)
+
+
 def _plain(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
     """An item of a theory as a plain dictionary; right-hand sides have their common factors taken out."""
 
+    others = [sympify(e) for e in _left(x)]
+
     def written(e: Any) -> dict[str, str]:
         e = sympify(e)
-        return {"text": text.doprint(e), "latex": latex.doprint(e), "srepr": _srepr(e)}
+        (shown,) = letters_apart([*others, e])[len(others) :]
+        return {"text": text.doprint(shown), "latex": latex.doprint(shown), "srepr": _srepr(e)}
 
     def added(terms: Sequence[Expr]) -> dict[str, str]:
-        return {"text": text.equation(terms), "latex": latex.equation(terms), "srepr": _srepr(Add(*terms))}
+        shown = letters_apart([*others, *terms])[len(others) :]
+        return {"text": text.equation(shown), "latex": latex.equation(shown), "srepr": _srepr(Add(*terms))}
 
     if isinstance(x, DisplayedEquation):
         return {"lhs": written(x.lhs[0]), "rhs": added(x.terms)}

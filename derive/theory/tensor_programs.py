@@ -21,6 +21,7 @@ from derive.calculus.sums import factors, times
 from derive.calculus.symbols import ell, s, t
 from derive.program.parts import Definition
 from derive.program.words import Product
+from derive.show.arranged import letters_apart
 from derive.show.latex import PaperLatex
 from derive.show.notation import Notation, notation
 from derive.show.text import PaperText
@@ -78,15 +79,14 @@ class TensorProgram:
             raise ValueError(f"format = {format!r}: must be text or latex")
         if style not in STYLES:
             raise ValueError(f"style = {style!r}: must be one of {', '.join(STYLES)}")
-        groups = (self.equations, self.dots, self.covariances, self.scalars)
+        stated = (self.equations, self.dots, self.covariances, self.scalars)
+        groups = [[letters_apart([e.lhs, e.rhs]) for e in g] for g in stated]
         if format == "text":
             text = _Text(notation(self.theory), style)
-            blocks = [
-                "\n".join(f"{text.doprint(e.lhs)} = {text.doprint(e.rhs)}" for e in g) for g in groups if g
-            ]
+            blocks = ["\n".join(f"{text.doprint(a)} = {text.doprint(b)}" for a, b in g) for g in groups if g]
             return normalize("NFC", "\n\n".join(blocks))
         latex = _Latex(notation(self.theory), style)
-        rows = [f"  {latex.doprint(e.lhs)} &= {latex.doprint(e.rhs)}" for g in groups for e in g]
+        rows = [f"  {latex.doprint(a)} &= {latex.doprint(b)}" for g in groups for a, b in g]
         return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
 
     def _repr_latex_(self) -> str:
