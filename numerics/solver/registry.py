@@ -200,15 +200,45 @@ def _best(fit: list[tuple[Method, Yes]], accuracy: float | None, rtol: float) ->
     return min((pair for pair in good or fit if pair[1].cost <= longest), key=lambda pair: pair[1].error)[0]
 
 
-def explain(source: Problem | Experiment | str | Path, *, kernels: KeptKernels = "auto") -> Choice:
-    """What every method says about a problem, and which would run; nothing is run.
+def explain(
+    source: Problem | Experiment | Program | Theory | str | Path,
+    *,
+    kernels: KeptKernels = "auto",
+    **given: Any,
+) -> Choice:
+    """Return the answer of every method to a problem, and which would run, without running any.
 
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        What :func:`solve` takes.
+    kernels : {"auto", "full", "trace", "none"}
+        Two-time kernels that the result would hold.
+    **given
+        ``numbers``, ``arrays``, ``times`` and ``solver`` of a program, as :func:`solve` takes them.
+
+    Returns
+    -------
+    Choice
+        Cost, memory and error of each method, or the reason why it does not fit.  Printed, it is a table.
+
+    Raises
+    ------
+    SpecError
+        For a number, an array or a time that is missing or does not belong to the program.
+
+    Examples
+    --------
     >>> e = Experiment.from_dict({"network": {"depth": 1, "activation": "tanh"},
     ...     "training": {"learning_rate": 0.1, "steps": 10}}, kernel=[[1.0]], targets=[1.0])
     >>> explain(e).method.name
     'nodes'
+    >>> from derive.program import mlp
+    >>> numbers, arrays = {"eta": 0.1, "gamma0": 1.0}, {"K_x": [[1.0]], "y": [1.0]}
+    >>> explain(mlp(2, "tanh"), numbers=numbers, arrays=arrays, times=range(4)).method.name
+    'paths'
     """
-    return choose(Problem.of(source), kernels)
+    return choose(Problem.of(source, **given), kernels)
 
 
 def solve(

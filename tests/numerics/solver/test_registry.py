@@ -29,6 +29,7 @@ from derive.program import (
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
 from numerics.solver import choose, explain, nodes, solve
 from numerics.solver.method import No, Yes
 from numerics.solver.registry import METHODS
@@ -232,6 +233,20 @@ def test_whoever_asks_for_samples_gets_paths() -> None:
     )
     assert asked.method is not None
     assert (choice.method.name, asked.method.name) == ("nodes", "paths")
+
+
+def test_explain_takes_a_program_with_numbers_as_solve_does() -> None:
+    given: dict[str, Any] = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
+    given["arrays"] = {"K_x": [[1.0]], "y": [1.0]}
+    choice = explain(mlp(2), **given)
+    assert choice.method is not None
+    assert choice.method.name == solve(mlp(2), **given).attrs["method"]
+    by_name = explain(mlp(2), **given, solver=Solver(method="paths", samples=64))
+    assert by_name.method is not None
+    assert by_name.method.name == "paths"
+    with pytest.raises(SpecError) as caught:
+        explain(mlp(2), numbers={"eta": 0.1}, arrays=given["arrays"], times=range(3))
+    assert "gamma0" in str(caught.value)
 
 
 def test_a_method_by_name_that_does_not_fit_says_why() -> None:
