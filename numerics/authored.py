@@ -91,6 +91,18 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
     return found
 
 
+def self_correlations(problem: Problem) -> list[str]:
+    """Return the names of the variables without a role that are correlations of a vector with itself."""
+    found = []
+    for label, variable in authored_variables(problem).items():
+        if variable.pair is not None:
+            late, early = variable.pair
+            partners = {primed(x): x for x in late.free_symbols if isinstance(x, Symbol)}
+            if early.xreplace({s: t, **partners}) == late:
+                found.append(label)
+    return found
+
+
 def require_variables(problem: Problem) -> None:
     """Raise SpecError for a program of which a result would hold nothing."""
     if not problem.has_roles and not authored_variables(problem):

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from sympy import Dummy, Eq, Expr, Function, Integer, KroneckerDelta, Lambda, Piecewise, S, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.program import Program, mu, s, t
+from derive.program import Program, ell, mu, s, t
 from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from derive.program.shifts import Slot
@@ -471,7 +471,11 @@ class Readout:
         if not problem.has_roles:
             yield from self._authored(run)
             return
-        found = {NAMES.get(name, name): _layers_first(x, self.axes[name]) for name, x in run.items()}
+        found = {
+            NAMES.get(name, name): _layers_first(x, self.axes[name])
+            for name, x in run.items()
+            if self._has_layers_of_role(name)
+        }
         found |= {
             name: one_sample(found[name], problem.program) for name in ("error", OUTPUT) if name in found
         }
@@ -526,6 +530,15 @@ class Readout:
         loss = loss_of_scalars(self.problem, numbers)
         if loss is not None:
             yield "train_loss", loss
+
+    def _has_layers_of_role(self, name: str) -> bool:
+        """Has a measurement an axis of layers if, and only if, the variable of its role has one?
+
+        The kernel of a field without layers may be called ``G`` too; its axes are no layers and times.
+        """
+        variable = VARIABLES.get(NAMES.get(name, name))
+        layered = any(axis == ell.name for axis, _ in self.axes[name])
+        return variable is None or layered == ("layer" in variable.dims)
 
     def _known(self, name: str, x: Array) -> bool:
         """Has it a name and the indices of a result?"""
@@ -606,7 +619,8 @@ class TangentKernel:
         kernels = [a for a in factors if str(a.func) in (feature, GRADIENT_KERNEL)]
         ordered = {x.name for x in program.fields if x.ordered}  # networks measure each place with itself
         between = any(str(x.func) in ordered for e in program.notation for x in e.atoms(AppliedUndef))
-        layered = all(a.args[0].is_Integer for a in kernels)
+        vectors = [e for e, name in program.notation.items() if name in (feature, GRADIENT_KERNEL)]
+        layered = all(e.has(ell) for e in vectors) and all(a.args[0].is_Integer for a in kernels)
         if between or not layered or not {str(a.func) for a in factors} <= known:
             return None
         return cls(*found, feature, problem.arrays, problem.times, equal, problem.literals)

@@ -50,7 +50,7 @@ from numerics.names import (
     MemberKey,
 )
 from numerics.predictions import split
-from numerics.results import systematic
+from numerics.results import AUTHORED, systematic
 from numerics.simulation import simulate_program
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import methods, solve
@@ -335,22 +335,37 @@ def middle(problem: Problem) -> list[Check]:
 # -- the solution itself, sampled or not -------------------------------------------------------------------
 
 
-def correlations(theory: xr.Dataset, off: float = 0.0, letters: Mapping[str, str] = LETTERS) -> list[Check]:
+def correlations(
+    theory: xr.Dataset,
+    off: float = 0.0,
+    letters: Mapping[str, str] = LETTERS,
+    authored: Sequence[str] = (),
+) -> list[Check]:
     """Every correlation of the solution is a covariance: symmetric and positive semidefinite.
 
     A flow may be ``off``, on power-law data by its accuracy, as it is interpolated between nodes.
+    ``authored`` are the correlations of a vector with itself under names of the program.
     """
     checks = []
     for name in CORRELATIONS:
-        if name in theory:
+        if name in theory and AUTHORED not in theory[name].attrs:
             checks += covariance(letters.get(name, name), blocks(theory[name]), off)
+    for name in authored:
+        if name in theory and _is_paired(theory[name]):
+            checks += covariance(name, blocks(theory[name]), off)
     return checks
+
+
+def _is_paired(x: xr.DataArray) -> bool:
+    """Has each dimension of a correlation but that of layers a partner?"""
+    own = [d for d in x.dims if f"{d}_" in x.dims]
+    return {*x.dims} - {"layer"} == {*own, *(f"{d}_" for d in own)}
 
 
 def blocks(x: xr.DataArray) -> Array:
     """A correlation as (layer, T, n, T, n); one without layers is that of one layer."""
     x = x if "layer" in x.dims else x.expand_dims("layer")
-    own = [d for d in ("sample", "channel") if d in x.dims]
+    own = [d for d in x.dims if f"{d}_" in x.dims and d != "time"]
     ordered = x.transpose("layer", "time", *own, "time_", *(f"{d}_" for d in own))
     times, n = x.sizes["time"], int(np.prod([x.sizes[d] for d in own]))
     return ordered.to_numpy().reshape(x.sizes["layer"], times, n, times, n)

@@ -417,10 +417,11 @@ def traced(theory: xr.Dataset) -> xr.Dataset:
     """The theory with the traces of its kernels over samples and outputs.
 
     Their standard errors are at most the sums of those of the entries, and that is what they are taken to be:
-    which fluctuate together is not known.
+    which fluctuate together is not known.  A kernel under a name of the program has no trace.
     """
     found = {}
-    for name in (FEATURE_KERNEL, GRADIENT_KERNEL, "tangent_kernel"):
+    kernels = (x for x in (FEATURE_KERNEL, GRADIENT_KERNEL, "tangent_kernel") if x in theory)
+    for name in (x for x in kernels if AUTHORED not in theory[x].attrs):
         for end in ("", "_stderr"):
             if name + end in theory and "sample" in theory[name].dims and f"{name}_trace{end}" not in theory:
                 found[f"{name}_trace{end}"] = _trace(theory[name + end])

@@ -20,6 +20,7 @@ from derive.expansion.strength import expand_strength
 from derive.linear.form import LinearForm
 from derive.program import L, Program, gamma0
 from derive.theory import Theory, mean_field
+from numerics.authored import self_correlations
 from numerics.errors import SpecError
 from numerics.expansion import expand, series
 from numerics.expansion.orders import partial_sum
@@ -175,7 +176,8 @@ def checks_of(
         found += identities.start(problem, solution)
     found += identities.causality(problem, solution)
     letters = {**identities.LETTERS, **({} if linear else {FEATURE_KERNEL: "Phi^l"})}
-    found += identities.correlations(solution, off(problem, solution), letters)
+    authored = self_correlations(problem)
+    found += identities.correlations(solution, off(problem, solution), letters, authored)
     if not linear:  # other ways to averages over paths
         found += sampled.reading(problem, effort) + sampled.responses(problem, effort)
         if not flow and gamma0 in problem.numbers:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sympy import Function, Rational, tanh
+from sympy import Function, Rational, S, Symbol, tanh
 
 from derive.program import (
     Field,
@@ -15,6 +15,7 @@ from derive.program import (
     GaussianVector,
     GivenVector,
     GradientDescent,
+    IndexRange,
     L,
     Mean,
     Network,
@@ -26,10 +27,14 @@ from derive.program import (
     mu,
     t,
 )
+from numerics.authored import self_correlations
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
-from numerics.verification import Effort, verify
+from numerics.experiment.schema import Solver
+from numerics.simulation import simulate
+from numerics.solver import solve
+from numerics.verification import Effort, identities, networks, verify
 from numerics.verification.identities import descended
 from numerics.verification.openings import few, opening
 from tests.derive.once import mean_field, mlp, scaled
@@ -70,6 +75,49 @@ def test_a_program_without_kernels_of_layers_has_a_figure(tmp_path: Path) -> Non
     report = verify(program, tmp_path / "out", effort=FEW, **given)
     assert report.passed, report.table()
     assert (tmp_path / "out" / "figure.png").stat().st_size > 0
+
+
+def two_outputs(name: str, *, ordered: bool = False) -> Program:
+    """A network with two outputs of two fields, or of one ordered family of two, of this name."""
+    n = Symbol("n", integer=True)
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, a = GivenVector("x", pixels, "K_x"), Field(name, units, ordered=ordered), Field("a", units)
+    A, B = GaussianMatrix("A", units, pixels), GaussianMatrix("B", units, units)
+    r, q = GaussianVector("r", units), GaussianVector("q", units)
+    one, two, y = map(Function, ("one", "two", "y"))
+    if ordered:
+        forward, top = {h(1, mu, t): A @ x(mu), h(n + 1, mu, t): B @ tanh(h(n, mu, t))}, h(2, mu, t)
+    else:
+        forward, top = {h(mu, t): A @ x(mu), a(mu, t): B @ tanh(h(mu, t))}, a(mu, t)
+    forward |= {f(mu, t): Mean(w.symbol * tanh(top)) / gamma0 for f, w in ((one, r), (two, q))}
+    ranges = (IndexRange(n, S.One, S.One),) if ordered else ()
+    fields = (h,) if ordered else (h, a)
+    net = Network("two outputs", fields, forward, weights=(A, B, r, q), given=(x,), ranges=ranges)
+    return net.train((y(mu) - one(mu, t) * (1 + two(mu, t))) ** 2 / 2, GradientDescent(eta))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_kernels_of_fields_without_layers_are_not_read_as_those_of_layers(ordered: bool) -> None:
+    """The correlations of a field ``h`` without layers are called Phi and G, and have no axis of layers."""
+    given = GIVEN | {"times": range(2)}
+    problem = Problem.of(two_outputs("h", ordered=ordered), **given, solver=Solver(samples=64))
+    theory, trained = solve(problem), simulate(problem, width=8, seeds=2, rng=0)
+    assert {"Phi", "G"} <= {*theory.data_vars} & {*trained.data_vars}
+    assert {*networks.traced(theory).data_vars} == {*theory.data_vars}
+    compared = {x.label for x in networks.quantities(theory, [trained])}
+    assert {"Phi(t,t), t = 1", "G(t,0), t = 1"} <= compared
+    checks = identities.correlations(theory, authored=self_correlations(problem))
+    assert {"Phi is symmetric", "G is symmetric"} <= {x.name for x in checks}
+    assert all(x.passed for x in checks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("name", ["h", "k"])
+def test_a_program_of_two_outputs_is_verified_under_any_name(name: str, ordered: bool) -> None:
+    report = verify(two_outputs(name, ordered=ordered), effort=FEW, **GIVEN)
+    assert report.passed, report.table()
+    assert any("is symmetric" in x.name for x in report.checks)
 
 
 def test_an_error_planted_in_a_theory_is_seen() -> None:
