@@ -260,9 +260,24 @@ class Registry:
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", ranges)
 
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
-        """What the indices of a vector are called: as where the program names its correlation."""
-        own = [list(x.indices) for x in self._named if canonical(x) == body]
-        return own[0] if own else _slots(len(v.ranges))
+        """The indices of a vector: as where its correlation is named, or its fields are defined."""
+        named = [list(x.indices) for x in self._named if canonical(x) == body]
+        return named[0] if named else self._letters(body, _slots(len(v.ranges)))
+
+    def _letters(self, body: Expr, slots: list[Symbol]) -> list[Symbol]:
+        """The indices of the definitions of a vector's fields, in place of ``slots``, if all are distinct."""
+        fields = _fields_of(self.program, body)
+        if any(x.ordered for _, x in fields):  # whose places run further than those of one definition
+            return slots
+        own: dict[Symbol, Symbol] = {}
+        for atom, _ in fields:
+            d = next(d for d in self.program.definitions if d.name == str(atom.func))
+            for slot, x in zip(atom.args, d.lhs.args, strict=True):
+                if slot in slots and isinstance(x, Symbol) and own.setdefault(slot, x) != x:
+                    return slots
+        letters = [own.get(x, x) for x in slots]
+        taken = {t, s, ell, *(primed(x) for x in letters)} | (body.atoms(Symbol) - {*slots})
+        return slots if len({*letters}) < len(letters) or taken & {*letters} else letters
 
     def extent(self, v: Vector, n: int) -> tuple[Expr, Expr]:
         """From where to where an index of a vector runs: over its whole family if it is ordered."""

@@ -17,6 +17,7 @@ from derive.program import (
     GradientDescent,
     Mean,
     Network,
+    P,
     Population,
     Program,
     gamma0,
@@ -197,3 +198,26 @@ def test_indices_that_are_words_stand_apart():
     assert text(cos(a(e, k))) == "cos(a_ek)"
     atoms = {x for eq in theory("words").equations for x in eq.rhs.atoms(AppliedUndef)}
     assert all("noden" not in text(x, theory("words")) for x in atoms)
+
+
+def test_order_parameters_have_the_letters_of_the_program():
+    """No sample's letter stands for a head; conjugate fields have theirs as indices too."""
+    heads, positions = (IndexRange(Symbol(r, integer=True), S.One, S(3)) for r in "ck")
+    c, p = heads.index, positions.index
+    first, second = Field("a", units), Field("b", units)
+    V, B = GaussianMatrix("V", units, pixels, others=(heads,)), GaussianMatrix("B", units, units)
+    forward = {
+        first(c, mu, p, t): V(c) @ x(mu, p),
+        second(c, mu, p, t): B @ tanh(first(c, mu, p, t)),
+        f(mu, t): Sum(Mean(w.symbol * tanh(second(c, mu, p, t))), (c, 1, 3), (p, 1, 3)) / gamma0,
+    }
+    net = Network("heads", (first, second), forward, weights=(V, B, w), given=(x,), ranges=(heads, positions))
+    found = mean_field(net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(S.One)))
+    page = render(found, "order-parameters")
+    assert "C_tanh a,cμkc'αk'(t,s) = ⟨tanh(a_cμk(t)) tanh(a_c'αk'(s))⟩" in page
+    page = render(found, "saddle-point")
+    assert "Ĉ_tanh a,cμkc'αk'(t,s)".replace("Ĉ", "C\u0302") in page.replace("Ĉ", "C\u0302")
+    assert "i₁" not in page
+    for q in found.correlations():
+        bounds = {r.index: r.upper for r in q.ranges}
+        assert (bounds[mu], bounds[c], bounds[p]) == (P, 3, 3)
