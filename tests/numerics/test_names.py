@@ -177,7 +177,7 @@ def test_an_output_may_be_called_like_a_source() -> None:
         ({"i": "P"}, "the index P is called like an end of its range"),
         ({"i": "s"}, "the index s is called like a time"),
         ({"eta": "w"}, "two symbols are called w"),
-        ({"eta": "P"}, "two symbols are called P"),
+        ({"eta": "P"}, "P is the number of samples, and another symbol is called P"),
         ({"c": "w"}, "w(t) is called like the weight w"),
         *(({"a": x}, "is no name of a field") for x in BAD),
         *(({"U": x}, "is no name of a matrix") for x in BAD),
