@@ -36,6 +36,7 @@ from numerics.solver.paths.reading import (
     group_of,
     involved,
     moves,
+    reads_now,
     size_of,
 )
 
@@ -604,7 +605,9 @@ class PathMarch:
             found = carried.mean(c.what, index, now, count)
         else:
             values = self._over_units(self.random[c.what][:, now], self.samples)
-            found = group.responses(values, count * group.size, damped=damped)
+            # the lemma takes all sources that the values are a function of, those of this step too
+            every = now + 1 if reads_now(self.model, c.what, index) else count
+            found = group.responses(values, every * group.size, damped=damped)[..., : count * group.size]
         before = sum(prod(self.model.sources[n][1]) for n in nodes[: nodes.index(c.source)])
         mine = slice(before, before + prod(self.model.sources[c.source][1]))
         return found.reshape(len(found), 1, found.shape[1], count, -1)[..., mine]

@@ -570,6 +570,22 @@ def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]
         feels |= more
 
 
+def reads_now(model: Model, what: MemberKey, group: int) -> bool:
+    """Whether a quantity is a function of sources of a group at its own time."""
+    todo, seen = [what], set[MemberKey]()
+    while todo:
+        n = todo.pop()
+        if n in model.groups[group]:
+            return True
+        if n in model.quantities and n not in seen:
+            seen.add(n)
+            q = model.quantities[n]
+            applied = (x for x in q.function.leaves if isinstance(x, AppliedUndef) and model.is_random(x))
+            todo += [node_of(x) for x in applied if x.args[-1] == t]
+            todo += [m.what for ms in q.memories.values() for m in ms if m.through]
+    return False
+
+
 def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:
     """Does a covariance in a group depend on times?  If not, its sources are the same at all of them."""
     return any(c.expr.free_symbols & set(TIMES) for (a, _), c in model.covariances.items() if a in group)
