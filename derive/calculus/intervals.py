@@ -48,7 +48,7 @@ class RealInterval:
         if e.is_Rational:  # SymPy takes long to compare a number with infinity
             above = self.low is S.NegativeInfinity or (e > self.low if self.low_open else e >= self.low)
             below = self.high is S.Infinity or (e < self.high if self.high_open else e <= self.high)
-            return bool(above and below)
+            return bool(above and below) and not (self.without_zero and e == 0)
         if e.is_number:
             above = e > self.low if self.low_open else e >= self.low
             below = e < self.high if self.high_open else e <= self.high
