@@ -197,6 +197,10 @@ def _about_loss(program: Parts, known: set[str]) -> Iterator[str]:
         if program.descent is not None:
             yield "descent is given, but no loss that the weights go down: give the loss too"
         return
+    outside = program.loss.replace(lambda e: isinstance(e, Mean), lambda e: Dummy())
+    for atom in sorted(outside.atoms(AppliedUndef), key=spelled):
+        if program.given_of(str(atom.func)) is not None:
+            yield f"the loss uses {atom}, a vector of the data: give its target a name of its own"
     for atom in sorted(program.loss.atoms(AppliedUndef), key=spelled):
         inside = (a for x in atom.args for a in x.atoms(AppliedUndef))
         if str(atom.func) not in known and not any(str(a.func) in known for a in inside):

@@ -26,6 +26,7 @@ from sympy import (
     tanh,
 )
 
+import numerics
 from derive.program import (
     Field,
     GaussianMatrix,
@@ -44,7 +45,8 @@ from derive.program import (
     mu,
     t,
 )
-from tests.numerics.random_programs.checks import CHECKS, FAST, Case, checked
+from numerics.experiment.schema import Solver
+from tests.numerics.random_programs.checks import CHECKS, FAST, Case, checked, given
 from tests.numerics.random_programs.language import STEPS, Drawn
 
 units, pixels = Population("units"), Population("pixels", given=True)
@@ -238,6 +240,17 @@ def on_a_graph() -> Drawn:
     )
 
 
+def averaged_so_far() -> Drawn:
+    """Means over the positions so far, of a function whose denominator has the position too."""
+    forward = {
+        h(mu, p, t): W @ x(mu, p),
+        a(mu, p, t): Sum(1 / (p + p * exp(-h(mu, q, t))), (q, 1, p)),
+        b(mu, p, t): V @ a(mu, p, t),
+        out(mu, t): Sum(Mean(w.symbol * tanh(b(mu, p, t))), (p, 1, 3)) / gamma0,
+    }
+    return written(forward, (W, V, w), h, a, b, shape=(2, 3), ranges=(PLACES,))
+
+
 def heads() -> Drawn:
     """Attention with two heads, each with queries, keys and values of its own."""
     small = Population("small", Rational(1, 2))
@@ -319,6 +332,7 @@ PROGRAMS: tuple[Callable[[], Drawn], ...] = (
     maxout,
     gated_recurrent,
     on_a_graph,
+    averaged_so_far,
     heads,
     filters_of_members,
     experts_in_layers,
@@ -344,6 +358,14 @@ def test_networks_give_these_numbers(make: Callable[[], Drawn]) -> None:
     case = Case(make(), FAST)
     said = {name: checked(case, name) for name in ("networks", "simulate")}
     assert {name: x for name, x in said.items() if not x.startswith("ok")} == {}
+
+
+def test_a_position_in_a_function_of_fields_is_solved() -> None:
+    """Sampled paths took the position for a number that nobody gave."""
+    case = Case(averaged_so_far())
+    numbers = given(case) | {"times": range(2)}
+    found = numerics.solve(case.realised, solver=Solver(method="paths", samples=64), **numbers)
+    assert np.isfinite(found.f).all()
 
 
 @pytest.mark.slow

@@ -371,9 +371,13 @@ class Model:
         """The quantity that ``e``, read at ``time``, is, and the indices that it carries."""
         if isinstance(e, AppliedUndef) and node_of(e) in {*self.field_names, *self.sources, *self.attributes}:
             return node_of(e), indices_of(e)
+        applied = (i for x in sorted(e.atoms(AppliedUndef), key=str) for i in indices_of(x))
+        bare = (
+            x for x in sorted(e.free_symbols, key=str) if x in self.sizes
+        )  # in 1/(p + p*exp(h(mu, r, t)))
         symbols = tuple(
             i
-            for i in dict.fromkeys(i for x in sorted(e.atoms(AppliedUndef), key=str) for i in indices_of(x))
+            for i in dict.fromkeys((*applied, *bare))
             if i in e.free_symbols  # and not one that a sum in it runs over
         )
         for x in symbols:
