@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Sum, Symbol, sympify
+from sympy import Expr, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -224,9 +224,10 @@ def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[Au
         args = [x for x in q.symbol.args if x not in (t, s)]
         if q.kind != "correlation" or not isinstance(average, Average) or average.body.has(Sum):
             continue
-        early, late = average.body.as_independent(t, as_Add=False)
-        if not number.is_number or not early.has(s) or early.has(t) or late.has(s):
+        sides = _sides(average.body, {*args})
+        if sides is None or not number.is_number:
             continue
+        late, early = sides
         if not all(x.is_Symbol for x in args) or ell in args[1:] or q.symbol.args[-2:] != (t, s):
             continue
         layers, indices = args[: args[:1] == [ell]], args[args[:1] == [ell] :]
@@ -235,6 +236,29 @@ def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[Au
         own = zip(indices, values[len(layers) :], strict=True)
         dims = (*lead, *TWO_TIMES, *(_dimension(problem, x, n, q.name, sample, sizes) for x, n in own))
         yield AuthoredVariable(q.name, dims, values, f"{q.symbol} = {q.definition}", (number * late, early))
+
+
+def _sides(body: Expr, indices: set[Expr]) -> tuple[Expr, Expr] | None:
+    """A product as what is taken at t times what is taken at s; None for no such product.
+
+    A constant belongs to the side whose fields have its indices; where neither has them, as in
+    ``c(p)*h(mu, t)`` of one vector at p, no side can be measured.
+    """
+    factors = Mul.make_args(body)
+    late, early = ([x for x in factors if x.has(a) and not x.has(b)] for a, b in ((t, s), (s, t)))
+    letters = [{y for x in side for y in x.free_symbols} for side in (late, early)]
+    if not early or not late:
+        return None
+    for x in factors:
+        if x in late or x in early:
+            continue
+        fits = [
+            side for side, own in zip((late, early), letters, strict=True) if x.free_symbols & indices <= own
+        ]
+        if x.has(t, s) or not fits:
+            return None
+        fits[0].append(x)
+    return Mul(*late), Mul(*early)
 
 
 def _spans(problem: Problem, args: Iterable[Expr], ranges: Iterable[IndexRange]) -> tuple[AxisValues, ...]:

@@ -368,6 +368,22 @@ def test_a_position_in_a_function_of_fields_is_solved() -> None:
     assert np.isfinite(found.f).all()
 
 
+def test_a_constant_at_an_index_that_its_field_lacks_is_simulated() -> None:
+    """Correlations of such a vector ended in "no value for alpha"."""
+    factor, total = Function("factor"), Function("total")
+    forward = {
+        h(mu, t): W @ x(mu),
+        a(mu, p, t): V @ (factor(p) * tanh(h(mu, t))),
+        out(mu, t): Sum(Mean(w.symbol * tanh(a(mu, p, t))), (p, 1, 3)) / gamma0,
+        total(mu, t): Mean(w.symbol * tanh(h(mu, t))) / gamma0,
+    }
+    loss = SQUARE + (target(mu) - total(mu, t)) ** 2 / 2
+    arrays = {**TARGETS, "factor": np.array([1.0, 0.5, 0.2])}
+    case = Case(written(forward, (W, V, w), h, a, loss=loss, arrays=arrays, ranges=(PLACES,)))
+    found = numerics.simulate(case.realised, width=8, seeds=2, rng=1, **given(case))
+    assert np.isfinite(found.train_loss).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", PROGRAMS)
 def test_networks_and_solutions(make: Callable[[], Drawn]) -> None:
