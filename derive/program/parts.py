@@ -85,10 +85,10 @@ class Definition(Rewritable):
         return (*self.ranges, *sums)
 
     def members(self, product: Product, matrix: GaussianMatrix) -> tuple[IndexRange, ...]:
-        """The ranges of the indices that choose members of a matrix, of a family with further indices.
+        """Return the ranges of the indices that choose members of a family of matrices.
 
-        They are summed over, or indices of what is defined.  Raises :class:`ProgramError` where a definition
-        uses some members alone.
+        Each of these indices is summed over or is an index of the defined quantity.  Raises
+        :class:`ProgramError` where a definition uses some members alone.
         """
         if not matrix.others:
             return ()

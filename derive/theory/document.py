@@ -368,7 +368,7 @@ def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
 
 
 def _left(x: Any) -> tuple[Expr, ...]:
-    """What stands on the left-hand side of an item's equation."""
+    """Return the expressions on the left-hand side of the equation of an item."""
     if isinstance(x, DisplayedEquation):
         return x.lhs
     if isinstance(x, Equation):

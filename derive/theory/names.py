@@ -99,7 +99,7 @@ def vector(
 
 
 def differs(body: Expr, index: Symbol) -> bool:
-    """Whether the vector that a member of a family is applied to has the member's index.
+    """Return whether the vector that a member of a family multiplies depends on the member's index.
 
     ``g(mu, e, t)`` and ``prior(e)*g(mu, t)`` have the index e.  ``g(mu, p + k, t)`` is one vector, whose
     entry at p is read at a place that k shifts.

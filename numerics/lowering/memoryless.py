@@ -87,7 +87,7 @@ class System:
         return int(found)
 
     def number(self, x: Symbol) -> float:
-        """The value of a symbol.  Raises ValueError if there is none."""
+        """Return the value of a symbol.  Raises ValueError for a symbol without a value."""
         if str(x) not in self.values:
             raise ValueError(f"values has no {x}")
         return self.values[str(x)]
@@ -119,7 +119,7 @@ class System:
 
     @cached_property
     def root(self) -> dict[MemberKey, Array]:
-        """What the Gaussian variables are of independent standard normal numbers.
+        """The matrices that turn independent standard normal numbers into the Gaussian variables.
 
         Shapes ``(*indices, dimensions)``; correlated variables share numbers, others do not.
         """

@@ -87,7 +87,7 @@ class FieldRow:
 
 @dataclass(frozen=True)
 class Request:
-    """What a tensor is in the march: a correlation of two fields, or a response of one to a source.
+    """A request for a tensor of the march: a correlation of two fields, or a response to a source.
 
     Over units it is the sum of them weighted with ``unit``, a function of their attributes.
     """

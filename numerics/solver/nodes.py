@@ -147,7 +147,7 @@ def solve_two_layer(
 
 @dataclass(frozen=True)
 class Forecast:
-    """What moving nodes take and reach: seconds, bytes, the relative error of numbers.
+    """The estimated cost of moving nodes in seconds and bytes, and their estimated relative error.
 
     It is measured with few nodes, but where these were not ``tried``.
     """
@@ -274,13 +274,13 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a number of points gave: values and their errors."""
+    """The values found with a number of points, and their errors."""
 
     count: int
     found: dict[MemberKey, Array]
     errors: dict[MemberKey, Array]
     steps: float
-    """What steps in time may miss besides."""
+    """The error of the time steps, which is added to that of the points."""
 
     def largest(self, places: Iterable[MemberKey]) -> float:
         """The largest error of some values, relative to the largest value of their name."""
@@ -345,7 +345,7 @@ class _NodeSolver:
 
     @property
     def steps(self) -> float:
-        """What steps in time may miss: of a flow so little that points miss more."""
+        """The allowed error of time steps: zero for steps, far below that of the points for a flow."""
         return 0.0 if self.system.markov.discrete else max(self.accuracy / 1000, 1e-12)
 
     @property
