@@ -32,6 +32,7 @@ from derive.theory.routes import check_routes
 from numerics.errors import NumericsError, SpecError, Unserved
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
+from numerics.simulation.measure import Measured
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.stats import bound
 from tests.numerics.random_programs.language import INPUTS, STEPS, UNITS, Drawn, numbers_of
@@ -279,14 +280,41 @@ def watched(theory: Theory) -> dict[str, Any]:
     return found
 
 
+def letters_of(theory: Theory) -> dict[str, tuple[str, ...]]:
+    """The indices of each correlation of the theory, in order, without its layer and times."""
+    return {
+        q.name: tuple(str(x) for x in q.symbol.args if x not in (t, s) and str(x) != "ell")
+        for q in theory.order_parameters
+    }
+
+
+def in_order(x: Measured, letters: Sequence[str]) -> Measured:
+    """What networks measured, with its indices in the order of ``letters`` if it has the same ones.
+
+    Networks take the indices of a product from its factors, the theory from its own order.
+    """
+    own = [a for a, _ in x.axes]
+    found = [own.index(a) for a in letters if a in own]
+    places = sorted(found)
+    if len(found) != len(letters) or found == places:
+        return x
+    order = list(range(len(own)))
+    for place, source in zip(places, found, strict=True):
+        order[place] = source
+    mean, stderr = (np.transpose(y, order) for y in (x.mean, x.stderr))
+    return replace(x, mean=mean, stderr=stderr, axes=tuple(x.axes[k] for k in order))
+
+
 def of_networks(case: Case, width: int, seeds: int, seed: int, wanted: dict[str, Any]) -> Numbers:
     """Means over networks of one width."""
     run = simulate_program(
         case.stepped, width=width, steps=STEPS, seeds=seeds, values=case.values, data=in_networks(case.drawn),
         seed=seed, wanted=wanted,
     )  # fmt: skip
+    letters = letters_of(case.theory) if wanted else {}
     mean, error = {}, {}
     for name, x in run.items():
+        x = in_order(x, letters.get(name, ()))
         m, e = x.mean, x.stderr
         if len(x.axes) > 1 and [a for a, _ in x.axes[:2]] == ["t", "s"]:
             m, e = (np.moveaxis(y, (0, 1), (-2, -1)) for y in (m, e))
