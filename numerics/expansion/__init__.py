@@ -34,10 +34,10 @@ from numerics.experiment.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.experiment.theory import error_jumps, integrated, program_of, slope_jumps, theory_of
-from numerics.losses import loss_in_words, loss_of
-from numerics.predictions import mean_square, squares_errors
 from numerics.progress import Progress
 from numerics.results import at_times, provenance
+from numerics.results.losses import loss_in_words, loss_of
+from numerics.results.predictions import mean_square, squares_errors
 from numerics.solver.grid import TimeGrid
 from numerics.solver.method import Yes
 from numerics.solver.methods import MarchMethod

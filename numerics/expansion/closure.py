@@ -51,8 +51,8 @@ from numerics.names import (
     INPUT_KERNEL,
     LINEAR_KERNEL,
 )
-from numerics.solver.afterwards import interval_weights
 from numerics.solver.grid import TimeGrid, tables_of
+from numerics.solver.linear.afterwards import interval_weights
 
 Array = NDArray[np.float64]
 OperatorAtLayer = tuple[str, int]

@@ -34,11 +34,11 @@ from derive.program.symbolic_depth import at_symbolic_depth
 from numerics.errors import SpecError, diverged_at, require_whole
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
-from numerics.losses import SampleLoss, loss_in_words, loss_of
 from numerics.names import INPUT_KERNEL, TARGETS
-from numerics.predictions import of_training, squares_errors
 from numerics.progress import Progress
 from numerics.results import RUNAWAY, STDERR, dataset
+from numerics.results.losses import SampleLoss, loss_in_words, loss_of
+from numerics.results.predictions import of_training, squares_errors
 from numerics.solver.grid import TimeGrid, tables_of
 from numerics.solver.refine import AdamsBashforth, Attempt, refine
 from numerics.stats import Spread

@@ -50,8 +50,8 @@ from numerics.names import (
     OUTPUT,
 )
 from numerics.solver.grid import TimeGrid, end_weights
-from numerics.solver.linear import RANDOM, by_layer, of_outputs
-from numerics.solver.march import march
+from numerics.solver.linear.march import march
+from numerics.solver.linear.variables import RANDOM, by_layer, of_outputs
 from numerics.solver.methods import moving_data
 from numerics.solver.refine import AdamsBashforth
 from numerics.threads import one_thread

@@ -19,7 +19,7 @@ from derive.program import gamma0
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.names import ERROR, OUTPUT, MemberKey
-from numerics.predictions import one_sample, split
+from numerics.results.predictions import one_sample, split
 from numerics.solver.paths.reading import size_of
 from numerics.solver.paths.solve import Prepared
 

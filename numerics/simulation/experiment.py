@@ -31,14 +31,6 @@ from derive.program.networks.random_data import sigma as noise
 from derive.program.shifts import Slot
 from derive.theory import Theory
 from derive.theory.applications import read, tangent_kernel
-from numerics.authored import (
-    authored_variables,
-    coordinates,
-    described,
-    names_in_words,
-    numbers_by_role,
-    require_variables,
-)
 from numerics.errors import (
     Diverged,
     Interrupted,
@@ -54,11 +46,19 @@ from numerics.experiment.literals import Literals
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, error_jumps, slope_jumps
-from numerics.losses import loss_in_words, loss_of_scalars
 from numerics.names import C_LEARNT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
-from numerics.predictions import equal_times, one_sample, split
-from numerics.prefix import DIVERGED, before_divergence
 from numerics.results import BY_SAMPLE, VARIABLES, dataset, dimensions
+from numerics.results.authored import (
+    authored_variables,
+    coordinates,
+    described,
+    names_in_words,
+    numbers_by_role,
+    require_variables,
+)
+from numerics.results.losses import loss_in_words, loss_of_scalars
+from numerics.results.predictions import equal_times, one_sample, split
+from numerics.results.prefix import DIVERGED, before_divergence
 from numerics.stats import Spread
 from numerics.threads import one_thread
 

@@ -99,7 +99,8 @@ class MarchMethod:
         if (no := _symbolic(problem) or _attributes(problem) or _no_output(problem)) is not None:
             return no
         from numerics.lowering import NotLinear
-        from numerics.solver.linear import REDUCTIONS, ROUGH, fitting, numbers_held, reduced, unlabelled
+        from numerics.solver.linear.reduction import REDUCTIONS, reduced, unlabelled
+        from numerics.solver.linear.solve import ROUGH, fitting, numbers_held
 
         try:
             lowered = reduced(problem, REDUCTIONS)
@@ -122,7 +123,7 @@ class MarchMethod:
         return Yes(cost, 8.0 * (held * nodes**2 + 2 * pairs * steps**2), error)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        from numerics.solver import linear
+        from numerics.solver.linear import solve as linear
 
         return MethodResult(*linear.solved(problem, keep, progress))
 
@@ -380,8 +381,8 @@ class ReferenceMethod:
                 "takes steps on given samples",
                 'a rule in steps, such as "gd", and given samples',
             )
+        from numerics.solver.direct.method import estimate
         from numerics.solver.paths.problem import ACCURACY
-        from numerics.solver.reference import estimate
 
         try:
             found = estimate(problem)
@@ -391,7 +392,7 @@ class ReferenceMethod:
         return Yes(found.seconds, found.bytes, found.error, "every expression as it stands", asked)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        from numerics.solver.reference import solve_reference
+        from numerics.solver.direct.method import solve_reference
 
         return MethodResult(*solve_reference(problem, keep))
 

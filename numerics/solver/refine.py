@@ -23,7 +23,7 @@ from numerics.errors import Diverged, NotConverged
 from numerics.names import RESPONSES
 from numerics.results import dimensions
 from numerics.solver.grid import ORDER, TimeGrid, flow_grid, trapezoid
-from numerics.solver.rows import RESOLVED
+from numerics.solver.linear.rows import RESOLVED
 
 Array = NDArray[np.float64]
 GridAnswer = TypeVar("GridAnswer")

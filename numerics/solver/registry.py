@@ -17,14 +17,6 @@ import numpy as np
 from derive.program import Program
 from derive.theory import Theory
 from numerics.arrays import CPU, DEVICE, device_named
-from numerics.authored import (
-    authored_variables,
-    coordinates,
-    described,
-    names_in_words,
-    numbers_by_role,
-    require_variables,
-)
 from numerics.averages.existence import singularities
 from numerics.errors import (
     Diverged,
@@ -37,10 +29,18 @@ from numerics.errors import (
 )
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.losses import loss_in_words
-from numerics.prefix import DIVERGED, before_divergence
 from numerics.progress import Progress
 from numerics.results import BY_SAMPLE, Result, named
+from numerics.results.authored import (
+    authored_variables,
+    coordinates,
+    described,
+    names_in_words,
+    numbers_by_role,
+    require_variables,
+)
+from numerics.results.losses import loss_in_words
+from numerics.results.prefix import DIVERGED, before_divergence
 from numerics.solver.advice import explained, input_scale
 from numerics.solver.method import Array, KeptKernels, Method, No, Yes
 from numerics.solver.methods import (

@@ -49,15 +49,15 @@ from numerics.names import (
     OUTPUT,
     MemberKey,
 )
-from numerics.predictions import split
 from numerics.results import AUTHORED, systematic
+from numerics.results.predictions import split
 from numerics.simulation import simulate_program
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import methods, solve
 from numerics.solver.direct import evaluate
-from numerics.solver.march import March, march
+from numerics.solver.linear.march import March, march
+from numerics.solver.linear.plan import NotCausal
 from numerics.solver.method import Yes
-from numerics.solver.plan import NotCausal
 from numerics.stats import bound
 from numerics.verification.openings import (
     WRITTEN,

@@ -20,7 +20,6 @@ from derive.expansion.strength import expand_strength
 from derive.linear.form import LinearForm
 from derive.program import L, Program, gamma0
 from derive.theory import Theory, mean_field
-from numerics.authored import self_correlations
 from numerics.errors import SpecError
 from numerics.expansion import expand, series
 from numerics.expansion.orders import partial_sum
@@ -31,6 +30,7 @@ from numerics.names import FEATURE_KERNEL
 from numerics.plots import save_figure
 from numerics.progress import Progress
 from numerics.results import at_times, replacing_folder, save
+from numerics.results.authored import self_correlations
 from numerics.solver import solve
 from numerics.solver.method import No, Yes
 from numerics.solver.methods import MarchMethod, PathsMethod, ReferenceMethod

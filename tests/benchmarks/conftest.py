@@ -43,11 +43,11 @@ their time in the interpreter.
 
 On random data every field is single: a row is a matrix-vector product, which is bound by the reading of the
 matrix, some ten times slower than a matrix product.  The march folds the distant past into few coordinates
-instead (`numerics.solver.folded`), and keeps what it neglects below 2e-13.  `over_matrix_products` is its
-time over that which the counted operations take at the rate of one large matrix product, measured in the
-same run on the same threads.  Folding takes fewer operations than are counted, so that the number falls
-with T. Threads fold the arrays between them; the steps of a block follow each other on one.  A time is the
-best of several runs, after one that uses the memory for the first time.
+instead (`numerics.solver.linear.folded`), and keeps what it neglects below 2e-13.
+`over_matrix_products` is its time over that which the counted operations take at the rate of one large
+matrix product, measured in the same run on the same threads.  Folding takes fewer operations than are
+counted, so that the number falls with T. Threads fold the arrays between them; the steps of a block follow
+each other on one.  A time is the best of several runs, after one that uses the memory for the first time.
 
 Algorithm 1 of selfconsistent2023 is implemented in `tests/reference/alternating.py`. As printed it solves
 for the Jacobians of each path, by LU in batched LAPACK; the second row uses that they are triangular in

@@ -12,8 +12,8 @@ from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
 from numerics.lowering import lower
 from numerics.lowering.table import KernelRow
-from numerics.solver.march import March, march
-from numerics.solver.plan import Plan
+from numerics.solver.linear.march import March, march
+from numerics.solver.linear.plan import Plan
 from tests.numerics.solver.helpers import solvable
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numerics.experiment import Experiment
-from numerics.solver.march import March
+from numerics.solver.linear.march import March
 from tests.benchmarks.problems import experiment, exponent, nbytes, operations, run
 
 SCANS = {

@@ -1,7 +1,8 @@
 """Random data: time against the rate of matrix products in the same run, how time and memory grow, residual.
 
-The march reads nothing of the distant past but what it was folded into (numerics.solver.folded), so that its
-time grows less than the count of operations: that of the plain recursion, with a product for each row.
+The march reads nothing of the distant past but what it was folded into (numerics.solver.linear.folded), so
+that its time grows less than the count of operations: that of the plain recursion, with a product for each
+row.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ from derive.program import (
 from numerics.cli.common import summary
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.losses import loss_of
 from numerics.results import load, save
+from numerics.results.losses import loss_of
 from numerics.solver.direct import evaluate
 from tests.derive.once import mean_field, mlp
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from numerics.analysis.limits import largest_rate
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.predictions import split
+from numerics.results.predictions import split
 from numerics.simulation import simulate
 from numerics.solver import solve
 from numerics.stats import extrapolate

@@ -95,7 +95,7 @@ def test_a_theory_is_derived_once_for_all_its_numbers(monkeypatch: pytest.Monkey
     ("case", "where", "make"),
     [
         ("sampled paths", "numerics.solver.paths.solve.Model", Model),
-        ("widths of layers", "numerics.solver.linear.lower", lower),
+        ("widths of layers", "numerics.solver.linear.reduction.lower", lower),
     ],
 )
 def test_a_theory_is_read_once_for_all_its_numbers(

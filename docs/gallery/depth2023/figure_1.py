@@ -14,7 +14,7 @@ import derive
 from derive.depth.balance import alpha, gamma
 from derive.program import depth_program
 from derive.scale.depth import DepthParametrization
-from numerics.solver.frozen_ends import solve_frozen_ends
+from numerics.solver.depth.frozen_ends import solve_frozen_ends
 
 POINTS = (("1/2", "1/2"), ("1", "0"), ("1/2", "1"), ("1", "1/2"))
 

@@ -11,7 +11,7 @@ from gallery import COLOURS, Run, main, points
 from derive.program import depth_program
 from numerics.errors import Diverged
 from numerics.simulation import simulate_program
-from numerics.solver.frozen_ends import solve_frozen_ends
+from numerics.solver.depth.frozen_ends import solve_frozen_ends
 
 STEPS = 4
 

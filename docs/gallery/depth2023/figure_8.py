@@ -10,7 +10,7 @@ from gallery import COLOURS, Run, digits, main, points
 
 from derive.program import depth_program
 from numerics.simulation import simulate_program
-from numerics.solver.frozen_ends import solve_frozen_ends
+from numerics.solver.depth.frozen_ends import solve_frozen_ends
 
 
 def task() -> tuple[np.ndarray, np.ndarray]:

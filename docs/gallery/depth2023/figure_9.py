@@ -9,7 +9,7 @@ import numpy as np
 from figure_8 import slope, task, theory
 from gallery import COLOURS, Run, main
 
-from numerics.solver.frozen_ends import solve_frozen_ends_limit
+from numerics.solver.depth.frozen_ends import solve_frozen_ends_limit
 
 
 def limit(steps: int) -> tuple[np.ndarray, float]:

@@ -17,7 +17,6 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from numerics.arrays import device_named
-from numerics.authored import authored_variables, numbers_of_author
 from numerics.averages.existence import singularities
 from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
@@ -32,10 +31,11 @@ from numerics.names import (
     RESPONSES,
     MemberKey,
 )
-from numerics.predictions import one_sample_kernel, split
 from numerics.progress import Progress
 from numerics.results import LOSSES, STDERR, SYSTEMATIC, ran_away
-from numerics.solver.by_author import averaged_by_author
+from numerics.results.authored import authored_variables, numbers_of_author
+from numerics.results.by_author import averaged_by_author
+from numerics.results.predictions import one_sample_kernel, split
 from numerics.solver.grid import Age, TimeGrid, is_noisy, system_of, tables_of
 from numerics.solver.method import KeptKernels
 from numerics.solver.paths.accuracy import (

@@ -50,8 +50,8 @@ from numerics.lowering.indices import (
 )
 from numerics.names import MemberKey
 from numerics.solver.direct.layout import Layout
+from numerics.solver.linear.plan import NotCausal, in_order
 from numerics.solver.paths.indices import with_plain_indices
-from numerics.solver.plan import NotCausal, in_order
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sympy import Symbol
 from derive.calculus.symbols import ell, mu
 from derive.program import L, P, gamma0
 from numerics.lowering import lower
-from numerics.solver.march import march
+from numerics.solver.linear.march import march
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts

@@ -18,7 +18,7 @@ from numerics.solver.depth import (
     layer_distances,
     solve_depth_correction,
 )
-from numerics.solver.frozen_ends import (
+from numerics.solver.depth.frozen_ends import (
     exact_power,
     frozen_ends_correction,
     solve_frozen_ends,

@@ -18,7 +18,7 @@ from derive.program import L, P, gamma0
 from derive.theory import Theory
 from numerics.lowering import lower
 from numerics.lowering.table import FieldAtLayer
-from numerics.solver.march import March, march
+from numerics.solver.linear.march import March, march
 from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import tangent
 

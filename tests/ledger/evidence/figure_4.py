@@ -22,7 +22,7 @@ from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 from numerics.lowering import lower
 from numerics.solver import solve
-from numerics.solver.march import march
+from numerics.solver.linear.march import march
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts

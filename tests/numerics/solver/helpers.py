@@ -16,8 +16,8 @@ from numerics.lowering import lower
 from numerics.lowering.expressions import observable
 from numerics.lowering.indices import axes_of
 from numerics.lowering.table import FieldAtLayer, Request
-from numerics.solver.linear import REDUCTIONS
-from numerics.solver.march import March, march
+from numerics.solver.linear.march import March, march
+from numerics.solver.linear.reduction import REDUCTIONS
 from tests.derive.once import mean_field, mlp
 from tests.reference.solution import Solution
 

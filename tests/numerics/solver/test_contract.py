@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sympy import symbols
 
-from numerics.solver.layer_grid import Contraction
+from numerics.solver.depth.layer_grid import Contraction
 
 SIZES = dict(zip("abcdexy", (2, 3, 4, 2, 3, 5, 4), strict=True))
 

@@ -16,13 +16,13 @@ from numerics.lowering.layer_time import lower_layer_time
 from numerics.simulation import simulate_program
 from numerics.solver import solve
 from numerics.solver.depth import layer_distances, solve_depth_correction
-from numerics.solver.frozen_ends import (
+from numerics.solver.depth.frozen_ends import (
     exact_power,
     frozen_ends_correction,
     solve_frozen_ends,
     solve_frozen_ends_correction,
 )
-from numerics.solver.layer_grid import solve_layer_grid
+from numerics.solver.depth.layer_grid import solve_layer_grid
 from tests.chance import excess
 from tests.derive.once import depth_program, mean_field
 from tests.ledger.evidence.depth_correction import in_powers

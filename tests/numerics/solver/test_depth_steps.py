@@ -9,7 +9,7 @@ from derive.depth.balance import alpha, gamma
 from derive.scale.depth import depth_first_step
 from derive.scale.depth_steps import at_steps
 from numerics.errors import Diverged
-from numerics.solver.frozen_ends import solve_frozen_ends
+from numerics.solver.depth.frozen_ends import solve_frozen_ends
 from tests.chance import excess
 from tests.derive.once import depth_program, mean_field
 from tests.ledger.evidence import depth_class_networks, depth_classes

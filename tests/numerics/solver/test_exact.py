@@ -19,8 +19,8 @@ from numerics.experiment.theory import program_of, reductions_of
 from numerics.lowering import lower
 from numerics.solver import solve
 from numerics.solver.direct import evaluate
-from numerics.solver.linear import solved
-from numerics.solver.march import march
+from numerics.solver.linear.march import march
+from numerics.solver.linear.solve import solved
 from tests.derive.once import isotropic, mean_field, mlp
 from tests.numerics.solver.helpers import flow, gd
 

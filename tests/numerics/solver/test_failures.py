@@ -33,8 +33,8 @@ from numerics.experiment import Experiment
 from numerics.experiment.schema import Solver
 from numerics.lowering.table import Coupling, Factor, FieldRow, KernelRow, Monomial, Request, Table
 from numerics.solver import solve
-from numerics.solver.march import march
-from numerics.solver.plan import NotCausal, Plan
+from numerics.solver.linear.march import march
+from numerics.solver.linear.plan import NotCausal, Plan
 from tests.derive.once import mlp
 from tests.numerics.solver.helpers import flow, gd
 

@@ -18,12 +18,13 @@ from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
 from numerics.lowering import lower
 from numerics.lowering.table import Request
-from numerics.solver import folded, march, solve
-from numerics.solver.folded import NEAR, NEGLECT, ROOM, Folded
-from numerics.solver.march import March
-from numerics.solver.plan import Plan
-from numerics.solver.rows import Rows
-from numerics.solver.steps import foldable
+from numerics.solver import solve
+from numerics.solver.linear import folded, march
+from numerics.solver.linear.folded import NEAR, NEGLECT, ROOM, Folded
+from numerics.solver.linear.march import March
+from numerics.solver.linear.plan import Plan
+from numerics.solver.linear.rows import Rows
+from numerics.solver.linear.steps import foldable
 from tests.numerics.solver.helpers import gd, solvable
 
 DATA = {"full": {"sample_ratio": 1.5}, "online": {"batch_ratio": 1.2}, "population": {}}

@@ -8,8 +8,8 @@ import pytest
 from derive.errors import NotApplicable
 from numerics.errors import SpecError
 from numerics.simulation import simulate_program
+from numerics.solver.depth.frozen_ends import solve_frozen_ends, solve_frozen_ends_limit
 from numerics.solver.direct import evaluate
-from numerics.solver.frozen_ends import solve_frozen_ends, solve_frozen_ends_limit
 from tests.chance import excess
 from tests.derive.once import depth_program, mean_field
 

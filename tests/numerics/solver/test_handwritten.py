@@ -12,7 +12,7 @@ from derive.program import P, Program, eta, gamma0
 from numerics.experiment.problem import Problem
 from numerics.lowering import lower
 from numerics.solver import solve
-from numerics.solver.march import march
+from numerics.solver.linear.march import march
 from tests.chance import excess
 from tests.derive.once import mean_field, mlp
 from tests.derive.programs import damped_stream, g, linear_recurrent, rho, tau, two_layers

@@ -11,8 +11,8 @@ from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.solver import solve
 from numerics.solver.grid import TimeGrid
+from numerics.solver.linear.rows import RESOLVED, ROUNDING, Settling, settle_step
 from numerics.solver.refine import Attempt, Refined, Trapezoidal, refine
-from numerics.solver.rows import RESOLVED, ROUNDING, Settling, settle_step
 
 
 def test_what_rounding_leaves_is_returned() -> None:

@@ -100,7 +100,7 @@ def test_progress_counts_the_steps():
 def test_a_symbol_without_a_number_is_named():
     from derive.program import P
     from numerics.lowering import lower
-    from numerics.solver.march import march
+    from numerics.solver.linear.march import march
     from tests.numerics.solver.helpers import solvable
 
     data = {"K_x": np.eye(2), "y": TARGETS[:2]}

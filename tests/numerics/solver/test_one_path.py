@@ -11,8 +11,9 @@ import pytest
 from derive.calculus.symbols import mu
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.solver.linear import REDUCTIONS, reduced, solved
-from numerics.solver.plan import Plan
+from numerics.solver.linear.plan import Plan
+from numerics.solver.linear.reduction import REDUCTIONS, reduced
+from numerics.solver.linear.solve import solved
 from numerics.solver.refine import Trapezoidal
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 0.8, 0.1], [-0.2, 0.1, 1.2]])

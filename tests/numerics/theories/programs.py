@@ -20,8 +20,8 @@ from numerics.lowering.linear import NotLinear, lower
 from numerics.names import MemberKey
 from numerics.simulation import Measured, simulate_program
 from numerics.solver.direct import Evaluated, evaluate
-from numerics.solver.march import march
-from numerics.solver.plan import NotCausal
+from numerics.solver.linear.march import march
+from numerics.solver.linear.plan import NotCausal
 from numerics.verification.identities import laid_out
 from numerics.verification.networks import ComparedQuantity, against_networks
 from tests.derive.once import mean_field

@@ -27,11 +27,11 @@ from derive.program import (
     mu,
     t,
 )
-from numerics.authored import self_correlations
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
+from numerics.results.authored import self_correlations
 from numerics.simulation import simulate
 from numerics.solver import solve
 from numerics.verification import Effort, identities, networks, verify

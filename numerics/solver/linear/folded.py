@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from derive.calculus.symbols import s
-from numerics.solver.plan import Plan
-from numerics.solver.rows import Rows
-from numerics.solver.steps import Left, RowProduct, StepArrays, TwoTimeKey, kernels_of
+from numerics.solver.linear.plan import Plan
+from numerics.solver.linear.rows import Rows
+from numerics.solver.linear.steps import Left, RowProduct, StepArrays, TwoTimeKey, kernels_of
 
 Array = NDArray[np.float64]
 OrientedArray = tuple[TwoTimeKey, bool]

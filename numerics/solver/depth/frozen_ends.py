@@ -29,7 +29,7 @@ from numerics.lowering.linear import lower
 from numerics.lowering.table import Table
 from numerics.names import OUTPUT
 from numerics.solver.depth import FIRST, LAYERS, DepthCorrection, DepthLimit, extrapolated, on_grids
-from numerics.solver.march import march
+from numerics.solver.linear.march import march
 
 Array = NDArray[np.float64]
 Slope = Callable[[int, float], float]

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerics.authored import authored_variables, numbers_of_author
 from numerics.experiment.problem import Problem
-from numerics.losses import loss_of_scalars
 from numerics.names import MemberKey
 from numerics.results import STDERR
+from numerics.results.authored import authored_variables, numbers_of_author
+from numerics.results.losses import loss_of_scalars
 from numerics.stats import Spread, jackknife
 
 Array = NDArray[np.float64]

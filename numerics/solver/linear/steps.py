@@ -9,7 +9,7 @@ the first term of the second line being Stein's lemma.  Arrays are time-major, `
 n and m members, so that everything known before t is a leading block.  Those with the same first field and as
 many columns stand stacked, so that a kernel's row multiplies them in one product.
 
-Times are positions.  A position need not be a time: :mod:`~numerics.solver.folded` lets some stand for
+Times are positions.  A position need not be a time: :mod:`~numerics.solver.linear.folded` lets some stand for
 coordinates of all that is long past, ``unit`` being those of a row of ones.  Position 0 is time 0 where that
 is read (``first``).  That is possible where kernels are linear in what has the time s and all rows are those
 of single fields (:func:`foldable`).
@@ -31,8 +31,8 @@ from sympy import Expr, Symbol, lambdify
 from derive.calculus.symbols import s, t
 from numerics.lowering.expressions import arranged
 from numerics.lowering.table import Factor, FieldAtLayer, KernelRow, Reach, ScalarRow
-from numerics.solver.plan import Plan
-from numerics.solver.rows import Rows, multiplied
+from numerics.solver.linear.plan import Plan
+from numerics.solver.linear.rows import Rows, multiplied
 
 Array = NDArray[np.float64]
 TwoTimeKey = tuple[Literal["C", "R"], FieldAtLayer, FieldAtLayer]
@@ -95,7 +95,7 @@ def _blocks(at: int) -> Iterator[tuple[int, int]]:
 
 
 class OnUnits(Protocol):
-    """Fields that live on units, as :class:`~numerics.solver.march.Units` steps them."""
+    """Fields that live on units, as :class:`~numerics.solver.linear.march.Units` steps them."""
 
     def step(self, step: int, fields: tuple[FieldAtLayer, ...]) -> None:
         """Some of them, which need each other, at one time."""

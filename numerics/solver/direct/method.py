@@ -17,13 +17,13 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange
 from derive.errors import NotApplicable
-from numerics.authored import authored_variables, numbers_of_author
 from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
 from numerics.lowering.indices import TIMES
 from numerics.names import ERROR, OUTPUT, RESPONSES, MemberKey
 from numerics.results import STDERR, dimensions, named
-from numerics.solver.by_author import averaged_by_author
+from numerics.results.authored import authored_variables, numbers_of_author
+from numerics.results.by_author import averaged_by_author
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.direct.layout import Layout
 from numerics.solver.method import KeptKernels

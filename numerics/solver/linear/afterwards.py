@@ -38,7 +38,7 @@ from derive.calculus.symbols import s, t
 from numerics.errors import NotConverged
 from numerics.lowering.table import DELTA, Coupling, Factor, FieldAtLayer, KernelRow, Monomial, Request, Table
 from numerics.solver.grid import integral_weights
-from numerics.solver.march import March
+from numerics.solver.linear.march import March
 
 Array = NDArray[np.float64]
 Opened = tuple[dict[FieldAtLayer, float], list[tuple[float, Coupling]]]

@@ -15,9 +15,9 @@ from derive.program.networks.random_data import sigma
 from derive.theory import Theory
 from numerics.experiment.experiment import Array
 from numerics.experiment.problem import Problem
-from numerics.losses import SampleLoss, loss_of
 from numerics.names import ERROR, OUTPUT
 from numerics.results import dimensions
+from numerics.results.losses import SampleLoss, loss_of
 
 
 def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = False) -> dict[str, Array]:
@@ -26,10 +26,10 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
     ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the
     outputs as ``f`` (time, sample[, channel]).  Variables of samples, ``f`` among them, are cut to the
     training samples, which come first.  ``train_loss`` is the mean over these of the program's own loss
-    (:func:`numerics.losses.loss_of`), ``mean_square_error`` stands beside it where errors are differences and
-    the loss is not their square.  Of test points there are the predictions ``test_f`` and, where their
-    targets are known, ``test_loss``, the same loss, and ``test_error`` where errors are differences.  Losses
-    are those of what is given: split first, then average over networks or replicas.
+    (:func:`numerics.results.losses.loss_of`), ``mean_square_error`` stands beside it where errors are
+    differences and the loss is not their square.  Of test points there are the predictions ``test_f`` and,
+    where their targets are known, ``test_loss``, the same loss, and ``test_error`` where errors are
+    differences.  Losses are those of what is given: split first, then average over networks or replicas.
 
     >>> from numerics.experiment import Experiment
     >>> e = Experiment.from_dict({"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}},

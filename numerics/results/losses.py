@@ -21,10 +21,10 @@ from derive.calculus.symbols import mu, t
 from derive.program import Mean, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
 from numerics.arrays import CPU
-from numerics.authored import authored_variables, sample_index
 from numerics.experiment.literals import Literals
 from numerics.experiment.problem import Problem
 from numerics.names import ERROR, OUTPUT
+from numerics.results.authored import authored_variables, sample_index
 
 Array = NDArray[np.float64]
 
@@ -161,7 +161,7 @@ def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | N
     """Return the loss of a program of several outputs at each time: its mean over samples.
 
     ``scalars`` are numbers of the program by their names in results, with axes time and then their indices
-    (:func:`numerics.authored.numbers_of_author`).  Other
+    (:func:`numerics.results.authored.numbers_of_author`).  Other
     indices than that of the sample are summed over.  None for a loss that is not stated, or that reads more
     than these numbers, arrays and indices.
     """

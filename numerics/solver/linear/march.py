@@ -1,8 +1,8 @@
 """The linear causal march: one sweep forward in time solves a linear theory to rounding error.
 
-Walks the operations of a :class:`~numerics.solver.plan.Plan` at each step, as
-:class:`~numerics.solver.steps.StepArrays` has made them.  Where kernels are linear in what has the
-time s and multiply single fields, :mod:`~numerics.solver.folded` takes the same steps much faster.
+Walks the operations of a :class:`~numerics.solver.linear.plan.Plan` at each step, as
+:class:`~numerics.solver.linear.steps.StepArrays` has made them.  Where kernels are linear in what has the
+time s and multiply single fields, :mod:`~numerics.solver.linear.folded` takes the same steps much faster.
 
 Fields on units that are told apart by attributes (modes with their eigenvalues): kernels are the same for all
 units up to functions of the attributes, so that at every unit a field is
@@ -31,10 +31,10 @@ from numerics.lowering.table import Coupling, FieldAtLayer, FieldRow, Request, T
 from numerics.names import TARGETS
 from numerics.progress import Progress
 from numerics.results import RUNAWAY
-from numerics.solver.folded import Folded
-from numerics.solver.plan import Plan
-from numerics.solver.rows import LAST, SMOOTH, Rows, Settling, continued, found_at
-from numerics.solver.steps import StepArrays, foldable
+from numerics.solver.linear.folded import Folded
+from numerics.solver.linear.plan import Plan
+from numerics.solver.linear.rows import LAST, SMOOTH, Rows, Settling, continued, found_at
+from numerics.solver.linear.steps import StepArrays, foldable
 
 Array = NDArray[np.float64]
 

@@ -39,9 +39,9 @@ from numerics.lowering.layer_time import (
     products_of,
 )
 from numerics.names import C_FIELD, C_GRADIENT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
-from numerics.predictions import random_losses, split
 from numerics.progress import Progress
-from numerics.solver.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
+from numerics.results.predictions import random_losses, split
+from numerics.solver.depth.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
 
 Array = NDArray[np.float64]
 

@@ -1,0 +1,138 @@
+"""The test loss of random data by what causes it: bias, limited width, limited data, label noise (eq. 13).
+
+Reads the derived decomposition of ``C_v``: each part is a quadratic form ``H M H^T`` of transfer functions,
+and these are inverses of causal operators, so all of it is a few matrix products once the march is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.linear.operators import Kernel
+from derive.linear.propagators import START
+from derive.reduce.data import BIAS, DATA, NOISE, WIDTH, LossDecomposition
+from numerics.lowering.expressions import KnownArrays
+from numerics.lowering.indices import Axis, node_of
+from numerics.solver.linear.march import March
+
+Array = NDArray[np.float64]
+
+NAMES = {BIAS: "test_loss_bias", WIDTH: "test_loss_width", DATA: "test_loss_data", NOISE: "test_loss_noise"}
+"""What the parts are called in results."""
+
+
+@dataclass(eq=False)
+class LossParts:
+    """The forms that make up ``C_v(t, t)`` of ``n`` outputs, with what a march found and the tables of the
+    integrator.
+    """
+
+    split: LossDecomposition
+    result: March
+    data: Mapping[str, Array]
+    constants: Mapping[Symbol, float]
+    n: int
+    answers: dict[str, Array] = field(default_factory=dict)
+    letters: dict[Expr, Array] = field(default_factory=dict)
+    words: dict[Expr, Array] = field(default_factory=dict)
+
+    @property
+    def T(self) -> int:
+        return self.result.steps
+
+    # -- quadratic forms ---------------------------------------------------------------------------------
+
+    def diagonal(self, form: Expr) -> Array:
+        """``sum H(t, s_1) M(s_1, s_2) H(t, s_2)``, summed over outputs."""
+        left, middle, right = self.split_up(form)
+        value: Array = np.einsum("ij,ij->i", left @ middle, right).reshape(self.T, self.n).sum(1)
+        return value
+
+    def split_up(self, form: Expr) -> tuple[Array, Array, Array]:
+        """Both transfer functions, and what stands between them."""
+        assert isinstance(form, Sum)
+        inner = [lim[0] for lim in form.limits]
+        times, outputs = inner[-2:], inner[:-2]
+        answers, rest = {}, []
+        for x in Mul.make_args(form.function):
+            if isinstance(x, AppliedUndef) and str(x.func).startswith("H_"):
+                answers[times.index(x.args[-1])] = self.answer(str(x.func))
+            else:
+                rest.append(x)
+        return answers[0], self.matrix(Mul(*rest), times, outputs), answers[1]
+
+    def matrix(self, e: Expr, times: list[Expr], outputs: list[Expr]) -> Array:
+        """A function of two times (and two outputs), entry by entry: shape (T n, T n)."""
+        known = KnownArrays(
+            {str(k): v for k, v in self.constants.items()}, self.data, first=dict.fromkeys(times, 0)
+        )
+        given = {x: self.inner(x)[..., None] for x in e.atoms(Sum)}
+        for x in e.xreplace(dict.fromkeys(given, S.One)).atoms(AppliedUndef):
+            if str(x.func) not in self.data:
+                name, layers = node = node_of(x)
+                a = self.result.tensor((name, next(iter(layers), None))).transpose(1, 3, 0, 2)
+                known.found[node] = (a if outputs else a[0, 0])[..., None]
+        shape = (self.T, self.n, self.T, self.n)
+        axes = {times[0]: 0, times[1]: 2} | dict(zip(outputs, (1, 3), strict=False))
+        with np.errstate(divide="ignore", invalid="ignore"):  # before a cause, where `kernel` has zeros
+            value = known(e, {x: Axis(0, shape[k], k, 4) for x, k in axes.items()}, given)
+        return np.broadcast_to(value, (*shape, 1)).reshape(self.T * self.n, -1)
+
+    def inner(self, form: Expr) -> Array:
+        """A quadratic form within another: axes (T, n, T, n)."""
+        left, middle, right = self.split_up(form)
+        return (left @ middle @ right.T).reshape(self.T, self.n, self.T, self.n)
+
+    # -- transfer functions ------------------------------------------------------------------------------
+
+    def answer(self, name: str) -> Array:
+        """``H_y_x`` as a matrix, from its word in kernels."""
+        if name not in self.answers:
+            x = next(x for x in self.split.transfers if name.endswith(f"_{x.into}"))
+            field = name.removeprefix("H_").removesuffix(f"_{x.into}")
+            self.letters |= {k.operator: self.kernel(k) for k in x.kernels if k.operator not in self.letters}
+            self.answers[name] = self.word(x.operators[field])
+        return self.answers[name]
+
+    def kernel(self, k: Kernel) -> Array:
+        """The entries of an operator, causal."""
+        *indices, now, past = k.entry.args
+        full = self.matrix(k.definition, [now, past], [x for x in indices if isinstance(x, Symbol)])
+        steps = np.repeat(np.arange(self.T), self.n)
+        before = steps[:, None] > steps if k.causal == "strict" else steps[:, None] >= steps
+        value: Array = np.where(before, full, 0.0)
+        return value
+
+    def word(self, e: Expr) -> Array:
+        """A noncommutative expression with matrices put in; each inverse is taken once."""
+        if e not in self.words:
+            self.words[e] = self.worked_out(e)
+        return self.words[e]
+
+    def worked_out(self, e: Expr) -> Array:
+        size = self.T * self.n
+        if e in self.letters:
+            return self.letters[e]
+        if e == START:
+            value = np.zeros((size, size))
+            value.reshape(self.T, self.n, size)[:, :, : self.n] = np.eye(self.n)
+            return value
+        if e.is_number:
+            return float(e) * np.eye(size)
+        if isinstance(e, Add):
+            return sum((self.word(x) for x in e.args), np.zeros((size, size)))
+        if isinstance(e, Pow) and e.exp == -1:
+            return np.asarray(np.linalg.inv(self.word(e.base)), dtype=float)
+        if isinstance(e, Mul):
+            numbers, letters = e.args_cnc()
+            value = self.word(letters[0])
+            for x in letters[1:]:
+                value = value @ self.word(x)
+            return float(Mul(*numbers)) * value
+        raise NotImplementedError(f"{e} in a transfer function")

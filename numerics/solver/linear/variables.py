@@ -1,0 +1,254 @@
+"""Variables of results on fixed samples and on random data, from a march of the linear theory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Add, S, Symbol
+
+from derive.calculus.symbols import alpha, mu, s, t
+from derive.program import gamma0
+from derive.program.networks.random_data import sigma
+from derive.reduce.data import NOISE
+from derive.theory import Equation, Term
+from numerics.experiment.problem import Problem
+from numerics.lowering.expressions import layers_written_out, observable
+from numerics.lowering.indices import axes_of
+from numerics.lowering.table import FieldAtLayer, Request
+from numerics.names import (
+    BACKWARD_RESPONSE,
+    C_FIELD,
+    C_GRADIENT,
+    C_LEARNT,
+    ERROR,
+    FEATURE_KERNEL,
+    FIELD,
+    FORWARD_RESPONSE,
+    GRADIENT,
+    GRADIENT_KERNEL,
+    INPUT_KERNEL,
+    LINEAR_KERNEL,
+    OUTPUT,
+)
+from numerics.results.predictions import (
+    random_losses,
+    split,
+)
+from numerics.solver.grid import TimeGrid
+from numerics.solver.linear.afterwards import Afterwards, densities, needed
+from numerics.solver.linear.loss_parts import NAMES, LossParts
+from numerics.solver.linear.march import March
+from numerics.solver.linear.reduction import Lowered, NamedArrays, arrays_on
+from numerics.solver.method import KeptKernels
+
+Array = NDArray[np.float64]
+
+RANDOM = (C_LEARNT, "C_Delta", "C_h0", C_FIELD, C_GRADIENT, "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
+"""What a result on random data holds of the theory's order parameters, those that the theory has."""
+
+LOSS: FieldAtLayer = (C_LEARNT, None)
+
+
+class Variables:
+    """The variables of a result: which numbers a march must keep for them, and how they are made of these."""
+
+    def __init__(self, problem: Problem, lowered: Lowered, kernels: KeptKernels) -> None:
+        self.problem, self.theory, self.table = problem, lowered.theory, lowered.table
+        self.lowered, self.kernels = lowered, kernels
+        self.fixed, self.spectrum, self.many = bool(problem.seen), problem.spectrum, problem.outputs > 1
+        self.depth = problem.depth or 0
+        self.layers = range(1, self.depth + 1)
+        self.constants: Mapping[Symbol, float] = problem.numbers
+
+    def wanted(self) -> Iterable[FieldAtLayer | Request]:
+        """What the march must keep."""
+        if not self.fixed:
+            flow, last = self.problem.flow, self.last_response()
+            yield from (n for n, q in self.table.tensors.items() if not flow or q.kind == "correlation")
+            if last is not None and not flow:
+                yield last
+            return
+        yield from map(self.gradient, self.layers)
+        if self.kernels != "none":
+            yield from needed(self.table, [(FIELD, k) for k in self.layers])
+        if self.kernels == "full" and self.answers:
+            if self.problem.flow:  # of steps they are found afterwards
+                yield from (self.response_A(k) for k in self.layers)
+            yield from (self.response_B(k) for k in self.layers[:-1])
+
+    @staticmethod
+    def gradient(k: int) -> Request:
+        return Request("correlation", (GRADIENT, k), (GRADIENT, k), S.One)
+
+    def response_A(self, k: int) -> Request:
+        """A^k, that of the last layer too, which no layer above reads."""
+        return Request("response", (FIELD, k), self.source(GRADIENT, k), 1 / gamma0)
+
+    def source(self, name: str, k: int) -> FieldAtLayer:
+        """The Gaussian source that drives a field of a layer."""
+        return next(row.drives[0][0] for row in self.table.fields if row.field == (name, k))
+
+    def response_B(self, k: int) -> Request:
+        """B^k; of a theory projected on the error it is ``sum_c b_c Delta_{alpha c}``."""
+        source = self.source("p" if self.projected else FIELD, k + 1)
+        return Request("response", (GRADIENT, k + 1), source, 1 / gamma0)
+
+    def last_response(self) -> Request | None:
+        """The response of the last layer of random data, which no layer above reads."""
+        known = next((q for (name, _), q in self.table.tensors.items() if name == "R_hr"), None)
+        return known and Request(
+            "response", (FIELD, self.depth), self.source(GRADIENT, self.depth), known.factor
+        )
+
+    @cached_property
+    def answers(self) -> bool:
+        """Do responses enter the theory?  Those of one layer alone are there to be read."""
+        return self.depth == 1 or bool(self.theory.responses())
+
+    @cached_property
+    def projected(self) -> bool:
+        """Was the theory projected on the error?"""
+        return ("p", 1) in {r.field for r in self.table.fields}
+
+    def values(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
+        """The contract's variables at the nodes ``at``."""
+        if self.fixed:
+            return split(self.problem, self.of_samples(result, at, grid))
+        values = self.of_random_data(result, at, grid)
+        if self.kernels != "none" and self.spectrum is None:
+            values |= self.parts(result, at, grid)
+        return values
+
+    # -- fixed samples ---------------------------------------------------------------------------------
+
+    def of_samples(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
+        """Of training samples and test points; traces are those over training samples."""
+        values = {OUTPUT: result.scalars[OUTPUT][at], "error": result.scalars[ERROR][at]}
+        G = {k: _picked(result.tensor(self.gradient(k)), at) for k in self.layers}
+        values[GRADIENT_KERNEL] = np.stack([of_outputs(a) for a in G.values()])
+        if self.kernels == "none":
+            return values
+        seen, data = self.problem.seen, arrays_on(self.problem, grid)
+        after = Afterwards(result, at, seen)
+        tensors: dict[tuple[str, tuple[int, ...]], Array] = {
+            (GRADIENT_KERNEL, (k,)): (a.transpose(1, 3, 0, 2) if self.many else a[:, 0, :, 0])[..., None]
+            for k, a in G.items()
+        }
+        numbers = {str(k): v for k, v in self.constants.items()}
+        if self.kernels == "trace":
+            traces = [after.trace((FIELD, k)) for k in self.layers]
+            values["Phi_trace"] = np.stack(traces)
+            tensors |= {
+                (LINEAR_KERNEL, (k,)): a[None, None, ..., None]
+                for k, a in zip(self.layers, traces, strict=True)
+            }
+            single = {INPUT_KERNEL: np.trace(data[INPUT_KERNEL][:seen, :seen]).reshape(1, 1)}
+            for e in self.theory.observables:
+                # what has no sample counts once for each
+                terms = Add.make_args(layers_written_out(e.rhs).expand())
+                terms = [x if x.has(mu, alpha) else seen * x for x in terms]
+                whole = replace(e, terms=(Term.local(Add(*terms), "definition"),))
+                trace = observable(whole, tensors, numbers, single, self.axes(e))[..., 0]
+                values["tangent_kernel_trace"] = (
+                    np.einsum("tsacbc->ts", trace) if self.many else trace[:, :, 0, 0]
+                )
+            return values
+        samples = result.sizes[FIELD, 1]
+        every = np.empty((self.depth, len(at), samples, len(at), samples))
+        full = {k: after.outputs((FIELD, k), (FIELD, k), x) for k, x in zip(self.layers, every, strict=True)}
+        values[FEATURE_KERNEL] = every.transpose(0, 1, 3, 2, 4)
+        tensors |= {(LINEAR_KERNEL, (k,)): a.transpose(1, 3, 0, 2)[..., None] for k, a in full.items()}
+        for e in self.theory.observables:
+            values["tangent_kernel"] = observable(e, tensors, numbers, data, self.axes(e))[..., 0]
+        return values | (self.responses(after, grid) if self.answers else {})
+
+    @staticmethod
+    def axes(e: Equation) -> tuple[Symbol, ...]:
+        """Times before indices, as results have them."""
+        return t, s, *axes_of(e.lhs)
+
+    def responses(self, after: Afterwards, grid: TimeGrid | None) -> NamedArrays:
+        """A^l and B^l; for the flow as densities in s."""
+        result, at, smooth = after.result, after.at, None
+        error = result.scalars[ERROR][at]
+        if grid is not None:
+            once = arrays_on(self.problem, grid, np.ones_like(grid.weights))
+            smooth = densities(result, grid.nodes, once)
+
+        def read(q: Request) -> Array:
+            if smooth is None:
+                return after.answer(q)[:, :, at]
+            return result.number(q.factor) * _picked(smooth[q.first, q.second], at)
+
+        A = [read(self.response_A(k)).transpose(0, 2, 1, 3) for k in self.layers]
+        last = np.zeros_like(A[0].swapaxes(2, 3))
+        channels = error if self.many else error[..., None]
+        if self.projected:
+            B = [np.einsum("tcsd,sad->tsca", read(self.response_B(k)), channels) for k in self.layers[:-1]]
+        else:
+            B = [read(self.response_B(k)).transpose(0, 2, 1, 3) for k in self.layers[:-1]]
+        return {
+            FORWARD_RESPONSE: np.stack([a if self.many else a[..., 0] for a in A]),
+            BACKWARD_RESPONSE: np.stack([b if self.many else b[:, :, 0] for b in [*B, last]]),
+        }
+
+    # -- random data -----------------------------------------------------------------------------------
+
+    def of_random_data(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
+        """Every correlation and, in steps, every response."""
+        values: NamedArrays = {}
+        for name in RANDOM:
+            nodes: dict[FieldAtLayer, FieldAtLayer | Request] = {
+                n: n for n in self.table.tensors if n[0] == name
+            }
+            if grid is not None and name.startswith("R_"):
+                continue
+            if name == "R_hr" and (last := self.last_response()) is not None:
+                nodes[name, self.depth] = last
+            if nodes:
+                found = {k: two_times(result, q, at) for (_, k), q in nodes.items()}
+                values[name] = by_layer(found, self.layers)
+        return self.losses(values) | values
+
+    def losses(self, values: NamedArrays) -> NamedArrays:
+        """Test and training loss."""
+        return random_losses(self.problem.theory, values, self.constants, self.problem.outputs)
+
+    def parts(self, result: March, at: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
+        """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
+        outputs, noise = self.problem.outputs, self.constants.get(sigma, 0.0)
+        forms = LossParts(
+            self.lowered.decomposition, result, arrays_on(self.problem, grid), self.constants, outputs
+        )
+        found: NamedArrays = {}
+        for part in forms.split.parts:
+            found[part.label] = found.get(part.label, 0.0) + forms.diagonal(part.expr)
+        if noise:
+            found[NOISE] = found.get(NOISE, np.zeros(result.steps)) + outputs * noise**2
+        return {NAMES[k]: x[at] for k, x in found.items()}
+
+
+def two_times(result: March, n: FieldAtLayer | Request, at: NDArray[np.intp] | None = None) -> Array:
+    """An order parameter with axes t, s (at some nodes) and, with several outputs, those of the outputs."""
+    return of_outputs(result.tensor(n) if at is None else _picked(result.tensor(n), at))
+
+
+def of_outputs(a: Array) -> Array:
+    """Times first, after what stands before them; outputs, if there are several, last."""
+    return a[..., 0, :, 0] if a.shape[-3] == a.shape[-1] == 1 else a.swapaxes(-3, -2)
+
+
+def by_layer(found: Mapping[int | None, Array], layers: Iterable[int], axis: int = 0) -> Array:
+    """What there is at each layer along one axis, zero where there is none; as it is without layers."""
+    if list(found) == [None]:
+        return found[None]
+    nothing = np.zeros_like(next(iter(found.values())))
+    return np.stack([found.get(k, nothing) for k in layers], axis=axis)
+
+
+def _picked(a: Array, at: NDArray[np.intp]) -> Array:
+    return a if len(at) == len(a) else a[at][:, :, at]
