@@ -15,22 +15,18 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Dummy, Eq, Expr, Function, Integer, KroneckerDelta, Lambda, Piecewise, S, Symbol, lambdify
-from sympy.core.function import AppliedUndef
+from sympy import Eq, Function, Lambda, Piecewise, S, Symbol
 
-from derive.program import Program, ell, mu, s, t
+from derive import Theory
+from derive.program import Program, ell, mu, t
 from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
-from derive.program.shifts import Slot
-from derive.theory import Theory
-from derive.theory.applications import read, tangent_kernel
 from numerics.errors import (
     Diverged,
     Interrupted,
@@ -42,7 +38,6 @@ from numerics.errors import (
     require_whole,
 )
 from numerics.experiment import Experiment
-from numerics.experiment.literals import Literals
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, error_jumps, slope_jumps
@@ -57,13 +52,14 @@ from numerics.results.authored import (
     require_variables,
 )
 from numerics.results.losses import loss_in_words, loss_of_scalars
-from numerics.results.predictions import equal_times, one_sample, split
+from numerics.results.predictions import equal_times, one_sample, one_sample_kernel, split
 from numerics.results.prefix import DIVERGED, before_divergence
 from numerics.stats import Spread
 from numerics.threads import one_thread
 
 from .measure import ObservableAxis
 from .run import MOST, UNSTABLE, Trainer
+from .tangent import NAME as TANGENT_KERNEL
 
 Array = NDArray[np.float64]
 MeasuredKernels = Literal["full", "trace", "none"]
@@ -340,6 +336,7 @@ def _networks(
         "data": data,
         "wanted": wanted,
         "equal": mu if fixed and kernels == "trace" and problem.has_roles else None,
+        "tangent_kernel": fixed and kernels != "none" and bool(numbers_by_role(problem)),
     }
     if not problem.flow:
         return Trainer.of(program, **setup), None
@@ -461,9 +458,6 @@ class Readout:
         self.nonlinear = any(name == mu.name for name, _ in axes.get(GRADIENT_KERNEL, ()))
         self.equal = kernels == "trace"
         self.by_role = numbers_by_role(problem)
-        self.tangent = (
-            None if kernels == "none" or not problem.has_roles else TangentKernel.of(problem, self.equal)
-        )
 
     def variables(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         """Those of one network."""
@@ -482,11 +476,11 @@ class Readout:
         for name in (C_LEARNT, "C_h0"):
             if M in problem.numbers and name in found:  # sums over modes, of which programs take the mean
                 found[name] = problem.numbers[M] * found[name]
-        traced = (FEATURE_KERNEL, "tangent_kernel", *((GRADIENT_KERNEL,) if self.nonlinear else ()))
-        if self.tangent is not None:
-            found["tangent_kernel"] = self.tangent(found)
-            for name in traced if self.equal else ():
-                x, first = found.pop(name), 2 if name == "tangent_kernel" else 3
+        traced = (FEATURE_KERNEL, TANGENT_KERNEL, *((GRADIENT_KERNEL,) if self.nonlinear else ()))
+        if TANGENT_KERNEL in found:
+            found[TANGENT_KERNEL] = self._of_samples(found[TANGENT_KERNEL])
+            for name in [x for x in traced if x in found] if self.equal else ():
+                x, first = found.pop(name), 2 if name == TANGENT_KERNEL else 3
                 seen = x[(*[slice(None)] * first, slice(problem.seen))]
                 yield f"{name}_trace", seen.sum(axis=tuple(range(first, x.ndim)))
         yield from self._numbers(run)
@@ -498,12 +492,19 @@ class Readout:
         if "error" in found:
             for name in traced:
                 if name in found and self._known(name, found[name]):
-                    yield f"{name}_trace", _trace(found[name], name != "tangent_kernel")
+                    yield f"{name}_trace", _trace(found[name], name != TANGENT_KERNEL)
         elif C_LEARNT in found:
             # inputs are Gaussian: that of a fresh one's error is known of every network, without a sample
             fresh = equal_times(found[C_LEARNT]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
             yield "train_loss", equal_times(found["C_Delta"]) if "C_Delta" in found else fresh
             yield "test_loss", fresh
+
+    def _of_samples(self, kernel: Array) -> Array:
+        """The tangent kernel with the axes of samples that outputs of a program without samples lack."""
+        if not self.equal:
+            return one_sample_kernel(kernel, self.problem.program)
+        names = [name for name, _ in self.axes[TANGENT_KERNEL]]
+        return kernel if mu.name in names else kernel[:, :, None]
 
     def _numbers(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         """The numbers of the program that have no role, at the values of their indices."""
@@ -560,103 +561,3 @@ def _layers_first(x: Array, axes: tuple[ObservableAxis, ...]) -> Array:
     if "ell'" not in names:
         return np.moveaxis(x, names.index("ell"), 0) if "ell" in names else x
     return np.moveaxis(np.diagonal(x, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
-
-
-@lru_cache(maxsize=64)
-def _factors(
-    program: Program, numbers: tuple[tuple[Symbol, float], ...], equal: bool
-) -> tuple[tuple[Expr, ...], Callable[..., Array], tuple[Symbol, ...]] | None:
-    """The factors of the tangent kernel, what it is of them, and its axes; None for none, and for several."""
-    found = tangent_kernel(read(program))
-    if len(found) != 1:
-        return None
-    equation, whole = found[0], found[0].rhs.doit()
-    given = {str(k): v for k, v in numbers}
-    known: dict[Expr, Any] = {x: given[str(x)] for x in whole.atoms(Symbol, AppliedUndef) if str(x) in given}
-    indices = [x for x in equation.lhs.args if x not in (t, s)]
-    if equal:
-        half = len(indices) // 2
-        known |= dict(zip(indices[half:], indices[:half], strict=True))
-        indices = indices[:half]
-    formula = whole.subs(known)
-    applied = sorted(formula.atoms(AppliedUndef, KroneckerDelta), key=str)
-    times = formula.xreplace({x: Dummy() for x in applied}).free_symbols & {t, s}  # of a rate in time
-    leaves = [*applied, *sorted(times, key=str)]
-    places = [Dummy(f"x{i}") for i in range(len(leaves))]
-    function = lambdify(places, formula.xreplace(dict(zip(leaves, places, strict=True))))
-    return tuple(leaves), function, (t, s, *indices)
-
-
-@dataclass(frozen=True)
-class TangentKernel:
-    """The tangent kernel of one network, from its kernels: the formula, and the arrays and numbers in it.
-
-    Gradients are outer products, so that inner products of gradients are products of kernels, at any width.
-    Which products, the program's updates say: the formula is read off them.  ``equal``: of every output with
-    itself alone.
-    """
-
-    leaves: tuple[Expr, ...]
-    function: Callable[..., Array]
-    axes: tuple[Symbol, ...]
-    feature: str
-    data: Mapping[str, Array]
-    times: Array
-    equal: bool
-    literals: Mapping[Slot, Literals]
-    """The axes of data that are read at integers."""
-
-    @classmethod
-    def of(cls, problem: Problem, equal: bool = False) -> Self | None:
-        """That of a problem on fixed samples; None of others, and of programs that name not all factors."""
-        program = problem.program
-        found = _factors(program, tuple(problem.numbers.items()), equal) if problem.seen else None
-        feature = FEATURE_KERNEL if FEATURE_KERNEL in program.notation.values() else LINEAR_KERNEL
-        known = {feature, GRADIENT_KERNEL, *problem.arrays} & {*program.notation.values(), *problem.arrays}
-        if found is None:
-            return None
-        factors = [a for a in found[0] if isinstance(a, AppliedUndef)]
-        kernels = [a for a in factors if str(a.func) in (feature, GRADIENT_KERNEL)]
-        ordered = {x.name for x in program.fields if x.ordered}  # networks measure each place with itself
-        between = any(str(x.func) in ordered for e in program.notation for x in e.atoms(AppliedUndef))
-        vectors = [e for e, name in program.notation.items() if name in (feature, GRADIENT_KERNEL)]
-        layered = all(e.has(ell) for e in vectors) and all(a.args[0].is_Integer for a in kernels)
-        if between or not layered or not {str(a.func) for a in factors} <= known:
-            return None
-        return cls(*found, feature, problem.arrays, problem.times, equal, problem.literals)
-
-    def __call__(self, kernels: Mapping[str, Array]) -> Array:
-        """K, axes t, s and then samples (and channels), from ``Phi`` and ``G`` of all layers."""
-        named = {self.feature: kernels[FEATURE_KERNEL], GRADIENT_KERNEL: kernels[GRADIENT_KERNEL]}
-        read = {a: self._array(a, named) for a in self.leaves if isinstance(a, AppliedUndef)}
-        read |= {a: (self.times, [a]) for a in self.leaves if isinstance(a, Symbol)}
-        sizes = {y: n for x, args in read.values() for y, n in zip(args, x.shape, strict=True)}
-        read |= {a: (np.eye(sizes[a.args[0]]), [*a.args]) for a in self.leaves if a not in read}
-        values = [self._placed(*read[a]) for a in self.leaves]
-        kernel: Array = np.broadcast_to(self.function(*values), [sizes[x] for x in self.axes])
-        return kernel
-
-    def _array(self, a: AppliedUndef, named: Mapping[str, Array]) -> tuple[Array, list[Symbol]]:
-        """The array of a factor and its indices in the order of its axes."""
-        name, args = str(a.func), list(a.args)
-        if name in named:
-            layer = args.pop(0)
-            x = np.moveaxis(named[name][int(layer) - 1], (0, 1), (-2, -1))
-        else:
-            x = np.asarray(self.data[name])
-        if x.ndim == len(args):
-            for axis in reversed(range(x.ndim)):
-                if isinstance(args[axis], Integer):  # a position, on a ring
-                    first = self.literals.get((name, axis), Literals()).first
-                    x = x.take((int(args[axis]) - first) % x.shape[axis], axis)
-        args = [y for y in args if not isinstance(y, Integer)]
-        return x, args if x.ndim == len(args) else list(dict.fromkeys(args))
-
-    def _placed(self, x: Array, args: list[Symbol]) -> Array:
-        """A factor on all axes."""
-        letters = {y: chr(97 + i) for i, y in enumerate(self.axes)}
-        used = [y for y in self.axes if y in args]
-        x = np.einsum(f"{''.join(letters[y] for y in args)}->{''.join(letters[y] for y in used)}", x)
-        shape = iter(x.shape)
-        placed: Array = x.reshape([next(shape) if y in used else 1 for y in self.axes])
-        return placed

@@ -27,9 +27,11 @@ from numerics.stats import Spread
 from numerics.threads import one_thread
 
 from .formulas import Binder, note_extents
-from .measure import Kept, Measured, ObservableAxis, Record, Wanted, read_kept, read_wanted
+from .measure import Kept, Measured, ObservableAxis, Record, Side, Wanted, read_kept, read_wanted
 from .network import StepOrder, domains, unroll
 from .rows import Array, NetworkState, spread
+from .tangent import NAME as TANGENT_KERNEL
+from .tangent import TangentKernel
 from .values import Tables, Values, given_sizes, given_vectors
 from .weights import (
     Factors,
@@ -221,6 +223,7 @@ def simulate_program(
     equal: Symbol | None = None,
     loss: Expr | None = None,
     parametrization: Parametrization | None = None,
+    tangent_kernel: bool = False,
 ) -> Networks:
     """Train ``seeds`` networks of width N = ``width`` for ``steps`` steps; averages over units, as means over
     networks with standard errors.
@@ -243,6 +246,7 @@ def simulate_program(
     ``loss``, as :meth:`derive.program.Network.train` takes it: weights go down its gradient, found by central
     differences through the forward pass (two of it for every weight), in place of the program's updates, as
     a check of these; raw weights and their rates are those of ``parametrization``.
+    ``tangent_kernel``: measure it too, under that name; its axes are ``t, s`` and the indices of two outputs.
 
     Conventions: a population has round(ratio N) units.  Matrices to a given population have entries of
     variance ``variance ratio/D``.  A field's index written as a sum (``a + k``) that leaves its range goes
@@ -274,7 +278,12 @@ def simulate_program(
         equal=equal,
         loss=loss,
         parametrization=parametrization,
+        tangent_kernel=tangent_kernel,
     )
+    if tangent_kernel and trainer.tangent is None:
+        raise ValueError(
+            f"tangent_kernel = True: updates of {program.name} are no gradients of an output times its error"
+        )
     spread = Spread()
     every_one: dict[str, list[Array]] = {}
     walked: list[dict[str, Block]] = []
@@ -317,6 +326,7 @@ class Trainer:
     """Where time flows: how many steps are taken between recorded times."""
     kicks: int = 1
     """Parts of the noise of a step; with two, that of steps of half the length."""
+    tangent: TangentKernel | None = None
 
     @classmethod
     def of(
@@ -335,9 +345,11 @@ class Trainer:
         equal: Symbol | None = None,
         loss: Expr | None = None,
         parametrization: Parametrization | None = None,
+        tangent_kernel: bool = False,
     ) -> Self:
         """Arguments and errors are those of :func:`simulate_program`; correlations of vectors with the index
-        ``equal`` are measured at equal indices only.
+        ``equal``, and the tangent kernel with it, are measured at equal indices only.  A program without a
+        tangent kernel gives none.
         """
         _check(program, width, steps, dt, times)
         data = dict(data or {})
@@ -353,27 +365,38 @@ class Trainer:
             moving = numerical(binder, network, moving, loss, parametrization or Parametrization())
         recorded = tuple(map(float, (dt or 1.0) * np.arange(steps + 1) if times is None else times))
         counts = None if dt is None else tuple(_count(x, dt) for x in np.diff(recorded))
+        measured = read_wanted(binder, reading, wanted, equal)
+        tangent = TangentKernel.of(binder, network, measured, equal is not None) if tangent_kernel else None
+        if tangent is not None and TANGENT_KERNEL in measured.axes(()):
+            raise ValueError(f"tangent_kernel = True: the program or wanted has another {TANGENT_KERNEL}")
         return cls(
             network,
             weights,
             moving,
             chosen(weights, initial or {}, steps),
-            read_wanted(binder, reading, wanted, equal),
+            measured,
             None if paths is None else read_kept(binder, reading, paths, steps),
             recorded,
             counts,
+            tangent=tangent,
         )
 
     @property
     def axes(self) -> dict[str, tuple[ObservableAxis, ...]]:
         """Of each measurement."""
-        return self.wanted.axes(self.times)
+        found = self.wanted.axes(self.times)
+        return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.axes(self.times)}
+
+    @property
+    def sides(self) -> list[Side]:
+        """All vectors and numbers that are recorded."""
+        return [*self.wanted.sides, *(() if self.tangent is None else self.tangent.sides)]
 
     def batches(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[list[np.random.SeedSequence]]:
         """Seeds in groups of networks that are trained together: small ones many at a time."""
         entries = sum(prod(x.shape) for x in self.weights) or 1
         widest = max(block[1] for block, _ in self.network.reading.layout.rows.values())
-        units = sum(prod(x.shape) * widest * len(x.sites) for x in self.wanted.sides)
+        units = sum(prod(x.shape) * widest * len(x.sites) for x in self.sides)
         most = min(TOGETHER // entries, TOGETHER_KEPT // max(1, len(self.times) * units))
         size = max(1, min(most, len(seeds)))
         for k in range(0, len(seeds), size):
@@ -411,7 +434,7 @@ class Trainer:
         state = self.network.begin(weights, len(rngs), self.counts is not None)
         for x in self.moving:
             x.begin(state)
-        return state, Record(self.wanted.sides, len(rngs), len(self.times))
+        return state, Record(self.sides, len(rngs), len(self.times))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported as divergence
     def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
@@ -439,7 +462,8 @@ class Trainer:
             for _ in range(self.counts[step]):
                 length = (times[step + 1] - time) / self.counts[step]
                 advance(self.network, self.moving, state, length, rngs, self.kicks)
-        return self.wanted.values(record)
+        found = self.wanted.values(record)
+        return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.value(record, found)}
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:

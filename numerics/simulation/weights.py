@@ -9,7 +9,7 @@ taken from its backward fields, errors and updates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -537,7 +537,7 @@ def numerical(
     if not {a.func.__name__ for a in loss.atoms(AppliedUndef)} & computed:
         raise ValueError(f"the loss {loss} contains no number or field of the program")
     bound = binder.bind(_summed(program, loss), {})
-    value, needed = network.reading.read([bound]), _needed(network, bound)
+    value, needed = network.reading.read([bound]), entries_behind(network, _entries(bound))
     tasks = tuple(x for x in network.later if any(n.key in needed for n in x.nodes))
     scale = binder.number(parametrization.scale, {})
     found = []
@@ -571,15 +571,18 @@ def _summed(program: Program, loss: Expr) -> Expr:
     return Sum(loss, *[r.limits for r in ranges.values()]) if ranges else loss
 
 
-def _needed(network: StepOrder, loss: Bound) -> set[MemberKey]:
-    """Every entry that a formula is computed from within a step."""
+def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberKey]:
+    """Return these entries and every entry from which they are computed within a step."""
     nodes: Mapping[MemberKey, Any] = {n.key: n for x in network.later for n in x.nodes}
-    todo, seen = [x.key for x in loss.all_leaves() if isinstance(x, FieldOrNumber) and not x.first], set()
+    todo, seen = [*keys], set[MemberKey]()
     while todo:
         key = todo.pop()
         if key not in seen and key in nodes:
             seen.add(key)
-            todo += [
-                x.key for x in nodes[key].rhs.all_leaves() if isinstance(x, FieldOrNumber) and not x.first
-            ]
+            todo += _entries(nodes[key].rhs)
     return seen
+
+
+def _entries(e: Bound) -> list[MemberKey]:
+    """The entries of fields and numbers that a formula reads now."""
+    return [x.key for x in e.all_leaves() if isinstance(x, FieldOrNumber) and not x.first]

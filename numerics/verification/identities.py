@@ -31,6 +31,8 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import error_jumps, slope_jumps
+from numerics.lowering.expressions import observable
+from numerics.lowering.indices import axes_of
 from numerics.lowering.linear import NotLinear, lower
 from numerics.lowering.table import FieldAtLayer, Request, Table
 from numerics.names import (
@@ -52,7 +54,6 @@ from numerics.names import (
 from numerics.results import AUTHORED, systematic
 from numerics.results.predictions import split
 from numerics.simulation import simulate_program
-from numerics.simulation.experiment import TangentKernel
 from numerics.solver import methods, solve
 from numerics.solver.direct import evaluate
 from numerics.solver.linear.march import March, march
@@ -270,23 +271,25 @@ def moved(problem: Problem) -> list[Check]:
     """f(t+1) - f(t) is exactly the tangent kernel, with G read at t+1 and H at t, times the errors at t.
 
     A product of matrices moves by the sum over its factors, later factors new and earlier factors old, at any
-    step size.  The kernel's formula is read off the program's updates.
+    step size.  The kernel is that of the theory.
     """
     both = _both(problem)
-    tangent = None if both is None else TangentKernel.of(both[0])
-    if both is None or tangent is None:
+    if both is None or not both[0].discrete.observables:
         return []
     small, result, full = both
-    seen = {k: x[: small.seen, : small.seen] if k == INPUT_KERNEL else x for k, x in tangent.data.items()}
-    tangent = replace(tangent, data=seen)  # a solution has kernels of training samples alone
-    error, f = result["error"].to_numpy(), full[OUTPUT, ()][:, : small.seen]
+    seen, (equation,) = small.seen, small.discrete.observables
+    data = {k: x[:seen, :seen] if k == INPUT_KERNEL else x for k, x in small.data.items()}
+    error, f = result["error"].to_numpy(), full[OUTPUT, ()][:, :seen]
     times = np.arange(len(error) - 1)
-    kernel = tangent(
-        {
-            FEATURE_KERNEL: result[FEATURE_KERNEL].to_numpy()[:, :-1],
-            GRADIENT_KERNEL: result[GRADIENT_KERNEL].to_numpy()[:, 1:],
-        }
-    )
+    features, gradients = result[FEATURE_KERNEL][:, :-1, :-1], result[GRADIENT_KERNEL][:, 1:, :-1]
+    read = {LINEAR_KERNEL: features, GRADIENT_KERNEL: gradients}
+    tensors: dict[MemberKey, Array] = {
+        (name, (k,)): np.moveaxis(layer, (0, 1), (-2, -1))[..., None]
+        for name, x in read.items()
+        for k, layer in enumerate(x.to_numpy(), 1)
+    }
+    numbers = {str(x): v for x, v in small.numbers.items()}
+    kernel = observable(equation, tensors, numbers, data, (t, s, *axes_of(equation.lhs)))[..., 0]
     kernel = kernel[times, times].reshape(len(times), error[0].size, error[0].size)
     error, f = error.reshape(len(error), -1), f.reshape(len(f), -1)
     predicted = first_shares(small)[:, None] * np.einsum("tij,tj->ti", kernel, error[:-1])

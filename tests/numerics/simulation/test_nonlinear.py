@@ -7,10 +7,9 @@ from typer.testing import CliRunner
 from numerics.cli.commands import app
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
-from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.simulation import Trainer, simulate, simulate_program
-from numerics.simulation.experiment import TangentKernel, settled
+from numerics.simulation.experiment import settled
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 6))
@@ -92,19 +91,9 @@ def test_the_tangent_kernel_is_what_moves_the_outputs(network, targets):
         from numerics.simulation.experiment import _by_layer
 
         values |= {k: _by_layer(x) for k, x in layered_numbers(e.spec).items()}
-    run = simulate_program(
-        program_of(e), width=24, steps=1, seeds=1, values=values, data=arrays_of(e), seed=1
-    )
-    kernels = TangentKernel.of(Problem.of(e))
-    name = "H" if "H" in run else "Phi"
-
-    def by_layer(a):
-        if run[name].axes[0][0] == "ell":
-            return a
-        axes = [x for x, _ in run[name].axes]
-        return np.moveaxis(np.diagonal(a, axis1=axes.index("ell"), axis2=axes.index("ell'")), -1, 0)
-
-    K = kernels({"Phi": by_layer(run[name].mean), "G": by_layer(run["G"].mean)})[0, 0]
+    given = {"values": values, "data": arrays_of(e), "seed": 1}
+    run = simulate_program(program_of(e), width=24, steps=1, seeds=1, tangent_kernel=True, **given)
+    K = run["tangent_kernel"].mean[0, 0]
     error = run["Delta"].mean[0]
     moved = (run["f"].mean[1] - run["f"].mean[0]) / e.effective_rate
     n = error.size

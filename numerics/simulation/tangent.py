@@ -1,0 +1,262 @@
+"""The tangent kernel of finite networks, from the gradients of their outputs by every trained weight.
+
+The gradient of an output by a weight is a sum of outer products ``left right^T`` of vectors of the network:
+a backward field, and what the weight is applied to.  The kernel of two outputs is the sum over weights of
+the inner product of the gradient of one output at the time t with the update at the time s, for each unit of
+the error of the other output.  These are products of inner products of vectors of one network, so that means
+over networks keep the correlations between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr
+from sympy.core.function import AppliedUndef
+
+from derive.program import Along, Outer, Program, TrainedMatrix, TrainedVector
+
+from .formulas import Binder, members
+from .measure import ObservableAxis, Pair, Record, Side, Wanted
+from .network import StepNode, StepOrder
+from .rows import Applied, Array, Bound, CurrentParameter, FieldOrNumber, Fixed, FormulaReaders, NetworkState
+from .weights import entries_behind
+
+NAME = "tangent_kernel"
+"""The name of the measurement."""
+
+
+@dataclass(frozen=True, eq=False)
+class VectorRows:
+    """Vectors, or numbers, of networks that are read together, and which of them each term has.
+
+    ``side`` is None if they never change; ``pair`` is a correlation that is measured anyway and has the inner
+    products of all of them, and ``site`` the position of their layer in it.
+    """
+
+    bounds: tuple[Bound, ...]
+    at: NDArray[np.intp]
+    reading: FormulaReaders
+    side: Side | None
+    pair: Pair | None = None
+    site: int = 0
+
+    @classmethod
+    def of(cls, reading: FormulaReaders, terms: Sequence[Bound], pairs: Iterable[Pair] = ()) -> Self:
+        """The rows of one vector, or number, of each term."""
+        bounds = tuple(dict.fromkeys(terms))
+        for pair in pairs:
+            for site, layer in enumerate(pair.layers() or [None]):
+                grid = list(pair.first.sites.get(layer, {}).values())
+                whole = isinstance(pair.first.rows.get(layer), slice)
+                if pair.first is pair.second and whole and {*bounds} <= {*grid}:
+                    at = np.array([grid.index(b) for b in terms])
+                    return cls(tuple(grid), at, reading, None, pair, site)
+        at = np.array([bounds.index(b) for b in terms])
+        if all(isinstance(x, Fixed) for b in bounds for x in b.all_leaves()):
+            return cls(bounds, at, reading, None)
+        axes = (("row", tuple(range(len(bounds)))),)
+        entries: dict[tuple[int, ...], Bound] = {(i,): b for i, b in enumerate(bounds)}
+        side = Side(axes, None, "units", {None: entries}, {None: reading.read(bounds)})
+        return cls(bounds, at, reading, side)
+
+    @cached_property
+    def constant(self) -> Array:
+        """Rows that never change: (rows, units)."""
+        x = self.reading.read(self.bounds)(NetworkState({}))[0]
+        return np.broadcast_to(x, (len(self.bounds), x.shape[-1]))
+
+    def numbers(self, record: Record) -> Array:
+        """Numbers of the terms: (networks, times, terms)."""
+        if self.side is None:
+            fixed: Array = self.constant[self.at, 0][None, None]
+            return fixed
+        found: Array = record.of(self.side, None)[..., 0][:, self.at].swapaxes(1, 2)
+        return found
+
+    def products(self, record: Record, measured: Mapping[str, Array], p: int, q: NDArray[np.intp]) -> Array:
+        """Inner products of the vector of the term ``p`` at t with those of ``q`` at s.
+
+        The axes are (networks, t, s, q); a length of one stands for all.
+        """
+        one, others = self.at[p], self.at[q]
+        if self.pair is not None and (not self.pair.equal or (others == one).all()):
+            return self._measured(record, measured[self.pair.name], one, others)
+        rows, back = np.unique(others, return_inverse=True)
+        if self.pair is None and self.side is None:
+            known: Array = (self.constant[rows] @ self.constant[one])[None, None, None, back]
+            return known
+        vectors = record.of(*self._recorded)
+        found: Array = vectors[:, one, None] @ vectors[:, rows].swapaxes(-1, -2)
+        return np.moveaxis(found, 1, -1)[..., back]
+
+    def _measured(self, record: Record, kernel: Array, one: int, others: NDArray[np.intp]) -> Array:
+        """Inner products from a correlation that was measured."""
+        assert self.pair is not None
+        kernel = kernel if self.pair.first.layer is None else kernel[:, self.site]
+        kernel = kernel.reshape(*kernel.shape[:3], *[len(self.bounds)] * (1 if self.pair.equal else 2))
+        kernel = kernel if self.pair.equal else kernel[..., one, :]
+        found: Array = record.of(*self._recorded).shape[-1] * kernel[..., others]
+        return found
+
+    @property
+    def _recorded(self) -> tuple[Side, int | None]:
+        """The side of the record, and the layer, at which these vectors are kept."""
+        if self.pair is not None:
+            layers: list[int | None] = [*self.pair.layers()] or [None]
+            return self.pair.first, layers[self.site]
+        assert self.side is not None
+        return self.side, None
+
+
+@dataclass(frozen=True, eq=False)
+class WeightGradient:
+    """The gradients of all outputs by one weight, term by term, and what updates are for a unit of error.
+
+    ``outputs`` says of which output each term is, in increasing order; gradients times updates are divided
+    by ``units``.
+    """
+
+    gradient: VectorRows
+    update: VectorRows
+    vectors: tuple[VectorRows, ...]
+    outputs: NDArray[np.intp]
+    units: float
+
+    @property
+    def rows(self) -> tuple[VectorRows, ...]:
+        """All that is read of the network."""
+        return self.gradient, self.update, *self.vectors
+
+    def add_to(self, kernel: Array, record: Record, measured: Mapping[str, Array], equal: bool) -> None:
+        """Add the share of this weight: axes (networks, t, s, output[, output])."""
+        gradient, update = self.gradient.numbers(record), self.update.numbers(record) / self.units
+        present, first = np.unique(self.outputs, return_index=True)
+        for p, output in enumerate(self.outputs):
+            q = np.flatnonzero(self.outputs == output) if equal else np.arange(len(self.outputs))
+            share = gradient[:, :, None, p, None] * update[:, None, :, q]
+            for x in self.vectors:
+                share = share * x.products(record, measured, p, q)
+            if equal:
+                kernel[..., output] += share.sum(axis=-1)
+            else:
+                kernel[..., output, present] += np.add.reduceat(share, first, axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class TangentKernel:
+    """The tangent kernel of networks of one program; ``equal`` means of each output with itself alone."""
+
+    gradients: tuple[WeightGradient, ...]
+    outputs: Side
+    equal: bool
+
+    @classmethod
+    def of(cls, binder: Binder, network: StepOrder, wanted: Wanted, equal: bool = False) -> Self | None:
+        """That of a program; None of one whose updates are no gradients of outputs times their errors."""
+        program = binder.program
+        weights = trained_by_gradients(binder, network)
+        if not weights:
+            return None
+        error = str(_errors(program, weights[0].update.coefficient)[0].func)
+        outputs, gradients = wanted.scalars[error], list[WeightGradient]()
+        places = {key: k for k, key in enumerate(np.ndindex(*outputs.shape))}
+        values = [sorted(v) for _, v in outputs.axes]
+        for w in weights:
+            scale = 1.0
+            for env in members(w.initial, binder.values):
+                if isinstance(w, TrainedMatrix):
+                    scale = binder.sizes.scale(w.initial, env)
+                terms = []
+                for inner in binder.values.members(w.update.over, env):
+                    (own,) = _errors(program, w.update.coefficient)
+                    output = binder.entry(own, inner)
+                    assert isinstance(output, FieldOrNumber)
+                    spot = tuple(v.index(k) for v, k in zip(values, output.key[1], strict=True))
+                    terms.append((places[spot], [binder.bind(e, inner) for e in _factors(program, w, own)]))
+                if terms:
+                    terms.sort(key=lambda x: x[0])
+                    columns = zip(*(x for _, x in terms), strict=True)
+                    rows = [VectorRows.of(network.reading, x, wanted.pairs) for x in columns]
+                    at = np.array([output for output, _ in terms])
+                    units = binder.sizes.width * scale
+                    gradients.append(WeightGradient(rows[0], rows[1], tuple(rows[2:]), at, units))
+        return cls(tuple(gradients), outputs, equal)
+
+    @cached_property
+    def sides(self) -> list[Side]:
+        """What is recorded for it alone."""
+        return [x.side for w in self.gradients for x in w.rows if x.side is not None]
+
+    def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:
+        """Of the array that :meth:`value` gives, networks left out."""
+        second = () if self.equal else tuple((f"{name}'", values) for name, values in self.outputs.axes)
+        return (("t", times), ("s", times), *self.outputs.axes, *second)
+
+    def value(self, record: Record, measured: Mapping[str, Array]) -> Array:
+        """The kernels of every network, from what was recorded and the correlations that were measured."""
+        count, twice = prod(self.outputs.shape), 1 if self.equal else 2
+        kernel = np.zeros((record.networks, record.times, record.times, *[count] * twice))
+        for w in self.gradients:
+            w.add_to(kernel, record, measured, self.equal)
+        there = [self.outputs.rows[None]] if None in self.outputs.rows else []
+        for x in there:
+            absent = np.ones(count, dtype=bool)
+            absent[x] = False
+            kernel[..., absent] = np.nan
+            if not self.equal:
+                kernel[..., absent, :] = np.nan
+        return kernel.reshape(*kernel.shape[:3], *self.outputs.shape * twice)
+
+
+def trained_by_gradients(binder: Binder, network: StepOrder) -> list[TrainedMatrix | TrainedVector]:
+    """Return the trained weights that outputs are computed with, if they move along gradients of outputs.
+
+    The error in the coefficient of an update says of which output the rest is the gradient.  The list is
+    empty if a coefficient has several errors or none, if a weight has several updates, and if gradients do
+    not pass through the transpose of a matrix.
+    """
+    program, nodes = binder.program, _nodes(network)
+    known = {str(a.func) for w in program.trained() for a in _errors(program, w.update.coefficient)}
+    starts = [(name, key) for name in known for key in binder.domains.get(name, ())]
+    behind = entries_behind(network, starts)
+    leaves = [x for n in nodes if n.key in behind for x in n.rhs.all_leaves()]
+    forward = {x.key[0] for x in leaves if isinstance(x, Applied | CurrentParameter)}
+    weights = [w for w in program.trained() if w.name in forward]
+    errors = [_errors(program, w.update.coefficient) for w in weights]
+    if any(len(x) != 1 for x in errors) or len({str(a.func) for x in errors for a in x}) != 1:
+        return []
+    products = [x for n in nodes for x in n.rhs.all_leaves() if isinstance(x, Applied)]
+    for w, (error,) in zip(weights, errors, strict=True):
+        if len(w.update.terms) > 1 or (w.update.coefficient / error).has(error):
+            return []
+        ways = {x.transposed for x in products if x.key[0] == w.name}
+        if isinstance(w, TrainedMatrix) and not w.initial.cols.given and ways not in ({True, False}, set()):
+            return []
+    return weights
+
+
+def _nodes(network: StepOrder) -> list[StepNode]:
+    """Every entry that is computed in a step."""
+    return [n for task in (*network.later, *network.slopes) for n in task.nodes]
+
+
+def _errors(program: Program, coefficient: Expr) -> list[AppliedUndef]:
+    """The errors of outputs in a coefficient: numbers of the program with indices."""
+    atoms = sorted(coefficient.atoms(AppliedUndef), key=str)
+    return [a for a in atoms if str(a.func) in program.scalars and len(a.args) > 1]
+
+
+def _factors(program: Program, w: TrainedMatrix | TrainedVector, error: AppliedUndef) -> tuple[Expr, ...]:
+    """The coefficients of the gradient and of the update for a unit of error, and the vectors of both."""
+    update: Outer | Along = w.update
+    moved = update.coefficient / error
+    gradient = moved / program.scale**2 if update.gradient is None else update.gradient
+    vectors = (update.left, update.right) if isinstance(update, Outer) else (update.vector,)
+    return gradient, moved, *vectors
