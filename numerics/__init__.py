@@ -11,8 +11,9 @@ Each takes an experiment or the path of its file.  Nothing is loaded before it i
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from numerics.on_demand import loader
 
 if TYPE_CHECKING:
     from numerics.analysis.sweep import sweep
@@ -34,11 +35,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """One of the names above, on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'numerics' has no attribute {name!r}")
-    return getattr(import_module(f"numerics.{_HOMES[name]}"), name)
+__getattr__ = loader(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -500,23 +500,16 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
             yield e
 
 
-def units(theory: Theory) -> set[Symbol]:
-    """Indices of the unit itself, at which attributes are taken."""
-    names = {x.name for x in theory.program.attributes}
-    atoms = [a for d in theory.program.definitions for a in d.rhs.atoms(AppliedUndef)]
-    return {a.args[0] for a in atoms if str(a.func) in names}
-
-
 def pushed_indices(theory: Theory, e: Equation) -> tuple[Symbol, ...]:
     """The indices of the push, other than the unit's own: those of the equation, primed."""
-    return tuple(primed(r.index) for r in e.ranges if r.index not in units(theory))
+    return tuple(primed(r.index) for r in e.ranges if r.index not in theory.program.unit_indices)
 
 
 def _pushed(theory: Theory, r: Row, into: str) -> Expr:
     """The derivative of one equation."""
     total = S.Zero
     if r.name == into:
-        own = [x.index for x in r.ranges if x.index not in units(theory)]
+        own = [x.index for x in r.ranges if x.index not in theory.program.unit_indices]
         total += Mul(*[KroneckerDelta(i, primed(i)) for i in own]) * _delta(theory)
     end = pushed_indices(theory, r)
     for x in r.actions:

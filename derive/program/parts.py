@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
-from sympy import Dummy, Expr, Function, S, Sum, preorder_traversal
+from sympy import Dummy, Expr, Function, S, Sum, Symbol, preorder_traversal
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, expression, s, spelled, t
@@ -139,6 +140,13 @@ class Parts(Rewritable):
     def attribute_of(self, name: str) -> Attribute | None:
         """The attribute called ``name``, or None."""
         return next((x for x in self.attributes if x.name == name), None)
+
+    @cached_property
+    def unit_indices(self) -> frozenset[Symbol]:
+        """The indices of the unit itself, at which attributes are taken."""
+        names = {x.name for x in self.attributes}
+        atoms = [a for d in self.definitions for a in d.rhs.atoms(AppliedUndef)]
+        return frozenset(a.args[0] for a in atoms if str(a.func) in names)
 
     def matrix_of(self, product: Product) -> GaussianMatrix | TrainedMatrix:
         """The matrix a product uses.  Raises :class:`ProgramError` if the program has none of that name."""

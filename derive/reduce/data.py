@@ -30,7 +30,7 @@ from derive.calculus.sums import defined, is_at, over, pinned, rewritten, times
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
-from derive.linear.propagators import Transfer, population, transfer, units
+from derive.linear.propagators import Transfer, population, transfer
 from derive.program.networks.random_data import M
 from derive.program.parts import gaussian
 from derive.program.training import TrainedMatrix
@@ -352,7 +352,7 @@ class _Modes:
     def __init__(self, theory: Theory, *, averages: bool = False) -> None:
         self.old, self.program = theory, theory.program
         place = self.program.attributes[0].population
-        found = units(theory)
+        found = theory.program.unit_indices
         if len(found) != 1:
             raise NotApplicable(f"the unit has several names: {', '.join(sorted(map(str, found)))}")
         (self.unit,) = found
@@ -475,7 +475,7 @@ class _Decomposition:
 
     def __init__(self, theory: Theory, name: str, depth: int = 0) -> None:
         self.theory, self.program, self.depth = theory, theory.program, depth
-        self.q, self.units = theory.order_parameter(name), units(theory)
+        self.q, self.units = theory.order_parameter(name), theory.program.unit_indices
         self.given = {x.name for x in self.program.attributes}
         self.average = next(iter(self.q.definition.atoms(Average)))
         atoms = self.average.atoms(AppliedUndef)

@@ -35,7 +35,7 @@ from numerics.experiment.theory import beta, derived, program_of, reductions_of,
 from numerics.names import C_FIELD, C_LEARNT, LINEAR_KERNEL
 from numerics.progress import Progress
 from numerics.solver import solve
-from numerics.solver.depth import LAYERS, correction_of, limit_of, solve_depth_correction
+from numerics.solver.depth.solve import LAYERS, correction_of, limit_of, solve_depth_correction
 
 Array = NDArray[np.float64]
 LimitValue = TypeVar("LimitValue")

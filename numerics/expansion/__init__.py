@@ -39,8 +39,8 @@ from numerics.results import at_times, provenance
 from numerics.results.losses import loss_in_words, loss_of
 from numerics.results.predictions import mean_square, squares_errors
 from numerics.solver.grid import TimeGrid
-from numerics.solver.method import Yes
-from numerics.solver.methods import MarchMethod
+from numerics.solver.linear.method import MarchMethod
+from numerics.solver.method import Yes, answer
 from numerics.solver.refine import AdamsBashforth, Attempt, refine
 from numerics.threads import one_thread
 
@@ -170,7 +170,7 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
         return 0.0 if slope_jumps(problem.program) else _power(*TREES, order)
     if problem.depth is None or has_words(problem):
         return WORDS[0] * float(order) ** WORDS[1]
-    said = MarchMethod().fits(problem, "auto")
+    said = answer(MarchMethod(), problem, "auto")
     return said.cost * (order + 2.0) ** 2 if isinstance(said, Yes) else 0.0
 
 

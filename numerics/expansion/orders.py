@@ -52,8 +52,8 @@ from numerics.names import (
 from numerics.solver.grid import TimeGrid, end_weights
 from numerics.solver.linear.march import march
 from numerics.solver.linear.variables import RANDOM, by_layer, of_outputs
-from numerics.solver.methods import moving_data
 from numerics.solver.refine import AdamsBashforth
+from numerics.solver.refusals import steady_data
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -137,7 +137,7 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     try:
         if problem.attributes:
             raise NotApplicable(f"units have attributes ({', '.join(problem.attributes)})")
-        if (moving := moving_data(problem)) is not None:
+        if (moving := steady_data(problem)) is not None:
             raise NotApplicable(moving.reason)
         found, table = _in_strength(problem.program, problem.reductions, tuple(problem.layered), order)
     except NotApplicable as reason:

@@ -59,11 +59,13 @@ from numerics.experiment.theory import (
     Reduction,
     Variant,
     derived,
+    error_jumps,
     general,
     integrated,
     program_of,
     reductions_of,
     scheduled,
+    widened,
 )
 from numerics.names import C_LEARNT, ERROR, GRADIENT_KERNEL, INPUT_KERNEL, OUTPUT, TARGETS
 
@@ -474,6 +476,12 @@ class Problem:
     def discrete(self) -> Theory:
         """The same in steps: of a flow, the theory as an integrator with weights ``w(t, s)`` has it."""
         return derived(integrated(self.program), self.reductions, tuple(self.layered))
+
+    def stepped(self, *reductions: Reduction) -> Theory:
+        """The theory in steps after further ``reductions``; where the error of a flow jumps it is a ramp."""
+        program = integrated(self.program)
+        program = widened(program) if self.flow and error_jumps(program) else program
+        return derived(program, (*self.reductions, *reductions), tuple(self.layered))
 
     @cached_property
     def linear(self) -> LinearForm | NotApplicable:

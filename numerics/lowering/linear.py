@@ -22,7 +22,6 @@ from derive.calculus.sums import over
 from derive.calculus.symbols import ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, linear_form
-from derive.linear.propagators import units
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.lowering.indices import expressions_of, moving_nodes, node_at_zero
 from numerics.lowering.table import (
@@ -88,7 +87,7 @@ def require_averages_at_present(theory: Theory) -> None:
 class _Lowering:
     def __init__(self, theory: Theory) -> None:
         self.attributes = {x.name for x in theory.program.attributes}
-        self.units = units(theory)
+        self.units = theory.program.unit_indices
         self.on_units = {e.name for e in theory.equations if self.units & set(e.lhs.args)}
         self.theory = theory = self.unlabelled(theory) if self.units else theory
         self.hoisted: dict[str, Hoisted] = {}

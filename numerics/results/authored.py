@@ -104,8 +104,8 @@ def self_correlations(problem: Problem) -> list[str]:
 
 
 def require_variables(problem: Problem) -> None:
-    """Raise SpecError for a program of which a result would hold nothing."""
-    if not problem.has_roles and not authored_variables(problem):
+    """Raise SpecError for a program without roles of which a result would hold nothing."""
+    if not authored_variables(problem):
         raise SpecError(
             "program",
             problem.program.name,

@@ -166,7 +166,8 @@ class _Ensemble:
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
         if problem.program.depth.is_Symbol:
             raise problem.open_depth()
-        require_variables(problem)
+        if not problem.has_roles:
+            require_variables(problem)
         size = width if problem.experiment is None else reference_size(problem.experiment, width)
         started = time.perf_counter()
         _require_resources(problem, size, width, seeds, kernels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -15,6 +16,13 @@ from numerics.progress import Progress
 Array = NDArray[np.float64]
 KeptKernels = Literal["auto", "full", "trace", "none"]
 """How much of two-time kernels is kept: of all pairs of samples, their traces, none, or what is small."""
+
+
+EXACT = 1e-12
+"""What steps without sampling miss: rounding."""
+
+QUICK = 3.0
+"""Seconds that the most exact method may take where the file does not say an accuracy."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,13 @@ class Method(Protocol):
         """Does its result hold A and B?"""
         ...
 
+    @property
+    def needs(self) -> tuple[Callable[[Problem], No | None], ...]:
+        """What a problem must have before :meth:`fits` is asked, each a function that may refuse it."""
+        ...
+
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
-        """Can it solve this, at what cost and how well?  Nothing is run."""
+        """Return cost and error for a problem that has what is needed, or a refusal; nothing is run."""
         ...
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
@@ -76,3 +89,9 @@ class Method(Protocol):
         :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
         """
         ...
+
+
+def answer(method: Method, problem: Problem, keep: KeptKernels) -> Yes | No:
+    """Return what a method says of a problem: the first need that the problem lacks, or whether it fits."""
+    lacks = next((no for need in method.needs if (no := need(problem)) is not None), None)
+    return method.fits(problem, keep) if lacks is None else lacks

@@ -31,6 +31,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.results import BY_SAMPLE, Result, named
+from numerics.results.advice import explained, input_scale
 from numerics.results.authored import (
     authored_variables,
     coordinates,
@@ -41,18 +42,14 @@ from numerics.results.authored import (
 )
 from numerics.results.losses import loss_in_words
 from numerics.results.prefix import DIVERGED, before_divergence
-from numerics.solver.advice import explained, input_scale
-from numerics.solver.method import Array, KeptKernels, Method, No, Yes
-from numerics.solver.methods import (
-    QUICK,
-    InfiniteDepthMethod,
-    LazyMethod,
-    MarchMethod,
-    PathsMethod,
-    QuadratureMethod,
-    ReferenceMethod,
-    RestMethod,
-)
+from numerics.solver.depth.method import InfiniteDepthMethod
+from numerics.solver.direct.method import ReferenceMethod
+from numerics.solver.lazy.method import LazyMethod
+from numerics.solver.linear.method import MarchMethod
+from numerics.solver.method import QUICK, Array, KeptKernels, Method, No, Yes, answer
+from numerics.solver.nodes.method import QuadratureMethod
+from numerics.solver.paths.method import PathsMethod
+from numerics.solver.rest.method import RestMethod
 from numerics.threads import one_thread
 
 if TYPE_CHECKING:
@@ -158,7 +155,7 @@ def choose(
         mine = [m for m in METHODS if m.responses == responses and (every or m.name in named)]
         for m in mine:
             if every or not isinstance(m, PathsMethod) or not any(map(exact, found.values())):
-                found[m.name] = m.fits(problem, keep) if m.name in ON_DEVICES or device is CPU else alone
+                found[m.name] = answer(m, problem, keep) if m.name in ON_DEVICES or device is CPU else alone
         mine = [m for m in mine if m.name in found]
         return [(m, x) for m in mine if m.name in named and isinstance(x := found[m.name], Yes)]
 
@@ -170,7 +167,7 @@ def choose(
     if not fit and by_name == "auto" and not without:
         reference = next(m for m in METHODS if m.name == REFERENCE)
         if reference.name not in found:
-            found[reference.name] = reference.fits(problem, keep) if device is CPU else alone
+            found[reference.name] = answer(reference, problem, keep) if device is CPU else alone
         fit = [(reference, x)] if isinstance(x := found[reference.name], Yes) else []
     answers = tuple((m, found[m.name]) for m in METHODS if m.name in found)
     fit.sort(key=lambda pair: METHODS.index(pair[0]))
@@ -311,7 +308,8 @@ def _solved(
 ) -> Result:
     """Return the solution by the best method that converges."""
     started = clock.perf_counter()
-    require_variables(problem)
+    if not problem.has_roles:
+        require_variables(problem)
     failed: dict[str, NotConverged | SpecError] = {}
     while True:
         method = _announced(problem, kernels, say, failed)

@@ -54,11 +54,12 @@ from numerics.names import (
 from numerics.results import AUTHORED, systematic
 from numerics.results.predictions import split
 from numerics.simulation import simulate_program
-from numerics.solver import methods, solve
-from numerics.solver.direct import evaluate
+from numerics.solver import solve
+from numerics.solver.direct.evaluation import evaluate
 from numerics.solver.linear.march import March, march
+from numerics.solver.linear.method import MarchMethod
 from numerics.solver.linear.plan import NotCausal
-from numerics.solver.method import Yes
+from numerics.solver.method import Yes, answer
 from numerics.stats import bound
 from numerics.verification.openings import (
     WRITTEN,
@@ -487,7 +488,7 @@ def settled(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 def _stated(problem: Problem) -> float:
     """What the march of a flow says that it reaches: ``solver.rtol``, or less well where the error jumps."""
-    said = methods.MarchMethod().fits(problem, "none")
+    said = answer(MarchMethod(), problem, "none")
     return said.error if isinstance(said, Yes) else problem.solver.rtol
 
 

@@ -25,7 +25,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares, is_mean
 from numerics.names import INPUT_KERNEL, TARGETS
 from numerics.solver.grid import adams_weights, tables_of
-from numerics.solver.paths import Solved, solve_particles
+from numerics.solver.paths.solve import Solved, solve_particles
 
 Array = NDArray[np.float64]
 

@@ -32,8 +32,10 @@ from numerics.progress import Progress
 from numerics.results import at_times, replacing_folder, save
 from numerics.results.authored import self_correlations
 from numerics.solver import solve
-from numerics.solver.method import No, Yes
-from numerics.solver.methods import MarchMethod, PathsMethod, ReferenceMethod
+from numerics.solver.direct.method import ReferenceMethod
+from numerics.solver.linear.method import MarchMethod
+from numerics.solver.method import No, Yes, answer
+from numerics.solver.paths.method import PathsMethod
 from numerics.solver.refine import AdamsBashforth
 from numerics.solver.registry import REFERENCE
 from numerics.stats import extrapolate
@@ -135,7 +137,7 @@ def verify(
 
 def _not_marched(problem: Problem) -> bool:
     """Does the march not take it?  An affine activation has averages of one field beside those of two."""
-    return problem.depth is not None and isinstance(MarchMethod().fits(problem, "none"), No)
+    return problem.depth is not None and isinstance(answer(MarchMethod(), problem, "none"), No)
 
 
 ALONE = "solution: by the reference solver alone, so that no other method and no expansion checks it."
@@ -145,8 +147,10 @@ def _only_by_reference(problem: Problem) -> bool:
     """Does neither the march nor do paths take it, but the reference solver?"""
     if problem.solver.method not in ("auto", REFERENCE) or problem.depth is None:
         return False
-    others = (MarchMethod().fits(problem, "none"), PathsMethod().fits(problem, "none"))
-    return all(isinstance(x, No) for x in others) and isinstance(ReferenceMethod().fits(problem, "none"), Yes)
+    others = (answer(MarchMethod(), problem, "none"), answer(PathsMethod(), problem, "none"))
+    return all(isinstance(x, No) for x in others) and isinstance(
+        answer(ReferenceMethod(), problem, "none"), Yes
+    )
 
 
 def _checks_by_reference(problem: Problem, solution: xr.Dataset, symbolic: Program | None) -> list[Check]:

@@ -22,10 +22,10 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import slope_jumps
 from numerics.lowering.indices import node_of
 from numerics.names import ERROR
-from numerics.solver import methods
-from numerics.solver.direct import Evaluated, evaluate
-from numerics.solver.lazy import solve_lazy
-from numerics.solver.method import No
+from numerics.solver.direct.evaluation import Evaluated, evaluate
+from numerics.solver.lazy.method import LazyMethod
+from numerics.solver.lazy.solve import solve_lazy
+from numerics.solver.method import No, answer
 from numerics.stats import bound
 from numerics.verification.openings import FULL, WRITTEN, Effort, arrays, at, by, opening, particles
 from numerics.verification.report import EPS, LEVEL, Check
@@ -153,7 +153,7 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """
     small, replicas = opening(problem, SAMPLES, STEPS), effort.replicas
     without_paths = by(at(small, NOTHING), "auto", samples=None)  # of which the lazy limit has none
-    if isinstance(methods.LazyMethod().fits(without_paths, "none"), No):
+    if isinstance(answer(LazyMethod(), without_paths, "none"), No):
         return []
     theory, steps = small.discrete, len(small.times)
     try:

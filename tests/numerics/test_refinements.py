@@ -13,9 +13,9 @@ from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.simulation import run as simulation_run
 from numerics.simulation.rows import NetworkState
-from numerics.solver import nodes as nodes_module
 from numerics.solver import refine
 from numerics.solver.grid import TimeGrid
+from numerics.solver.nodes import solve as nodes_module
 from numerics.solver.paths import accuracy
 
 

@@ -21,7 +21,7 @@ from derive.theory import Theory
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction
 from numerics.names import MemberKey
-from numerics.solver.direct import entries, place_of, tables
+from numerics.solver.direct.evaluation import entries, place_of, tables
 from numerics.solver.direct.interpret import Interpreter, RandomValue, RandomVariables
 from numerics.solver.direct.layout import Constants, Datum, EntryKey, Layout
 

@@ -28,7 +28,7 @@ from numerics.lowering.layer_time import LayerTable, lower_layer_time
 from numerics.lowering.linear import lower
 from numerics.lowering.table import Table
 from numerics.names import OUTPUT
-from numerics.solver.depth import FIRST, LAYERS, DepthCorrection, DepthLimit, extrapolated, on_grids
+from numerics.solver.depth.solve import FIRST, LAYERS, DepthCorrection, DepthLimit, extrapolated, on_grids
 from numerics.solver.linear.march import march
 
 Array = NDArray[np.float64]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +12,11 @@ from numpy.typing import NDArray
 from derive.errors import NotApplicable
 from derive.linear.overlap import read_first
 from derive.linear.projection import error_projected
-from derive.program import Program
 from derive.reduce.data import LossDecomposition, loss_decomposition
 from derive.theory import Theory
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import (
-    LayerFunctionNames,
     Reduction,
-    derived,
-    error_jumps,
-    integrated,
-    widened,
 )
 from numerics.lowering.linear import lower
 from numerics.lowering.table import Table
@@ -38,24 +33,19 @@ Array = NDArray[np.float64]
 NamedArrays = dict[str, Array]
 
 
-def first(theory: Theory) -> Theory:
-    """The theory with outputs read in the first layer, if it has the form."""
-    try:
-        return read_first(theory)
-    except NotApplicable:
-        return theory
+def simplest(theory: Theory) -> Theory:
+    """The theory with outputs read in the first layer and projected on the error, as far as it has the form.
+
+    Both change nothing but the time that a solution takes.
+    """
+    for reduction in (read_first, partial(error_projected, field=FIELD, error=ERROR)):
+        with suppress(NotApplicable):
+            theory = reduction(theory)
+    return theory
 
 
-def projected(theory: Theory) -> Theory:
-    """The theory projected on the error, if it has the form."""
-    try:
-        return error_projected(theory, FIELD, ERROR)
-    except NotApplicable:
-        return theory
-
-
-REDUCTIONS: tuple[Reduction, ...] = (first, projected)
-"""Tried in order; a theory that has not the form for one stays as it is."""
+REDUCTIONS: tuple[Reduction, ...] = (simplest,)
+"""Made of every theory before it is marched, unless a test leaves them out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +62,12 @@ class Lowered:
 
 
 def reduced(problem: Problem, reductions: tuple[Reduction, ...]) -> Lowered:
-    """The theory of a problem after ``reductions``, in steps."""
-    program = integrated(problem.program)
-    program = widened(program) if problem.flow and error_jumps(program) else program
-    return _lowered(program, (*problem.reductions, *reductions), tuple(problem.layered))
+    """The theory of a problem after ``reductions``, in steps, and its rows."""
+    return _lowered(problem.stepped(*reductions))
 
 
 @lru_cache(maxsize=64)
-def _lowered(program: Program, reductions: tuple[Reduction, ...], layered: LayerFunctionNames) -> Lowered:
-    theory = derived(program, reductions, layered)
+def _lowered(theory: Theory) -> Lowered:
     return Lowered(theory, lower(theory))
 
 

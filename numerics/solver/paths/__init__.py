@@ -1,5 +1,14 @@
 """Nonlinear theories in discrete steps: sampled paths of all populations, marched together in one sweep."""
 
-from numerics.solver.paths.solve import Solved, solve_particles, solve_to_accuracy
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from numerics.on_demand import loader
+
+if TYPE_CHECKING:
+    from numerics.solver.paths.solve import Solved, solve_particles, solve_to_accuracy
 
 __all__ = ["Solved", "solve_particles", "solve_to_accuracy"]
+
+__getattr__ = loader(__name__, {"Solved": "solve", "solve_particles": "solve", "solve_to_accuracy": "solve"})

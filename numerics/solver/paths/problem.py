@@ -37,7 +37,7 @@ from numerics.results.authored import authored_variables, numbers_of_author
 from numerics.results.by_author import averaged_by_author
 from numerics.results.predictions import one_sample_kernel, split
 from numerics.solver.grid import Age, TimeGrid, is_noisy, system_of, tables_of
-from numerics.solver.method import KeptKernels
+from numerics.solver.method import KeptKernels, MethodResult
 from numerics.solver.paths.accuracy import (
     MOST_REPLICAS,
     MOST_SAMPLES,
@@ -673,6 +673,14 @@ def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
         raise NotPositive(LOST.format(reason)) from reason
     except np.linalg.LinAlgError as reason:
         raise NotConverged(LOST.format(reason)) from reason
+
+
+def labelled_result(
+    problem: Problem, found: Mapping[MemberKey, Array], keep: KeptKernels, notes: dict[str, Any]
+) -> MethodResult:
+    """Return what was found by name and layer by the contract's names, with notes."""
+    keep = kept(problem, keep)
+    return MethodResult(labelled(problem, found, keep), {"kernels": keep, **notes})
 
 
 def labelled(problem: Problem, found: Mapping[MemberKey, Array], keep: str) -> dict[str, Array]:

@@ -26,7 +26,7 @@ from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJ
 from numerics.lowering.indices import indices_of, node_of
 from numerics.names import MemberKey
 from numerics.paths import Block, Paths, dimension, gathered
-from numerics.solver.direct import Evaluated, averaged, stacked
+from numerics.solver.direct.evaluation import Evaluated, averaged, stacked
 from numerics.solver.direct.layout import Layout, RealNumber, sizes
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.collocation import Stepping

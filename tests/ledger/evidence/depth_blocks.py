@@ -27,9 +27,9 @@ from derive.errors import NotApplicable
 from derive.program.networks.residual import block_program
 from numerics.lowering.layer_time import lower_layer_time
 from numerics.lowering.linear import lower
-from numerics.solver.depth import FIRST, extrapolated, on_grids
 from numerics.solver.depth.frozen_ends import given_in_sources
 from numerics.solver.depth.layer_grid import Known
+from numerics.solver.depth.solve import FIRST, extrapolated, on_grids
 from numerics.solver.linear.march import march
 from tests.derive.once import mean_field
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from numerics.experiment import Experiment
 from numerics.solver import solve
-from numerics.solver.depth import (
-    FIRST,
-    DepthCorrection,
-    LayerDistances,
-    layer_distances,
-    solve_depth_correction,
-)
 from numerics.solver.depth.frozen_ends import (
     exact_power,
     frozen_ends_correction,
     solve_frozen_ends,
     solve_frozen_ends_correction,
+)
+from numerics.solver.depth.solve import (
+    FIRST,
+    DepthCorrection,
+    LayerDistances,
+    layer_distances,
+    solve_depth_correction,
 )
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 

@@ -23,8 +23,8 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta
 from numerics.lowering.layer_time import LayerTable, NotLowered, lower_layer_time
 from numerics.solver import solve
-from numerics.solver.depth import beta0, solve_depth_limit
 from numerics.solver.depth.layer_grid import LayerGrid, solve_layer_grid
+from numerics.solver.depth.solve import beta0, solve_depth_limit
 from tests.derive.once import isotropic, mean_field, mlp
 from tests.ledger.evidence.layers import extrapolated, solve_layer_time
 

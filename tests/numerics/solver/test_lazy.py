@@ -18,7 +18,7 @@ from derive.program import P, Program, eta, gamma0
 from derive.program.networks.options import NAMED
 from numerics.averages.panels import Moment
 from numerics.errors import Unserved
-from numerics.solver.lazy import LazySolved, solve_lazy
+from numerics.solver.lazy.solve import LazySolved, solve_lazy
 from numerics.solver.paths import solve_particles
 from tests.chance import excess, in_errors
 from tests.derive.once import convolution, feedback_alignment, isotropic, mean_field, mlp

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from derive.program import P, P_train, Program, eta, gamma0
 from numerics.simulation import simulate_program
 from numerics.solver.direct import Evaluated
-from numerics.solver.nodes import solve_two_layer
+from numerics.solver.nodes.solve import solve_two_layer
 from numerics.solver.paths import solve_particles
 from tests.chance import excess
 from tests.derive.once import mean_field, mlp

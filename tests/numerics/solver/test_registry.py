@@ -30,8 +30,9 @@ from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
-from numerics.solver import choose, explain, nodes, solve
+from numerics.solver import choose, explain, solve
 from numerics.solver.method import No, Yes
+from numerics.solver.nodes import solve as nodes
 from numerics.solver.registry import METHODS
 from numerics.verification import Effort, sampled
 from tests.chance import excess, in_errors

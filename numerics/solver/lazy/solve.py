@@ -23,7 +23,7 @@ from numerics.lowering.expressions import layers_written_out
 from numerics.lowering.indices import axes_of, node_of, together
 from numerics.lowering.memoryless import Present, System
 from numerics.names import MemberKey
-from numerics.solver.direct import place_of
+from numerics.solver.direct.evaluation import place_of
 from numerics.solver.direct.layout import RealNumber, at_integer_depth
 from numerics.threads import one_thread
 

@@ -30,7 +30,7 @@ from numerics.lowering.expressions import arranged, function, observable
 from numerics.lowering.indices import IndexSymbols, axes_of, node_of
 from numerics.lowering.memoryless import Present, System
 from numerics.names import MemberKey
-from numerics.solver.direct import Evaluated, averaged, stacked
+from numerics.solver.direct.evaluation import Evaluated, averaged, stacked
 from numerics.solver.direct.layout import RealNumber, at_integer_depth
 from numerics.stats import normal_points
 from numerics.threads import one_thread

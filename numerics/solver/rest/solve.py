@@ -33,7 +33,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
 from numerics.solver.direct.layout import RealNumber
-from numerics.solver.paths import Solved, solve_particles
+from numerics.solver.paths.solve import Solved, solve_particles
 
 Array = NDArray[np.float64]
 

@@ -1,0 +1,460 @@
+"""Residual linear networks of infinite depth, in layer time: the limit, its first correction, its diversity.
+
+In an experiment of symbolic depth, ``depth = "L"``, and in a program whose depth is a symbol, the branch is
+``branch/sqrt(L)`` and L goes to infinity: ``network.branch``, or the number for ``beta``, is beta0 of
+linear2025 (eq. 85).  Every answer is read from solutions on three grids of layer time (:data:`GRIDS`) and
+extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from math import gcd
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Symbol, sqrt
+
+from derive.calculus.symbols import s, t
+from derive.depth import CrossLayer, LayerTime, Scaling, cross_layer, layer_time, rescale
+from derive.depth.infinite import Diversity, InfiniteDepth, diversity, infinite_depth, tau_2
+from derive.depth.layers import coefficient_name, tau, tau_
+from derive.errors import NotApplicable
+from derive.program import L, Program
+from numerics.errors import SpecError, require_memory
+from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import Reduction, beta, derived, integrated, wide_layers
+from numerics.lowering.layer_time import (
+    LayerProduct,
+    LayerTable,
+    NotLowered,
+    Read,
+    lower_layer_time,
+    products_of,
+)
+from numerics.names import C_FIELD, C_GRADIENT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
+from numerics.progress import Progress
+from numerics.results.predictions import random_losses, split
+from numerics.solver.depth.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
+
+Array = NDArray[np.float64]
+
+DerivedLimit = TypeVar("DerivedLimit")
+
+beta0 = Symbol("beta0", positive=True)
+"""``beta sqrt(L)``, which stays as the network gets deeper."""
+
+SCALING = Scaling({beta: beta0 / sqrt(L)})
+
+LAYERS = 16
+"""Cells of layer time that a command takes."""
+
+LAYERED = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
+"""Variables with an axis of layers, the first one."""
+
+GRIDS = (Fraction(1, 2), Fraction(3, 4), Fraction(1))
+"""Cells of the grids that are extrapolated, as shares of those that were asked for."""
+
+FIRST = coefficient_name("", 1)
+"""How the tensors of the first correction are called."""
+
+# -- solutions on grids, extrapolated ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DepthLimit:
+    """The limit of infinite depth.
+
+    ``values`` are the contract's variables, with an axis of ``nodes`` (layer times from 0 to 1) where finite
+    networks have layers; ``errors`` says of each by how much the last extrapolation in the layer grid moved
+    it, an estimate of its error.
+    """
+
+    layers: int
+    nodes: Array
+    values: dict[str, Array]
+    errors: dict[str, float]
+
+    def __getitem__(self, name: str) -> Array:
+        """The values of a variable.  Raises KeyError if there is none."""
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class DepthCorrection:
+    """A network of L layers is ``limit + L**order * first``, up to higher powers.
+
+    ``first`` has the variables of ``limit``, and errors of its own.  Layers are at ``tau = ell/L``.
+    """
+
+    order: float
+    limit: DepthLimit
+    first: DepthLimit
+
+    def at_depth(self, depth: int, name: str) -> Array:
+        """The variable at a finite depth, to first order."""
+        value: Array = self.limit[name] + depth**self.order * self.first[name]
+        return value
+
+
+def on_grids(
+    table: LayerTable,
+    layers: int,
+    steps: int,
+    *,
+    constants: Mapping[Symbol, float] | None = None,
+    extents: Mapping[str, int] | None = None,
+    known: Known | None = None,
+    progress: Progress | None = None,
+) -> list[LayerGrid]:
+    """Solutions on :data:`GRIDS`, with the numbers that :func:`.solve_layer_grid` takes.
+
+    Raises :class:`~numerics.errors.SpecError` for ``layers`` that are no multiple of 4, and for more memory
+    than there is.
+    """
+    if layers < 4 or layers % 4:
+        raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
+    size, said = needed_bytes(table, layers, steps, extents or {}), ("training.steps", steps - 1)
+    accepted = "fewer steps, samples, or cells of layer time"
+    require_memory(size, said, "for responses between layers", accepted)
+    return [
+        solve_layer_grid(
+            table,
+            layers=int(layers * part),
+            steps=steps,
+            constants=constants or {},
+            extents=extents,
+            known=known,
+            progress=None
+            if progress is None
+            else lambda k, n, done=done: progress(done * n + k, len(GRIDS) * n),  # type: ignore[misc]
+        )
+        for done, part in enumerate(GRIDS)
+    ]
+
+
+def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[str]) -> DepthLimit:
+    """Richardson's extrapolation of errors in the second and fourth power of the spacing, from solutions on
+    :data:`GRIDS`; the first axis of names in ``layered`` is that of the nodes, kept where all grids have one.
+    """
+    squares = [float((layers * part) ** 2) for part in GRIDS]
+    common = gcd(*(int(layers * part) for part in GRIDS))
+    values, errors = {}, {}
+    for name in runs[0]:
+        rows = [run[name] for run in runs]
+        if name in layered:
+            rows = [a[:: (len(a) - 1) // common] for a in rows]
+        once = _removed(rows, squares)
+        (values[name],) = _removed(once, squares, 2)
+        errors[name] = float(np.max(np.abs(values[name] - once[1])))
+    return DepthLimit(layers, np.linspace(0.0, 1.0, common + 1), values, errors)
+
+
+def _removed(rows: list[Array], squares: list[float], apart: int = 1) -> list[Array]:
+    """The next power taken out: polynomials in the squared spacing, by Neville's scheme."""
+    pairs = zip(rows, rows[1:], squares, squares[apart:], strict=False)
+    return [(n * fine - m * wide) / (n - m) for wide, fine, m, n in pairs]
+
+
+# -- experiments ---------------------------------------------------------------------------------------------
+
+
+def solve_depth_limit(
+    source: Problem | Experiment, *, layers: int = LAYERS, progress: Progress | None = None
+) -> DepthLimit:
+    """Solve an experiment or a problem, whose depth must be a symbol, in the limit of infinite depth.
+
+    Solves the equations in layer time that are derived for its theory on ``layers``, three quarters and half
+    as many cells, and extrapolates: the error of a grid is a series in the squared spacing.  Raises
+    :class:`~numerics.errors.SpecError` for what has no such limit (no branch, a flow, biases) and for
+    ``layers`` that are no multiple of 4, :class:`~numerics.errors.Diverged` with the step.
+
+    >>> e = Experiment.from_dict({
+    ...     "network": {"depth": "L", "branch": 1.0, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
+    ...     "training": {"learning_rate": 0.1, "steps": 1}})
+    >>> found = solve_depth_limit(e, layers=8)
+    >>> exact = 1 + np.exp(1.0) / 2.0  # of the loss at the start
+    >>> bool(abs(found["test_loss"][0] - exact) < found.errors["test_loss"] < 1e-3)
+    True
+    """
+    problem = Problem.of(source)
+    require_limit(problem)
+    table = _limit_table(*limit_of(problem))
+    runs = _solved(problem, table, layers, progress)
+    return extrapolated(layers, [values_of(problem, run, table) for run in runs], LAYERED)
+
+
+def solve_depth_correction(
+    source: Problem | Experiment, *, layers: int = LAYERS, progress: Progress | None = None
+) -> DepthCorrection:
+    """Solve an experiment or a problem, whose depth must be a symbol, at infinite depth and to order 1/L.
+
+    The same networks and refusals as :func:`solve_depth_limit`.
+
+    >>> e = Experiment.from_dict({
+    ...     "network": {"depth": "L", "branch": 1.0, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
+    ...     "training": {"learning_rate": 0.1, "steps": 1}})
+    >>> found = solve_depth_correction(e, layers=8)
+    >>> exact = [(1 + 1 / n) ** (n - 1) / 2 + 1 for n in (50, 100)]  # the loss at the start
+    >>> [bool(abs(found.at_depth(n, "test_loss")[0] - x) < 4 / n**2) for n, x in zip((50, 100), exact)]
+    [True, True]
+    """
+    problem = Problem.of(source)
+    require_limit(problem)
+    deep = limit_of(problem)
+    table = lower_layer_time(correction_of(*deep).limit)
+    runs = _solved(problem, _corrected_table(*deep), layers, progress)
+
+    def values(run: LayerGrid, share: float) -> dict[str, Array]:
+        names = [row.name for group in table.groups for row in group]
+        moved = {n: run[n] + share * run.values.get(FIRST + n, 0.0) for n in names}
+        return values_of(problem, replace(run, values=moved), table)
+
+    def first(run: LayerGrid) -> dict[str, Array]:
+        """What results are of the fields is quadratic at most, so this difference is their derivative."""
+        up, down = values(run, 1.0), values(run, -1.0)
+        return {n: 0.5 * (up[n] - down[n]) for n in up}
+
+    return DepthCorrection(
+        float(correction_of(*deep).power),
+        extrapolated(layers, [values(run, 0.0) for run in runs], LAYERED),
+        extrapolated(layers, [first(run) for run in runs], LAYERED),
+    )
+
+
+def _solved(problem: Problem, table: LayerTable, layers: int, progress: Progress | None) -> list[LayerGrid]:
+    """Solutions of equations that know the numbers of ``problem``."""
+    extents = {"c": problem.outputs}
+    if problem.seen:
+        extents |= {"mu": problem.sample_count, "alpha": problem.sample_count}
+    return on_grids(
+        table,
+        layers,
+        len(problem.times),
+        constants={beta0 if k == beta else k: v for k, v in problem.numbers.items()},
+        extents=extents,
+        known=problem.data,
+        progress=progress,
+    )
+
+
+def require_limit(problem: Problem) -> None:
+    """Raises SpecError for what has no limit of infinite depth, or whose limit is not served.
+
+    The keys of a file are named; of a program the derivation of the limit says what is in the way.
+    """
+    if problem.depth is not None:
+        accepted = "a program whose depth is a symbol" if problem.experiment is None else '"L"'
+        raise SpecError(*problem.said("network.depth"), "the limit is that of symbolic depth", accepted)
+    if beta not in problem.numbers:
+        accepted = "beta0, the branch times the square root of the depth"
+        raise SpecError(*problem.said("network.branch"), f"has no branch {beta}", accepted)
+    if problem.flow:
+        raise SpecError(*problem.said("training.rule"), "is not served at infinite depth", '"gd" or "sgd"')
+    if problem.experiment is None:
+        _limit_table(*limit_of(problem))
+        return
+    network, training = problem.experiment.network, problem.experiment.training
+    if not is_linear(network.activation):
+        raise SpecError("network.activation", network.activation, "is not served", '"linear"')
+    if training.objective != "square":
+        reason = "is not served at infinite depth, where the error must be linear in the output"
+        raise SpecError("training.objective", training.objective, reason, '"square"')
+    if network.bias:
+        raise SpecError(
+            "network.bias", True, "has no limit of infinite depth: the updates of all biases add up", "false"
+        )
+
+
+def limit_of(problem: Problem) -> tuple[Program, tuple[Reduction, ...]]:
+    """The program of a problem, and what is done to its theory: the limit of wide layers."""
+    return integrated(problem.program), tuple(x for x in problem.reductions if x is wide_layers)
+
+
+def refused(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
+    """What is derived, or a refusal that names the depth."""
+    try:
+        return derive()
+    except NotApplicable as reason:
+        raise SpecError(
+            "network.depth", "L", f"no limit of infinite depth: {reason}", "an integer >= 1"
+        ) from None
+
+
+@lru_cache(maxsize=32)
+def closed_equations(program: Program, reductions: tuple[Reduction, ...]) -> CrossLayer:
+    """The equations across layers of a program, its branch ``beta``."""
+    return refused(lambda: rescale(cross_layer(derived(program, reductions)), beta))
+
+
+@lru_cache(maxsize=8)
+def correction_of(program: Program, reductions: tuple[Reduction, ...]) -> InfiniteDepth:
+    """The equations of a program (see :func:`limit_of`), to first order."""
+    return refused(lambda: infinite_depth(closed_equations(program, reductions), SCALING))
+
+
+@lru_cache(maxsize=32)
+def _limit_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
+    return lower_layer_time(refused(lambda: layer_time(closed_equations(program, reductions), SCALING)))
+
+
+@lru_cache(maxsize=8)
+def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
+    return lower_layer_time(correction_of(program, reductions).system)
+
+
+def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
+    """The contract's variables; times before indices, as they have it."""
+    if problem.seen:
+        found = {
+            name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", ERROR), (OUTPUT, OUTPUT))
+        }
+        found |= {
+            FEATURE_KERNEL: run[LINEAR_KERNEL].transpose(0, 3, 4, 1, 2),
+            GRADIENT_KERNEL: np.moveaxis(run[GRADIENT_KERNEL], (-2, -1), (1, 2)),
+        }
+        return split(problem, found)
+    rows = [r for g in table.groups for r in g if r.symmetric]
+    found = {r.name: np.moveaxis(run[r.name], (-2, -1), (r.layers, r.layers + 1)) for r in rows}
+    return found | random_losses(problem.theory, found, problem.numbers, problem.outputs)
+
+
+# -- how different layers are --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerDistances:
+    """``squares[t, i, j]`` is ``<(x(tau_i) - x(tau_j))**2>`` at time t, between ``nodes``; ``error``
+    estimates how wrong the layer grid makes them.
+    """
+
+    nodes: Array
+    squares: Array
+    error: float
+    derived: Diversity
+
+    def slopes(self, node: int) -> tuple[Array, Array]:
+        """Distances ahead of a node, and for each doubling of the distance by which power its root grows.
+
+        The feature-diversity exponent kappa is one minus that, as the distance goes to zero; shape (steps,
+        doublings), nan where layers do not differ at all.
+        """
+        steps = [2**k for k in range(int(np.log2(len(self.nodes) - 1 - node)) + 1)]
+        found = np.stack([self.squares[:, node, node + k] for k in steps], axis=1)
+        with np.errstate(all="ignore"):
+            slopes = 0.5 * np.log2(found[:, 1:] / found[:, :-1])
+        return np.array(steps) / (len(self.nodes) - 1), slopes
+
+
+def layer_distances(
+    limit: LayerTime,
+    name: str,
+    *,
+    layers: int,
+    steps: int,
+    constants: dict[Symbol, float],
+    known: Known | None = None,
+    extents: dict[str, int] | None = None,
+) -> LayerDistances:
+    """Distances between layers of the field whose correlation is ``name``; data indices are at the first.
+
+    The squared distance between the stream at two layer times is derived (:func:`derive.depth.infinite`); its
+    integrals over sources are done here, on the cells of solutions of the ``limit``.  Raises what
+    :func:`on_grids` does.
+
+    >>> from derive.program.networks.residual import depth_program
+    >>> from derive.theory import mean_field
+    >>> from derive.depth import gamma_c_recursion, layer_time
+    >>> found = layer_distances(layer_time(gamma_c_recursion(mean_field(depth_program()))), "C_0",
+    ...     layers=16, steps=1, constants={}, known={"xi": lambda t: 1.0, "dloss": lambda t, f: f})
+    >>> bool(abs(found.squares[0, 0, -1] - (np.e - 1)) < 1e-6)  # a Brownian motion of rate C(tau) = exp(tau)
+    True
+    """
+    derived = diversity(limit, name)
+    table = lower_layer_time(limit)
+    runs = []
+    for run in on_grids(table, layers, steps, constants=constants, extents=extents, known=known):
+        two = _TwoPoint(run, derived, table, constants).matrix()
+        node = np.arange(0, run.layers + 1, 4 * run.layers // layers)  # those that all grids have
+        own = two[:, node, node]
+        squares = own[:, :, None] + own[:, None, :] - 2 * two[:, node[:, None], node]
+        runs.append({"squares": squares})
+    found = extrapolated(layers, runs, ())
+    return LayerDistances(
+        np.linspace(0.0, 1.0, layers // 4 + 1),
+        found["squares"],
+        found.errors["squares"],
+        derived,
+    )
+
+
+class _TwoPoint:
+    """``<x(tau, t) x(tau_2, t)>`` on the nodes of a solution."""
+
+    def __init__(
+        self, run: LayerGrid, derived: Diversity, table: LayerTable, constants: dict[Symbol, float]
+    ) -> None:
+        self.run, self.constants = run, constants
+        lhs = derived.two_point.lhs
+        data = lhs.args[2:-2]
+        same = dict(zip(data[len(data) // 2 :], data, strict=False))
+        names = {row.name: row.layers for group in table.groups for row in group}
+        self.products = list(products_of(derived.two_point.rhs.xreplace(same), names))
+
+    def matrix(self) -> Array:
+        """Axes: time, layer, second layer."""
+        n = self.run.layers + 1
+        found = np.zeros((self.run.steps, n, n))
+        for now in range(self.run.steps):
+            for p in self.products:
+                if all(x.upper not in (t - 1, s - 1) or now for x in p.spans):
+                    found[now] += float(p.number.subs(self.constants)) * self.product(p, now)
+        return found
+
+    def product(self, p: LayerProduct, now: int) -> Array:
+        if p.calls or p.equal or p.step or p.present:
+            raise NotLowered(f"{p} is no product of answers and correlations")
+        ends = {x.index: now + int(x.present) if x.upper.has(t, s) else None for x in p.spans}
+        labels: dict[Expr, int] = {tau: 0, tau_2: 1}
+        if p.layer is None:
+            return self.summed(p, now, ends, labels, 0)
+        left, right = (self.summed(p, now, ends, labels, side) for side in (1, -1))
+        cells = 0.5 * (left[:, :, :-1] + right[:, :, 1:])
+        value: Array = cells.sum(axis=2) / self.run.layers
+        return value
+
+    def summed(
+        self, p: LayerProduct, now: int, ends: dict[Symbol, int | None], labels: dict[Expr, int], side: int
+    ) -> Array:
+        """Summed over times and data; the layer of the source is the last axis.  ``side`` is 1 for the values
+        just after a node of it, -1 for those just before.
+        """
+        given: list[Any] = []
+        for r in p.reads:
+            array, names = self.tensor(r, now, ends, side)
+            given += [array, [labels.setdefault(x, len(labels)) for x in names]]
+        out = [0, 1] + ([labels.setdefault(p.layer, len(labels))] if p.layer is not None else [])
+        for axis in (0, 1):
+            given += [np.ones(self.run.layers + 1), [axis]]
+        value: Array = np.einsum(*given, out, optimize="greedy")
+        return value
+
+    def tensor(
+        self, r: Read, now: int, ends: dict[Symbol, int | None], side: int
+    ) -> tuple[Array, list[Expr]]:
+        whole = self.run[r.name]
+        if r.name in self.run.under and side == 1 and tau_ in r.args:
+            whole = whole.copy()
+            node = np.arange(self.run.layers + 1)
+            whole[node, node] = self.run.under[r.name]
+        at = tuple(
+            now if x in (t, s) else round(float(x) * self.run.layers) if x.is_number else slice(ends.get(x))
+            for x in r.args
+        )
+        return whole[at], [x for x in r.args if isinstance(x, Symbol) and x not in (t, s)]

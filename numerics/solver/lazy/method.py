@@ -1,0 +1,144 @@
+"""The limit of small gamma0 as a method: what it takes, at what cost, and how exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Dummy, Expr
+from sympy.core.function import AppliedUndef
+
+from derive.errors import NotApplicable
+from derive.program import gamma0, s, t
+from numerics.experiment.problem import Problem
+from numerics.experiment.rates import first_shares
+from numerics.experiment.theory import slope_jumps
+from numerics.names import ERROR, INPUT_KERNEL, OUTPUT, TARGETS, MemberKey
+from numerics.progress import Progress
+from numerics.solver.method import KeptKernels, MethodResult, No, Yes
+from numerics.solver.refusals import (
+    given_samples,
+    no_attributes,
+    no_for,
+    one_output,
+    samples_not_asked,
+    separate_errors,
+    steady_data,
+)
+
+Array = NDArray[np.float64]
+
+FAR = 0.1
+"""How far fields may move, over their size, for the limit in which they do not."""
+
+
+class LazyMethod:
+    """Theories at gamma0 = 0: Gaussian fields that do not move."""
+
+    name = "lazy"
+    responses = False
+    needs = (given_samples, one_output, no_attributes, samples_not_asked, steady_data, separate_errors)
+
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        from derive.reduce.stationary import static
+        from numerics.solver.lazy.solve import coupling_of
+
+        try:
+            end = static(problem.theory)
+        except NotApplicable as reason:
+            return no_for(problem, "network.gamma0", reason, "a theory that rests at gamma0 = 0")
+        if end.output is None:
+            lacking = "the theory has no tangent kernel, by which outputs move at gamma0 = 0"
+            return no_for(problem, "network.gamma0", lacking, "another method")
+        if problem.memory:
+            moving = "the memory of its training rule is a table over times, and fields must not move"
+            return No("program", problem.program.name, moving, "another method")
+        if any(_names_time(e.rhs) for e in problem.theory.observables):
+            changing = "its tangent kernel has a rate that changes in time, and the limit has one kernel"
+            return No("program", problem.program.name, changing, "another method")
+        if len(problem.theory.scalars) > 2:
+            more = "the theory has other numbers than outputs and errors"
+            return no_for(problem, "network.gamma0", more, "another method")
+        if problem.flow and not _affine(problem):
+            linear = "the flow at gamma0 = 0 is solved where the error is linear in the output"
+            return no_for(problem, "training.objective", linear, '"square"')
+        if problem.flow and coupling_of(end)[0].has(t, s):
+            changing = "the flow at gamma0 = 0 is solved for a constant rate without momentum"
+            return No("program", problem.program.name, changing, "another method")
+        moved = _moved(problem)
+        if moved > FAR:
+            return no_for(problem, "network.gamma0", f"fields move, by about {moved:.1g}", "a smaller gamma0")
+        samples = problem.sample_count
+        cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
+        memory = 8.0 * samples**2 * len(problem.times) ** 2
+        power = _power(problem)
+        return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
+
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        from numerics.solver.lazy.solve import solve_lazy
+        from numerics.solver.paths.problem import labelled_result
+
+        clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
+        found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)
+        count = len(problem.times)
+        values: dict[MemberKey, Array] = {(name, ()): x for name, x in found.scalars.items()}
+        values |= {
+            n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
+        }
+        moved = _moved(problem)
+        if ERROR in found.scalars:
+            moved = max(moved, _moved_by(problem, found.scalars[ERROR], found.kernel("K")))
+        moved *= found.tails**0.5
+        notes = {
+            "status": "ok" if moved <= FAR else "not converged",
+            "error_estimate": moved ** _power(problem),
+        }
+        return labelled_result(problem, values, keep, notes)
+
+
+def _names_time(e: Expr) -> bool:
+    """Return whether a time stands in an expression outside of the arguments of functions."""
+    return bool(e.replace(lambda x: isinstance(x, AppliedUndef), lambda _: Dummy()).has(t, s))
+
+
+def _affine(problem: Problem) -> bool:
+    """Is the error affine in the output?"""
+    for e in problem.theory.scalars:
+        for x in e.rhs.atoms(AppliedUndef):
+            if str(x.func) == OUTPUT:
+                y = Dummy()
+                if e.rhs.xreplace({x: y}).diff(y, 2) != 0:
+                    return False
+    return True
+
+
+def _power(problem: Problem) -> int:
+    """With which power of what fields move the limit is off: kernels are even in gamma0, with a kink in its
+    absolute value.
+    """
+    return 1 if slope_jumps(problem.program) else 2
+
+
+def _moved_by(problem: Problem, error: Array, tangent: Array) -> float:
+    """How far errors move fields, over their size: ``gamma0 rate sum_t,mu |Delta_mu(t)| max K^(1/2)``.
+
+    An update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is
+    ``Phi^(l-1) G^l``, a part of the tangent kernel.
+    """
+    rates = first_shares(problem)
+    sizes = np.abs(error[:, : problem.seen]).reshape(len(error), -1).sum(axis=1)
+    between = np.diff(problem.times) * (sizes[1:] + sizes[:-1]) / 2
+    span = between if problem.flow else sizes[:-1]
+    return float(problem.numbers.get(gamma0, 1.0) * (rates @ span) * np.sqrt(np.abs(tangent).max()))
+
+
+def _moved(problem: Problem) -> float:
+    """The same beforehand: updates of all times at the size of the first, kernels that of the data."""
+    strength = problem.numbers.get(gamma0, 1.0)
+    rates = first_shares(problem)
+    span = float(np.abs(rates) @ np.diff(problem.times)) * problem.seen
+    y = problem.arrays.get(TARGETS, np.ones(1))[: problem.seen]
+    kernel = problem.arrays.get(INPUT_KERNEL, np.ones((1, 1)))
+    size = float(np.abs(y).mean()) * problem.outputs * max(1.0, float(np.abs(kernel).max()))
+    return strength * span * size * (problem.depth or 1)

@@ -1,0 +1,50 @@
+"""The march of linear theories as a method: what it takes, at what cost, and how exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import error_jumps
+from numerics.progress import Progress
+from numerics.solver.method import EXACT, KeptKernels, MethodResult, No, Yes
+from numerics.solver.refusals import integer_depth, no_attributes, no_for, one_output, steady_numbers
+
+Array = NDArray[np.float64]
+
+
+class MarchMethod:
+    """Linear theories, step by step and exactly; flows as an integrator sees them."""
+
+    name = "march"
+    responses = True
+    needs = (integer_depth, no_attributes, one_output, steady_numbers)
+
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        from numerics.lowering import NotLinear
+        from numerics.solver.linear.reduction import REDUCTIONS, reduced, unlabelled
+        from numerics.solver.linear.solve import ROUGH, fitting, numbers_held
+
+        try:
+            lowered = reduced(problem, REDUCTIONS)
+        except NotLinear as reason:
+            return no_for(problem, "network.activation", reason, "a linear network")
+        if (lacking := unlabelled(problem, lowered)) is not None:
+            return no_for(problem, "network.depth", lacking, "a program with these names, or another method")
+        if problem.positions:
+            return No("program", problem.program.name, "its output is a sum over positions", "another method")
+        steps, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
+        nodes = 3 * steps if problem.flow else steps
+        kernels = fitting(problem) if keep == "auto" else keep
+        held = numbers_held(problem, lowered, kernels) if problem.seen else 10 * depth
+        pairs = depth * samples**2 if kernels == "full" else 0
+        cost = 2e-10 * held * nodes**3 + 5e-11 * pairs * steps**3 + 1e-3 * nodes
+        error = problem.solver.rtol if problem.flow else EXACT
+        error = max(error, ROUGH) if problem.flow and error_jumps(problem.program) else error
+        return Yes(cost, 8.0 * (held * nodes**2 + 2 * pairs * steps**2), error)
+
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        from numerics.solver.linear import solve as linear
+
+        return MethodResult(*linear.solved(problem, keep, progress))

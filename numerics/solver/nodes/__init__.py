@@ -1,0 +1,1 @@
+"""Theories without memory: the nodes of a quadrature move by the derived equations."""

@@ -1,0 +1,91 @@
+"""Quadrature as a method: what it takes, at what cost, and how exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.errors import NotApplicable
+from numerics.errors import Diverged, NotConverged, Unserved
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import error_jumps
+from numerics.names import INPUT_KERNEL
+from numerics.progress import Progress
+from numerics.solver.method import QUICK, KeptKernels, MethodResult, No, Yes
+from numerics.solver.refusals import (
+    given_samples,
+    no_attributes,
+    no_for,
+    one_output,
+    samples_not_asked,
+    separate_errors,
+    steady_data,
+)
+
+Array = NDArray[np.float64]
+
+
+class QuadratureMethod:
+    """Theories without memory: the nodes of a quadrature move by the derived equations."""
+
+    name = "nodes"
+    responses = False
+    needs = (given_samples, one_output, no_attributes, samples_not_asked, steady_data, separate_errors)
+
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        from numerics.solver.nodes.solve import QUADRATURE, forecast, moving
+        from numerics.solver.paths.problem import kept
+
+        try:
+            moving(problem.theory)
+        except NotApplicable as reason:
+            return no_for(problem, "network.depth", reason, "one hidden layer")
+        if problem.flow and error_jumps(problem.program):
+            jumps = "the error jumps in the output, and samples that rest there stop the integrator"
+            return no_for(problem, "training.objective", jumps, '"square"')
+        accuracy = problem.solver.accuracy or QUADRATURE
+        try:
+            patience = QUICK if problem.solver.method == "auto" else np.inf
+            found = forecast(problem, accuracy, kernels=kept(problem, keep) != "none", patience=patience)
+        except (Unserved, NotConverged, Diverged) as reason:
+            said = no_for(problem, "network.activation", reason, "another activation or time")
+            return replace(said, diverged=reason) if isinstance(reason, Diverged) else said
+        known = "measured with few" if found.tried else "at least, nothing was tried"
+        note = f"{found.nodes} nodes, {found.rule}; {known}; no responses"
+        return Yes(found.cost, found.memory, found.error, note, accuracy)
+
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        from numerics.solver.nodes.solve import QUADRATURE, solve_nodes
+        from numerics.solver.paths.problem import ACCURACY, kept, labelled_result
+
+        found = solve_nodes(
+            problem,
+            accuracy=problem.solver.accuracy or QUADRATURE,
+            seed=problem.solver.seed,
+            kernels=kept(problem, keep) != "none",
+            most=_most_nodes(problem),
+        )
+        notes = {
+            "quadrature": found.rule,
+            "nodes": found.nodes,
+            "error_estimate": found.scalar_error,
+            "kernel_error": found.kernel_error,
+            "status": "ok"
+            if found.scalar_error <= (problem.solver.accuracy or ACCURACY)
+            else "not converged",
+        }
+        return labelled_result(problem, found.values, keep, notes)
+
+
+def _most_nodes(problem: Problem) -> int:
+    """In up to three dimensions nodes are cheap, and more of them reach the accuracy for kernels too."""
+    return 2**20 if _rank(problem) + problem.outputs <= 3 else 2**18
+
+
+def _rank(problem: Problem) -> int:
+    """How many directions the data have: the rank of K_x(mu, a, .., alpha, b, ..) between its halves."""
+    kernel = problem.arrays.get(INPUT_KERNEL, np.ones((1, 1)))
+    return int(np.linalg.matrix_rank(kernel.reshape(prod(kernel.shape[: kernel.ndim // 2]), -1)))

@@ -1,0 +1,58 @@
+"""Sampled paths as a method: what they take, at what cost, and how exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.errors import NotApplicable
+from derive.linear.form import LinearForm
+from numerics.errors import Unserved, memory_there
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import error_jumps
+from numerics.progress import Progress
+from numerics.solver.linear.method import MarchMethod
+from numerics.solver.method import EXACT, KeptKernels, MethodResult, No, Yes, answer
+from numerics.solver.refusals import given_samples, no_for
+
+Array = NDArray[np.float64]
+
+SAMPLED = 1e-5
+"""The accuracy that is out of reach of sampled paths."""
+
+
+class PathsMethod:
+    """Any theory: sampled paths of the single-site processes."""
+
+    name = "paths"
+    responses = True
+    needs = (given_samples,)
+
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        if problem.flow and error_jumps(problem.program):
+            jumps = "the error jumps in the output, and steps of sampled paths go over it unseen"
+            return no_for(problem, "training.objective", jumps, '"square", "logistic", or rule = "gd"')
+        from numerics.solver.paths.problem import ACCURACY, forecast, kept
+
+        try:
+            cost, memory, error = forecast(problem, kept(problem, keep))
+        except (Unserved, NotApplicable) as reason:
+            return no_for(problem, "network.activation", reason, "another network or rule")
+        lacks = f"; there are {memory_there() / 2**30:.0f} GiB" if memory > memory_there() else ""
+        given = problem.solver.samples is not None
+        note = (
+            f"with {problem.solver.samples} samples"
+            if given
+            else "a search for samples may take three times that"
+        )
+        linear = not problem.flow and isinstance(problem.linear, LinearForm)
+        if linear and not given and isinstance(answer(MarchMethod(), problem, keep), No):
+            return Yes(cost, memory, EXACT, f"second moments over the paths are exact{lacks}")
+        return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
+
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        from numerics.solver.paths.problem import kept, solve_paths
+
+        keep = kept(problem, keep)
+        values, notes = solve_paths(problem, keep, progress)
+        return MethodResult(values, {"method": self.name, "kernels": keep, **notes})

@@ -1,0 +1,104 @@
+"""Reasons that several methods share for which they do not take a problem.
+
+Each is a function of a problem that returns a refusal, or None; a method lists those that it :attr:`needs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sympy import Expr, Sum
+from sympy.core.function import AppliedUndef
+
+from derive.program import t
+from numerics.errors import SpecError
+from numerics.experiment.problem import EVALUATE, Problem
+from numerics.names import ERROR, OUTPUT
+from numerics.solver.method import No
+
+
+def no_for(problem: Problem, key: str, reason: object, accepted: str) -> No:
+    """Return a refusal that names a key of the file, or the program; a SpecError says both by itself."""
+    if isinstance(reason, SpecError):
+        return No(reason.key, reason.value, reason.problem, reason.accepted)
+    return No(*problem.said(key), str(reason).removesuffix("."), accepted)
+
+
+def integer_depth(problem: Problem) -> No | None:
+    """Methods that go from layer to layer need a number of them."""
+    if problem.depth is not None:
+        return None
+    return no_for(problem, "network.depth", problem.open_depth(), "")
+
+
+def symbolic_depth(problem: Problem) -> No | None:
+    """The limit of infinite depth is taken of a theory whose depth is a symbol."""
+    if problem.depth is None:
+        return None
+    accepted = "a program of symbolic depth" if problem.experiment is None else '"L"'
+    return no_for(problem, "network.depth", "the limit is that of symbolic depth", accepted)
+
+
+def given_samples(problem: Problem) -> No | None:
+    """Single-site processes are those of given samples, at a number of layers."""
+    no = integer_depth(problem)
+    if no is not None or problem.seen or not problem.has_roles:
+        return no
+    return no_for(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
+
+
+def no_attributes(problem: Problem) -> No | None:
+    """Sampled paths and the reference solver alone read attributes of units from arrays."""
+    if not problem.attributes:
+        return None
+    reason = f"has attributes of units ({', '.join(problem.attributes)}), which this method does not take"
+    accepted = 'solver.method = "paths"'
+    return No("program", problem.program.name, reason, accepted)
+
+
+def one_output(problem: Problem) -> No | None:
+    """Results are errors and losses of one output."""
+    if problem.has_roles and (not problem.seen or {OUTPUT, ERROR} <= {*problem.program.scalars}):
+        return None
+    names = ", ".join(problem.told(problem.program.scalars)) or "no numbers"
+    reason = f"has no single output with an error that updates are multiplied by, but {names}"
+    return No("program", problem.program.name, reason, EVALUATE)
+
+
+def samples_not_asked(problem: Problem) -> No | None:
+    """Whoever says how many paths there are wants paths."""
+    if problem.solver.samples is None or problem.solver.method != "auto":
+        return None
+    return No("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
+
+
+def steady_data(problem: Problem) -> No | None:
+    """Methods that read data once take no constants and inputs that change from step to step."""
+    program = problem.program
+    updates = (u for w in program.trained() for u in w.update.terms)
+    return _moving(problem, [*(d.rhs for d in program.definitions), *(u.coefficient for u in updates)])
+
+
+def steady_numbers(problem: Problem) -> No | None:
+    """The march takes no constants that change from step to step in the equations of numbers."""
+    return _moving(problem, [e.rhs for e in problem.theory.scalars])
+
+
+def _moving(problem: Problem, said: Iterable[Expr]) -> No | None:
+    """Return a refusal that names the data in these expressions which change from step to step."""
+    names = {*problem.arrays, *(x.name for x in problem.program.given)}
+    found = {str(a.func) for e in said for a in e.atoms(AppliedUndef) if a.has(t) and str(a.func) in names}
+    if not found:
+        return None
+    reason = f"{', '.join(problem.told(sorted(found)))} changes from step to step"
+    return No("program", problem.program.name, reason, "another method")
+
+
+def separate_errors(problem: Problem) -> No | None:
+    """Some methods compute an error from its own output alone."""
+    names = {e.name for e in problem.theory.scalars}
+    totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]
+    if not any(str(x.func) in names for total in totals for x in total.function.atoms(AppliedUndef)):
+        return None
+    mixed = "the error of an output depends on all outputs"
+    return no_for(problem, "training.objective", mixed, '"square", "logistic" or "hinge"')

@@ -1,0 +1,59 @@
+"""Outputs at rest as a method: what it takes, at what cost, and how exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.errors import NotApplicable
+from numerics.experiment.problem import Problem
+from numerics.progress import Progress
+from numerics.solver.method import KeptKernels, MethodResult, No, Yes, answer
+from numerics.solver.paths.method import PathsMethod
+from numerics.solver.refusals import no_attributes, no_for
+
+Array = NDArray[np.float64]
+
+
+class RestMethod:
+    """Weight decay at long times: the outputs beside the ridge regression that they come to rest at."""
+
+    name = "rest"
+    responses = True
+    needs = (no_attributes,)
+
+    def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        if problem.flow or not problem.seen:
+            steps = "the rest points are those of steps on given samples"
+            return no_for(problem, "training.rule", steps, 'a rule in steps, such as "gd"')
+        from derive.reduce.ridge import representer
+        from numerics.solver.rest.solve import FEWEST
+
+        try:
+            representer(problem.theory)
+        except NotApplicable as reason:
+            return no_for(problem, "training.weight_decay", reason, "a homogeneous network")
+        if (count := len(problem.times)) < FEWEST:
+            short = f"whether outputs rest cannot be told from {count} times"
+            return no_for(problem, "training.steps", short, f"at least {FEWEST} times")
+        said = answer(PathsMethod(), problem, keep)
+        return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
+
+    def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        from numerics.solver.paths.problem import labelled_result
+        from numerics.solver.rest.solve import at_rest
+
+        found = at_rest(
+            problem.program,
+            steps=len(problem.times),
+            values=problem.values,
+            data=problem.arrays,
+            seed=problem.solver.seed,
+            samples=problem.solver.samples or 512,
+        )
+        notes = {
+            "rest": found.status,
+            "ridge": found.ridge,
+            "distance_from_ridge": float(np.abs(found.difference).max()),
+        }
+        return labelled_result(problem, found.solved.values, keep, notes)
