@@ -86,7 +86,7 @@ def _plural(kind: str) -> str:
 
 
 def _about_indices(kinds: dict[str, str], indices: set[Symbol], said: list[Expr]) -> Iterator[str]:
-    numbers = {x for e in said for x in e.free_symbols} | {ell, t, s}
+    numbers = {x for e in said for x in e.free_symbols} | {t, s}
     for x in sorted(indices, key=spelled):
         if x.name in (t.name, s.name):
             yield f"the index {x} is called like a time: give it another name"

@@ -10,7 +10,7 @@ has ends.  The mean-field limit is taken elsewhere (:mod:`derive.theory`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from sympy import Dummy, Expr, Mul, S, Sum, sympify
@@ -19,6 +19,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
+from derive.program.layer_index import with_layer_index
 from derive.program.naming import calls_in, complaints, same_names, uses_of_names
 from derive.program.parts import Definition, Named, Parts, gaussian, parameter
 from derive.program.roles import Roles, roles_of
@@ -61,9 +62,19 @@ class Program(Parts):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "notation", Named(self.notation))
+        self._write_layers()
         for complaint in _complaints(self):
             raise ProgramError(complaint)
         causal_order(self)
+
+    def _write_layers(self) -> None:
+        """Call the index of layers ``ell``, and no other one."""
+        given = Parts(**vars(self))
+        written = with_layer_index(given)
+        if written is not given:
+            for x in fields(written):
+                object.__setattr__(self, x.name, getattr(written, x.name))
+            object.__setattr__(self, "notation", Named(self.notation))
 
     @property
     def roles(self) -> Roles:

@@ -15,11 +15,11 @@ from sympy import Basic, Function, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import primed
-from derive.program import L, Program, ell, s, t
+from derive.program import L, Population, Program, s, t
 from derive.program.parts import gaussian
 
-KEPT = {t, s, ell, L}
-"""Symbols of the language."""
+KEPT = {t, s, L}
+"""Symbols of the language; in ratios of families of populations it is ``ell`` that stands for the layer."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ def renamed(program: Program, pool: Sequence[str], seed: int) -> tuple[Program, 
         table[primed(x)] = primed(table[x])
     change = Renaming(names, table)
     return _written(program, change), change
+
+
+def with_index(program: Program, index: Symbol, new: Symbol) -> Program:
+    """The program with another symbol for an index and its partner."""
+    return _written(program, Renaming({}, {index: new, primed(index): primed(new)}))
 
 
 def _results(program: Program) -> set[str]:
@@ -125,6 +130,11 @@ def _rewritten(program: Program, put: Callable[[Any], Any]) -> Program:
             return tuple(inside(y, names) for y in x)
         if isinstance(x, Mapping):
             return {inside(k): v for k, v in x.items()}
+        if isinstance(x, Population):
+            family = replace(
+                x, name=inside(x.name), ratio=x.ratio if x.formula is None else x.formula, site=None
+            )
+            return family if x.site is None else replace(family, formula=None).at(inside(x.site))
         if is_dataclass(x) and not isinstance(x, type):
             own = names and not hasattr(x, "memory")
             parts = {f.name: getattr(x, f.name) for f in fields(x) if f.init}
@@ -132,6 +142,4 @@ def _rewritten(program: Program, put: Callable[[Any], Any]) -> Program:
         return x
 
     parts = {f.name: getattr(program, f.name) for f in fields(program)}
-    return Program(
-        **{name: x if name == "name" else inside(x) for name, x in parts.items()}  # type: ignore[arg-type]
-    )
+    return Program(**{name: x if name == "name" else inside(x) for name, x in parts.items()})

@@ -18,13 +18,14 @@ import xarray as xr
 from sympy import Symbol
 
 import numerics
-from derive.program import Program, convolution, feedback_alignment, mlp
+from derive.program import Program, convolution, ell, feedback_alignment, mlp
 from numerics.errors import NumericsError, SpecError
 from numerics.experiment.schema import Solver
 from tests.chance import excess
 from tests.numerics.random_programs.checks import FAST, Case, given
 from tests.numerics.random_programs.language import NAMES, RESERVED, draw
-from tests.numerics.renaming import renamed
+from tests.numerics.renaming import renamed, with_index
+from tests.numerics.test_served_programs import CASES
 
 K = np.array([[1.0, 0.3], [0.3, 0.8]])
 Y = np.array([1.0, -0.7])
@@ -32,6 +33,8 @@ FIXED = {"eta": 0.3, "gamma0": 0.9}
 PLACED = np.einsum("ij,pq->ipjq", K, np.eye(3))
 POOL = (*(x for x in NAMES if x not in RESERVED), *(f"index_{x}" for x in "abcdefghijkl"))
 REPLICAS = 4
+WITH_INDICES = ("recurrent", "filters", "mixture", "causal means", "readouts")
+"""Served programs with places of an ordered family, positions, members and outputs."""
 
 Posed = tuple[Program, Mapping[str, float], Mapping[str, Any]]
 BUILT: dict[str, tuple[Callable[[], Program], Mapping[str, float], Mapping[str, Any]]] = {
@@ -167,6 +170,29 @@ def check(seed: int) -> None:
 @pytest.mark.parametrize("name", BUILT)
 def test_a_built_program_is_solved_under_any_names(name: str) -> None:
     check_built(name, "solve", seed=len(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        *((x, "simulate") for x in WITH_INDICES),
+        ("filters", "solve"),
+        *(pytest.param(x, "solve", marks=pytest.mark.slow) for x in WITH_INDICES if x != "filters"),
+    ],
+)
+def test_any_index_may_be_called_like_that_of_layers(name: str, what: str) -> None:
+    """Whether an index counts layers is told by where it stands."""
+    case = CASES[name]
+    program = case.make()
+    asked = dict(case.numbers), dict(case.arrays)
+    usual, choose = solved((program, *asked), what, range(2)), random.Random(name)
+    assert isinstance(usual, xr.Dataset)
+    indices = {r.index for d in program.definitions for r in d.ranges}
+    for index in sorted(indices, key=str):
+        other = with_index(program, index, choose.choice([ell, Symbol("ell", **index.assumptions0)]))
+        found = solved((other, *asked), what, range(2))
+        assert isinstance(found, xr.Dataset), (index, found)
+        np.testing.assert_allclose(found.f, usual.f, rtol=1e-10, atol=1e-12)
 
 
 def test_sources_may_go_by_names_that_stand_for_two_directions() -> None:

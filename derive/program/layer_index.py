@@ -1,0 +1,173 @@
+"""The index of layers, which is found by where it stands and not by its name.
+
+An index is that of layers if it stands in the first place of a layered field, chooses a member of a family of
+matrices with an ``index``, or a member of a family of vectors whose population has a layer.  The theory calls
+it ``ell``.  :func:`with_layer_index` writes a program so, with another letter for an ``ell`` that counts
+something else, such as the places of an ordered family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from sympy import Expr, Sum, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import IndexRange, L, ell, expression, primed
+from derive.program.naming import aside
+from derive.program.parts import Definition, Parts, gaussian, parameter
+from derive.program.words import GaussianMatrix, GaussianVector, Population
+
+AnyParts = TypeVar("AnyParts", bound=Parts)
+Place = tuple[str, int]
+"""The name of a function, and the position of one of its arguments."""
+
+
+def with_layer_index(program: AnyParts) -> AnyParts:
+    """Return the program with ``ell`` for every index of layers, and for nothing else.
+
+    Each definition, weight and part of the notation has its own index of layers.  The object itself is
+    returned where nothing changes.
+    """
+    if not _may_differ(program):
+        return program
+    places, indices = (
+        _places_of_layers(program),
+        _indices((program.definitions, program.matrices, program.vectors)),
+    )
+    symbols = {x for e in _expressions([*vars(program).values()]) for x in e.free_symbols}
+    taken = {x.name for x in symbols} | {primed(x).name for x in symbols} | program.names_in_theory
+    other = Symbol(aside("k", taken), integer=True)
+
+    def written(part: Any) -> Any:
+        change = _change(part, places, indices, other)
+        return _renamed(part, change) if change else part
+
+    return replace(
+        program,
+        definitions=tuple(map(written, program.definitions)),
+        matrices=tuple(map(written, program.matrices)),
+        vectors=tuple(map(written, program.vectors)),
+        notation={written(e): name for e, name in program.notation.items()},
+        loss=None if program.loss is None else written(program.loss),
+    )
+
+
+def _may_differ(program: Parts) -> bool:
+    """Is some layer counted by another index, or may an ``ell`` count something else?"""
+    layered = {x.name for x in program.fields if x.layered}
+    for d in program.definitions:
+        own = {r.index for r in d.ranges}
+        if d.name in layered:
+            if any(x != ell for x in d.lhs.args[0].free_symbols & own):
+                return True
+        elif any(x.name == ell.name for x in own | _bound(d.rhs)):
+            return True
+    families = [w.index.index for w in map(gaussian, program.matrices) if w.index is not None]
+    families += [r.index for v in map(parameter, program.vectors) for r in _layers_of(v)]
+    loss = expression(program.loss or 0)
+    return any(x != ell for x in families) or any(
+        x.name == ell.name for x in loss.free_symbols | _bound(loss)
+    )
+
+
+def _bound(e: Any) -> set[Symbol]:
+    """The indices of sums."""
+    return {x for total in expression(e).atoms(Sum) for x in total.bound_symbols}
+
+
+def _layers_of(v: GaussianVector) -> Iterator[IndexRange]:
+    """The indices of a family of vectors that choose the layer of its population."""
+    site = v.population.site
+    yield from (r for r in v.indices if site is not None and expression(site).has(r.index))
+
+
+def _places_of_layers(program: Parts) -> set[Place]:
+    """Where the index of layers stands: in fields, members of families, and numbers that each layer has."""
+    found = {(x.name, 0) for x in program.fields if x.layered}
+    found |= {(w.name, 0) for w in map(gaussian, program.matrices) if w.index is not None}
+    for v in map(parameter, program.vectors):
+        layers = {r.index for r in _layers_of(v)}
+        found |= {(v.name, k) for k, r in enumerate(v.indices) if r.index in layers}
+    while True:
+        more = {
+            (d.name, k)
+            for d in program.definitions
+            if d.name in program.scalars
+            for k, x in enumerate(d.lhs.args[:-1])
+            if x.free_symbols & _layers_in(d, found)
+        }
+        if more <= found:
+            return found
+        found |= more
+
+
+def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
+    """The indices of layers in a part of a program: its own ones, or else those of its sums."""
+    atoms = {a for e in _expressions([part]) for a in e.atoms(AppliedUndef)}
+    read = ((str(a.func), k, x) for a in atoms for k, arg in enumerate(a.args) for x in arg.free_symbols)
+    standing = {x for name, k, x in read if (name, k) in places}
+    if isinstance(part, Expr):
+        return standing & part.free_symbols - {L} or standing & _indices(part)
+    own = {r.index for r in part.ranges} if isinstance(part, Definition) else set[Symbol]()
+    for w in _objects(part):
+        if isinstance(w, GaussianVector):
+            own |= {r.index for r in w.indices}
+            standing |= {r.index for r in _layers_of(w)}
+        elif isinstance(w, GaussianMatrix) and w.index is not None:
+            own |= {w.index.index}
+            standing |= {w.index.index}
+    return standing & own or standing & _indices(part)
+
+
+def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) -> dict[Symbol, Symbol]:
+    """The renaming of the indices of a part; a number called ``ell`` keeps its name."""
+    layers = _layers_in(part, places)
+    every = _indices(part) | {x for e in _expressions([part]) for x in e.free_symbols} & indices
+    apart = {ell.name: other, primed(ell).name: primed(other)}
+    change = {x: apart[x.name] for x in every - layers if x.name in apart}
+    if len(layers) == 1:
+        (own,) = layers
+        change |= {own: ell} if own != ell else {}
+    return change
+
+
+def _objects(x: Any) -> Iterator[Any]:
+    """A part of a program and what it holds."""
+    yield x
+    if isinstance(x, tuple):
+        for y in x:
+            yield from _objects(y)
+    elif is_dataclass(x) and not isinstance(x, type) and not hasattr(x, "memory"):
+        for f in fields(x):
+            yield from _objects(getattr(x, f.name))
+    elif isinstance(x, Mapping):
+        yield from _objects((*x,))
+
+
+def _expressions(parts: Iterable[Any]) -> Iterator[Expr]:
+    """Every expression in parts of a program, but those of populations."""
+    for part in parts:
+        populations = {id(y) for x in _objects(part) if isinstance(x, Population) for y in _objects(x)}
+        yield from (x for x in _objects(part) if isinstance(x, Expr) and id(x) not in populations)
+
+
+def _indices(part: Any) -> set[Symbol]:
+    """The indices that have a range in a part."""
+    found = {x.index for x in _objects(part) if isinstance(x, IndexRange)}
+    return found | {x for e in _expressions([part]) for x in _bound(e)}
+
+
+def _renamed(x: Any, change: Mapping[Symbol, Symbol]) -> Any:
+    """A part with other indices; the ratio of a family of populations stays a formula of ``ell``."""
+    if isinstance(x, Expr):
+        return x.xreplace(dict(change))
+    if isinstance(x, Population):
+        return x if x.site is None else x.at(expression(x.site).xreplace(dict(change)))
+    if isinstance(x, tuple):
+        return tuple(_renamed(y, change) for y in x)
+    if is_dataclass(x) and not isinstance(x, type) and not hasattr(x, "memory"):
+        return replace(x, **{f.name: _renamed(getattr(x, f.name), change) for f in fields(x) if f.init})
+    return x
