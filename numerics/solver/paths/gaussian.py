@@ -260,10 +260,13 @@ class Growing:
         middle = np.eye(rows.shape[1]) + sign * self.device.take(seen @ transposed(rows))  # a small square
         return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ seen
 
-    def responses(self, v: PathArray, entries: int, *, damped: bool = True) -> Array:
-        """``<d v / d x>`` for the first entries x, replicas first; ``v`` has all paths on its last axis.
+    def responses(
+        self, v: PathArray, entries: int, present: Sequence[int] = (), *, damped: bool = True
+    ) -> Array:
+        """``<d v / d x>`` for the first entries x and those ``present``, which come after them.
 
-        It is zero for entries that are not drawn yet.
+        Replicas first; ``v`` has all paths on its last axis.  It is zero for entries between these, and for
+        those that are not drawn yet; the last one is the last of a step.
 
         Stein's lemma, ``<v x^T> = <d v / d x> C``, with the covariance C of the entries damped by the ridge:
         directions in which the sources hardly vary, of which the paths say nothing, count less.  As x is
@@ -272,29 +275,39 @@ class Growing:
         So it is where it is not to be ``damped`` though there is a ridge, but a replica of which one of these
         entries follows from others has nan: nothing tells them apart.
         """
-        if entries > self.count:
-            undrawn = np.zeros((*v.shape[:2], entries - self.count))
-            return np.concatenate([self.responses(v, self.count, damped=damped), undrawn], axis=2)
+        size = -(-max((entries, *(x + 1 for x in present))) // self.size) * self.size
+        found = np.zeros((*v.shape[:2], size))
+        first = min(entries, self.count)
+        taken = np.array([*range(first), *(x for x in present if x < self.count)], dtype=np.intp)
+        left_out = np.setdiff1d(np.arange(self.count), taken)
         half = self.normals.shape[2]
         ridge = self.ridge and damped
-        k = self.width if ridge else self.widths[entries]
+        k = self.width if ridge or len(taken) > first else self.widths[first]
         folded = v[..., :half] + self.mirror * v[..., half:]
         moments = folded @ transposed(self.normals[:, :k]) / (2 * half)
-        if not ridge:
-            found = np.zeros((*v.shape[:2], entries))
+        if ridge:
+            answer = self._damped(moments)
+            if len(left_out):
+                scale = self.device.put(np.sqrt(self.variance[:, left_out, None]))
+                rows = self.rows[:, left_out, :k] / scale
+                part = self._less(self._damped(rows), rows, -1.0)
+                answer += moments @ transposed(part) @ part
+            rows = transposed(self.rows[:, taken, :k])
+            found[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
+            return found
+        if len(taken) > first and len(left_out):  # pivots may be entries that are left out
+            scale = np.sqrt(self.variance[:, taken])
+            rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]
+            inverse = np.linalg.pinv(rows, rcond=PIVOT**0.5)
+            found[..., taken] = self.device.take(moments) @ inverse / scale[:, None]
+            free = np.linalg.matrix_rank(rows, rtol=PIVOT**0.5)
+        else:
             at = *np.ogrid[: v.shape[0], : v.shape[1], :0][:2], self.pivots[..., :k]
             np.add.at(found, at, self.device.take(moments @ self.inverse[:, :k, :k]))
-            if not damped:
-                found[self.free[entries] < entries] = np.nan
-            return found
-        answer = self._damped(moments)
-        if entries < self.count:
-            later = slice(entries, self.count)
-            rows = self.rows[:, later, :k] / self.device.put(np.sqrt(self.variance[:, later, None]))
-            part = self._less(self._damped(rows), rows, -1.0)
-            answer += moments @ transposed(part) @ part
-        found = self.device.take(answer @ transposed(self.rows[:, :entries, :k]))
-        return found / self.variance[:, None, :entries]
+            free = self.free[len(taken)]
+        if not damped:
+            found[free < len(taken)] = np.nan
+        return found
 
 
 def _pivoted(left: Array, variance: Array, scale: Array) -> tuple[Array, Array, NDArray[np.intp], Array]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Any
 from weakref import proxy
@@ -36,8 +37,8 @@ from numerics.solver.paths.reading import (
     group_of,
     involved,
     moves,
-    reads_now,
     size_of,
+    sources_now,
 )
 
 Array = NDArray[np.float64]
@@ -225,6 +226,7 @@ class PathMarch:
         own = {n: written(model.entries[n], axes[n], x) for n, x in self.single.items()}
         found = known.found | own
         unmixed = KnownArrays(known.values, known.data, found, known.first, literals=known.literals)
+        self.present: dict[tuple[MemberKey, int], list[int]] = {}
         self.again = Tangents(self, again, carriers, unmixed) if again else None
 
     def run(self, *after: Callable[[int], None]) -> None:
@@ -595,6 +597,16 @@ class PathMarch:
             given.append(self.arranged(own, found, c.symbols, c.source_symbols))
         return self.made(own, slice(now, now + 1), slice(0, count), given)
 
+    def read_now(self, what: MemberKey, group: int) -> list[int]:
+        """The places, among entries of a group at one step, of those that a quantity reads at its time."""
+        if (what, group) not in self.present:
+            nodes, read = self.model.groups[group], sources_now(self.model, what, group)
+            sizes = [prod(self.model.sources[n][1]) for n in nodes]
+            starts = accumulate(sizes, initial=0)
+            some = [(k, m) for n, m, k in zip(nodes, sizes, starts, strict=False) if n in read]
+            self.present[what, group] = [k + i for k, m in some for i in range(m)]
+        return self.present[what, group]
+
     def responding(
         self, c: Responding, carried: Tangents | None, now: int, count: int, *, damped: bool
     ) -> Array:
@@ -605,9 +617,13 @@ class PathMarch:
             found = carried.mean(c.what, index, now, count)
         else:
             values = self._over_units(self.random[c.what][:, now], self.samples)
-            # the lemma takes all sources that the values are a function of, those of this step too
-            every = now + 1 if reads_now(self.model, c.what, index) else count
-            found = group.responses(values, every * group.size, damped=damped)[..., : count * group.size]
+            # of the sources of this step the lemma takes those that the values are a function of: a source
+            # that does not change in time would share the response to its past otherwise
+            present = [now * group.size + k for k in self.read_now(c.what, index)]
+            seen = group.responses(values, now * group.size, present, damped=damped)
+            found = np.zeros((*seen.shape[:2], count * group.size))
+            both = min(seen.shape[2], found.shape[2])
+            found[..., :both] = seen[..., :both]
         before = sum(prod(self.model.sources[n][1]) for n in nodes[: nodes.index(c.source)])
         mine = slice(before, before + prod(self.model.sources[c.source][1]))
         return found.reshape(len(found), 1, found.shape[1], count, -1)[..., mine]

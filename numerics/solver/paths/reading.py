@@ -574,20 +574,20 @@ def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]
         feels |= more
 
 
-def reads_now(model: Model, what: MemberKey, group: int) -> bool:
-    """Whether a quantity is a function of sources of a group at its own time."""
+def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKey]:
+    """The sources of a group that a quantity is a function of at its own time."""
     todo, seen = [what], set[MemberKey]()
     while todo:
         n = todo.pop()
-        if n in model.groups[group]:
-            return True
-        if n in model.quantities and n not in seen:
-            seen.add(n)
+        if n in seen:
+            continue
+        seen.add(n)
+        if n in model.quantities:
             q = model.quantities[n]
             applied = (x for x in q.function.leaves if isinstance(x, AppliedUndef) and model.is_random(x))
             todo += [node_of(x) for x in applied if x.args[-1] == t]
             todo += [m.what for ms in q.memories.values() for m in ms if m.through]
-    return False
+    return frozenset(seen.intersection(model.groups[group]))
 
 
 def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:

@@ -18,6 +18,7 @@ from derive.program import (
     Network,
     P,
     Population,
+    Program,
     eta,
     gamma0,
     mu,
@@ -38,7 +39,7 @@ MATRICES = {
 @pytest.mark.parametrize("name", MATRICES)
 def test_the_lemma_takes_the_sources_of_the_step(name: str) -> None:
     """One matrix in sequence: responses were off by a fifth, with derivatives along the paths right."""
-    M, replicas = MATRICES[name], 8
+    M = MATRICES[name]
     a, b, c = (Field(n, units) for n in "abc")
     x, U, w = GivenVector("x", pixels, "K_x"), GaussianMatrix("U", units, pixels), GaussianVector("w", units)
     f, y = Function("f"), Function("y")
@@ -49,13 +50,36 @@ def test_the_lemma_takes_the_sources_of_the_step(name: str) -> None:
         f(mu, t): Mean(w.symbol * c(mu, t) * tanh(c(mu, t))) / gamma0,
     }
     network = Network("in sequence", (a, b, c), forward, (U, M, w), given=(x,))
-    theory = mean_field(network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)))
+    assert_the_lemma_holds(network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)))
+
+
+@pytest.mark.parametrize("ridge", [None, 0.0])
+def test_a_source_that_stays_the_same_does_not_share_the_response_to_its_past(ridge: float | None) -> None:
+    """A frozen readout before a transposed matrix: outputs were a third too small."""
+    A, a, b, c = GaussianMatrix("A", units, units, variance=2), *(Field(n, units) for n in "abc")
+    x, U, w = GivenVector("x", pixels, "K_x"), GaussianMatrix("U", units, pixels), GaussianVector("w", units)
+    f, y = Function("f"), Function("y")
+    forward = {
+        a(mu, t): U @ x(mu),
+        b(mu, t): a(mu, t) - A @ tanh(a(mu, t)),
+        c(mu, t): A.T @ tanh(b(mu, t)),
+        f(mu, t): Mean(w.symbol * c(mu, t)) / gamma0,
+    }
+    network = Network("frozen readout", (a, b, c), forward, (U, A), (w,), given=(x,))
+    assert_the_lemma_holds(network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)), ridge)
+
+
+def assert_the_lemma_holds(program: Program, ridge: float | None = None) -> None:
+    """Outputs after one step are those of derivatives along the paths."""
+    theory, replicas = mean_field(program), 8
     given: dict[str, Any] = {
         "values": {eta: 0.5, gamma0: 1, P: 1},
         "data": {"K_x": [[1.0]], "y": [3.0]},
     }
     along, lemma = (
-        solve_particles(theory, steps=2, samples=512, replicas=replicas, responses=how, seed=1, **given)
+        solve_particles(
+            theory, steps=2, samples=512, replicas=replicas, responses=how, ridge=ridge, seed=1, **given
+        )
         for how in ("jacobian", "stein")
     )
     gap = np.asarray(along.value("f") - lemma.value("f"))[1:]
