@@ -33,6 +33,18 @@ REPLICAS = 8
 PILOTS = 2
 """Replicas that show what a grid misses, the first of those to come."""
 
+ADDED = REPLICAS
+"""Replicas that are added at a time instead of doubling the samples, at most."""
+
+MARGIN = 1.1
+"""Replicas that are added, over those that would do if standard errors were known exactly."""
+
+POWER = 0.75
+"""The power of the samples with which standard errors fall, measured (docs/theory/nonlinear.md)."""
+
+LEAP = 3
+"""Doublings at once, at most: the bias is known from the size before, where it still falls like 1/samples."""
+
 SURE = 0.95
 """How sure it is that what is seen beyond noise is there."""
 
@@ -199,8 +211,9 @@ def reach(
 ) -> Reached[CollectedSolutions]:
     """Double the samples from ``first`` until standard errors and bias are below ``accuracy``.
 
-    Sizes are left out that would not do if the error fell like 1/samples.  Replicas are added instead where
-    few more do, and at ``most`` samples, up to as many as are ``affordable`` with these samples.
+    Sizes are left out that would not do if noise fell with POWER of the samples and the bias like 1/samples.
+    Replicas are added instead where few more do, and at ``most`` samples, up to as many as are ``affordable``
+    with these samples.
     Some with half as many samples come before, which show the bias.  ``begun`` are the first ones with
     ``first`` samples, if they have been solved before.  Without an accuracy ``first`` samples are what there
     are.  Raises NotConverged with the accuracy that was reached when these do not do.
@@ -218,7 +231,7 @@ def reach(
         if bias <= accuracy and _few_more_do(attempt, level, accuracy, affordable(samples)):
             break
         before = level
-        samples *= 2 ** _doublings(max(level.error, bias) / accuracy, most // samples)
+        samples *= 2 ** _doublings(level.error / accuracy, bias / accuracy, most // samples)
     if accuracy is not None:
         if bias > accuracy:
             raise _out_of_reach(level, accuracy, bias, f"a bias of {bias:.1e} is left")
@@ -245,7 +258,7 @@ def _extend(
 
 def _needed(level: Level[CollectedSolutions], accuracy: float) -> int:
     """Return the number of replicas whose standard error is about 0.95 of the accuracy."""
-    return int(np.ceil(1.1 * len(level.watched) * (level.error / accuracy) ** 2))
+    return int(np.ceil(MARGIN * len(level.watched) * (level.error / accuracy) ** 2))
 
 
 def _few_more_do(
@@ -253,27 +266,30 @@ def _few_more_do(
 ) -> bool:
     """Add replicas while few are needed, and return whether the standard error is below the accuracy then.
 
-    REPLICAS more take half the time of twice the samples.
+    ADDED replicas take half the time of twice the samples.
     """
     while level.error > accuracy:
         have, needed = len(level.watched), _needed(level, accuracy)
-        if needed > min(have + REPLICAS, 3 * REPLICAS, most):
+        if needed > min(have + ADDED, 3 * REPLICAS, most):
             return False
         _extend(attempt, level, max(needed, have + 1))
     return True
 
 
-def _doublings(excess: float, most: int) -> int:
-    """Return how often samples are doubled for an error that is ``excess`` times the accuracy.
+def _doublings(noise: float, bias: float, most: int) -> int:
+    """Return how often samples are doubled for a standard error and a bias, in units of the accuracy.
 
-    The error is taken to fall like 1/samples, and the number is rounded down: at least one, and so that
-    samples grow ``most`` times at most.
+    The noise is taken to fall with POWER of the samples, and the bias like 1/samples: the fewest doublings
+    after which ADDED replicas or fewer would do, at least one and at most LEAP, and so that samples grow
+    ``most`` times at most.
 
-    >>> _doublings(1.2, 64), _doublings(5.0, 64), _doublings(5.0, 2)
-    (1, 2, 1)
+    >>> _doublings(1.2, 0.0, 64), _doublings(5.0, 0.0, 64), _doublings(5.0, 0.0, 4), _doublings(0.5, 3.5, 64)
+    (1, 3, 2, 1)
     """
-    allowed = most.bit_length() - 1
-    return int(min(max(1.0, np.floor(np.log2(excess))), allowed))
+    enough = np.sqrt((1 + ADDED / REPLICAS) / MARGIN)
+    few = np.ceil(np.log2(max(noise / enough, 1.0)) / POWER)
+    unbiased = np.floor(np.log2(max(bias, 1.0)))  # fewer than bring it down, as it is known with its noise
+    return int(min(max(1.0, few, unbiased), LEAP, most.bit_length() - 1))
 
 
 def _more_replicas(

@@ -41,6 +41,7 @@ from numerics.solver.method import KeptKernels, MethodResult
 from numerics.solver.paths.accuracy import (
     MOST_REPLICAS,
     MOST_SAMPLES,
+    POWER,
     POWERS,
     REPLICAS,
     ROUGH,
@@ -73,9 +74,6 @@ PATHS = 2.0**32
 ROOM = 2.0**31
 """Bytes up to which ``auto`` keeps kernels of all pairs of samples, or their traces."""
 
-
-POWER = 0.75
-"""The power of the samples with which standard errors fall, measured (docs/theory/nonlinear.md)."""
 
 SPREAD = 4.0
 """The relative standard error of losses and errors, times the samples, measured (tanh, L = 2 and 3)."""
@@ -481,7 +479,9 @@ class _Derivatives:
 
     They take longer than the paths, so that a search for an ``accuracy`` goes without them until it is likely
     to end, if the error falls with POWER of the number of paths.  Without an accuracy it ends with the
-    ``first`` number of paths.  ``done`` holds numbers of paths of which replicas have carried them.
+    ``first`` number of paths.  Of one number of paths the first REPLICAS carry them: others are added for
+    the accuracy of errors and outputs, and responses have standard errors of their own.  ``done`` holds
+    numbers of paths of which replicas have carried them.
     """
 
     prepared: Prepared
@@ -490,9 +490,9 @@ class _Derivatives:
     done: set[int] = field(default_factory=set)
     errors: dict[int, float] = field(default_factory=dict)
 
-    def due(self, samples: int, new: bool) -> bool:
-        """Return whether replicas of so many paths carry derivatives; ``new`` if these are the first ones."""
-        if new and self._is_last(samples):
+    def due(self, samples: int) -> bool:
+        """Return whether the first replicas of so many paths carry derivatives."""
+        if self._is_last(samples):
             self.done.add(samples)
         return samples in self.done
 
@@ -548,7 +548,8 @@ class _Attempt:
         joined = 2 * samples == self.beside[0]  # whose kernels nobody reads
         later = self.waiting.pop((samples, len(numbers)), None)
         prepared, bare = self.prepared, self.derivatives is not None
-        if self.derivatives and not later and not joined and self.derivatives.due(samples, 0 in numbers):
+        first = 0 in numbers
+        if self.derivatives and first and not later and not joined and self.derivatives.due(samples):
             prepared, bare = self.derivatives.prepared, False
         together = self.beside if joined else (0, 0)
         for found, left in later or self.marched(prepared, samples, numbers, *together):
@@ -570,14 +571,14 @@ class _Attempt:
                     self.refuse_rounding(left / scale_of(values["error"]))
                 watched.append({name: values[name] for name in WATCHED if name in values})
                 yield watched[-1]
-        if self.derivatives and 0 in numbers:
+        if self.derivatives and first:
             self.derivatives.note(samples, watched)
 
     def add_responses(self, reached: Reached[Replicas]) -> None:
-        """Add the responses to solutions whose replicas have not carried derivatives."""
+        """Add the responses to solutions of which no replica has carried derivatives."""
         if self.derivatives is None or reached.samples in self.derivatives.done:
             return
-        numbers = list(range(reached.replicas))
+        numbers = list(range(REPLICAS))
         for found, _ in self.marched(self.derivatives.prepared, reached.samples, numbers, 0, 0):
             responses = {n: x for n, x in found.items() if n[0] in RESPONSES}
             kernels = reduced(self.problem, responses, self.kernels, self.grid, leading=1)

@@ -14,7 +14,9 @@ from numerics.errors import NotConverged
 from numerics.solver.grid import TimeGrid
 from numerics.solver.paths import solve_to_accuracy
 from numerics.solver.paths.accuracy import (
+    LEAP,
     PILOTS,
+    POWER,
     REPLICAS,
     Integrator,
     ReplicaSolver,
@@ -58,7 +60,7 @@ def test_samples_double_until_the_noise_is_small_and_its_power_is_found() -> Non
     sizes = sorted({s for s, _ in attempt.calls})
     assert {s // 32 for s in sizes} <= {2**k for k in range(20)}
     assert sizes[:2] == [32, 64]
-    assert sizes[2] / 64 <= attempt.typical(64) / 3e-3  # which 1/samples would need, and no more
+    assert 64 < sizes[2] <= 64 * 2**LEAP <= 64 * (attempt.typical(64) / 3e-3) ** (1 / POWER)
     assert reached.samples == sizes[-1]
     assert REPLICAS <= reached.replicas <= 3 * REPLICAS
     assert reached.error <= 3e-3

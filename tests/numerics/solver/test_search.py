@@ -50,13 +50,13 @@ def test_a_search_ends_at_three_times_the_estimate(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("activation", "steps", "accuracy"),
-    [("tanh", 2, 1e-3), pytest.param("tanh", 14, 1.5e-3, marks=pytest.mark.slow), ("relu", 2, 1e-3)],
+    [("tanh", 2, 1e-3), pytest.param("tanh", 14, 1.5e-3, marks=pytest.mark.slow), ("relu", 2, 5e-4)],
 )
 def test_a_search_takes_at_most_twice_the_time_of_the_number_that_it_finds(
     monkeypatch: pytest.MonkeyPatch, activation: str, steps: int, accuracy: float
 ) -> None:
-    """By the estimate of their time; derivatives for responses of the result are carried once,
-    and at most once where more paths are needed than expected.
+    """By the estimate of their time; derivatives for responses of the result are carried once, and at most
+    once more where more paths are needed than expected, by eight replicas each time.
 
     Values are those that the number of samples gives by itself.
     """
@@ -73,7 +73,7 @@ def test_a_search_takes_at_most_twice_the_time_of_the_number_that_it_finds(
     e = experiment(activation, 2).replace({"training.steps": steps})
     searched = solve(e.replace({"solver.accuracy": accuracy}))
     search_s, marched[:] = sum(marched), []
-    assert len(carrying) <= searched.replicas + 8
+    assert len(carrying) <= 8 + 8
     assert searched.samples > 256
     given = solve(e.replace({"solver.samples": searched.samples}))
     assert search_s <= 2 * sum(marched) * searched.replicas / given.replicas
