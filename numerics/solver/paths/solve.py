@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -331,20 +331,24 @@ class Prepared:
 
     def bytes(self, samples: int) -> int:
         """About how much memory a replica takes."""
+        paths, tables = self._numbers
+        return 8 * (samples * paths + tables)
+
+    @cached_property
+    def _numbers(self) -> tuple[int, int]:
+        """How many numbers a replica keeps for each path, and in its factors and tables."""
         model = self.model
         past = model.read_later
         counts = [prod(q.sizes) * self.units[n] for n, q in model.quantities.items() if n in past]
         moving = [g for g in model.groups if moves(model, g)]
         counts += [prod(model.sources[n][1]) * self.units[n] for g in moving for n in g]
-        groups = self._moving()
         tables = [
             prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
             for e in model.entries.values()
         ]
         if self.stepping is not None:  # weights of updates, of each error its own
             tables += [self.steps**2 * prod(model.size(e.indices)) for e in model.scalars.values()]
-        paths = samples * self.steps * sum(counts)
-        return 8 * (paths + sum(n**2 for n in groups) + sum(tables))
+        return self.steps * sum(counts), sum(n**2 for n in self._moving()) + sum(tables)
 
     def seconds(self, samples: int) -> float:
         """About how long a replica takes, with derivatives along its paths."""
@@ -359,6 +363,12 @@ class Prepared:
 
     def _march_seconds(self, samples: int) -> float:
         """The same without: products of matrices, a factor of each covariance, and overhead."""
+        paths, factors, calls = self._march_work
+        return (samples * paths + factors) / SPEED + calls * CALL
+
+    @cached_property
+    def _march_work(self) -> tuple[float, float, int]:
+        """Operations of a march for each path, those of factors of covariances, and calls of operations."""
         model, T = self.model, self.steps
         past = 0.0
         for q in model.quantities.values():
@@ -371,9 +381,8 @@ class Prepared:
             if not e.is_response
         ]
         entries = self._moving()
-        work = 2 * samples * (past + sum(pairs) + sum(n**2 / 4 for n in entries)) + sum(n**3 for n in entries)
         calls = T * (len(model.quantities) + len(model.entries) + len(entries))
-        return work / SPEED + calls * CALL
+        return 2 * (past + sum(pairs) + sum(n**2 / 4 for n in entries)), sum(n**3 for n in entries), calls
 
     def _units_of(self, e: PathEntry) -> int:
         """The most units whose paths an average of an order parameter is taken over."""
