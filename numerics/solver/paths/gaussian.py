@@ -101,12 +101,17 @@ class Room:
 
 
 class Latents:
-    """Normal numbers of one population: half of the paths from scrambled points, half mirrored.
+    """Normal numbers of one population, of scrambled points: ``points`` are those of the first paths.
 
-    In the mirrored half the numbers of ``flipped`` groups change sign and the others repeat, so that products
-    of one of each average to zero exactly.  With ``matched``, the first numbers, as many as half of these
-    paths, are orthonormal over the paths and of zero mean: then every second moment of the sources is exact.
-    A replica with a part of the most ``samples`` has each of its paths several times over.
+    The other paths have the same numbers with other signs.  In half of all paths the numbers of ``flipped``
+    groups change sign and the others repeat, so that products of one of each average to zero exactly.  In
+    half of each half all numbers change sign if paths are ``paired``, so that odd functions of all sources
+    average to zero exactly.  Even and odd functions alone gain nothing from pairs, which halve the number of
+    points.
+
+    With ``matched``, the first numbers, as many as half of the points, are orthonormal over the points and of
+    zero mean: then every second moment of the sources is exact.  A replica with a part of the most
+    ``samples`` has each of its paths several times over.
     """
 
     def __init__(
@@ -116,12 +121,20 @@ class Latents:
         seeds: Sequence[np.random.SeedSequence],
         matched: bool,
         room: Room,
+        paired: bool = False,
     ) -> None:
-        self.half, self.seeds, self.device = max(samples) // 2, seeds, room.device
-        self.points = room.take(len(seeds), dimensions + CHUNK, self.half)
+        copies = 4 if paired else 2
+        self.count, self.seeds, self.device, self.paired = max(samples) // copies, seeds, room.device, paired
+        self.points = room.take(len(seeds), dimensions + CHUNK, self.count)
         self.made, self.used = 0, np.zeros(len(seeds), dtype=int)
-        self.parts = [(n // 2, np.array([i for i, x in enumerate(samples) if x == n])) for n in {*samples}]
+        numbers = np.array(samples)
+        self.parts = [(n // copies, np.flatnonzero(numbers == n)) for n in {*samples}]
         self.matched = matched
+
+    def signs(self, flipped: bool) -> tuple[float, ...]:
+        """The signs of the numbers of a group in each part of the paths."""
+        other = -1.0 if flipped else 1.0
+        return (1.0, -1.0, other, -other) if self.paired else (1.0, other)
 
     def more(self) -> None:
         """The next CHUNK dimensions, whatever the number of them all: finer grids begin with the same ones.
@@ -139,20 +152,20 @@ class Latents:
             if self.order:
                 block = np.stack([x[:, order] for x, order in zip(block, self.order[k], strict=True)])
             block = self.device.quantiles(self.device.put(block))
-            block = self.device.namespace.tile(block, (1, 1, self.half // count))
+            block = self.device.namespace.tile(block, (1, 1, self.count // count))
             if self.matched and (new := min(count // 2 - self.made, CHUNK)) > 0:
                 basis, mine = self.points[own, : self.made], block[:, :new]
-                for _ in range(2):  # twice, for orthogonality to rounding; in place, as new memory is slow
-                    mine -= self.device.namespace.mean(mine, axis=2, keepdims=True)
-                    mine -= (mine @ transposed(basis) / self.half) @ basis
-                root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.half)
+                # once is orthogonal to rounding: scrambled points nearly are; in place, as new memory is slow
+                mine -= self.device.namespace.mean(mine, axis=2, keepdims=True)
+                mine -= (mine @ transposed(basis) / self.count) @ basis
+                root = np.linalg.cholesky(self.device.take(mine @ transposed(mine)) / self.count)
                 block[:, :new] = self.device.put(np.linalg.inv(root)) @ mine
             self.points[own, now] = block
         self.made += CHUNK
 
     def draw(self, live: NDArray[np.bool_]) -> PathArray:
-        """The next normal numbers of each replica on the first half of the paths where it is ``live``, its
-        first ones, and zeros elsewhere; shape ``(replicas, numbers, samples / 2)``.
+        """The next normal numbers of each replica where it is ``live``, its first ones, and zeros elsewhere;
+        shape ``(replicas, numbers, points)``.
         """
         counts = live.sum(axis=1)
         while self.made < (self.used + counts).max():
@@ -173,9 +186,9 @@ class Growing:
     """The entries of a group so far, in all replicas: their Cholesky factors, and what they are made of.
 
     ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``inverse`` that of its rows at the ``pivots``, a
-    triangle; a replica has zeros where others have a pivot more in a step.  ``normals`` are z on the first
-    half of the paths; on the other half z, and so x, is ``mirror`` times that.  ``free`` counts the entries
-    that do not follow from others after each step.  ``cut`` is how far each
+    triangle; a replica has zeros where others have a pivot more in a step.  ``normals`` are z at the points,
+    and parts of the paths have them, and so x, with each of the ``signs``.  ``free`` counts the entries that
+    do not follow from others after each step.  ``cut`` is how far each
     covariance is from the nearest one that is positive, relative to a variance.  With a ``ridge`` the inverse
     of ``ridge + L^T D^-1 L``, with the variances D of the entries, is ``damped`` less ``U^T U``, where U are
     ``pending`` rows of ``parts``.
@@ -185,7 +198,7 @@ class Growing:
         self, latents: Latents, size: int, steps: int, flipped: bool, ridge: Any, room: Room
     ) -> None:
         self.latents, self.size, self.ridge = latents, size, bool(np.any(ridge))
-        self.mirror = -1.0 if flipped else 1.0
+        self.signs = latents.signs(flipped)
         count, most = len(latents.seeds), size * steps
         self.count = self.width = self.pending = 0
         self.widths = {0: 0}
@@ -200,7 +213,7 @@ class Growing:
             diagonal[...] = self.device.put(1 / np.reshape(ridge, (-1, 1)))
         self.parts = self.device.zeros(count, size + PENDING, most)
         self.variance = np.ones((count, most))
-        self.normals = room.take(count, most, latents.half)
+        self.normals = room.take(count, most, latents.count)
 
     def extend(self, past: Array, now: Array) -> PathArray:
         """Values of the next entries, ``size`` or fewer, on every path, ``(replicas, entries, samples)``.
@@ -242,10 +255,12 @@ class Growing:
         self.count += m
         self.widths[self.count] = self.width
         self.free[self.count] = self.free[self.count - m] + (chosen >= 0).sum(axis=1)
-        values = self.device.empty(len(past), m, 2 * self.latents.half)
-        half, other = values[:, :, : self.latents.half], values[:, :, self.latents.half :]
-        self.device.namespace.matmul(here, self.normals[:, : self.width], out=half)
-        self.device.namespace.multiply(half, self.mirror, out=other)
+        points = self.latents.count
+        values = self.device.empty(len(past), m, len(self.signs) * points)
+        first, *others = (values[..., k * points : (k + 1) * points] for k in range(len(self.signs)))
+        self.device.namespace.matmul(here, self.normals[:, : self.width], out=first)
+        for sign, part in zip(self.signs[1:], others, strict=True):
+            self.device.namespace.multiply(first, sign, out=part)
         return values
 
     def _damped(self, x: PathArray) -> PathArray:
@@ -260,12 +275,20 @@ class Growing:
         middle = np.eye(rows.shape[1]) + sign * self.device.take(seen @ transposed(rows))  # a small square
         return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ seen
 
+    def moments(self, v: PathArray) -> PathArray:
+        """``<v z^T>`` with the normal numbers so far, replicas first; ``v`` has all paths last."""
+        points = self.normals.shape[2]
+        folded = v[..., :points]
+        for k, sign in enumerate(self.signs[1:], 1):
+            folded = folded + sign * v[..., k * points : (k + 1) * points]
+        return folded @ transposed(self.normals[:, : self.width]) / (len(self.signs) * points)
+
     def responses(
-        self, v: PathArray, entries: int, present: Sequence[int] = (), *, damped: bool = True
+        self, moments: PathArray, entries: int, present: Sequence[int] = (), *, damped: bool = True
     ) -> Array:
         """``<d v / d x>`` for the first entries x and those ``present``, which come after them.
 
-        Replicas first; ``v`` has all paths on its last axis.  It is zero for entries between these, and for
+        Replicas first, from the :meth:`moments` of v.  It is zero for entries between these, and for
         those that are not drawn yet; the last one is the last of a step.
 
         Stein's lemma, ``<v x^T> = <d v / d x> C``, with the covariance C of the entries damped by the ridge:
@@ -276,15 +299,13 @@ class Growing:
         entries follows from others has nan: nothing tells them apart.
         """
         size = -(-max((entries, *(x + 1 for x in present))) // self.size) * self.size
-        found = np.zeros((*v.shape[:2], size))
+        found = np.zeros((*moments.shape[:2], size))
         first = min(entries, self.count)
         taken = np.array([*range(first), *(x for x in present if x < self.count)], dtype=np.intp)
         left_out = np.setdiff1d(np.arange(self.count), taken)
-        half = self.normals.shape[2]
         ridge = self.ridge and damped
         k = self.width if ridge or len(taken) > first else self.widths[first]
-        folded = v[..., :half] + self.mirror * v[..., half:]
-        moments = folded @ transposed(self.normals[:, :k]) / (2 * half)
+        moments = moments[..., :k]
         if ridge:
             answer = self._damped(moments)
             if len(left_out):
@@ -302,7 +323,7 @@ class Growing:
             found[..., taken] = self.device.take(moments) @ inverse / scale[:, None]
             free = np.linalg.matrix_rank(rows, rtol=PIVOT**0.5)
         else:
-            at = *np.ogrid[: v.shape[0], : v.shape[1], :0][:2], self.pivots[..., :k]
+            at = *np.ogrid[: moments.shape[0], : moments.shape[1], :0][:2], self.pivots[..., :k]
             np.add.at(found, at, self.device.take(moments @ self.inverse[:, :k, :k]))
             free = self.free[len(taken)]
         if not damped:

@@ -27,6 +27,7 @@ from numerics.lowering.expressions import KnownArrays, TensorReader, arranged
 from numerics.lowering.indices import TIMES, IndexSymbols, indices_of, node_of
 from numerics.names import MemberKey
 from numerics.solver.paths.gaussian import Growing, Latents, Room
+from numerics.solver.paths.parity import paired
 from numerics.solver.paths.reading import (
     Model,
     PastSum,
@@ -204,10 +205,11 @@ class PathMarch:
         self.functions = {n: q.function.compiled(self.device) for n, q in model.quantities.items()}
         self.covariance_of = {(a, b): self._covariance(a, b) for g in model.groups for a in g for b in g}
         children = [seed.spawn(len(model.populations)) for seed in seeds]
+        in_pairs = [x and not any(n % 4 for n in samples) for x in paired(model)]
         self.groups: dict[int, Growing] = {}
         for k, members in enumerate(model.populations):
             dimensions = steps * sum(size_of(model, i) for i in members)
-            latents = Latents(samples, dimensions, [x[k] for x in children], matched, room)
+            latents = Latents(samples, dimensions, [x[k] for x in children], matched, room, in_pairs[k])
             for i in members:
                 count, times = size_of(model, i), 1 if i in self.constant else steps
                 usual = DAMPING * np.minimum(count * steps, paths) / paths**2 if ridge is None else ridge
@@ -222,6 +224,7 @@ class PathMarch:
         self.seen: dict[MemberKey, list[Any]] = {}
         self.tangents = Tangents(self, jacobian, self.samples) if jacobian else None
         self.undamped = undamped
+        self.moments_of: dict[Responding, tuple[int, PathArray]] = {}
         self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}
         own = {n: written(model.entries[n], axes[n], x) for n, x in self.single.items()}
         found = known.found | own
@@ -607,6 +610,16 @@ class PathMarch:
             self.present[what, group] = [k + i for k, m in some for i in range(m)]
         return self.present[what, group]
 
+    def moments(self, c: Responding, group: Growing, now: int) -> PathArray:
+        """Moments of what responds with the normal numbers of a group, which damped and undamped responses
+        of a step share.
+        """
+        step, found = self.moments_of.get(c, (-1, None))
+        if step != now:
+            found = group.moments(self._over_units(self.random[c.what][:, now], self.samples))
+            self.moments_of[c] = now, found
+        return found
+
     def responding(
         self, c: Responding, carried: Tangents | None, now: int, count: int, *, damped: bool
     ) -> Array:
@@ -616,11 +629,10 @@ class PathMarch:
         if carried is not None:
             found = carried.mean(c.what, index, now, count)
         else:
-            values = self._over_units(self.random[c.what][:, now], self.samples)
             # of the sources of this step the lemma takes those that the values are a function of: a source
             # that does not change in time would share the response to its past otherwise
             present = [now * group.size + k for k in self.read_now(c.what, index)]
-            seen = group.responses(values, now * group.size, present, damped=damped)
+            seen = group.responses(self.moments(c, group, now), now * group.size, present, damped=damped)
             found = np.zeros((*seen.shape[:2], count * group.size))
             both = min(seen.shape[2], found.shape[2])
             found[..., :both] = seen[..., :both]

@@ -250,6 +250,8 @@ class Model:
         number = {n: i for i, group in enumerate(self.groups) for n in group}
         groups = [list(dict.fromkeys(number[n] for n in x if n in number)) for x in components]
         self.populations = [own for own in groups if own]
+        self.members = [x for x, own in zip(components, groups, strict=True) if own]
+        """The sources, quantities and attributes of each population."""
         self.attributes_of = {
             n: tuple(self.attributes[a] for a in x if a in self.attributes) for x in components for n in x
         }
@@ -507,6 +509,12 @@ class Model:
         averages = [c for e in self.entries.values() for c in e.averages.values()]
         return {c: _kind(self, c) for c in averages if isinstance(c, Responding)}
 
+    @cached_property
+    def moving_sources(self) -> set[MemberKey]:
+        """The sources with a covariance that depends on times."""
+        times = {*TIMES}
+        return {a for (a, _), c in self.covariances.items() if c.expr.free_symbols & times}
+
     # -- groups and populations ------------------------------------------------------------------------
 
     def _components(self) -> list[tuple[MemberKey, ...]]:
@@ -592,7 +600,7 @@ def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKe
 
 def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:
     """Does a covariance in a group depend on times?  If not, its sources are the same at all of them."""
-    return any(c.expr.free_symbols & set(TIMES) for (a, _), c in model.covariances.items() if a in group)
+    return not model.moving_sources.isdisjoint(group)
 
 
 def _kind(model: Model, c: Responding) -> str:
