@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell, expression, mu, t
 from derive.program.parts import Definition, Parts
-from derive.program.training import TrainedMatrix
+from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Mean, Product
 
 
@@ -75,7 +75,7 @@ def roles_of(program: Parts) -> Roles:
     >>> roles_of(isotropic(2)).output is None, roles_of(isotropic(2)).learnt
     (True, 'v')
     """
-    found = _roles_of_layers(program)
+    found = _roles_of_layers(program) or _roles_of_one_layer(program)
     pair = _output_and_error(program)
     if pair is None:
         return Roles(**found, **_roles_of_random_data(program))
@@ -216,6 +216,32 @@ def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
     at = own.func(ell, *own.args[1:])
     feature = update.right.replace(lambda a: isinstance(a, AppliedUndef) and str(a.func) == h, lambda _: at)
     return {"feature": feature, "field": h, "gradient": g, "backpropagated": z}
+
+
+def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
+    """Return the same of a program with one layer, if any.
+
+    What the layer hands on stands in the updates of readouts, and the gradient on the left of those of
+    matrices.
+    """
+    layered, trained = {x.name for x in program.fields if x.layered}, [*program.trained()]
+    matrices = [w for w in trained if isinstance(w, TrainedMatrix)]
+    if any(w.initial.index is not None or len(w.update.terms) > 1 for w in matrices):
+        return {}
+    left = {str(a.func) for w in matrices for a in w.update.left.atoms(AppliedUndef)} & layered
+    vectors = {w.update.vector for w in trained if isinstance(w, TrainedVector)}
+    read = {x: {str(a.func) for a in x.atoms(AppliedUndef)} & layered for x in vectors}
+    features = [x for x, names in read.items() if names and not names & left]
+    below = {name for x in features for name in read[x]}
+    if len(left) != 1 or len(below) != 1 or len(features) != 1:
+        return {}
+    h, g = *below, *left
+    lines = {name: [d.lhs for d in program.definitions if d.name == name] for name in layered}
+    if any(x.args[0] != 1 for own in lines.values() for x in own) or len(lines[h]) != 1:
+        return {}
+    at = lines[h][0].func(ell, *lines[h][0].args[1:])
+    feature = features[0].replace(lambda a: isinstance(a, AppliedUndef) and str(a.func) == h, lambda _: at)
+    return {"feature": feature, "field": h, "gradient": g}
 
 
 def _applied(expressions: Iterable[Expr], names: set[str]) -> list[AppliedUndef]:

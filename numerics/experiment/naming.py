@@ -16,7 +16,7 @@ from sympy import Expr, Function, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, P, alpha, ell, expression, gamma0, mu, primed
-from derive.program import GaussianMatrix, Population, Program, Roles, TrainedMatrix
+from derive.program import Population, Program, Roles, TrainedMatrix
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import sigma
 from derive.program.parts import gaussian, parameter
@@ -133,7 +133,7 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
             sizes = {P.name: float(roles.samples)}
     if isinstance(program.scale, Symbol):
         symbols[program.scale] = gamma0
-    chain = bool(layers) and not program.notation
+    chain = bool(layers) and _is_named_as_usual(program)
     reserved = [*([P.name] if sizes else []), *((*RESPONSES, *CORRELATIONS) if chain else ())]
     names, symbols = _apart(program, wanted, symbols, reserved)
     silent = {v for v in names.values() if v in SOURCES}  # no result holds a source
@@ -141,7 +141,8 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     partners = {primed(x) for x in symbols}  # the engine's, which no author has a name for
     back |= {v.name: k.name for k, v in symbols.items() if k != v and k not in partners}
     if not sizes and all(k == v for k, v in (*names.items(), *symbols.items())):
-        return program, {}, {}
+        written = _chain(program) if chain else program
+        return program if written == program else written, {}, {}
     new = _renamed(program, names, symbols)
     if sizes:
         new = _counted(new, {mu, alpha}, P)
@@ -175,11 +176,10 @@ def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
 def _sources_of(program: Program) -> dict[str, str]:
     """``u`` and ``r`` by the names of the forward and backward sources of a chain of layers.
 
-    They are those of its family of matrices, of the matrices that lead into its population, and of its
-    readouts.  None are renamed if a name is forwards in one place and backwards in another.
+    They are those of the matrices that lead into its population, and of its readouts.  None are renamed if a
+    name is forwards in one place and backwards in another.
     """
-    family = _family(program)
-    units = family.rows.name
+    units = next(x.population.name for x in program.fields if x.name == program.roles.field)
     pairs: list[tuple[str, str]] = []
     for w in map(gaussian, program.matrices):
         if w.rows.name == units:
@@ -191,26 +191,43 @@ def _sources_of(program: Program) -> dict[str, str]:
     return found
 
 
-def _family(program: Program) -> GaussianMatrix:
-    """The first family of trained matrices."""
-    return next(
-        w.initial for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None
-    )
+def _kernels_of(program: Program) -> dict[Expr, str]:
+    """What builders call the correlations of a chain of layers, by the vectors, if there is such a chain."""
+    roles = program.roles
+    if roles.feature is None or roles.gradient is None:
+        return {}
+    features, linear, gradients = CORRELATIONS
+    own = next(d.lhs for d in program.definitions if d.name == roles.gradient)
+    vectors = {roles.feature: linear if isinstance(roles.feature, AppliedUndef) else features}
+    return {**vectors, own.func(ell, *own.args[1:]): gradients}
+
+
+def _is_named_as_usual(program: Program) -> bool:
+    """Does no correlation of a chain of layers have a name that its author gave?
+
+    A network names the correlation of a field ``h`` that no matrix is applied to, too.
+    """
+    kernels, roles = _kernels_of(program), program.roles
+    fields = {e for e in program.notation if isinstance(e, AppliedUndef) and str(e.func) == roles.field}
+    usual = {*kernels.items(), *((e, LINEAR_KERNEL) for e in fields)}
+    return bool(kernels) and {*program.notation.items()} <= usual
 
 
 def _chain(program: Program) -> Program:
-    """The program with the names of builders for the kernels and responses of a chain of layers."""
-    family = next(
-        w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None
-    )
-    back = {primed(r.index): r.index for d in program.definitions for r in d.ranges}
-    right, left = family.update.right.xreplace(back), family.update.left.xreplace({ell + 1: ell, **back})
-    features, linear, gradients = CORRELATIONS
-    notation = {right: linear if isinstance(right, AppliedUndef) else features, left: gradients}
-    initial = family.initial
-    initial = replace(initial, responses=initial.responses or RESPONSES)
-    matrices = tuple(replace(w, initial=initial) if w is family else w for w in program.matrices)
-    return replace(program, notation=notation, matrices=matrices)
+    """The program with the names of builders for the kernels of a chain of layers.
+
+    So are the responses of its family of matrices, which a single layer does not have.
+    """
+    families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None][
+        :1
+    ]
+    matrices = [
+        replace(w, initial=replace(w.initial, responses=w.initial.responses or RESPONSES))
+        if w in families and isinstance(w, TrainedMatrix)
+        else w
+        for w in program.matrices
+    ]
+    return replace(program, notation=_kernels_of(program), matrices=tuple(matrices))
 
 
 def _names_of(program: Program) -> set[str]:
