@@ -86,10 +86,12 @@ def expression(value: Any, key: str = "value") -> Any:
     derive.errors.ProgramError: depth = 'L + 1': must be a number or a SymPy expression; text is not evaluated
     """
     try:
-        found = sympify(value, strict=True)
+        found = None if isinstance(value, Mapping | list | set) else sympify(value, strict=True)
     except SympifyError:
-        told = f"{key} = {value!r}: must be a number or a SymPy expression; text is not evaluated"
-        raise ProgramError(told) from None
+        found = None
+    if found is None:
+        text = "; text is not evaluated" if isinstance(value, str) else ""
+        raise ProgramError(f"{key} = {value!r}: must be a number or a SymPy expression{text}")
     return _with_fractions(found) if isinstance(found, Basic) else _with_fractions.__wrapped__(found)
 
 

@@ -13,6 +13,7 @@ from sympy import Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef, Subs
 
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, s, spelled, t
+from derive.program.words import Product
 
 NamedObject = TypeVar("NamedObject", bound=Hashable)
 Declared = tuple[str, Any]
@@ -143,6 +144,26 @@ def uses_of_names(
             len(use.args) != len(known.args) or (plain and _clocks_differ(use, known))
         ):
             yield f"{name} is the name of two things, {known} and {use}: give one of them another name"
+
+
+def bare_matrices(names: Collection[str], said: Iterable[Expr]) -> Iterator[str]:
+    """Where a matrix stands in an expression and is applied to no vector."""
+
+    def outside(e: Expr) -> Iterator[Expr]:
+        if isinstance(e, Product):
+            yield from outside(e.vector)
+        elif (e.is_Symbol and str(e) in names) or (isinstance(e, AppliedUndef) and str(e.func) in names):
+            yield e
+        else:
+            for x in e.args:
+                yield from outside(x)
+
+    for e in said:
+        for x in outside(e):
+            yield (
+                f"the matrix {x} stands in {spelled(e)} and is applied to no vector: write {x} @ v, and for "
+                "a penalty on its entries give its training rule a decay"
+            )
 
 
 def _clocks_differ(one: AppliedUndef, other: AppliedUndef) -> bool:

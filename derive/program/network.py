@@ -19,7 +19,7 @@ from derive.calculus.sums import all_apart, defined, drawn_out, over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
-from derive.program.naming import aside, calls_in, complaints, functions_in, uses_of_names
+from derive.program.naming import aside, bare_matrices, calls_in, complaints, functions_in, uses_of_names
 from derive.program.parts import Definition, Parts
 from derive.program.program import Program
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, with_noise
@@ -199,6 +199,8 @@ class Network:
         attributes = {x.name for x in self.attributes}
         for complaint in uses_of_names([lhs for lhs, _ in lines], weights, said, attributes):
             raise ProgramError(complaint)
+        for complaint in bare_matrices({w.name for w in self.matrices}, said):
+            raise ProgramError(complaint)
 
     def _check_indices(self, lines: tuple[Definition, ...], loss: Expr) -> None:
         """Raise :class:`ProgramError` for an index that the loss alone has, which nothing sums over.
@@ -354,6 +356,7 @@ class Network:
         learning_feedback: bool = False,
         error: str | None = None,
         together: bool = False,
+        rules: Mapping[str, TrainingRule] | None = None,
     ) -> Program:
         """The program that goes down the gradient of ``loss``.
 
@@ -363,7 +366,8 @@ class Network:
         With several outputs, for a loss that is a mean over units, or if ``together``, they are gradients
         of minus the loss itself.  ``gradients`` names and normalises them.  ``feedback`` edits the
         derived backward pass: weights named there are replaced in it by others, which stay as drawn or, with
-        ``learning_feedback``, receive the updates of those that they stand for.
+        ``learning_feedback``, receive the updates of those that they stand for.  ``rules`` are those of
+        weights, by name, that move by another one than ``rule``: ``{"A": GradientDescent(eta, decay=lam)}``.
 
         Raises :class:`ProgramError` for a loss that no output enters or that is not defined for every value
         of the outputs, and for what has no derivative.
@@ -377,6 +381,13 @@ class Network:
         names = by_name(gradients or {}, "gradients", '{"h": Gradient("g")}, gradients by names of fields')
         feedback = by_name(feedback or {}, "feedback", '{"W": GaussianMatrix(...)}, by names of weights')
         _require_known(feedback, "feedback", weights, "weight")
+        if not hasattr(rule, "memory"):
+            instead = 'a rule such as GradientDescent(eta); rules={"W": ...} gives single weights another one'
+            raise ProgramError(f"rule = {rule!r}: must be {instead}")
+        rules = by_name(
+            rules or {}, "rules", '{"W": GradientDescent(eta)}, training rules by names of weights'
+        )
+        _require_known(rules, "rules", {w.name for w in self.weights}, "trained weight")
         for key, value, kind in (
             *((f"gradients[{x!r}]", v, Gradient) for x, v in names.items()),
             *((f"feedback[{x!r}]", v, type(weights[x])) for x, v in feedback.items()),
@@ -425,7 +436,7 @@ class Network:
         data: tuple[Attribute | GivenVector, ...] = (*self.attributes, *self.given)
         taken |= {error}
         graph = Gradients(self.fields, lines, self.vectors, data, p, names, target, delta, frozenset(taken))
-        assembly = _Assembly(network, forward, graph, loss, rule)
+        assembly = _Assembly(network, forward, graph, loss, rule, rules)
         return assembly.program(feedback, learning_feedback, notation)
 
 
@@ -467,6 +478,7 @@ class _Assembly:
     graph: Gradients
     loss: Expr
     rule: TrainingRule
+    rules: Mapping[str, TrainingRule]
 
     def program(
         self, feedback: Mapping[str, GaussianWeight], learning: bool, notation: Mapping[Expr, str] | None
@@ -494,11 +506,12 @@ class _Assembly:
         for w in net.weights:
             found: Any = updates[w.name]
             if isinstance(w, GaussianMatrix):
-                rule = with_noise(self.rule, w.variance * graph.parametrization.fan_in_of(w), w.name)
+                variance = w.variance * graph.parametrization.fan_in_of(w)
+                rule = with_noise(self.rules.get(w.name, self.rule), variance, w.name)
                 matrices.append(TrainedMatrix(w, replace(found[0], more=tuple(found[1:])), rule))
             else:
                 along = _one_along(w.name, found)
-                rule = with_noise(self.rule, expression(w.variance), w.name)
+                rule = with_noise(self.rules.get(w.name, self.rule), expression(w.variance), w.name)
                 vectors.append(TrainedVector(w, along, rule))
         for name, v in feedback.items():
             if isinstance(v, GaussianMatrix):

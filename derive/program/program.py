@@ -20,7 +20,7 @@ from sympy.utilities.iterables import strongly_connected_components
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
 from derive.program.layer_index import with_layer_index
-from derive.program.naming import calls_in, complaints, same_names, uses_of_names
+from derive.program.naming import bare_matrices, calls_in, complaints, same_names, uses_of_names
 from derive.program.parts import Definition, Named, Parts, gaussian, parameter
 from derive.program.roles import Roles, roles_of
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, parameters_with
@@ -280,6 +280,7 @@ def _about_names(program: Parts) -> Iterator[str]:
     said = [d.rhs for d in program.definitions]
     attributes = {x.name for x in program.attributes}
     yield from uses_of_names([d.lhs for d in program.definitions], weights, said, attributes)
+    yield from bare_matrices({gaussian(m).name for m in program.matrices}, said)
     ends = [expression(x) for r in ranges for x in (r.lower, r.upper)]
     coefficients = [expression(u.coefficient) for w in program.trained() for u in w.update.terms]
     stated = [x for w in program.trained() if hasattr(w.rule, "memory") for x in w.rule.memory(t, s)]

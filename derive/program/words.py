@@ -160,6 +160,20 @@ class _Called:
         return Function(self.name)(*indices)
 
 
+class _NoNumber:
+    """Weights in arithmetic, which expressions name by their symbols."""
+
+    def _refuse(self, *_: Any) -> Any:
+        name = getattr(self, "name", "")
+        instead = (
+            f"{name}.symbol" if isinstance(self, GaussianVector) else f"{name} @ v, applied to a vector v"
+        )
+        raise ProgramError(f"{name} is a {type(self).__name__}, and no number: write {instead}")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __neg__ = _refuse
+
+
 @dataclass(frozen=True)
 class Population(Rewritable):
     """A set of units that grows with N.
@@ -239,7 +253,7 @@ def _require_ranges(key: str, indices: object) -> None:
 
 
 @dataclass(frozen=True)
-class GaussianMatrix(Rewritable):
+class GaussianMatrix(Rewritable, _NoNumber):
     """A matrix with iid N(0, variance/N) entries at initialisation, or a family of them with index ``index``.
 
     ``others`` are further indices of the family (the offset in a convolution): ``W(ell, k)``.  A ``fresh``
@@ -301,7 +315,7 @@ class _Handle:
 
 
 @dataclass(frozen=True)
-class GaussianVector(Rewritable, _Called):
+class GaussianVector(Rewritable, _Called, _NoNumber):
     """A vector with iid N(0, variance) entries at initialisation; ``source`` names it in the theory.
 
     A family of independent vectors has ``indices``: ``b(ell)`` a bias for each layer, ``w(c)`` a readout for
