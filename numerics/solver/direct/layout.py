@@ -116,6 +116,8 @@ class Layout:
         e = sympify(e)
         if e.is_Integer:
             return int(e)
+        if isinstance(e, Symbol) and isinstance(n := (at or {}).get(e), int):
+            return n
         names = {x: (at or {}).get(x, self.values.get(str(x))) for x in e.free_symbols}
         missing = [str(x) for x, v in names.items() if v is None]
         if missing:

@@ -302,7 +302,8 @@ class Growing:
         found = np.zeros((*moments.shape[:2], size))
         first = min(entries, self.count)
         taken = np.array([*range(first), *(x for x in present if x < self.count)], dtype=np.intp)
-        left_out = np.setdiff1d(np.arange(self.count), taken)
+        later = {*range(first, self.count)} - {*present}
+        left_out = np.array(sorted(later), dtype=np.intp)
         ridge = self.ridge and damped
         k = self.width if ridge or len(taken) > first else self.widths[first]
         moments = moments[..., :k]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -132,7 +133,10 @@ def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
 
 def _span(layout: Layout, lower: Any, upper: Any, scope: IndexBounds) -> IntegerBounds:
     """The lowest and the highest value that the limits have for all values of the indices of ``scope``."""
-    inside = sorted((sympify(lower).free_symbols | sympify(upper).free_symbols) & {*scope}, key=str)
+    lower, upper = sympify(lower), sympify(upper)
+    if lower.is_Integer and upper.is_Integer:
+        return int(lower), int(upper)
+    inside = sorted((lower.free_symbols | upper.free_symbols) & {*scope}, key=str)
     corners = [dict(zip(inside, ends, strict=True)) for ends in product(*(scope[x] for x in inside))]
     return min(layout.integer(lower, at) for at in corners), max(layout.integer(upper, at) for at in corners)
 
@@ -208,6 +212,8 @@ class _Unrolling:
         self.known = {name for name, _ in self.extents}
         self.uses: dict[int, list[AppliedUndef]] = {}
         self.limits: dict[int, list[Any]] = {}
+        self.symbols: dict[Expr, set[Symbol]] = {}
+        """The symbols in expressions, of which most stand in several members."""
         self.slots = set(self._first())
         if self.slots:
             self._close()
@@ -303,7 +309,9 @@ class _Unrolling:
 
     def put(self, e: Expr, at: Mapping[Symbol, Expr], indices: set[Symbol]) -> Expr:
         """``e`` with integers for indices, and sums over ``indices`` written out."""
-        if not e.atoms(Symbol) & indices:
+        if e not in self.symbols:
+            self.symbols[e] = e.atoms(Symbol)
+        if self.symbols[e].isdisjoint(indices):
             return e
         if isinstance(e, Symbol):
             return at.get(e, e)
@@ -349,9 +357,17 @@ class _Unrolling:
     def _of_data(self, a: Expr) -> IntegerBounds:
         """The range of an axis of data that is read at ``p + k``: that of the index that comes first."""
         lowest = self.layout.lowest
-        index = next(x for x in lowest if x in a.free_symbols)
-        spans = [use.scope[index] for _, use in _uses_of(self.layout, self.theory) if index in use.scope]
-        return min(x for x, _ in spans), max(x for _, x in spans)
+        return self.widest[next(x for x in lowest if x in a.free_symbols)]
+
+    @cached_property
+    def widest(self) -> IndexBounds:
+        """The lowest and the highest value of each index wherever it runs."""
+        found: dict[Symbol, IntegerBounds] = {}
+        for _, use in _uses_of(self.layout, self.theory):
+            for index, (low, high) in use.scope.items():
+                first, last = found.get(index, (low, high))
+                found[index] = min(low, first), max(high, last)
+        return found
 
     def written_out(self, item: Any) -> WrittenOut | None:
         """What is written out of a number or an order parameter; None if it stays as it is."""
