@@ -57,7 +57,7 @@ def layers(name: str, depth: int, phi: Callable[[Any], Any]) -> Program:
 
 def found(program: Program, what: str) -> xr.Dataset:
     if what == "simulate":
-        return numerics.simulate(program, width=6, seeds=20, rng=0, **GIVEN)
+        return numerics.simulate(program, width=6, seeds=2, rng=0, **GIVEN)
     return numerics.solve(program, solver=Solver(samples=64), **GIVEN)
 
 
@@ -88,9 +88,10 @@ def test_kernels_do_not_depend_on_the_name_of_the_field(phi: Any, depth: int, wh
 
 def test_the_kernel_of_a_single_layer_is_that_of_what_it_hands_on() -> None:
     """Phi was the correlation of the field before its nonlinearity."""
-    built, own = found(mlp(1, "tanh"), "simulate"), found(layers("h", 1, tanh), "simulate")
+    programs, seeds = (mlp(1, "tanh"), layers("h", 1, tanh)), 400
+    built, own = (numerics.simulate(x, width=20, seeds=seeds, rng=k, **GIVEN) for k, x in enumerate(programs))
     gap = in_errors(own.Phi - built.Phi, np.hypot(own.Phi_stderr, built.Phi_stderr))
-    assert excess(gap, 19) <= 1
+    assert excess(gap, seeds - 1) <= 1
 
 
 def test_a_single_linear_layer_is_that_of_the_builder() -> None:
