@@ -1,0 +1,106 @@
+"""A sum over members of a family of matrices is one random field, or one for each member: numbers are equal.
+
+A sum in which all members count alike has one source, as sums of Gaussian fields are Gaussian.  With a factor
+of its own each member has a source.  With factors that are one, both are the same network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sympy import Expr, Function, S, Sum, Symbol, tanh
+
+import numerics
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    Mean,
+    Network,
+    Population,
+    Program,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
+from derive.theory import mean_field
+from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
+from numerics.solver.direct import evaluate
+from tests.chance import excess, in_errors
+
+p, q = Symbol("p", integer=True), Symbol("q", integer=True)
+POSITIONS, OFFSETS = IndexRange(p, S.One, S(3)), IndexRange(q, -S.One, S.One)
+LETTERS = np.random.default_rng(4).standard_normal((2, 3, 4))
+KERNEL = np.einsum("apd,bqd->apbq", LETTERS, LETTERS) / 4
+
+Nonlinearity = Callable[[Any], Any]
+
+
+def straight(h: Any) -> Any:
+    """No nonlinearity."""
+    return h
+
+
+def network(factor: Expr, phi: Nonlinearity, together: bool) -> Program:
+    """Two layers of filters; or one of filters, and members that are all applied to one vector."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
+    A = GaussianMatrix("A", units, pixels, others=(OFFSETS,))
+    B, w = GaussianMatrix("B", units, units, others=(OFFSETS,)), GaussianVector("w", units)
+    f, y = Function("f"), Function("y")
+    shift = 0 if together else q
+    forward = {
+        a(mu, p, t): Sum(factor * (A(q) @ x(mu, p + q)), OFFSETS.limits),
+        b(mu, p, t): Sum(factor * (B(q) @ phi(a(mu, p + shift, t))), OFFSETS.limits),
+        f(mu, t): Sum(Mean(w.symbol * phi(b(mu, p, t))), POSITIONS.limits) / gamma0,
+    }
+    ranges = (POSITIONS, OFFSETS)
+    net = Network("filters", (a, b), forward, weights=(A, B, w), given=(x,), ranges=ranges)
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def both(phi: Nonlinearity, together: bool) -> list[tuple[Program, dict[str, Any]]]:
+    """The program without factors, and with factors that are one; their sources differ."""
+    found = []
+    for factor, arrays in ((S.One, {}), (Function("share")(q), {"share": np.ones(3)})):
+        given = {"K_x": KERNEL, "y": np.array([1.0, -0.6]), **arrays}
+        told = {"numbers": {"eta": 0.02, "gamma0": 1.2}, "arrays": given, "times": range(3)}
+        found.append((network(factor, phi, together), told))
+    sources = [{str(x.symbol) for x in mean_field(program).sources} for program, _ in found]
+    assert sources[0].isdisjoint({x for x in sources[1] if "q" in x}), sources
+    assert any("q" in x for x in sources[1])
+    return found
+
+
+@pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_linear_theories_of_both_readings_are_equal(together: bool) -> None:
+    solved = []
+    for program, told in both(straight, together):
+        problem = Problem.of(program, **told)
+        found = evaluate(problem.discrete, steps=2, method="linear", values=problem.values, data=problem.data)
+        solved.append(found.values["f", ()])
+    np.testing.assert_allclose(solved[1], solved[0], rtol=1e-12, atol=1e-12)
+    assert np.abs(np.diff(solved[0], axis=0)).min() > 0
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_networks_of_both_readings_are_equal(together: bool) -> None:
+    one, other = (numerics.simulate(x, width=6, seeds=2, rng=0, **told) for x, told in both(tanh, together))
+    np.testing.assert_allclose(other.f, one.f, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_paths_of_both_readings_agree() -> None:
+    solver = Solver(method="paths", samples=2**11)
+    one, other = (numerics.solve(x, solver=solver, **told) for x, told in both(tanh, together=False))
+    error = np.hypot(one.f_stderr, other.f_stderr)
+    degrees = min(one.attrs["replicas"], other.attrs["replicas"]) - 1
+    assert excess(in_errors(one.f - other.f, error), degrees) <= 1
