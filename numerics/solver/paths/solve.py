@@ -223,8 +223,8 @@ CARRIERS = 32
 PATIENCE = 4.0, 1.0
 """How long that may take: times what the march takes without, and seconds of a replica beside it."""
 
-LITTLE = 0.1
-"""Seconds of a replica up to which derivatives along more paths are for nothing."""
+LITTLE = 0.025
+"""Seconds that derivatives of a replica may take where its march takes less: 0.2 s of all replicas."""
 
 UNCLEAR = 0.5
 """The root mean square standard error of a response, over that of its values, from which it is left out."""
