@@ -381,7 +381,7 @@ class Network:
         names = by_name(gradients or {}, "gradients", '{"h": Gradient("g")}, gradients by names of fields')
         feedback = by_name(feedback or {}, "feedback", '{"W": GaussianMatrix(...)}, by names of weights')
         _require_known(feedback, "feedback", weights, "weight")
-        if not hasattr(rule, "memory"):
+        if isinstance(rule, Mapping):
             instead = 'a rule such as GradientDescent(eta); rules={"W": ...} gives single weights another one'
             raise ProgramError(f"rule = {rule!r}: must be {instead}")
         rules = by_name(

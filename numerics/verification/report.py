@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
@@ -358,8 +359,14 @@ def _svg(figure: Figure) -> str:
 def _again(attrs: Mapping[str, Any]) -> str:
     if not attrs.get("spec"):
         return "<p>The problem was given as a program, with the numbers in the title.</p>"
-    said = "Save this as experiment.toml beside its arrays, then"
     spec = escape(str(attrs["spec"]))
+    given = tomllib.loads(str(attrs["spec"]))
+    if "program" in given:
+        options = [f"-D {name}={file}" for name, file in given["data"].items()]
+        options += [f"--set {key}={value}" for key, value in given["settings"].items()]
+        command = " ".join(["dmft verify", str(given["program"]), *options, "-o DIR"])
+        return f"<p>In the folder of the program: <code>{escape(command)}</code>.</p>"
+    said = "Save this as experiment.toml beside its arrays, then"
     return f"<p>{said} <code>dmft verify experiment.toml -o DIR</code>.</p>\n<pre>{spec}</pre>"
 
 

@@ -107,6 +107,8 @@ def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list
         return [], "expansion: not checked; the theory has no gamma0"
     try:
         if not problem.seen:
+            if not problem.has_roles:
+                return [], "expansion: not checked; the program has no single output with its error"
             raise SpecError(*problem.said("data.kind"), "has random samples, not given ones", '"fixed"')
         if isinstance(problem.linear, LinearForm):
             return fitted(problem, effort)

@@ -37,6 +37,7 @@ from numerics.solver import solve
 from numerics.verification import Effort, identities, networks, verify
 from numerics.verification.identities import descended
 from numerics.verification.openings import few, opening
+from numerics.verification.series import expansion
 from tests.derive.once import mean_field, mlp, scaled
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
@@ -146,6 +147,26 @@ def test_a_step_down_differences_of_the_loss_sees_a_wrong_update(program: Progra
     assert not wrong.passed
 
 
+def test_a_step_is_compared_whatever_the_index_of_samples_is_called() -> None:
+    """Two outputs have no role, and their samples are counted by a symbol of the author's."""
+    i, S_ = Symbol("i", integer=True), Symbol("S", integer=True, positive=True)
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h = GivenVector("x", pixels, "K"), Field("h", units)
+    A, r, q = GaussianMatrix("A", units, pixels), GaussianVector("r", units), GaussianVector("q", units)
+    one, two, y = map(Function, ("one", "two", "y"))
+    forward = {h(i, t): A @ x(i)}
+    forward |= {f(i, t): Mean(w.symbol * tanh(h(i, t))) / gamma0 for f, w in ((one, r), (two, q))}
+    net = Network("own", (h,), forward, (A, r, q), given=(x,), ranges=(IndexRange(i, S.One, S_),))
+    program = net.train((y(i) - one(i, t) * (1 + two(i, t))) ** 2 / 2, GradientDescent(eta))
+    problem = Problem.of(program, **{**GIVEN, "arrays": {"K": KERNEL, "y": TARGETS}})
+    (row,) = descended(problem)
+    assert row.passed
+    assert expansion(problem) == (
+        [],
+        "expansion: not checked; the program has no single output with its error",
+    )
+
+
 @pytest.mark.slow
 def test_a_program_in_a_file_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.py").write_text("from derive.program import mlp\nprogram = mlp(2, 'tanh')\n")
@@ -158,6 +179,8 @@ def test_a_program_in_a_file_is_verified(tmp_path: Path, capsys: pytest.CaptureF
     printed = capsys.readouterr().out
     assert "Single-site process" in printed
     assert (tmp_path / "out" / "table.txt").read_text() in printed
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"-D targets={tmp_path / 'y.npy'} --set training.steps=3" in page
 
 
 def test_what_is_missing_is_named_before_anything_runs() -> None:
