@@ -24,7 +24,7 @@ from sympy import Eq as Equal
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.symbols import ell, s, spelled, t
+from derive.calculus.symbols import ell, primed, s, spelled, t
 from derive.program.shifts import Slot
 from derive.theory import Equation
 from numerics.arrays import CPU, Device, namespace_of, permuted
@@ -232,13 +232,25 @@ class KnownArrays:
         if a in at:
             return at[a]
         shift, parts = a.as_coeff_add()
-        total: Any = int(shift) - next((x for i, x in self.first.items() if i in a.free_symbols), 1)
+        total: Any = int(shift) - self._start_of_axis(a)
         for part in parts:
             factor, x = part.as_coeff_Mul()
             if x not in at or x in TIMES or size is None:
                 raise Unserved(f"index {a} has no position here")
             total = total + int(factor) * (_array(at[x]) + self.start(x))
         return total % size
+
+    def _start_of_axis(self, a: Expr) -> int:
+        """Where an axis begins that is read at ``p + k``: at the first value of ``p``, which comes before k.
+
+        A partner stands where its index does, so that both vectors of a kernel are read alike.
+        """
+        indices = [*self.first]
+        read = [i for i in indices if i in a.free_symbols]
+        if len(read) > 1:
+            index_of = {primed(i): i for i in indices}
+            read.sort(key=lambda i: indices.index(index_of.get(i, i)))
+        return self.first[read[0]] if read else 1
 
     def position(self, name: str, axis: int, value: int, size: int) -> int:
         """The position of an integer among the values of an index of data."""
