@@ -114,7 +114,11 @@ def loss_in_words(problem: Problem, variables: Container[str]) -> str:
     if "train_loss" not in variables:
         return _why_not_held(problem)
     if not problem.has_roles:
-        return str(_as_written(_loss_of_numbers(problem.program) or S.Zero, problem))
+        loss, sample = _loss_of_numbers(problem.program) or S.Zero, sample_index(problem.program)
+        ranges = {r.index for d in problem.program.definitions for r in d.ranges} & loss.free_symbols
+        summed = [str(_as_written(x, problem)) for x in sorted(ranges - {sample, t}, key=str)]
+        words = str(_as_written(loss, problem))
+        return f"{words}, summed over {', '.join(summed)}" if summed else words
     found = loss_of(problem.program)
     if not problem.seen or found is None:
         return "Delta(t)^2"

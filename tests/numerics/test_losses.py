@@ -281,3 +281,31 @@ def test_the_loss_of_equal_outputs_is_the_sum_of_theirs() -> None:
     assert found["f"].shape == (2, 3, 3)
     # three halves of a square are written as they stand; half of a square is twice that, by convention
     np.testing.assert_allclose(found["train_loss"], 2 * single["train_loss"], rtol=1e-9)
+
+
+def test_a_result_says_which_indices_its_loss_is_summed_over() -> None:
+    """A loss of pairs with a penalty has no single output by role, and no index of samples."""
+    u, v = (Symbol(n, integer=True, positive=True) for n in "uv")
+    wide, users, items = Population("wide"), *(Population(n, given=True) for n in ("users", "items"))
+    a, b, c = Field("a", wide), Field("b", wide), GaussianVector("c", wide)
+    x, z = GivenVector("x", users, "K_user"), GivenVector("z", items, "K_item")
+    A, B = GaussianMatrix("A", wide, users), GaussianMatrix("B", wide, items)
+    rating, stars = Function("rating"), Function("stars")
+    forward: dict[Any, Any] = {a(u, t): A @ x(u), b(v, t): B @ z(v)}
+    forward[rating(u, v, t)] = Mean(c.symbol * a(u, t) * b(v, t)) / gamma0
+    ranges = tuple(
+        IndexRange(i, S.One, Symbol(n, integer=True, positive=True)) for i, n in ((u, "U"), (v, "V"))
+    )
+    net = Network("pairs", (a, b), forward, (A, B, c), given=(x, z), ranges=ranges)
+    loss = (stars(u, v) - rating(u, v, t)) ** 2 / 2 + Mean(c.symbol**2) / 2
+    targets = np.array([[0.5, -0.3], [0.2, 0.6]])
+    found = numerics.simulate(
+        net.train(loss, GradientDescent(eta)),
+        width=8, seeds=2, rng=0, numbers={"eta": 0.1, "gamma0": 1.0}, times=range(2),
+        arrays={"K_user": np.eye(2), "K_item": np.eye(2), "stars": targets},
+    )  # fmt: skip
+    assert found.train_loss.attrs["loss"].endswith("summed over u, v")
+    # of two networks, the mean square is the square of the mean and that of the standard error
+    whole = ((targets - found.rating.values) ** 2 + found.rating_stderr.values**2).sum((1, 2)) / 2
+    penalty = targets.size * found.average_1.values / 2
+    np.testing.assert_allclose(found.train_loss, whole + penalty, rtol=1e-12)
