@@ -23,6 +23,7 @@ derivative along the right-hand side it is exp(eta L); comparing powers of eta g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -73,6 +74,16 @@ def named(name: object, *orders: int) -> str:
     ('v', 'v__2', 'C_v__1_0')
     """
     return f"{name}__{'_'.join(map(str, orders))}" if any(orders) else str(name)
+
+
+def orders_in(name: str) -> tuple[str, tuple[int, ...]]:
+    """The name that :func:`named` was given, and the orders; none of a name that holds no order.
+
+    >>> orders_in("C_h__1_2"), orders_in("a___1"), orders_in("a__b")
+    (('C_h', (1, 2)), ('a_', (1,)), ('a__b', ()))
+    """
+    found = re.fullmatch(r"(.+)__(\d+(?:_\d+)*)", name)
+    return (found[1], tuple(map(int, found[2].split("_")))) if found else (name, ())
 
 
 def at_order(a: AppliedUndef, *orders: int) -> AppliedUndef:
@@ -256,6 +267,11 @@ class Expander(Expressions):
         self.kinds = {e.name: "field" for e in theory.equations} | {e.name: "scalar" for e in theory.scalars}
         self.kinds |= {str(x.func): "source" for u in theory.sources for x in (u.symbol, u.partner)}
         self.kinds |= {q.name: q.kind for q in theory.order_parameters} | dict.fromkeys(tables, "table")
+        for name in self.kinds:
+            stem, orders = orders_in(name)
+            if orders:
+                told = f"{name} is called like the part of {stem} of order {', '.join(map(str, orders))}"
+                raise NotApplicable(f"{told}: give it another name")
         own = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
         self.random = {named(x, n): x for x in own for n in range(order + 1)}
         # what is there at s = t though its part of order zero is not: with tables, responses too

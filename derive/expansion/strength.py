@@ -26,7 +26,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.series import PowerCoefficients
 from derive.calculus.symbols import gamma0
 from derive.errors import NotApplicable
-from derive.expansion.orders import Expander, TheorySeries, named
+from derive.expansion.orders import Expander, TheorySeries, named, orders_in
 from derive.linear.form import linear_form
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.names import QuantityAtLayer
@@ -159,7 +159,7 @@ class _Strength(Expander):
 
     def own(self, a: AppliedUndef) -> bool:
         """Is it something of the theory, not of the data?"""
-        return str(a.func).partition("__")[0] in self.kinds
+        return orders_in(str(a.func))[0] in self.kinds
 
     def scaled(self, e: Expr) -> Expr:
         """An expression of the theory in what the scaled one has."""
@@ -214,13 +214,13 @@ class _Strength(Expander):
         for x in super().parameter(q):
             fields = [a for a in x.definition.atoms(AppliedUndef) if self.kind_of(a) == "field"]
             orders = sum(order_of(a) for a in fields)
-            known = min(self.known_to[str(a.func).partition("__")[0]] for a in fields)
+            known = min(self.known_to[orders_in(str(a.func))[0]] for a in fields)
             if orders > known:
                 self.known_to[q.name] = min(self.known_to[q.name], orders - 1)
             yield x
 
     def kind_of(self, a: AppliedUndef) -> str:
-        return self.kinds.get(str(a.func).partition("__")[0], "")
+        return self.kinds.get(orders_in(str(a.func))[0], "")
 
     def note(self, name: str, n: int, parts: Iterable[Expr]) -> None:
         """An order that is made of what is not known is not known."""
@@ -265,8 +265,7 @@ class _Strength(Expander):
 
 def order_of(a: AppliedUndef) -> int:
     """The order of a part: that of all its orders together."""
-    _, _, orders = str(a.func).partition("__")
-    return sum(map(int, orders.split("_"))) if orders else 0
+    return sum(orders_in(str(a.func))[1])
 
 
 def _known(theory: Theory) -> Theory:

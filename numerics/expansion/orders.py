@@ -22,7 +22,7 @@ from sympy import Float, Rational, S, Symbol
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
-from derive.expansion.orders import TheorySeries, expand_sizes, expand_step_size, named
+from derive.expansion.orders import TheorySeries, expand_sizes, expand_step_size, named, orders_in
 from derive.expansion.strength import StrengthSeries, expand_strength
 from derive.program import P, Program, eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
@@ -319,7 +319,7 @@ class OfTheory:
     def of_random_data(self) -> dict[str, Array]:
         tensors, values = self.run.plan.table.tensors, {}
         for name in RANDOM:
-            layers = list(dict.fromkeys(k for n, k in tensors if n.partition("__")[0] == name))
+            layers = list(dict.fromkeys(k for n, k in tensors if orders_in(n)[0] == name))
             if not layers or (self.grid is not None and name.startswith("R_")):
                 continue
             found = {k: of_outputs(self.at_outputs(name, k)) for k in layers}

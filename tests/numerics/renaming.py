@@ -40,11 +40,17 @@ class Renaming:
 
 
 def renamed(program: Program, pool: Sequence[str], seed: int) -> tuple[Program, Renaming]:
-    """The program with names drawn from a pool without putting any back."""
+    """The program with names drawn from a pool without putting any back.
+
+    They are drawn again while one is that of the partner of an index, ``k_`` of ``k``, which is refused.
+    """
     draw = random.Random(seed)
     called, symbols = _called(program), _symbols(program)
     free = [x for x in pool if x not in _results(program)]
-    drawn = iter(draw.sample(free, len(called) + len(symbols)))
+    chosen = draw.sample(free, len(called) + len(symbols))
+    while {primed(Symbol(x)).name for x in chosen[len(called) :]} & {*chosen}:
+        chosen = draw.sample(free, len(chosen))
+    drawn = iter(chosen)
     names = {name: next(drawn) for name in called}
     table: dict[Symbol, Symbol] = {}
     for x in symbols:
