@@ -46,5 +46,5 @@ def expanded(field: str, source: str) -> xr.Dataset:
 )
 def test_underscores_in_names_are_no_orders(field: str, source: str) -> None:
     usual, other = expanded("a", "s"), expanded(field, source)
-    for name in ("error", "train_loss"):
-        np.testing.assert_allclose(other[name], usual[name], rtol=1e-12, atol=1e-14)
+    for name in ("error", "train_loss"):  # numbers of order one, to rounding
+        np.testing.assert_allclose(other[name], usual[name], rtol=0, atol=1e-12)
