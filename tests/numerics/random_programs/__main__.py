@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import tests.sympy_settings  # noqa: F401  (before SymPy itself)
-from tests.numerics.random_programs.checks import CHECKS, judge
+from tests.numerics.random_programs.checks import CHECKS, FAST, FULL, HALF, judge
 from tests.numerics.random_programs.language import draw
 
 SECONDS = 300
@@ -35,12 +35,17 @@ def _stop(*_: Any) -> None:
     raise TooLong
 
 
-def run(seed: int, names: Sequence[str] = tuple(CHECKS), seconds: float = SECONDS) -> dict[str, Any]:
+EFFORTS = {"full": FULL, "half": HALF, "fast": FAST}
+
+
+def run(
+    seed: int, names: Sequence[str] = tuple(CHECKS), seconds: float = SECONDS, effort: str = "full"
+) -> dict[str, Any]:
     """The line of one seed."""
     signal.signal(signal.SIGPROF, _stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        return judge(draw(seed), tuple(names)).as_json()
+        return judge(draw(seed), tuple(names), EFFORTS[effort]).as_json()
     except TooLong:
         return {
             "seed": seed,
@@ -88,6 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--checks", default=",".join(CHECKS))
     parser.add_argument("--seconds", type=int, default=SECONDS)
+    parser.add_argument("--effort", choices=EFFORTS, default="full")
     parser.add_argument("--show", type=int)
     parser.add_argument("--report", action="store_true")
     parser.add_argument("-o", "--output", type=Path, default=None)
@@ -103,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
     seeds = [] if given.report else [s for s in range(given.seed, given.seed + given.count) if s not in known]
     names = given.checks.split(",")
     with ProcessPoolExecutor(given.jobs) as pool:
-        waiting = [pool.submit(run, s, names, given.seconds) for s in seeds]
+        waiting = [pool.submit(run, s, names, given.seconds, given.effort) for s in seeds]
         for x in waiting:
             line = x.result()
             known[line["seed"]] = line

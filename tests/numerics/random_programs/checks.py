@@ -62,6 +62,12 @@ class Effort:
     networks: int = 960
 
 
+FULL = Effort()
+"""For many programs."""
+
+HALF = Effort(2**8, 6, 480)
+"""For forty programs in a minute: error bars of networks and paths are larger by the square root of two."""
+
 FAST = Effort(2**7, 4, 240)
 """For tests that may take a second."""
 
@@ -660,9 +666,9 @@ def _checked(case: Case, name: str) -> str:
         return f"failed: {type(error).__name__}: {str(error)[:400]} [{place}]"
 
 
-def judge(drawn: Drawn, names: Sequence[str] = tuple(CHECKS)) -> Verdict:
+def judge(drawn: Drawn, names: Sequence[str] = tuple(CHECKS), effort: Effort = FULL) -> Verdict:
     """Run the checks of one program; of one that is refused when it is made that is the only outcome."""
-    verdict, case = Verdict(drawn.seed, drawn.words), Case(drawn)
+    verdict, case = Verdict(drawn.seed, drawn.words), Case(drawn, effort)
     for name in ("program", *names):
         began = time.process_time()
         said = checked(case, name)
