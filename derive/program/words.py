@@ -165,9 +165,8 @@ class _NoNumber:
 
     def _refuse(self, *_: Any) -> Any:
         name = getattr(self, "name", "")
-        instead = (
-            f"{name}.symbol" if isinstance(self, GaussianVector) else f"{name} @ v, applied to a vector v"
-        )
+        applied = f"{name} @ v, with a factor before brackets: b*({name} @ v)"
+        instead = f"{name}.symbol" if isinstance(self, GaussianVector) else applied
         raise ProgramError(f"{name} is a {type(self).__name__}, and no number: write {instead}")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse

@@ -166,7 +166,7 @@ class _Shapes:
     shifted: dict[Slot, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.extents = dict(_extents(self.program))
+        self.extents = _extents(self.program)
         self.indices = _indices(self.program)
 
     def checked(self, name: str, value: Array) -> Array:
@@ -177,7 +177,7 @@ class _Shapes:
         if value.ndim == len(indices) + 1 and value.shape[-1] == 1:
             value = value[..., 0]
         if value.ndim != len(indices) or value.size == 0:
-            raise SpecError(key, None, f"has shape {value.shape}", self.accepted(indices))
+            raise SpecError(key, None, f"has shape {value.shape}", self.accepted(name))
         for axis, index in enumerate(indices):
             if (name, axis) not in self.shifted:
                 self._note(name, index, value.shape[axis], value.shape)
@@ -186,7 +186,7 @@ class _Shapes:
     def _note(self, name: str, index: Expr, size: int, shape: tuple[int, ...]) -> None:
         """Compare the length of an axis with what is known of its index."""
         key, said = f"arrays.{name}", f"has shape {shape}, but"
-        accepted = self.accepted(self.indices[name])
+        accepted = self.accepted(name)
         if index in (t, s):
             needed = self.times - (index == s)  # an update at s enters later times
             if size < needed:
@@ -195,7 +195,7 @@ class _Shapes:
             return
         if isinstance(index, Integer):
             return
-        extent = self.extents.get(index)
+        extent = self.extents.get((name, index))
         if isinstance(extent, Integer) and size != extent:
             raise SpecError(key, None, f"{said} {index} runs over {extent}", accepted)
         if isinstance(extent, Symbol):
@@ -213,24 +213,53 @@ class _Shapes:
         cut = tuple(slice(self.times if timed else None) for timed in own)
         return np.pad(value, longer, mode="edge")[cut]
 
-    def accepted(self, indices: tuple[Expr, ...]) -> str:
-        """The shape that indices ask for, in words."""
+    def accepted(self, name: str) -> str:
+        """The shape that the indices of an array ask for, in words."""
         axes = []
-        for index in indices:
-            extent = self.times if index in (t, s) else self.extents.get(index, index)
+        for index in self.indices[name]:
+            extent = self.times if index in (t, s) else self.extents.get((name, index), index)
             known = self.sizes.get(str(extent))
             axes.append(f"{known[0]:g}" if known else str(extent))
         return f"shape ({', '.join(axes)}{',' if len(axes) == 1 else ''})"
 
 
-def _extents(program: Program) -> Iterator[tuple[Expr, Expr]]:
-    """Every index with the number of values that it runs through."""
-    for d in program.definitions:
-        for r in d.ranges:
-            yield r.index, r.upper - r.lower + 1
-        for total in d.rhs.atoms(Sum):
-            for index, lower, upper in total.limits:
-                yield index, upper - lower + 1
+def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
+    """How many values each index of an array runs through, by the name of the array and the index.
+
+    Of an index with several ranges those count where the array is read, from the lowest value of any.
+    """
+    kernels = {x.name: x.kernel for x in program.given}
+    lines = [(d.rhs, [(r.index, r.lower, r.upper) for r in d.ranges]) for d in program.definitions]
+    every = [x for _, ranges in lines for x in ranges]
+    lines += [
+        (expression(u.coefficient), [(r.index, r.lower, r.upper) for r in u.over])
+        for w in program.trained()
+        for u in w.update.terms
+    ]
+    lowest: dict[Expr, Expr] = {}
+    for index, lower, _ in every:
+        low = lowest.setdefault(index, lower)
+        if lower.is_Integer and low.is_Integer:
+            lowest[index] = min(low, lower)
+    ends: dict[tuple[str, Expr], Expr] = {}
+    for e, ranges in lines:
+        summed = [tuple(x) for total in e.atoms(Sum) for x in total.limits]
+        names = {kernels.get(str(a.func), str(a.func)) for a in e.atoms(AppliedUndef)}
+        for index, lower, upper in (*ranges, *summed):
+            low = lowest.get(index, lower)
+            first = min(low, lower) if low.is_Integer and lower.is_Integer else lower
+            extent = upper - first + 1
+            for name in names:
+                known = ends.get((name, index), extent)
+                both = extent.is_Integer and known.is_Integer
+                ends[name, index] = max(known, extent) if both else extent
+    for name, indices in _indices(program).items():
+        for index in indices:
+            if (name, index) not in ends:
+                spans = [upper - lower + 1 for x, lower, upper in every if x == index]
+                if spans:
+                    ends[name, index] = spans[-1]
+    return ends
 
 
 def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:

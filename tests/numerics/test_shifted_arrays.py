@@ -29,6 +29,7 @@ from derive.program import (
 )
 from derive.program.shifts import shifted_reads
 from numerics.errors import SpecError
+from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from tests.derive.once import mean_field
@@ -147,3 +148,31 @@ def test_a_loss_at_one_sample_is_solved_and_simulated() -> None:
 
 def test_values_of_shifted_indices_leave_out_what_a_zero_multiplies() -> None:
     assert shifted_reads(reader(Sum(NEXT, (p, 1, 2))), {}) == {("y", 1): (2, 3)}
+
+
+@pytest.mark.parametrize("index", ["p", "k"])
+def test_an_array_is_as_long_as_the_range_where_it_is_read(index: str) -> None:
+    """A gradient runs over fewer positions than the field that reads the inputs, by the same index."""
+    at, k = Symbol(index, integer=True), Symbol("k" if index == "p" else "p", integer=True)
+    tokens = GivenVector("x", words, "K_x")
+    seen, states = (Field(name, units, ordered=True) for name in ("h", "st"))
+    E, R, o = (
+        GaussianMatrix("E", units, words),
+        GaussianMatrix("R", units, units),
+        GaussianVector("o", units),
+    )
+    forward = {
+        seen(at, mu, t): E @ tokens(mu, at),
+        states(1, mu, t): seen(1, mu, t),
+        states(k + 1, mu, t): seen(k + 1, mu, t) + R @ states(k, mu, t),
+        f(mu, t): Mean(o.symbol * states(3, mu, t)) / gamma0,
+    }
+    ranges = (IndexRange(at, S.One, S(3)), IndexRange(k, S.One, S(2)))
+    network = Network("words", (seen, states), forward, (E, R, o), given=(tokens,), ranges=ranges)
+    program = network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    known: dict[str, Any] = {"numbers": NUMBERS, "times": range(3)}
+    known["arrays"] = {"K_x": KERNEL, "y": [1.0, -1.0]}
+    direct = numerics.solve(program, **known, solver=Solver(method="direct"))
+    np.testing.assert_allclose(numerics.solve(program, **known).f, direct.f, rtol=1e-10, atol=1e-15)
+    with pytest.raises(SpecError, match=r"accepted: shape \(2, 3, 2, 3\)"):
+        numerics.solve(program, **{**known, "arrays": {"K_x": KERNEL[:, :2, :, :2], "y": [1.0, -1.0]}})

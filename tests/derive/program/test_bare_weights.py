@@ -49,6 +49,7 @@ BARE: dict[str, tuple[Callable[[], Any], str]] = {
         "applied to no vector",
     ),
     "power of a matrix": (lambda: Mean(A**2), "A is a GaussianMatrix, and no number: write A @ v"),
+    "factor before a matrix": (lambda: eta * A @ x(mu), "b*(A @ v)"),
     "vector": (lambda: Mean(w * a(mu, t)), "w is a GaussianVector, and no number: write w.symbol"),
     "field times vector": (lambda: a(mu, t) * w, "write w.symbol"),
     "decays": (lambda: GradientDescent(eta, decay={"A": 1}), "must be a number or a SymPy expression"),  # type: ignore[arg-type]
