@@ -167,15 +167,21 @@ class PaperText(Arranged, StrPrinter):
         body = self._print(expr.function)
         return f"Π_{{{','.join(bounds)}}} " + (f"({body})" if expr.function.is_Add else body)
 
+    def stated(self, x: Loop) -> bool:
+        """Does the head of the document say how far an index runs?  An index of its own runs over samples."""
+        ranges = {index: (low, high) for index, low, high in self.names.ranges}
+        mine = (x.lower, x.upper)
+        return ranges[x.index] == mine if x.index in ranges else x.upper.is_Symbol and mine in ranges.values()
+
     def loop(self, loops: list[Loop]) -> str:
-        """A sum or an integral; a sum over all samples shows its index only."""
+        """A sum or an integral; a sum over a range that the document states shows its index only."""
         x, indices = loops[0], [self._print(y.index) for y in loops]
         i, low, high = ",".join(indices), tight(self._print(x.lower)), tight(self._print(x.upper))
         if x.integral:
             return f"∫_{low}^{high} d{i}" if len(high) == 1 else f"∫_{low}^{{{high}}} d{i}"
         if past := past_time(x):
             return f"Σ_{{{i}{'<' if past == '<' else '≤'}{self._print(x.upper + int(past == '<'))}}}"
-        if any((x.lower, x.upper) == (a, b) for _, a, b in self.names.ranges):
+        if all(map(self.stated, loops)):
             return f"Σ_{{{i}}}" if any(map(_is_long, indices)) else f"Σ_{''.join(indices)}"
         return f"Σ_{{{i}={low}..{high}}}"
 
