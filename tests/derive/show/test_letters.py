@@ -226,18 +226,21 @@ def test_order_parameters_have_the_letters_of_the_program():
 
 def test_a_sum_over_another_range_than_the_stated_one_shows_it() -> None:
     """An index runs over two positions in an equation, and over three in a sum."""
-    k = Symbol("k", integer=True)
+    k, v = Symbol("k", integer=True), Symbol("v", integer=True)
     units, vocab = Population("units"), Population("vocab", given=True)
     tok, emb = GivenVector("tok", vocab, "K_tok"), Field("emb", units, ordered=True)
-    E, o = GaussianMatrix("E", units, vocab), GaussianVector("o", units)
+    E, o = (
+        GaussianMatrix("E", units, vocab),
+        GaussianVector("o", units, indices=(IndexRange(v, S.One, S(3)),)),
+    )
     f, y = Function("f"), Function("y")
     forward = {
         emb(1, mu, t): E @ tok(mu, 1),
         emb(k + 1, mu, t): E @ tok(mu, k + 1),
-        f(mu, t): Mean(o.symbol * emb(1, mu, t) * emb(2, mu, t) * emb(3, mu, t)) / gamma0,
+        f(mu, v, t): Mean(o(v) * emb(1, mu, t) * emb(2, mu, t) * emb(3, mu, t)) / gamma0,
     }
     network = Network("words", (emb,), forward, (E, o), given=(tok,), ranges=(IndexRange(k, S.One, S(2)),))
-    program = network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    program = network.train((y(mu, v) - f(mu, v, t)) ** 2 / 2, GradientDescent(eta))
     printed = mean_field(program).render("single-site")
     assert "k' = 1..2" in printed
-    assert {*re.findall(r"Σ_(\{?k[^ ]*)", printed)} == {"{k=1..3}", "{k'=1..3}"}
+    assert {*re.findall(r"Σ_(\{?k[^ ]*)", printed)} == {"{k,v'=1..3}", "{k',v'=1..3}"}
