@@ -239,7 +239,8 @@ def test_a_sum_over_another_range_than_the_stated_one_shows_it() -> None:
         emb(k + 1, mu, t): E @ tok(mu, k + 1),
         f(mu, v, t): Mean(o(v) * emb(1, mu, t) * emb(2, mu, t) * emb(3, mu, t)) / gamma0,
     }
-    network = Network("words", (emb,), forward, (E, o), given=(tok,), ranges=(IndexRange(k, S.One, S(2)),))
+    ranges = (IndexRange(k, S.One, S(2)), IndexRange(v, S.One, S(3)))
+    network = Network("words", (emb,), forward, (E, o), given=(tok,), ranges=ranges)
     program = network.train((y(mu, v) - f(mu, v, t)) ** 2 / 2, GradientDescent(eta))
     printed = mean_field(program).render("single-site")
     assert "k' = 1..2" in printed
