@@ -522,7 +522,7 @@ def provenance() -> Mapping[str, str]:
     >>> sorted(provenance())
     ['libraries', 'version']
     """
-    package, root = "dmft-derive", Path(__file__).parents[1]
+    package, root = "dmft-derive", Path(__file__).parents[2]
     version = installed(package)
     if (root / ".git").exists():
         git = ["git", "--no-optional-locks", "-C", str(root), "describe"]

@@ -26,6 +26,7 @@ from derive.program import (
     P,
     Population,
     Program,
+    ell,
     eta,
     gamma0,
     mu,
@@ -160,7 +161,6 @@ def test_inputs_are_called_like_a_gradient(name: str) -> None:
     [
         ("t", "t is the time: give the vector t another name"),
         ("s", "s is the second time of correlations: give the vector s another name"),
-        ("ell", "ell is the index of layers: give the vector ell another name"),
         ("mu", "mu is the index of samples: give the vector mu another name"),
         ("alpha", "the symbol alpha is called like the partner of the index mu"),
         (L.name, "L is the number of layers, and another symbol is called L: give it another name"),
@@ -173,3 +173,20 @@ def test_a_vector_called_like_a_symbol_of_the_language_is_refused_by_its_meaning
     with pytest.raises(ProgramError) as refusal:
         program({"w": name})
     assert str(refusal.value).startswith(told)
+
+
+def test_a_vector_may_be_called_like_the_index_of_layers_where_there_are_none() -> None:
+    np.testing.assert_array_equal(outputs({"w": "ell"}), outputs({}))
+
+
+def test_a_vector_called_like_the_index_of_its_layers_is_refused() -> None:
+    units, pixels = Population("units"), Population("pixels", given=True)
+    h, x = Field("h", units, layered=True), GivenVector("x", pixels, "K")
+    U, w = GaussianMatrix("U", units.at(1), pixels), GaussianVector("ell", units.at(L))
+    W = GaussianMatrix("W", units.at(ell + 1), units.at(ell), index=IndexRange(ell, S.One, L - 1))
+    f, y = Function("f"), Function("y")
+    forward: dict[Expr, Expr] = {h(1, mu, t): U @ x(mu), h(ell + 1, mu, t): W(ell) @ tanh(h(ell, mu, t))}
+    forward[f(mu, t)] = Mean(w.symbol * h(L, mu, t)) / gamma0
+    network = Network("layers", (h,), forward, (U, W, w), given=(x,))
+    with pytest.raises(ProgramError, match="ell is the index of layers: give the vector ell another name"):
+        network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(Symbol("eta")))
