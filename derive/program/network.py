@@ -270,6 +270,21 @@ class Network:
             if d.name not in fields and bare.has(Product):
                 raise ProgramError(f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields")
 
+    def _constants_in_front(self, e: Expr) -> Expr:
+        """The expression with constants before a matrix that is applied to their product with data."""
+        given = {x.name for x in self.given}
+        units = given | {x.name for x in (*self.fields, *self.attributes, *self.weights, *self.frozen)}
+
+        def apart(x: Product) -> Expr:
+            factors = Mul.make_args(x.vector)
+            own = [y for y in factors if functions_in(y) & units or y.atoms(Symbol) & vectors]
+            if len(own) != 1 or not isinstance(own[0], AppliedUndef) or name_of(own[0]) not in given:
+                return x
+            return Mul(*[y for y in factors if y != own[0]]) * Product(x.matrix, x.transposed, own[0])
+
+        vectors = {w.symbol for w in (*self.weights, *self.frozen) if isinstance(w, GaussianVector)}
+        return e.replace(lambda x: isinstance(x, Product), apart)
+
     def _declared(self) -> list[tuple[str, str]]:
         """Everything that has a name, with what it is."""
         fields = {x.name for x in self.fields}
@@ -399,6 +414,7 @@ class Network:
         self._check_times(self._lines(), expression(loss))
         self._check_rings(self._lines(), expression(loss))
         forward, loss = self._named_averages(self._lines(), expression(loss))
+        forward = tuple(replace(d, rhs=self._constants_in_front(d.rhs)) for d in forward)
         self._check(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
         self._check_uses([(d.lhs, d.rhs) for d in forward], loss)

@@ -26,6 +26,7 @@ from derive.program.roles import Roles, roles_of
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, parameters_with
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import (
+    Field,
     GaussianMatrix,
     GaussianVector,
     Mean,
@@ -438,7 +439,7 @@ def causal_order(program: Parts) -> tuple[Definition, ...]:
     edges = [(i, j) for i, needs in enumerate(uses) for j in sorted(needs)]
     for component in map(sorted, strongly_connected_components((range(len(uses)), edges))):
         if len(component) > 1 or component[0] in uses[component[0]]:
-            _chains_run_one_way(component, uses, definitions)
+            _chains_run_one_way(component, uses, definitions, program.fields)
         order += _within(component, uses, definitions)
     return tuple(definitions[i] for i in order)
 
@@ -486,7 +487,10 @@ def _places(atom: AppliedUndef, d: Definition) -> tuple[Expr, Expr]:
 
 
 def _chains_run_one_way(
-    component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]
+    component: list[int],
+    uses: list[dict[int, set[Expr]]],
+    ds: tuple[Definition, ...],
+    fields: tuple[Field, ...],
 ) -> None:
     """Every cycle must climb (or every cycle descend) the layers; else a field needs itself.
 
@@ -504,6 +508,14 @@ def _chains_run_one_way(
                         distance[w], moved = best, True
                 if not moved:
                     return
+    places = {f.name for f in fields if f.ordered}
+    if places & {ds[i].name for i in component}:
+        numbers = [ds[i] for i in component if ds[i].name not in {f.name for f in fields}]
+        if numbers:
+            raise ProgramError(
+                f"{numbers[0].lhs} is a number of each place of a family of ordered fields, which the next "
+                "place reads: write a field for each place, or keep the average outside of matrix products"
+            )
     names = " -> ".join(str(ds[i].lhs) for i in (*component, component[0]))
     raise ProgramError(f"a field depends on itself within a step: {names}")
 

@@ -18,6 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, mu, primed, s, spelled, t
+from derive.errors import ProgramError
 from derive.program.naming import apart, aside
 from derive.program.parts import gaussian
 from derive.program.program import Program
@@ -201,6 +202,7 @@ class Registry:
         """
         v, w = _end_as_index(self.program, v, k), _end_as_index(self.program, w, primed(k))
         a, b = canonical(v), canonical(w)
+        self._require_overlap(a, b)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
             return Function(given.kernel)(*_places_of(v, time), *_places_of(w, past))
         if a != b and default_sort_key(b) < default_sort_key(a):  # <a b> and <b a> are one order parameter
@@ -210,6 +212,21 @@ class Registry:
         site = () if v.site is None else (v.site,)
         self._define_correlation(name, a, b, v, w)
         return Function(name)(*site, *v.arguments, *w.arguments, time, past)
+
+    def _require_overlap(self, a: Expr, b: Expr) -> None:
+        """Raise ProgramError for two vectors of data whose inner product no kernel says."""
+        kernels = {x.name: x.kernel for x in self.program.given}
+        for body in (a, b):
+            own = {str(x.func) for x in body.atoms(AppliedUndef)} & {*kernels}
+            if own and not isinstance(body, AppliedUndef):
+                told = f"a matrix is applied to {body}, whose overlaps {kernels[min(own)]} does not say"
+                instead = "give it as a vector of its own, and constants before the matrix"
+                raise ProgramError(f"{told}: {instead}")
+        one, two = (str(x.func) if isinstance(x, AppliedUndef) else "" for x in (a, b))
+        if {one, two} & {*kernels} and kernels.get(one) != kernels.get(two):
+            told = f"one matrix is applied to {one} and to {two}, and no kernel says how these overlap"
+            instead = "make them one given vector with a further index, or use two matrices"
+            raise ProgramError(f"{told}: {instead}")
 
     @cached_property
     def taken(self) -> frozenset[str]:
