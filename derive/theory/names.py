@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 
-from sympy import Dummy, Expr, Function, Symbol, default_sort_key, sympify
+from sympy import Dummy, Expr, Function, Sum, Symbol, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
@@ -20,7 +20,7 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, mu, primed, s, spelled, t
 from derive.errors import ProgramError
 from derive.program.naming import apart, aside
-from derive.program.parts import gaussian
+from derive.program.parts import gaussian, parameter
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
 from derive.program.words import Field, GivenVector
@@ -187,7 +187,19 @@ class Registry:
             else:
                 found.append((w.update.vector, (*w.update.over, *w.initial.indices), ()))
         vectors = [*(vector(p, *x) for x in found), *self._named]
-        return {canonical(_end_as_index(p, v, k)) for v in vectors}
+        return {canonical(_end_as_index(p, v, self._place)) for v in vectors}
+
+    @cached_property
+    def _place(self) -> Symbol:
+        """The index that stands for the place of an end of an ordered family; the program has none such."""
+        p = self.program
+        families = [m.index for m in map(gaussian, p.matrices) if m.index is not None]
+        others = [r for m in map(gaussian, p.matrices) for r in m.others]
+        vectors = [r for x in p.vectors for r in parameter(x).indices]
+        ranges = (*(r for d in p.definitions for r in d.ranges), *families, *others, *vectors)
+        summed = {y for d in p.definitions for x in d.rhs.atoms(Sum) for y in x.bound_symbols}
+        taken = {r.index.name for r in ranges} | {y.name for y in summed}
+        return k if k.name not in taken else Symbol(aside(k.name, taken), integer=True, positive=True)
 
     @cached_property
     def _named(self) -> dict[Vector, str]:
@@ -200,7 +212,8 @@ class Registry:
 
         Indices of ``w`` that collide with those of ``v`` must have been primed by the caller.
         """
-        v, w = _end_as_index(self.program, v, k), _end_as_index(self.program, w, primed(k))
+        place = self._place
+        v, w = _end_as_index(self.program, v, place), _end_as_index(self.program, w, primed(place))
         a, b = canonical(v), canonical(w)
         self._require_overlap(a, b)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:

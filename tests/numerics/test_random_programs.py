@@ -134,3 +134,9 @@ def test_results_without_a_number_in_common_are_seen(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(checks, "of_results", lambda *_: Numbers({}, {}, 1))
     with pytest.raises(Wrong, match="no number in common"):
         simulate(case(SEEDS[1]))
+
+
+def test_the_place_of_an_end_is_no_index_of_the_program() -> None:
+    """Channels of an ordered family go by an index k, as the engine called the place of an end."""
+    verdict = judge(draw(2008), ("routes",))
+    assert verdict.checks == {"routes": "ok"}

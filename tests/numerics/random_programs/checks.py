@@ -256,7 +256,7 @@ def _apart(x: Any, y: Any) -> float:
 
 
 def routes(case: Case) -> None:
-    """Derive the theory twice; every index of an equation is summed over or one of its own."""
+    """Derive the theory twice; no index of an equation is loose, and none of a field stands in two places."""
     differences = check_routes(case.written)
     if differences:
         raise Wrong(f"check_routes found {differences}")
@@ -265,6 +265,12 @@ def routes(case: Case) -> None:
     for q in (*theory.equations, *theory.scalars):
         if loose := letters & q.rhs.free_symbols - q.lhs.free_symbols:
             raise Wrong(f"the equation of {q.lhs} holds {loose}")
+    for q in theory.order_parameters:
+        fields = {x.name for x in theory.program.fields}
+        for a in q.definition.atoms(AppliedUndef):
+            own = [x for x in a.args if x.is_Symbol]
+            if str(a.func) in fields and len({*own}) < len(own):
+                raise Wrong(f"{q.name} is defined as {q.definition}, with one index in two places")
 
 
 # -- 3 -------------------------------------------------------------------------------------------------------
