@@ -192,7 +192,7 @@ def _sources_of(program: Program) -> dict[str, str]:
 
 
 def _kernels_of(program: Program) -> dict[Expr, str]:
-    """What builders call the correlations of a chain of layers, by the vectors, if there is such a chain."""
+    """Return the builders' names of correlations in a chain of layers, by vector; empty without a chain."""
     roles = program.roles
     if roles.feature is None or roles.gradient is None:
         return {}

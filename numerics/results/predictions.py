@@ -29,7 +29,8 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
     (:func:`numerics.results.losses.loss_of`), ``mean_square_error`` stands beside it where errors are
     differences and the loss is not their square.  Of test points there are the predictions ``test_f`` and,
     where their targets are known, ``test_loss``, the same loss, and ``test_error`` where errors are
-    differences.  Losses are those of what is given: split first, then average over networks or replicas.
+    differences.  Losses are not linear in outputs: split the outputs of each network or replica first, then
+    average.
 
     >>> from numerics.experiment import Experiment
     >>> e = Experiment.from_dict({"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}},

@@ -191,7 +191,7 @@ class TangentKernel:
 
     @cached_property
     def sides(self) -> list[Side]:
-        """What is recorded for it alone."""
+        """Fields and vectors that networks record for the tangent kernel alone."""
         return [x.side for w in self.gradients for x in w.rows if x.side is not None]
 
     def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:

@@ -24,7 +24,7 @@ from numerics.solver.linear.march import March
 Array = NDArray[np.float64]
 
 NAMES = {BIAS: "test_loss_bias", WIDTH: "test_loss_width", DATA: "test_loss_data", NOISE: "test_loss_noise"}
-"""What the parts are called in results."""
+"""Names of variables in results, by the cause of a part of the loss."""
 
 
 @dataclass(eq=False)

@@ -72,7 +72,7 @@ def _lowered(theory: Theory) -> Lowered:
 
 
 def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
-    """What a theory lacks of the names that results are made of, if it lacks any."""
+    """Return which fields, numbers and layers that results need a theory lacks; None if it has all."""
     theory = lowered.theory
     there = {e.name for e in (*theory.equations, *theory.scalars)}
     there |= {x.name for x in theory.order_parameters}

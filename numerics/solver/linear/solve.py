@@ -1,7 +1,8 @@
 """Solve a problem whose theory is linear: reduce the theory, march it, label what was found.
 
-What a theory holds decides what a result holds: errors and kernels of fixed samples, correlations and
-responses of random data.  A flow is marched as an integrator sees it, on ever finer grids: an explicit one
+The order parameters of a theory decide which variables a result has: errors and kernels of fixed samples,
+correlations and responses of random data.  A flow is marched as an integrator sees it, on ever finer grids:
+an explicit one
 (:class:`~numerics.solver.refine.AdamsBashforth`), or the trapezoidal rule
 (:class:`~numerics.solver.refine.Trapezoidal`) on fixed samples with noise and on modes.  Where the error
 jumps in the output (hinge) a ramp stands for the jump, and grids are extrapolated to none.  On isotropic
@@ -50,11 +51,11 @@ from numerics.solver.refine import AdamsBashforth, Attempt, Trapezoidal, refine,
 Array = NDArray[np.float64]
 
 KERNELS = 1e-5
-"""What kernels settle to at best: where errors are gone, few times see how they came to be."""
+"""Smallest relative change at which kernels count as settled; vanished errors no longer test them."""
 
 ROUGH, WIDER, PASSING = 1e-3, 4.0, 0.03
-"""What a flow settles to at best where the error jumps; the width of a jump over what outputs move in a step,
-and at most, over the outputs, where one is on its way through it.
+"""Smallest relative change at which a flow with jumps counts as settled; the width of a jump over what
+outputs move in a step, and at most, over the outputs, where one is on its way through it.
 """
 
 EDGE = 1e-9
@@ -87,7 +88,7 @@ def solved(
     ROOM_TRACE).  On isotropic data every correlation and response of the theory is kept, and, unless
     ``kernels`` is ``none``, the parts of the test loss.
 
-    Of the ``reductions`` (REDUCTIONS, if nobody says) those are made that the theory allows; they change
+    ``reductions`` (REDUCTIONS by default) are applied as far as the theory has the form for them; they change
     nothing but the time it takes.  Raises :class:`~numerics.errors.SpecError` when ``full`` fits in no
     memory, and what marches raise.
     """
@@ -105,7 +106,7 @@ def solved(
 
 
 def fitting(problem: Problem) -> KeptKernels:
-    """How much of the kernels a result keeps when nobody says."""
+    """Return the default of ``kernels``: the most two-time kernels that are small enough to keep."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     if 8.0 * (depth + 1) * (samples * times) ** 2 <= ROOM:
         return "full"
@@ -125,7 +126,7 @@ def numbers_held(problem: Problem, lowered: Lowered, kernels: KeptKernels) -> in
 
 
 def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: KeptKernels) -> None:
-    """What no memory holds is refused before anything runs."""
+    """Raise SpecError for two-time arrays that are larger than the memory, before anything runs."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     size = 8 * numbers_held(problem, lowered, kernels) * times**2
     said = problem.said("training.points" if problem.flow else "training.steps")

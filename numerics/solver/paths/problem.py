@@ -420,7 +420,7 @@ def _first(problem: Problem, prepared: Prepared) -> int:
 
 
 def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> None:
-    """What no memory holds is refused before anything runs."""
+    """Raise SpecError for arrays that are larger than the memory, before anything runs."""
     said = problem.said("training.points" if problem.flow else "training.steps")
     require_memory(prepared.bytes(samples), said, f"with {samples} paths", "fewer times, or fewer samples")
 
