@@ -9,8 +9,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from sympy import (
+    Derivative,
     Expr,
+    Function,
     Integer,
+    Integral,
     S,
     Sum,
     Symbol,
@@ -19,7 +22,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import connected_components
 
-from derive.calculus.symbols import s, t
+from derive.calculus.symbols import L, ell, primed, s, t
 from derive.program.shifts import Slot
 from derive.theory import Theory
 from numerics.errors import Unserved
@@ -29,6 +32,7 @@ from numerics.names import MemberKey
 Array = NDArray[np.float64]
 
 TIMES = (t, s)
+RealNumber = int | float
 GraphNode = TypeVar("GraphNode", bound=Hashable)
 
 
@@ -202,3 +206,99 @@ def axes_of(symbol: AppliedUndef) -> IndexSymbols:
     if not all(isinstance(x, Symbol) for x in found):
         raise Unserved(f"{symbol} stands on the left with an index that is no symbol")
     return found
+
+
+# -- integer depth and sizes ---------------------------------------------------------------------------------
+
+
+def sizes_of(theory: Theory, values: Mapping[str, RealNumber]) -> dict[str, RealNumber]:
+    """Those of ``values`` (by the names of symbols) that are sizes of the theory, or its depth."""
+    bounds = [sympify(theory.program.depth), *(b for _, *ends in limits(theory) for b in ends)]
+    return {x.name: values[x.name] for b in bounds for x in b.free_symbols if x.name in values}
+
+
+def integer_of(
+    e: Any, values: Mapping[str, RealNumber], at: Mapping[Symbol, RealNumber] | None = None
+) -> int:
+    """The integer that ``e`` is for the ``values`` of symbols, and of indices ``at`` some of them.
+
+    Raises ValueError for a symbol without a value, and for a number that is no integer.
+
+    >>> integer_of(Symbol("P") - 1, {"P": 3})
+    2
+    """
+    e = sympify(e)
+    if e.is_Integer:
+        return int(e)
+    if isinstance(e, Symbol) and isinstance(n := (at or {}).get(e), int):
+        return n
+    names = {x: (at or {}).get(x, values.get(str(x))) for x in e.free_symbols}
+    missing = [str(x) for x, v in names.items() if v is None]
+    if missing:
+        raise ValueError(f"{e} must be an integer, but values has no {', '.join(sorted(missing))}")
+    number = e.xreplace({x: sympify(v) for x, v in names.items()})
+    if number != int(number):
+        raise ValueError(f"{e} = {number} must be an integer")
+    return int(number)
+
+
+def require_steps(theory: Theory) -> None:
+    """Raise Unserved for a theory that is given by a flow."""
+    given = (*theory.equations, *theory.scalars, *theory.observables)
+    named = [(e.lhs, e.rhs) for e in given] + [(q.symbol, q.definition) for q in theory.order_parameters]
+    for symbol, body in named:
+        if isinstance(symbol, Derivative) or body.has(Integral):
+            raise Unserved(
+                f"{symbol} is given by a flow; time counts steps here: use a discrete rule "
+                "(GradientDescent) with a small rate"
+            )
+
+
+def ordered_indices(theory: Theory) -> frozenset[str]:
+    """The names of indices that are run through in order, such as places of a recurrent network."""
+    program = theory.program
+    ordered = {x.name for x in program.fields if x.ordered}
+    indices = {i for d in program.definitions if d.name in ordered for i in d.lhs.args[0].free_symbols}
+    return frozenset(str(own) for i in indices for own in (i, primed(i)))
+
+
+def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory:
+    """The theory at the integer depth of its program, or at that of ``values``.
+
+    Raises ValueError where there is none.
+    """
+    items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables, *theory.sources]
+    ranges = (r for x in [*items, *theory.order_parameters] for r in x.ranges)
+    if not any(r.index == ell for r in ranges) and not any(
+        L in e.free_symbols for e in expressions_of(theory)
+    ):
+        return theory
+    depth = sympify(theory.program.depth)
+    if (given := values.get(str(depth))) is not None:
+        depth = sympify(int(given))
+    if not depth.is_Integer:
+        raise ValueError(f"the depth is {depth}: take theory.at_depth(n) with an integer n")
+    return theory.at_depth(int(depth))
+
+
+def distinct_sources(theory: Theory) -> Theory:
+    """The theory with a name of its own for each source: ``r(2, t)`` beside ``r(1, mu, t)`` is another one.
+
+    A vector of weights on the last layer may share the name of the sources of a family of matrices below it.
+    """
+    places: dict[str, int] = {}
+    renamed: set[tuple[str, int]] = set()
+    for x in (x for u in theory.sources for x in (u.symbol, u.partner)):
+        name, count = str(x.func), len(x.args)
+        if places.setdefault(name, count) != count:
+            renamed.add((name, count))
+    if not renamed:
+        return theory
+
+    def apart(e: Any) -> Any:
+        return e.replace(
+            lambda x: isinstance(x, AppliedUndef) and (str(x.func), len(x.args)) in renamed,
+            lambda x: Function(f"{x.func}[{len(x.args)}]")(*x.args),
+        )
+
+    return theory.map(lambda e: apart(e) if isinstance(e, Expr) else e)

@@ -24,6 +24,21 @@ EXACT = 1e-12
 QUICK = 3.0
 """Seconds that the most exact method may take where the file does not say an accuracy."""
 
+ACCURACY = 5e-3
+"""The accuracy of losses and errors, relative to their largest value, if the file does not say."""
+
+WATCHED = ("train_loss", "error", "test_loss", "test_f")
+"""What an accuracy is about."""
+
+POOR = 0.1
+"""The standard error or bias, relative to the largest value, beyond which a result is not converged."""
+
+SLACK = 3.0
+"""Times the estimated time and memory that a search for an accuracy may take."""
+
+BRIEF, SMALL = 20.0, 2.0**30
+"""Seconds and bytes that it may take whatever the estimate is."""
+
 
 @dataclass(frozen=True)
 class Yes:

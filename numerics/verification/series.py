@@ -33,8 +33,8 @@ from numerics.experiment.theory import slope_jumps
 from numerics.names import BACKWARD_RESPONSE, ERROR, FEATURE_KERNEL, FORWARD_RESPONSE, GRADIENT_KERNEL
 from numerics.results import STDERR, dimensions
 from numerics.solver import solve
+from numerics.solver.by_role import labelled
 from numerics.solver.grid import is_noisy
-from numerics.solver.paths.problem import labelled
 from numerics.stats import bound
 from numerics.verification.openings import (
     FULL,

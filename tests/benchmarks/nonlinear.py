@@ -14,8 +14,8 @@ from derive.program import P, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.lowering.indices import TIMES
+from numerics.lowering.sizes import SizedTheory
 from numerics.solver import solve
-from numerics.solver.direct.layout import Layout
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.paths.reading import Model, Responding, group_of, size_of
 from tests.reference.alternating import TANH, Alternated, alternating
@@ -110,7 +110,7 @@ def operations(size: tuple[int, int, int], samples: int) -> float:
     triangular solves more at each step.  The march does less: sources have fewer independent numbers than
     entries, kernels that do not change with time need no sum over the past.
     """
-    model = Model(Layout(theory(size[2]), {"eta": 1.0, "gamma0": 1.0, "P": size[0]}))
+    model = Model(SizedTheory.of(theory(size[2]), {"eta": 1.0, "gamma0": 1.0, "P": size[0]}))
     times = size[1]
     with_paths, squares = 0.0, 0.0
     asked = set()

@@ -21,9 +21,10 @@ from derive.theory import Theory
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction
 from numerics.names import MemberKey
-from numerics.solver.direct.evaluation import entries, place_of, tables
+from numerics.solver.direct.evaluation import entries, tables
 from numerics.solver.direct.interpret import Interpreter, RandomValue, RandomVariables
 from numerics.solver.direct.layout import Constants, Datum, EntryKey, Layout
+from numerics.solver.evaluated import place_of
 
 Exact = int | Fraction
 Table = NDArray[np.object_]

@@ -31,7 +31,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction, function
-from numerics.solver.direct.layout import Constants, EntryKey, Family, Layout, RealNumber
+from numerics.lowering.indices import RealNumber
+from numerics.solver.direct.layout import Constants, EntryKey, Family, Layout
 
 Array = NDArray[np.float64]
 

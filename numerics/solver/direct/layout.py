@@ -13,22 +13,32 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from sympy import Derivative, Expr, Function, Integral, Symbol, sympify
+from sympy import Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
-from derive.calculus.symbols import IndexRange, L, ell, primed
+from derive.calculus.symbols import IndexRange
 from derive.program.shifts import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.experiment.checks import precision_of, real_numbers, require_kernel
 from numerics.experiment.literals import Literals, literals_of, require_entries
-from numerics.lowering.indices import TIMES, expressions_of, limits, literals_in, lowest_values
+from numerics.lowering.indices import (
+    TIMES,
+    RealNumber,
+    at_integer_depth,
+    distinct_sources,
+    expressions_of,
+    integer_of,
+    literals_in,
+    lowest_values,
+    ordered_indices,
+    require_steps,
+)
 from numerics.quotients import without_overflow
 
 EntryKey = tuple[str, tuple[int, ...]]
 OpenTimeKey = tuple[str, tuple[int | None, ...]]
-RealNumber = int | float
 
 ROUNDING = 1e3 * float(np.finfo(float).eps)
 """Of the entries of kernels that others have computed."""
@@ -86,46 +96,21 @@ class Layout:
     def __init__(self, theory: Theory, values: Mapping[str, RealNumber]) -> None:
         self.values = values
         self.theory = theory = distinct_sources(at_integer_depth(theory, values)).map(without_overflow)
-        given = (*theory.equations, *theory.scalars, *theory.observables)
-        named = [(e.lhs, e.rhs) for e in given] + [(q.symbol, q.definition) for q in theory.order_parameters]
-        for symbol, body in named:
-            if isinstance(symbol, Derivative) or body.has(Integral):
-                raise Unserved(
-                    f"{symbol} is given by a flow; time counts steps here: use a discrete rule "
-                    "(GradientDescent) with a small rate"
-                )
+        require_steps(theory)
         self.attributes = {a.name for a in theory.program.attributes}
         symbols = [
             *(e.lhs for e in theory.equations),
             *(x for u in theory.sources for x in (u.symbol, u.partner)),
         ]
         self.random = frozenset(str(x.func) for x in symbols)
-        self.ordered = {
-            str(own)
-            for d in theory.program.definitions
-            if (x := theory.program.field_of(d.name)) is not None and x.ordered
-            for i in d.lhs.args[0].free_symbols
-            for own in (i, primed(i))
-        }
+        self.ordered = ordered_indices(theory)
         self.lowest = lowest_values(theory)
 
     # -- unrolling -------------------------------------------------------------------------------------
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
         """The integer that ``e`` is once symbols have their values."""
-        e = sympify(e)
-        if e.is_Integer:
-            return int(e)
-        if isinstance(e, Symbol) and isinstance(n := (at or {}).get(e), int):
-            return n
-        names = {x: (at or {}).get(x, self.values.get(str(x))) for x in e.free_symbols}
-        missing = [str(x) for x, v in names.items() if v is None]
-        if missing:
-            raise ValueError(f"{e} must be an integer, but values has no {', '.join(sorted(missing))}")
-        number = e.xreplace({x: sympify(v) for x, v in names.items()})
-        if number != int(number):
-            raise ValueError(f"{e} = {number} must be an integer")
-        return int(number)
+        return integer_of(e, self.values, at)
 
     def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
         """Every assignment of integers to the indices of ``ranges``."""
@@ -236,54 +221,6 @@ class Layout:
     def wanted_sources(self) -> set[str]:
         """The names of the sources that some response asks about."""
         return {str(x.source.func) for e in expressions_of(self.theory) for x in e.atoms(Response)}
-
-
-def sizes(theory: Theory, values: Mapping[str, RealNumber]) -> dict[str, RealNumber]:
-    """Those of ``values`` (by the names of symbols) by which a layout differs: sizes and the depth."""
-    bounds = [sympify(theory.program.depth), *(b for _, *ends in limits(theory) for b in ends)]
-    return {x.name: values[x.name] for b in bounds for x in b.free_symbols if x.name in values}
-
-
-def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory:
-    """The theory at the integer depth of its program, or at that of ``values``.
-
-    Raises ValueError where there is none.
-    """
-    items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables, *theory.sources]
-    ranges = (r for x in [*items, *theory.order_parameters] for r in x.ranges)
-    if not any(r.index == ell for r in ranges) and not any(
-        L in e.free_symbols for e in expressions_of(theory)
-    ):
-        return theory
-    depth = sympify(theory.program.depth)
-    if (given := values.get(str(depth))) is not None:
-        depth = sympify(int(given))
-    if not depth.is_Integer:
-        raise ValueError(f"the depth is {depth}: take theory.at_depth(n) with an integer n")
-    return theory.at_depth(int(depth))
-
-
-def distinct_sources(theory: Theory) -> Theory:
-    """The theory with a name of its own for each source: ``r(2, t)`` beside ``r(1, mu, t)`` is another one.
-
-    A vector of weights on the last layer may share the name of the sources of a family of matrices below it.
-    """
-    places: dict[str, int] = {}
-    renamed: set[tuple[str, int]] = set()
-    for x in (x for u in theory.sources for x in (u.symbol, u.partner)):
-        name, count = str(x.func), len(x.args)
-        if places.setdefault(name, count) != count:
-            renamed.add((name, count))
-    if not renamed:
-        return theory
-
-    def apart(e: Any) -> Any:
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and (str(x.func), len(x.args)) in renamed,
-            lambda x: Function(f"{x.func}[{len(x.args)}]")(*x.args),
-        )
-
-    return theory.map(lambda e: apart(e) if isinstance(e, Expr) else e)
 
 
 Datum = Any

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
-from numerics.solver.method import KeptKernels, MethodResult, No, Yes
+from numerics.solver.method import ACCURACY, KeptKernels, MethodResult, No, Yes
 from numerics.solver.refusals import integer_depth, no_for
 
 Array = NDArray[np.float64]
@@ -30,7 +30,6 @@ class ReferenceMethod:
                 'a rule in steps, such as "gd", and given samples',
             )
         from numerics.solver.direct.replicas import estimate
-        from numerics.solver.paths.problem import ACCURACY
 
         try:
             found = estimate(problem)

@@ -24,19 +24,10 @@ from numerics.names import ERROR, OUTPUT, RESPONSES, MemberKey
 from numerics.results import STDERR, dimensions, named
 from numerics.results.authored import authored_variables, numbers_of_author
 from numerics.results.by_author import averaged_by_author
+from numerics.solver.by_role import Replicas, kept, reduced
 from numerics.solver.direct.evaluation import Evaluated, evaluate
 from numerics.solver.direct.layout import Layout
-from numerics.solver.method import KeptKernels
-from numerics.solver.paths.problem import (
-    ACCURACY,
-    BRIEF,
-    POOR,
-    SLACK,
-    WATCHED,
-    Replicas,
-    kept,
-    reduced,
-)
+from numerics.solver.method import ACCURACY, BRIEF, POOR, SLACK, WATCHED, KeptKernels
 
 Array = NDArray[np.float64]
 

@@ -76,8 +76,8 @@ class LazyMethod:
         return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        from numerics.solver.by_role import labelled_result
         from numerics.solver.lazy.solve import solve_lazy
-        from numerics.solver.paths.problem import labelled_result
 
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
         found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)

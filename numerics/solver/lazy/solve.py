@@ -20,11 +20,10 @@ from derive.theory import OrderParameter, Theory
 from numerics.averages.panels import Moment
 from numerics.errors import Unserved
 from numerics.lowering.expressions import layers_written_out
-from numerics.lowering.indices import axes_of, node_of, together
+from numerics.lowering.indices import RealNumber, at_integer_depth, axes_of, node_of, together
 from numerics.lowering.memoryless import Present, System
 from numerics.names import MemberKey
-from numerics.solver.direct.evaluation import place_of
-from numerics.solver.direct.layout import RealNumber, at_integer_depth
+from numerics.solver.evaluated import place_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -74,7 +73,7 @@ def solve_lazy(
     a flow at ``times``.
 
     Raises :class:`~derive.errors.NotApplicable` where fields move at gamma0 = 0,
-    :class:`~numerics.solver.direct.layout.Unserved` for averages over more than two variables and for flows
+    :class:`~numerics.errors.Unserved` for averages over more than two variables and for flows
     with momentum, :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data.
 
     >>> from derive.theory import mean_field

@@ -14,7 +14,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
 from numerics.names import INPUT_KERNEL
 from numerics.progress import Progress
-from numerics.solver.method import QUICK, KeptKernels, MethodResult, No, Yes
+from numerics.solver.method import ACCURACY, QUICK, KeptKernels, MethodResult, No, Yes
 from numerics.solver.refusals import (
     given_samples,
     no_attributes,
@@ -36,8 +36,8 @@ class QuadratureMethod:
     needs = (given_samples, one_output, no_attributes, samples_not_asked, steady_data, separate_errors)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
+        from numerics.solver.by_role import kept
         from numerics.solver.nodes.solve import QUADRATURE, forecast, moving
-        from numerics.solver.paths.problem import kept
 
         try:
             moving(problem.theory)
@@ -58,8 +58,8 @@ class QuadratureMethod:
         return Yes(found.cost, found.memory, found.error, note, accuracy)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+        from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.nodes.solve import QUADRATURE, solve_nodes
-        from numerics.solver.paths.problem import ACCURACY, kept, labelled_result
 
         found = solve_nodes(
             problem,

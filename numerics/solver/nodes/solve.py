@@ -27,11 +27,10 @@ from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.lowering.expressions import arranged, function, observable
-from numerics.lowering.indices import IndexSymbols, axes_of, node_of
+from numerics.lowering.indices import IndexSymbols, RealNumber, at_integer_depth, axes_of, node_of
 from numerics.lowering.memoryless import Present, System
 from numerics.names import MemberKey
-from numerics.solver.direct.evaluation import Evaluated, averaged, stacked
-from numerics.solver.direct.layout import RealNumber, at_integer_depth
+from numerics.solver.evaluated import Evaluated, averaged, stacked
 from numerics.stats import normal_points
 from numerics.threads import one_thread
 
@@ -111,7 +110,7 @@ def solve_two_layer(
     the error of a single set of nodes is not known, and infinite.
 
     Raises :class:`~derive.errors.NotApplicable` for a theory with memory,
-    :class:`~numerics.solver.direct.layout.Unserved` for what has no rule here, ValueError for missing values
+    :class:`~numerics.errors.Unserved` for what has no rule here, ValueError for missing values
     and data, :class:`~numerics.errors.Diverged` when a value is not finite and
     :class:`~numerics.errors.NotConverged` for a flow that cannot be integrated to its end.
 

@@ -29,8 +29,8 @@ from derive.program.shifts import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from numerics.experiment.literals import Literals, literals_of
 from numerics.lowering.indices import TIMES, expressions_of, lowest_values, node_of
+from numerics.lowering.sizes import SizedTheory
 from numerics.names import MemberKey
-from numerics.solver.direct.layout import Layout
 
 Array = NDArray[np.float64]
 TheoryItem = Equation | Source | OrderParameter
@@ -66,19 +66,19 @@ class Plain:
     literals: Mapping[Slot, Literals]
 
 
-def with_plain_indices(layout: Layout) -> Plain:
+def with_plain_indices(sized: SizedTheory) -> Plain:
     """Return the theory of a layout with indices that each run over one range and are read as they stand."""
-    theory, out = layout.theory, _Unrolling(layout)
+    theory, out = sized.theory, _Unrolling(sized)
     written_out: tuple[WrittenOut, ...] = ()
     if out.slots:
         items = (*theory.scalars, *theory.observables, *theory.order_parameters)
         written_out = tuple(x for item in items if (x := out.written_out(item)) is not None)
         theory = theory.each(out.members)
-    whole = _WholeRanges(layout, theory)
+    whole = _WholeRanges(sized, theory)
     theory = theory.each(lambda x: [whole.of(x)])
-    names = _Names(layout)
+    names = _Names(sized)
     theory = theory.each(lambda x: [names.of(x)])
-    return Plain(theory, written_out, _literals(layout))
+    return Plain(theory, written_out, _literals(sized))
 
 
 def put_together(
@@ -94,11 +94,11 @@ def put_together(
     return whole
 
 
-def _literals(layout: Layout) -> dict[Slot, Literals]:
+def _literals(sized: SizedTheory) -> dict[Slot, Literals]:
     """Where the axes of all data begin."""
-    lowest = {index: layout.integer(lower) for index, lower in lowest_values(layout.theory).items()}
-    kernels = {x.kernel for x in layout.theory.program.given}
-    return literals_of(expressions_of(layout.theory), lowest, kernels)
+    lowest = {index: sized.integer(lower) for index, lower in lowest_values(sized.theory).items()}
+    kernels = {x.kernel for x in sized.theory.program.given}
+    return literals_of(expressions_of(sized.theory), lowest, kernels)
 
 
 # -- ranges of indices ---------------------------------------------------------------------------------------
@@ -131,20 +131,20 @@ def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
     return replace(item, definition=new)
 
 
-def _span(layout: Layout, lower: Any, upper: Any, scope: IndexBounds) -> IntegerBounds:
+def _span(sized: SizedTheory, lower: Any, upper: Any, scope: IndexBounds) -> IntegerBounds:
     """The lowest and the highest value that the limits have for all values of the indices of ``scope``."""
     lower, upper = sympify(lower), sympify(upper)
     if lower.is_Integer and upper.is_Integer:
         return int(lower), int(upper)
     inside = sorted((lower.free_symbols | upper.free_symbols) & {*scope}, key=str)
     corners = [dict(zip(inside, ends, strict=True)) for ends in product(*(scope[x] for x in inside))]
-    return min(layout.integer(lower, at) for at in corners), max(layout.integer(upper, at) for at in corners)
+    return min(sized.integer(lower, at) for at in corners), max(sized.integer(upper, at) for at in corners)
 
 
-def _spans(layout: Layout, ranges: Iterable[IndexRange]) -> dict[Symbol, IntegerBounds]:
+def _spans(sized: SizedTheory, ranges: Iterable[IndexRange]) -> dict[Symbol, IntegerBounds]:
     found: dict[Symbol, IntegerBounds] = {}
     for r in ranges:
-        found[r.index] = _span(layout, r.lower, r.upper, found)
+        found[r.index] = _span(sized, r.lower, r.upper, found)
     return found
 
 
@@ -158,39 +158,39 @@ class _SourceUse:
 
 
 def _uses(
-    layout: Layout, e: Expr, scope: IndexBounds, summed: frozenset[Symbol] = frozenset()
+    sized: SizedTheory, e: Expr, scope: IndexBounds, summed: frozenset[Symbol] = frozenset()
 ) -> Iterator[_SourceUse]:
     """Every function in an expression."""
     if isinstance(e, Sum):
         inner = dict(scope)
         for index, lower, upper in reversed(e.limits):
             if index not in TIMES:
-                inner[index] = _span(layout, lower, upper, inner)
-        yield from _uses(layout, e.function, inner, summed | {*inner} - {*scope})
+                inner[index] = _span(sized, lower, upper, inner)
+        yield from _uses(sized, e.function, inner, summed | {*inner} - {*scope})
         return
     if isinstance(e, AppliedUndef):
         yield _SourceUse(e, scope, summed)
     for x in e.args:
-        yield from _uses(layout, x, scope, summed)
+        yield from _uses(sized, x, scope, summed)
 
 
-def _uses_of(layout: Layout, theory: Theory) -> Iterator[tuple[TheoryItem, _SourceUse]]:
+def _uses_of(sized: SizedTheory, theory: Theory) -> Iterator[tuple[TheoryItem, _SourceUse]]:
     """Every function in the bodies of all items."""
     for item in theory.stated():
-        scope = _spans(layout, item.ranges)
-        for use in _uses(layout, _body(item), scope):
+        scope = _spans(sized, item.ranges)
+        for use in _uses(sized, _body(item), scope):
             yield item, use
 
 
-def _extents(layout: Layout, theory: Theory) -> dict[Slot, IntegerBounds]:
+def _extents(sized: SizedTheory, theory: Theory) -> dict[Slot, IntegerBounds]:
     """The first and the last value of each index of what a theory determines."""
     found: dict[Slot, IntegerBounds] = {}
     for item in theory.stated():
-        scope = _spans(layout, item.ranges)
+        scope = _spans(sized, item.ranges)
         for x in _symbols(item):
             for k, a in enumerate(x.args):
                 if a not in TIMES:
-                    low, high = _span(layout, a, a, scope)
+                    low, high = _span(sized, a, a, scope)
                     first, last = found.get((str(x.func), k), (low, high))
                     found[str(x.func), k] = min(low, first), max(high, last)
     return found
@@ -205,10 +205,10 @@ class _Unrolling:
     ``slots`` are the places of these indices: names of what the theory determines, and numbers of arguments.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout, self.theory = layout, layout.theory
-        self.shifted = shifted_reads(layout.theory.program, layout.values)
-        self.extents = _extents(layout, layout.theory)
+    def __init__(self, sized: SizedTheory) -> None:
+        self.sized, self.theory = sized, sized.theory
+        self.shifted = shifted_reads(sized.theory.program, sized.values)
+        self.extents = _extents(sized, sized.theory)
         self.known = {name for name, _ in self.extents}
         self.uses: dict[int, list[AppliedUndef]] = {}
         self.limits: dict[int, list[Any]] = {}
@@ -226,9 +226,9 @@ class _Unrolling:
             if name in ordered:
                 yield name, 0
             yield from ((name, k) for k, a in enumerate(e.symbol.args) if a.free_symbols and not a.is_Symbol)
-        for _, use in _uses_of(self.layout, self.theory):
+        for _, use in _uses_of(self.sized, self.theory):
             name = str(use.atom.func)
-            if name in self.layout.random:
+            if name in self.sized.random:
                 yield from (
                     (name, k) for k, a in enumerate(use.atom.args) if self._is_apart((name, k), a, use)
                 )
@@ -286,7 +286,7 @@ class _Unrolling:
             yield item
             return
         rest = tuple(r for r in item.ranges if r.index not in indices)
-        for at in self.layout.over(r for r in item.ranges if r.index in indices):
+        for at in self.sized.over(r for r in item.ranges if r.index in indices):
             integers = {x: Integer(n) for x, n in at.items()}
             body = self.put(_body(item), integers, indices)
             symbols = [self.put(x, integers, indices) for x in _symbols(item)]
@@ -302,7 +302,7 @@ class _Unrolling:
     def _is_second(self, item: Source, at: Mapping[Symbol, int]) -> bool:
         """Is the covariance of this pair of members that of another one, read the other way round?"""
         pair = [
-            tuple(self.layout.integer(a, at) for a in x.args if a.free_symbols & {*at})
+            tuple(self.sized.integer(a, at) for a in x.args if a.free_symbols & {*at})
             for x in (item.symbol, item.partner)
         ]
         return item.symbol.func == item.partner.func and pair[0] < pair[1]
@@ -336,7 +336,7 @@ class _Unrolling:
                 return
             index, lower, upper = left[-1]
             values = {x: int(n) for x, n in at.items()}
-            for n in range(self.layout.integer(lower, values), self.layout.integer(upper, values) + 1):
+            for n in range(self.sized.integer(lower, values), self.sized.integer(upper, values) + 1):
                 yield from run(left[:-1], {**at, index: Integer(n)})
 
         yield from run(outer, at)
@@ -349,21 +349,21 @@ class _Unrolling:
         new = a.xreplace(dict(at))
         if (str(e.func), k) in self.shifted:
             return new
-        if not new.is_Integer or a.is_Integer or a.is_Symbol or self.layout.is_ordered(a):
+        if not new.is_Integer or a.is_Integer or a.is_Symbol or self.sized.is_ordered(a):
             return new
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
         return Integer(low + (int(new) - low) % (high - low + 1))
 
     def _of_data(self, a: Expr) -> IntegerBounds:
         """The range of an axis of data that is read at ``p + k``: that of the index that comes first."""
-        lowest = self.layout.lowest
+        lowest = self.sized.lowest
         return self.widest[next(x for x in lowest if x in a.free_symbols)]
 
     @cached_property
     def widest(self) -> IndexBounds:
         """The lowest and the highest value of each index wherever it runs."""
         found: dict[Symbol, IntegerBounds] = {}
-        for _, use in _uses_of(self.layout, self.theory):
+        for _, use in _uses_of(self.sized, self.theory):
             for index, (low, high) in use.scope.items():
                 first, last = found.get(index, (low, high))
                 found[index] = min(low, first), max(high, last)
@@ -378,9 +378,7 @@ class _Unrolling:
         open_places = [a for a in symbol.args if not a.is_Integer and a not in TIMES]
         axes = tuple(k for k, a in enumerate(open_places) if a.free_symbols & indices)
         index_of = [next(iter(open_places[k].free_symbols & indices)) for k in axes]
-        spans = {
-            r.index: range(self.layout.integer(r.lower), self.layout.integer(r.upper) + 1) for r in ranges
-        }
+        spans = {r.index: range(self.sized.integer(r.lower), self.sized.integer(r.upper) + 1) for r in ranges}
         members = []
         for values in product(*(spans[x] for x in index_of)):
             at = {x: Integer(n) for x, n in zip(index_of, values, strict=True)}
@@ -394,10 +392,10 @@ class _Unrolling:
 class _WholeRanges:
     """Sums over a part of the range of what they read become sums over all of it."""
 
-    def __init__(self, layout: Layout, theory: Theory) -> None:
-        self.layout, self.extents = layout, _extents(layout, theory)
+    def __init__(self, sized: SizedTheory, theory: Theory) -> None:
+        self.sized, self.extents = sized, _extents(sized, theory)
         known = {name for name, _ in self.extents}
-        for _, use in _uses_of(layout, theory):
+        for _, use in _uses_of(sized, theory):
             name = str(use.atom.func)
             for k, a in enumerate(use.atom.args) if name not in known else ():
                 if a.is_Symbol and a in use.scope:
@@ -407,7 +405,7 @@ class _WholeRanges:
 
     def of(self, item: Any) -> Any:
         """The item with sums over whole ranges."""
-        scope = _spans(self.layout, item.ranges)
+        scope = _spans(self.sized, item.ranges)
         return _changed(item, lambda e: self.summed(e, scope))
 
     def summed(self, e: Expr, scope: IndexBounds) -> Expr:
@@ -419,7 +417,7 @@ class _WholeRanges:
         inner = dict(scope)
         for index, lower, upper in reversed(e.limits):
             if index not in TIMES:
-                inner[index] = _span(self.layout, lower, upper, inner)
+                inner[index] = _span(self.sized, lower, upper, inner)
         body, inside, limits = self.summed(e.function, inner), S.One, []
         if body == 0:
             return S.Zero
@@ -434,7 +432,7 @@ class _WholeRanges:
 
     def valued(self, e: Expr) -> Expr:
         """``e`` with numbers for its symbols that have one."""
-        values = self.layout.values
+        values = self.sized.values
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 
     def whole(self, index: Symbol, body: Expr, own: IntegerBounds) -> IntegerBounds:
@@ -452,10 +450,10 @@ class _WholeRanges:
         """A factor that is one within the limits of a sum and zero in the rest of the whole range."""
         factor: Expr = S.One
         for e in lower.args if isinstance(lower, Max) else (lower,):
-            if e.free_symbols or self.layout.integer(e) > whole[0]:
+            if e.free_symbols or self.sized.integer(e) > whole[0]:
                 factor *= Heaviside(index - e + S.Half)
         for e in upper.args if isinstance(upper, Min) else (upper,):
-            if e.free_symbols or self.layout.integer(e) < whole[1]:
+            if e.free_symbols or self.sized.integer(e) < whole[1]:
                 factor *= Heaviside(e - index + S.Half)
         return factor
 
@@ -466,16 +464,16 @@ class _WholeRanges:
 class _Names:
     """Indices of different ranges have different names."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, sized: SizedTheory) -> None:
+        self.sized = sized
         self.ranges: dict[Symbol, IntegerBounds] = {}
 
     def name(self, index: Symbol, lower: Any, upper: Any) -> Symbol:
         """The name of an index that runs over a range."""
         free = sympify(lower).free_symbols | sympify(upper).free_symbols
-        if index in TIMES or index == ell or any(x.name not in self.layout.values for x in free):
+        if index in TIMES or index == ell or any(x.name not in self.sized.values for x in free):
             return index
-        span = self.layout.integer(lower), self.layout.integer(upper)
+        span = self.sized.integer(lower), self.sized.integer(upper)
         if self.ranges.setdefault(index, span) == span:
             return index
         return Symbol(f"{index.name}[{span[0]}:{span[1]}]", **index.assumptions0)

@@ -12,7 +12,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
 from numerics.progress import Progress
 from numerics.solver.linear.method import MarchMethod
-from numerics.solver.method import EXACT, KeptKernels, MethodResult, No, Yes, answer
+from numerics.solver.method import ACCURACY, EXACT, KeptKernels, MethodResult, No, Yes, answer
 from numerics.solver.refusals import given_samples, no_for
 
 Array = NDArray[np.float64]
@@ -32,7 +32,8 @@ class PathsMethod:
         if problem.flow and error_jumps(problem.program):
             jumps = "the error jumps in the output, and steps of sampled paths go over it unseen"
             return no_for(problem, "training.objective", jumps, '"square", "logistic", or rule = "gd"')
-        from numerics.solver.paths.problem import ACCURACY, forecast, kept
+        from numerics.solver.by_role import kept
+        from numerics.solver.paths.problem import forecast
 
         try:
             cost, memory, error = forecast(problem, kept(problem, keep))
@@ -51,7 +52,8 @@ class PathsMethod:
         return Yes(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        from numerics.solver.paths.problem import kept, solve_paths
+        from numerics.solver.by_role import kept
+        from numerics.solver.paths.problem import solve_paths
 
         keep = kept(problem, keep)
         values, notes = solve_paths(problem, keep, progress)

@@ -24,20 +24,18 @@ from numerics.lowering.indices import node_of
 from numerics.names import (
     ERROR,
     FEATURE_KERNEL,
-    FORWARD_RESPONSE,
     GRADIENT_KERNEL,
-    LINEAR_KERNEL,
     OUTPUT,
     RESPONSES,
     MemberKey,
 )
 from numerics.progress import Progress
-from numerics.results import LOSSES, STDERR, SYSTEMATIC, ran_away
+from numerics.results import STDERR, SYSTEMATIC, ran_away
 from numerics.results.authored import authored_variables, numbers_of_author
 from numerics.results.by_author import averaged_by_author
-from numerics.results.predictions import one_sample_kernel, split
+from numerics.solver.by_role import KERNEL_LABELS, Replicas, reduced, scalar_variables
 from numerics.solver.grid import Age, TimeGrid, is_noisy, system_of, tables_of
-from numerics.solver.method import KeptKernels, MethodResult
+from numerics.solver.method import ACCURACY, BRIEF, POOR, SLACK, SMALL, WATCHED
 from numerics.solver.paths.accuracy import (
     MOST_REPLICAS,
     MOST_SAMPLES,
@@ -59,36 +57,19 @@ from numerics.solver.paths.collocation import Stepping, by_sample
 from numerics.solver.paths.gaussian import NotPositive
 from numerics.solver.paths.march import PathMarch
 from numerics.solver.paths.solve import LEAST, Prepared, name_of, unclear
-from numerics.stats import Spread, jackknife
 
 Array = NDArray[np.float64]
 ArraysByMember = dict[MemberKey, Array]
-
-ACCURACY = 5e-3
-"""The accuracy of losses and errors, relative to their largest value, if the file does not say."""
 
 PATHS = 2.0**32
 """Bytes of paths and tables of a replica up to which samples are doubled."""
 
 
-ROOM = 2.0**31
-"""Bytes up to which ``auto`` keeps kernels of all pairs of samples, or their traces."""
-
-
 SPREAD = 4.0
 """The relative standard error of losses and errors, times the samples, measured (tanh, L = 2 and 3)."""
 
-SLACK = 3.0
-"""Times the estimated time and memory that a search for an accuracy may take."""
-
-BRIEF, SMALL = 20.0, 2.0**30
-"""Seconds and bytes that it may take whatever the estimate is."""
-
 GRIDS = 4.5
 """What refining the grid of a flow takes, in solutions on the coarsest one, measured."""
-
-POOR = 0.1
-"""The standard error or bias, relative to the largest value, beyond which a result is not converged."""
 
 TOLD_APART = 16
 """Paths for each entry of a source, times its indices, from which the errors of kernels are known, measured
@@ -101,30 +82,12 @@ LOST = (
 FEW = 64
 """Paths that show how fast outputs are learnt at the start."""
 
-WATCHED = ("train_loss", "error", "test_loss", "test_f")
-"""What an accuracy is about."""
-
-LABELS = {"K": "tangent_kernel", LINEAR_KERNEL: FEATURE_KERNEL}
-"""Names of kernels in a result that are not those of the theory."""
-
 NOISE = (
     "standard errors are as large as the values: single entries of a response come from derivatives along "
     "paths, and where a function jumps, or these take too long, from Stein's lemma, which does not tell "
     "sources apart that are nearly the same; more solver.samples would do, or fewer steps"
 )
 """Why a response is not in a result."""
-
-
-def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
-    """How much of the kernels a result keeps: when nobody says, the most that is small."""
-    if keep != "auto":
-        return keep
-    times, outputs = len(problem.times), problem.outputs
-    kernels = 4 * (problem.depth or 1) + 1
-    copies = 4  # mean, spread, the replica at hand, and the result
-    traces = 8.0 * copies * kernels * times**2
-    pairs = traces * (problem.sample_count * outputs) ** 2
-    return "full" if pairs <= ROOM else "trace" if traces <= ROOM else "none"
 
 
 def solve_paths(
@@ -209,7 +172,7 @@ def _solved(
     wild = [
         x
         for x in singularities(problem.theory)
-        if not x.has_variance and {x.name, LABELS.get(x.name)} & {*values}
+        if not x.has_variance and {x.name, KERNEL_LABELS.get(x.name)} & {*values}
     ]
     reasons = [unknown(values, complete.most, reached.samples) if problem.has_roles else None]
     reasons += [f"{x}, whose variance is infinite" for x in wild]
@@ -429,51 +392,6 @@ def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> Non
 
 
 @dataclass
-class Replicas:
-    """Means and spreads of order parameters over replicas; of each replica its errors and outputs."""
-
-    kernels: Spread = field(default_factory=Spread)
-    numbers: Spread = field(default_factory=Spread)
-    scalars: list[Array] = field(default_factory=list)
-
-    def averaged(self, problem: Problem) -> dict[str, Array]:
-        """The variables with their standard errors; losses are those of the mean errors and outputs.
-
-        With r replicas whose outputs scatter by s a mean of losses is too large by ``l'' s^2 / 2``: more than
-        its standard error, or than the loss, once a loss is small.  The jackknife takes what is left of it,
-        ``l'' s^2 / (2 r)``, away, down to zero; negative are losses alone of which the mean error's is.
-        """
-        spread = Spread()
-        for x in self.scalars:
-            spread.add(_of_scalars(problem, x))
-        values = by_variable(problem, self.kernels.mean()) | spread.mean()
-        errors = by_variable(problem, self.kernels.stderr()) | spread.stderr()
-        values |= self.numbers.mean()
-        errors |= self.numbers.stderr()
-        values |= {name + STDERR: x for name, x in errors.items()}
-        names = [name for name in LOSSES if name in values]
-
-        def losses(replicas: Array) -> Array:
-            first = replicas[0]
-            found = _of_scalars(problem, first + (replicas - first).mean(axis=0))  # exact where all agree
-            return np.stack([found[name] for name in names])
-
-        if not names:
-            return values
-        scalars = np.stack(self.scalars)
-        value, error, _ = jackknife(losses, scalars)
-        value = np.maximum(value, np.minimum(losses(scalars), 0.0))
-        for name, x, e in zip(names, value, error, strict=True):
-            values |= {name: x, name + STDERR: e}
-        return values
-
-
-def _of_scalars(problem: Problem, scalars: Array) -> dict[str, Array]:
-    """The variables that errors and outputs, the first and the second row, give."""
-    return split(problem, {"error": scalars[0], OUTPUT: scalars[1]}, nonlinear=problem.by_sample)
-
-
-@dataclass
 class _Derivatives:
     """Which replicas carry derivatives along their paths, which a result shows and no replica reads.
 
@@ -564,7 +482,7 @@ class _Attempt:
                 both = (np.moveaxis(x, -1, 0) for x in (error, output))
                 scalars = np.stack([x if self.grid is None else self.grid.once(x) for x in both])
                 into.scalars.append(scalars)
-                values = _of_scalars(self.problem, scalars)
+                values = scalar_variables(self.problem, scalars)
                 if (
                     "train_loss" in values and not ran_away(values["train_loss"]).any()
                 ):  # that is no result either, and says more
@@ -674,74 +592,6 @@ def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
         raise NotPositive(LOST.format(reason)) from reason
     except np.linalg.LinAlgError as reason:
         raise NotConverged(LOST.format(reason)) from reason
-
-
-def labelled_result(
-    problem: Problem, found: Mapping[MemberKey, Array], keep: KeptKernels, notes: dict[str, Any]
-) -> MethodResult:
-    """Return what was found by name and layer by the contract's names, with notes."""
-    keep = kept(problem, keep)
-    return MethodResult(labelled(problem, found, keep), {"kernels": keep, **notes})
-
-
-def labelled(problem: Problem, found: Mapping[MemberKey, Array], keep: str) -> dict[str, Array]:
-    """The contract's variables, from order parameters with times last and scalars with their time first."""
-    scalars = _of_scalars(problem, np.stack([found[ERROR, ()], found[OUTPUT, ()]]))
-    numbers = numbers_of_author(problem, found)
-    return by_variable(problem, reduced(problem, found, keep)) | scalars | numbers
-
-
-def reduced(
-    problem: Problem,
-    found: Mapping[MemberKey, Array],
-    keep: str,
-    grid: TimeGrid | None = None,
-    leading: int = 0,
-) -> dict[str, Array]:
-    """What a result keeps of order parameters, by its name and the layer; ``leading`` axes come first.
-
-    Traces are those over training samples (and outputs).  Along a flow the results are those at the output
-    times of its ``grid``, and there are no responses.
-    """
-    labels = {
-        x: x
-        for x in (
-            FEATURE_KERNEL,
-            GRADIENT_KERNEL,
-            *(RESPONSES if keep == "full" and grid is None else ()),
-        )
-    }
-    if not any(name == FEATURE_KERNEL and k for name, k in found):
-        labels[LINEAR_KERNEL] = FEATURE_KERNEL
-    seen, kernels = slice(problem.seen), {}
-    for (name, k), x in found.items() if keep != "none" else ():
-        label = labels.get(name) if k else "tangent_kernel" if name == "K" else None
-        if label is None:
-            continue
-        x, pairs = x if grid is None else grid.twice(x), x.ndim - leading - 2
-        if keep == "trace" and pairs and (label != GRADIENT_KERNEL or problem.by_sample):
-            one = x[..., seen, :, seen, :, :, :] if pairs == 4 else x[..., seen, seen, :, :]
-            x = np.einsum("...mcmcts->...ts" if pairs == 4 else "...mmts->...ts", one)
-            label += "_trace"
-        kernels[f"{label} {k[0]}" if k else label] = x
-    return kernels
-
-
-def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
-    """The contract's variables of what is :func:`reduced`; at the last layer B is zero, and A, which no layer
-    reads, unknown.
-    """
-    values: dict[str, Array] = {}
-    layers = range(1, (problem.depth or 1) + 1)
-    for key, x in kernels.items():
-        label, _, layer = key.partition(" ")
-        if not layer:
-            values[label] = one_sample_kernel(np.moveaxis(x, (-2, -1), (0, 1)), problem.program)
-        elif label not in values:
-            missing = np.full(x.shape, np.nan if label == FORWARD_RESPONSE else 0.0)
-            every = np.stack([kernels.get(f"{label} {k}", missing) for k in layers])
-            values[label] = np.moveaxis(every, (-2, -1), (1, 2))
-    return split(problem, values, nonlinear=problem.by_sample)
 
 
 # -- the flow -----------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ from numerics.lowering.indices import (
     require_open_numbers,
     together,
 )
+from numerics.lowering.sizes import SizedTheory
 from numerics.names import MemberKey
-from numerics.solver.direct.layout import Layout
 from numerics.solver.linear.plan import NotCausal, in_order
 from numerics.solver.paths.indices import with_plain_indices
 
@@ -215,15 +215,15 @@ def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
 class Model:
     """The tables of a theory for given sizes, whatever the other numbers are."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        plain = with_plain_indices(layout)
+    def __init__(self, sized: SizedTheory) -> None:
+        self.sized = sized
+        plain = with_plain_indices(sized)
         self.written_out, self.literals = plain.written_out, plain.literals
         theory = with_named_averages(with_attributes_as_fields(plain.theory))
         self.observables = theory.observables
-        self.attributes: dict[MemberKey, str] = {(name, ()): name for name in sorted(layout.attributes)}
+        self.attributes: dict[MemberKey, str] = {(name, ()): name for name in sorted(sized.attributes)}
         """The attributes of units, which are the same at all times, by the nodes that stand for them."""
-        self.random = {*layout.random, *layout.attributes}
+        self.random = {*sized.random, *sized.attributes}
         self.moving = moving_nodes(theory)
         self.sizes: dict[Symbol, int] = {}
         self.first: dict[Symbol, int] = {}
@@ -265,8 +265,8 @@ class Model:
 
     def _remember(self, limits: Iterable[Any]) -> None:
         for index, lower, upper in limits:
-            require_fixed_limits(index, lower, upper, self.layout.values)
-            low, high = self.layout.integer(lower), self.layout.integer(upper)
+            require_fixed_limits(index, lower, upper, self.sized.values)
+            low, high = self.sized.integer(lower), self.sized.integer(upper)
             if self.first.setdefault(index, low) != low:
                 raise Unserved(f"index {index} starts in two places")
             if self.sizes.setdefault(index, high - low + 1) != high - low + 1:
@@ -365,7 +365,7 @@ class Model:
         for x in sorted(what.atoms(AppliedUndef), key=str):
             for a in x.args:
                 ring = [y for y in over if a != y and y in a.free_symbols and self.first[y] == 1]
-                if len(ring) == 1 and not self.layout.is_ordered(a):
+                if len(ring) == 1 and not self.sized.is_ordered(a):
                     found.setdefault(ring[0], 2 * ring[0] - a)
         return list(found.items())
 

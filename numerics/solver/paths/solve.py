@@ -23,11 +23,11 @@ from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
-from numerics.lowering.indices import indices_of, node_of
+from numerics.lowering.indices import RealNumber, indices_of, node_of, sizes_of
+from numerics.lowering.sizes import SizedTheory
 from numerics.names import MemberKey
 from numerics.paths import Block, Paths, dimension, gathered
-from numerics.solver.direct.evaluation import Evaluated, averaged, stacked
-from numerics.solver.direct.layout import Layout, RealNumber, sizes
+from numerics.solver.evaluated import Evaluated, averaged, stacked
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
@@ -114,7 +114,7 @@ def solve_particles(
 
     The axes of the result are those of :class:`~numerics.solver.direct.Evaluated`.
 
-    Raises :class:`~numerics.solver.direct.layout.Unserved` for what particles do not serve, such as flows,
+    Raises :class:`~numerics.errors.Unserved` for what particles do not serve, such as flows,
     and for ``jacobian`` where a function jumps; ValueError for missing values and data;
     :class:`~numerics.errors.Diverged` when an average is not finite.
 
@@ -256,7 +256,7 @@ class Prepared:
     ) -> None:
         self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
         self.values = {str(k): v for k, v in (values or {}).items()}
-        self.model = _read(theory, frozenset(sizes(theory, self.values).items()))
+        self.model = _read(theory, frozenset(sizes_of(theory, self.values).items()))
         self.whole = {n: x.node for x in self.model.written_out for n in x.members}
         nodes = (*self.model.sources, *self.model.quantities)
         self.units = {n: units_of(self.model, n, self.data) for n in nodes}
@@ -509,7 +509,7 @@ def _read(theory: Theory, own: frozenset[tuple[str, RealNumber]]) -> Model:
     for x in singularities(theory):
         if not x.has_mean:
             raise Unserved(f"{x}, an average that does not exist")
-    return Model(Layout(theory, dict(own)))
+    return Model(SizedTheory.of(theory, dict(own)))
 
 
 def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:
@@ -546,7 +546,7 @@ def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> 
 
     Raises ValueError for a field that the theory does not have.
     """
-    program = march.model.layout.theory.program
+    program = march.model.sized.theory.program
     expressions = paths.expressions(program)
     return {name: _block(march, name, e, paths, times, replica) for name, e in expressions.items()}
 

@@ -40,7 +40,7 @@ class RestMethod:
         return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        from numerics.solver.paths.problem import labelled_result
+        from numerics.solver.by_role import labelled_result
         from numerics.solver.rest.solve import at_rest
 
         found = at_rest(

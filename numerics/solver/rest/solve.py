@@ -31,8 +31,8 @@ from numerics.averages.panels import Moment
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.lowering.indices import RealNumber
 from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
-from numerics.solver.direct.layout import RealNumber
 from numerics.solver.paths.solve import Solved, solve_particles
 
 Array = NDArray[np.float64]

@@ -1,0 +1,116 @@
+"""A theory for given sizes: at integer depth, its indices as integers, and how far each index runs.
+
+:class:`SizedTheory` holds a theory with numbers for its sizes; :class:`Extents` collects where indices begin
+and how far they run.  Readings of theories for solvers (:mod:`~numerics.lowering.quantities`,
+:mod:`~numerics.lowering.memoryless`) are made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from sympy import Expr, Symbol
+
+from derive.calculus.symbols import IndexRange
+from derive.theory import Theory
+from numerics.errors import Unserved
+from numerics.lowering.indices import (
+    RealNumber,
+    at_integer_depth,
+    distinct_sources,
+    integer_of,
+    lowest_values,
+    ordered_indices,
+    require_fixed_limits,
+    require_steps,
+)
+from numerics.quotients import without_overflow
+
+
+@dataclass(frozen=True, eq=False)
+class SizedTheory:
+    """A theory in steps and at integer depth, with the numbers of its sizes by the names of symbols."""
+
+    theory: Theory
+    values: Mapping[str, RealNumber]
+
+    @classmethod
+    def of(cls, theory: Theory, values: Mapping[str, RealNumber]) -> SizedTheory:
+        """Return a theory at integer depth, with a name for each source and quotients that do not overflow.
+
+        Raises Unserved for a flow, and ValueError without an integer depth.
+        """
+        sized = distinct_sources(at_integer_depth(theory, values)).map(without_overflow)
+        require_steps(sized)
+        return cls(sized, values)
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """The names of attributes of units."""
+        return frozenset(a.name for a in self.theory.program.attributes)
+
+    @cached_property
+    def random(self) -> frozenset[str]:
+        """The names of fields and sources."""
+        fields = [e.lhs for e in self.theory.equations]
+        sources = [x for u in self.theory.sources for x in (u.symbol, u.partner)]
+        return frozenset(str(x.func) for x in (*fields, *sources))
+
+    @cached_property
+    def ordered(self) -> frozenset[str]:
+        """The names of indices that are run through in order (never periodic)."""
+        return ordered_indices(self.theory)
+
+    @cached_property
+    def lowest(self) -> dict[Symbol, Expr]:
+        """The first value of each index, those of fields before those that are only summed over."""
+        return lowest_values(self.theory)
+
+    def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
+        """The integer that ``e`` is once symbols have their values.  Raises ValueError if it is none."""
+        return integer_of(e, self.values, at)
+
+    def is_ordered(self, e: Expr) -> bool:
+        """Does ``e`` hold an index that is run through in order?"""
+        return any(str(x) in self.ordered for x in e.free_symbols)
+
+    def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
+        """Every assignment of integers to the indices of ``ranges``, whose bounds hold no index."""
+        own = {r.index: r for r in ranges}
+        spans = [range(self.integer(r.lower), self.integer(r.upper) + 1) for r in own.values()]
+        for values in product(*spans):
+            yield dict(zip(own, values, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """Where indices begin and how many values they have, collected from ranges and limits of sums.
+
+    ``integer`` gives the integer that a bound is; bounds hold symbols of ``values`` alone.
+    """
+
+    integer: Callable[[Any], int]
+    values: Mapping[str, RealNumber]
+    first: dict[Symbol, int] = field(default_factory=dict)
+    sizes: dict[Symbol, int] = field(default_factory=dict)
+
+    def add(self, limits: Iterable[Any]) -> None:
+        """Add indices with their limits ``(index, lower, upper)``.
+
+        Raises Unserved for a bound that holds another index, and for an index with two ranges.
+        """
+        for index, lower, upper in limits:
+            require_fixed_limits(index, lower, upper, self.values)
+            low, high = self.integer(lower), self.integer(upper)
+            if self.first.setdefault(index, low) != low:
+                raise Unserved(f"index {index} starts in two places")
+            if self.sizes.setdefault(index, high - low + 1) != high - low + 1:
+                raise Unserved(f"index {index} has two ranges")
+
+    def shape(self, indices: Iterable[Symbol]) -> tuple[int, ...]:
+        """How many values these indices have."""
+        return tuple(self.sizes[x] for x in indices)

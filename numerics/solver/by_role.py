@@ -1,0 +1,167 @@
+"""Variables of results by the roles of quantities: what is kept of kernels, labels, means over replicas.
+
+From arrays by name and layer, as solvers find them, to the contract's variables with their standard errors.
+Sampled paths, quadrature, the lazy limit, long times and the reference solver label their results by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.experiment.problem import Problem
+from numerics.names import (
+    ERROR,
+    FEATURE_KERNEL,
+    FORWARD_RESPONSE,
+    GRADIENT_KERNEL,
+    LINEAR_KERNEL,
+    OUTPUT,
+    RESPONSES,
+    MemberKey,
+)
+from numerics.results import LOSSES, STDERR
+from numerics.results.authored import numbers_of_author
+from numerics.results.predictions import one_sample_kernel, split
+from numerics.solver.grid import TimeGrid
+from numerics.solver.method import KeptKernels, MethodResult
+from numerics.stats import Spread, jackknife
+
+Array = NDArray[np.float64]
+
+
+ROOM = 2.0**31
+"""Bytes up to which ``auto`` keeps kernels of all pairs of samples, or their traces."""
+
+KERNEL_LABELS = {"K": "tangent_kernel", LINEAR_KERNEL: FEATURE_KERNEL}
+"""Names of kernels in a result that are not those of the theory."""
+
+
+def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
+    """How much of the kernels a result keeps: when nobody says, the most that is small."""
+    if keep != "auto":
+        return keep
+    times, outputs = len(problem.times), problem.outputs
+    kernels = 4 * (problem.depth or 1) + 1
+    copies = 4  # mean, spread, the replica at hand, and the result
+    traces = 8.0 * copies * kernels * times**2
+    pairs = traces * (problem.sample_count * outputs) ** 2
+    return "full" if pairs <= ROOM else "trace" if traces <= ROOM else "none"
+
+
+@dataclass
+class Replicas:
+    """Means and spreads of order parameters over replicas; of each replica its errors and outputs."""
+
+    kernels: Spread = field(default_factory=Spread)
+    numbers: Spread = field(default_factory=Spread)
+    scalars: list[Array] = field(default_factory=list)
+
+    def averaged(self, problem: Problem) -> dict[str, Array]:
+        """The variables with their standard errors; losses are those of the mean errors and outputs.
+
+        With r replicas whose outputs scatter by s a mean of losses is too large by ``l'' s^2 / 2``: more than
+        its standard error, or than the loss, once a loss is small.  The jackknife takes what is left of it,
+        ``l'' s^2 / (2 r)``, away, down to zero; negative are losses alone of which the mean error's is.
+        """
+        spread = Spread()
+        for x in self.scalars:
+            spread.add(scalar_variables(problem, x))
+        values = by_variable(problem, self.kernels.mean()) | spread.mean()
+        errors = by_variable(problem, self.kernels.stderr()) | spread.stderr()
+        values |= self.numbers.mean()
+        errors |= self.numbers.stderr()
+        values |= {name + STDERR: x for name, x in errors.items()}
+        names = [name for name in LOSSES if name in values]
+
+        def losses(replicas: Array) -> Array:
+            first = replicas[0]
+            mean = first + (replicas - first).mean(axis=0)  # exact where all agree
+            found = scalar_variables(problem, mean)
+            return np.stack([found[name] for name in names])
+
+        if not names:
+            return values
+        scalars = np.stack(self.scalars)
+        value, error, _ = jackknife(losses, scalars)
+        value = np.maximum(value, np.minimum(losses(scalars), 0.0))
+        for name, x, e in zip(names, value, error, strict=True):
+            values |= {name: x, name + STDERR: e}
+        return values
+
+
+def scalar_variables(problem: Problem, scalars: Array) -> dict[str, Array]:
+    """The variables that errors and outputs, the first and the second row, give."""
+    return split(problem, {"error": scalars[0], OUTPUT: scalars[1]}, nonlinear=problem.by_sample)
+
+
+def labelled_result(
+    problem: Problem, found: Mapping[MemberKey, Array], keep: KeptKernels, notes: dict[str, Any]
+) -> MethodResult:
+    """Return what was found by name and layer by the contract's names, with notes."""
+    keep = kept(problem, keep)
+    return MethodResult(labelled(problem, found, keep), {"kernels": keep, **notes})
+
+
+def labelled(problem: Problem, found: Mapping[MemberKey, Array], keep: str) -> dict[str, Array]:
+    """The contract's variables, from order parameters with times last and scalars with their time first."""
+    scalars = scalar_variables(problem, np.stack([found[ERROR, ()], found[OUTPUT, ()]]))
+    numbers = numbers_of_author(problem, found)
+    return by_variable(problem, reduced(problem, found, keep)) | scalars | numbers
+
+
+def reduced(
+    problem: Problem,
+    found: Mapping[MemberKey, Array],
+    keep: str,
+    grid: TimeGrid | None = None,
+    leading: int = 0,
+) -> dict[str, Array]:
+    """What a result keeps of order parameters, by its name and the layer; ``leading`` axes come first.
+
+    Traces are those over training samples (and outputs).  Along a flow the results are those at the output
+    times of its ``grid``, and there are no responses.
+    """
+    labels = {
+        x: x
+        for x in (
+            FEATURE_KERNEL,
+            GRADIENT_KERNEL,
+            *(RESPONSES if keep == "full" and grid is None else ()),
+        )
+    }
+    if not any(name == FEATURE_KERNEL and k for name, k in found):
+        labels[LINEAR_KERNEL] = FEATURE_KERNEL
+    seen, kernels = slice(problem.seen), {}
+    for (name, k), x in found.items() if keep != "none" else ():
+        label = labels.get(name) if k else "tangent_kernel" if name == "K" else None
+        if label is None:
+            continue
+        x, pairs = x if grid is None else grid.twice(x), x.ndim - leading - 2
+        if keep == "trace" and pairs and (label != GRADIENT_KERNEL or problem.by_sample):
+            one = x[..., seen, :, seen, :, :, :] if pairs == 4 else x[..., seen, seen, :, :]
+            x = np.einsum("...mcmcts->...ts" if pairs == 4 else "...mmts->...ts", one)
+            label += "_trace"
+        kernels[f"{label} {k[0]}" if k else label] = x
+    return kernels
+
+
+def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
+    """The contract's variables of what is :func:`reduced`; at the last layer B is zero, and A, which no layer
+    reads, unknown.
+    """
+    values: dict[str, Array] = {}
+    layers = range(1, (problem.depth or 1) + 1)
+    for key, x in kernels.items():
+        label, _, layer = key.partition(" ")
+        if not layer:
+            values[label] = one_sample_kernel(np.moveaxis(x, (-2, -1), (0, 1)), problem.program)
+        elif label not in values:
+            missing = np.full(x.shape, np.nan if label == FORWARD_RESPONSE else 0.0)
+            every = np.stack([kernels.get(f"{label} {k}", missing) for k in layers])
+            values[label] = np.moveaxis(every, (-2, -1), (1, 2))
+    return split(problem, values, nonlinear=problem.by_sample)
