@@ -34,8 +34,11 @@ from sympy import (
     S,
     Sum,
     Symbol,
+    cosh,
     factor_terms,
+    sinh,
     sqrt,
+    tanh,
 )
 from sympy.core.function import AppliedUndef, Derivative, Function
 
@@ -895,7 +898,22 @@ def _slope(e: Expr, x: Dummy) -> Expr:
     if isinstance(e, Pow) and e.exp.is_number:
         return e.exp * e.base ** (e.exp - 1) * _slope(e.base, x)
     # a step has the derivative zero wherever a unit of a network can be: it sits on no edge
-    return e.diff(x).replace(DiracDelta, lambda *_: S.Zero)
+    return _with_tanh(e.diff(x).replace(DiracDelta, lambda *_: S.Zero))
+
+
+def _with_tanh(e: Expr) -> Expr:
+    """The expression with ``tanh(a)`` for ``sinh(a)/cosh(a)``, which overflows where the tanh is one."""
+
+    def divided(product: Expr) -> Expr:
+        powers = product.as_powers_dict()
+        for y in [y for y in powers if isinstance(y, sinh)]:
+            below = cosh(*y.args)
+            shared = min(powers[y], -powers.get(below, S.Zero))
+            if shared.is_Integer and shared > 0:
+                product = product * (tanh(*y.args) * below / y) ** shared
+        return product
+
+    return e.replace(lambda y: isinstance(y, Mul) and y.has(sinh) and y.has(cosh), divided)
 
 
 def _linear(e: Expr, atom: Expr) -> bool:

@@ -157,7 +157,8 @@ def _require_one_flow(program: Program) -> None:
     alike = {without_noise(x) for x in rules}
     if len(alike) > 1:
         told = f"weights move by different flows, {' and '.join(map(repr, sorted(alike, key=str)))}"
-        raise NotApplicable(f"{told}: use one, and Parametrization(rates=...) for rates of single weights")
+        instead = "Parametrization(rates=...) for rates of single weights, and for decay of one weight a term"
+        raise NotApplicable(f"{told}: use one, {instead} such as Mean(w.symbol**2) in the loss")
 
 
 def wide_layers(theory: Theory) -> Theory:

@@ -149,7 +149,7 @@ def _as_written(e: Expr, problem: Problem) -> Expr:
         lambda x: Function(names[str(x.func)])(*x.args),
     )
     return written.xreplace(
-        {x: Symbol(names[x.name], **x.assumptions0) for x in e.free_symbols if x.name in names}
+        {x: Symbol(names[x.name], **x.assumptions0) for x in e.atoms(Symbol) if x.name in names}
     )
 
 

@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, ImmutableMatrix, Symbol, eye
+from sympy import Expr, ImmutableMatrix, Sum, Symbol, eye
+from sympy.core.function import AppliedUndef
 
-from derive.program import LinearRule, P, eta, gamma0, t
-from derive.program.networks.options import SAMPLE_WEIGHT
+from derive.calculus.symbols import expression, primed
+from derive.program import LinearRule, P, Program, eta, gamma0, t
 from derive.program.rules import LinearSystem
 from derive.theory import Theory
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares, is_mean
-from numerics.names import INPUT_KERNEL, TARGETS
+from numerics.names import INPUT_KERNEL
+from numerics.results.authored import sample_index
 from numerics.solver.grid import adams_weights, tables_of
 from numerics.solver.paths.solve import Solved, solve_particles
 
@@ -79,9 +81,8 @@ def opening(problem: Problem, samples: int, steps: int) -> Problem:
     own = problem.experiment
     if own is not None and own.data is not None and own.data.modes is not None:
         return _timed(Problem.of(own.replace({"data.modes": min(own.data.modes, READ_MODES)})), *clock)
-    if not problem.seen:
-        return _timed(problem, *clock)
-    return _on(problem, _spread(problem.seen, samples), *clock)
+    count = problem.seen or _sample_count(problem)
+    return _on(problem, _spread(count, samples), *clock) if count else _timed(problem, *clock)
 
 
 def _spread(count: int, samples: int) -> NDArray[np.intp]:
@@ -115,22 +116,80 @@ def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Pr
         kernel = None if held is None else held.kernel[seen : seen + 1][:, [*pick, seen]]
         own, y = experiment.kernel[np.ix_(pick, pick)], experiment.targets[pick]
         return Problem.of(Experiment.from_dict(tables, kernel=own, targets=y, test_kernel=kernel))
+    cut = _sample_axes(problem)
+    if cut is None:  # all samples, and fewer times
+        return _timed(problem, points, end)
+    count, axes = cut
     rows, arrays = np.array([*pick, *tested]), dict(problem.arrays)
-    for name, axes in _samples_of(problem).items():
-        for axis in axes:
-            arrays[name] = np.take(arrays[name], rows, axis=axis)
-    numbers = {k: float(len(rows)) if k == P else v for k, v in problem.numbers.items()}
-    return _timed(replace(problem, arrays=arrays, numbers=numbers, seen=len(pick)), points, end)
+    for name, axis in axes:
+        arrays[name] = np.take(arrays[name], rows[rows < arrays[name].shape[axis]], axis=axis)
+    numbers = {k: float(len(rows)) if k in (count, P) else v for k, v in problem.numbers.items()}
+    left = min(seen, len(pick))
+    return _timed(replace(problem, arrays=arrays, numbers=numbers, seen=left), points, end)
 
 
-def _samples_of(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """The axes of arrays that samples run along."""
-    count, known = problem.sample_count, {INPUT_KERNEL, TARGETS, SAMPLE_WEIGHT}
-    return {
-        name: tuple(i for i, n in enumerate(x.shape) if n == count and (name == INPUT_KERNEL or i == 0))
-        for name, x in problem.arrays.items()
-        if name in known
-    }
+def _sample_count(problem: Problem) -> int:
+    """The number of samples of a program that calls it by a symbol of its own; 0 if none can be left out."""
+    cut = _sample_axes(problem)
+    return 0 if cut is None else int(problem.numbers.get(cut[0], 0))
+
+
+def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | None:
+    """The symbol that counts samples, and the axes of arrays that samples run along.
+
+    None where the number of samples is no symbol, or an array is read along such an axis at an integer, at
+    ``mu + 1``, or in another way than at an index of samples: then none can be left out.
+    """
+    program = problem.program
+    sample = program.roles.sample or sample_index(program)
+    counts, indices = _indices_by_count(program)
+    count = counts.get(sample)
+    if not isinstance(count, Symbol) or count not in {P, *problem.numbers}:
+        return None
+    whole = {problem.seen, int(problem.numbers.get(count, problem.seen))}
+    given = {x.name: x.kernel for x in program.given}
+    reads: dict[tuple[str, int], set[bool]] = {}
+    for x in _applied(program):
+        name = str(x.func)
+        of_samples = [a in indices[count] for a in x.args]
+        places = [(given.get(name, name), k) for k in range(len(x.args))]
+        if name in given:  # a kernel has the axes of two vectors
+            places += [(given[name], len(x.args) + k) for k in range(len(x.args))]
+            of_samples *= 2
+        for place, is_sample in zip(places, of_samples, strict=True):
+            if place[0] in problem.arrays:
+                reads.setdefault(place, set()).add(is_sample)
+    if any(len(kinds) > 1 for kinds in reads.values()):
+        return None
+    axes = [place for place, kinds in reads.items() if kinds == {True}]
+    return (count, axes) if all(problem.arrays[name].shape[k] in whole for name, k in axes) else None
+
+
+def _applied(program: Program) -> set[AppliedUndef]:
+    """Every function of indices in a program."""
+    found: set[AppliedUndef] = set()
+
+    def seen(e: Any) -> Any:
+        found.update(expression(e).atoms(AppliedUndef))
+        return e
+
+    program.map(seen)
+    return found
+
+
+def _indices_by_count(program: Program) -> tuple[dict[Symbol | None, Expr], dict[Expr, set[Symbol]]]:
+    """How far each index that begins at 1 runs, and the indices that run so far, those of updates too."""
+    limits = [r.limits for d in program.definitions for r in d.ranges]
+    stated = [] if program.loss is None else [program.loss]
+    bodies = [*(d.rhs for d in program.definitions), *stated]
+    limits += [limit for e in bodies for total in expression(e).atoms(Sum) for limit in total.limits]
+    counts: dict[Symbol | None, Expr] = {}
+    indices: dict[Expr, set[Symbol]] = {}
+    for index, lower, upper in limits:
+        if lower == 1:
+            counts.setdefault(index, upper)
+            indices.setdefault(upper, set()).update((index, primed(index)))
+    return counts, indices
 
 
 def few(problem: Problem, effort: Effort = FULL) -> Problem:

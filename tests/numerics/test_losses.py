@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from sympy import Expr, Function, Rational, S, Symbol, exp, log, sqrt, tanh
+from sympy import Expr, Function, Rational, S, Sum, Symbol, exp, log, sqrt, tanh
 
 import numerics
 from derive.program import (
@@ -33,8 +33,9 @@ from derive.program import (
 from numerics.cli.common import summary
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.results import load, save
-from numerics.results.losses import loss_of
+from numerics.results.losses import loss_in_words, loss_of
 from numerics.solver.direct import evaluate
 from tests.derive.once import mean_field, mlp
 
@@ -216,6 +217,23 @@ def test_losses_are_told_in_the_names_of_the_author() -> None:
     given: dict[str, Any] = {"numbers": NUMBERS, "arrays": {"overlap": K, "label": Y}, "times": range(2)}
     for found in (numerics.solve(program, **given), numerics.simulate(program, width=9, seeds=2, **given)):
         assert found.attrs["loss"] == found.train_loss.attrs["loss"] == str(program.loss)
+
+
+def test_indices_of_sums_in_a_loss_are_told_as_the_author_calls_them() -> None:
+    """Once outputs of three classes were summed over ``c``, which the author calls ``k``."""
+    k = Symbol("k", integer=True, positive=True)
+    classes, readouts = IndexRange(k, S.One, S(3)), GaussianVector("r", CELLS, indices=(IndexRange(k, 1, 3),))
+    forward = {HIDDEN(row, t): INNER @ Z(row), OUT(row, k, t): Mean(readouts(k) * HIDDEN(row, t)) / gamma0}
+    ranges = (IndexRange(row, S.One, M), classes)
+    net = Network("net", (HIDDEN,), forward, (INNER, readouts), given=(Z,), ranges=ranges)
+    loss = log(Sum(exp(OUT(row, k, t)), (k, 1, 3))) - Sum(LABEL(row, k) * OUT(row, k, t), (k, 1, 3))
+    problem = Problem.of(
+        net.train(loss, GradientDescent(eta)),
+        numbers=NUMBERS,
+        arrays={"overlap": K, "label": np.eye(3)},
+        times=range(2),
+    )
+    assert loss_in_words(problem, {"train_loss"}) == str(loss)
 
 
 def test_a_loss_reads_the_output_at_time_zero_there() -> None:

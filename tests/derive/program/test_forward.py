@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Add, Expr, Function, KroneckerDelta, Max, S, Sum, Symbol, exp, log, sqrt, tanh
+from sympy import Add, Expr, Function, KroneckerDelta, Max, S, Sum, Symbol, cosh, exp, log, sqrt, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
@@ -853,3 +853,15 @@ def test_an_attribute_is_written_with_the_index_of_a_unit(indices: tuple[Expr, .
 def test_a_table_called_like_a_gradient_of_a_builder_is_told_so(name: str) -> None:
     with pytest.raises(ProgramError, match=rf"^{name} is the name of a gradient .* and of something else"):
         mlp(2, rule=GradientDescent(Function(name)(t)))
+
+
+def test_the_slope_of_a_hyperbolic_cosine_does_not_overflow() -> None:
+    """The error of ``log(cosh(y - f))`` is a tanh, and not the quotient of two numbers beyond all bounds."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, w = GivenVector("x", pixels, "K_x"), Field("h", units), GaussianVector("w", units)
+    A, f, y = GaussianMatrix("A", units, pixels), Function("f"), Function("y")
+    forward = {h(mu, t): A @ x(mu), f(mu, t): Mean(w.symbol * h(mu, t)) / gamma0}
+    net = Network("hyperbolic", (h,), forward, (A, w), given=(x,))
+    program = net.train(log(cosh(y(mu) - f(mu, t))), GradientDescent(eta))
+    (error,) = [d.rhs for d in program.definitions if d.lhs == program.roles.error]
+    assert error == tanh(y(mu) - f(mu, t))

@@ -38,6 +38,7 @@ from numerics.verification import Effort, identities, networks, verify
 from numerics.verification.identities import descended
 from numerics.verification.openings import few, opening
 from numerics.verification.series import expansion
+from tests.benchmarks.programs import gram
 from tests.derive.once import mean_field, mlp, scaled
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
@@ -147,18 +148,29 @@ def test_a_step_down_differences_of_the_loss_sees_a_wrong_update(program: Progra
     assert not wrong.passed
 
 
-def test_a_step_is_compared_whatever_the_index_of_samples_is_called() -> None:
-    """Two outputs have no role, and their samples are counted by a symbol of the author's."""
+@pytest.mark.parametrize("penalty", [0, 1])
+@pytest.mark.parametrize("samples", [2, 4])
+def test_a_step_is_compared_whatever_the_index_of_samples_is_called(samples: int, penalty: int) -> None:
+    """Two outputs have no role, and their samples are counted by a symbol of the author's.
+
+    Of four samples two are left out, along every axis of every array that samples run along.
+    """
     i, S_ = Symbol("i", integer=True), Symbol("S", integer=True, positive=True)
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h = GivenVector("x", pixels, "K"), Field("h", units)
     A, r, q = GaussianMatrix("A", units, pixels), GaussianVector("r", units), GaussianVector("q", units)
-    one, two, y = map(Function, ("one", "two", "y"))
+    one, two, y, share = map(Function, ("one", "two", "y", "share"))
     forward = {h(i, t): A @ x(i)}
     forward |= {f(i, t): Mean(w.symbol * tanh(h(i, t))) / gamma0 for f, w in ((one, r), (two, q))}
     net = Network("own", (h,), forward, (A, r, q), given=(x,), ranges=(IndexRange(i, S.One, S_),))
-    program = net.train((y(i) - one(i, t) * (1 + two(i, t))) ** 2 / 2, GradientDescent(eta))
-    problem = Problem.of(program, **{**GIVEN, "arrays": {"K": KERNEL, "y": TARGETS}})
+    loss = share(i) * (y(i) - one(i, t) * (1 + two(i, t))) ** 2 / 2 + penalty * Mean(r.symbol**2)
+    program = net.train(loss, GradientDescent(eta))
+    arrays = {"K": gram(samples), "y": np.arange(1.0, samples + 1), "share": np.arange(1.0, samples + 1)}
+    problem = Problem.of(program, **{**GIVEN, "arrays": arrays})
+    kept = opening(problem, 2, 1).arrays
+    kernel, *others = sorted(kept.values(), key=lambda x: -x.ndim)
+    np.testing.assert_array_equal(kernel, arrays["K"][np.ix_([0, -1], [0, -1])])
+    assert [x.tolist() for x in others] == [[1, samples], [1, samples]]
     (row,) = descended(problem)
     assert row.passed
     assert expansion(problem) == (
