@@ -6,7 +6,7 @@ Matplotlib is imported when the first figure is drawn.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from numerics.names import (
     FEATURE_KERNEL,
     FORWARD_RESPONSE,
     GRADIENT_KERNEL,
+    OUTPUT,
 )
 from numerics.results import STDERR, replacing
 
@@ -219,20 +220,36 @@ def colours(count: int) -> list[tuple[float, ...]]:
     return [tuple(colormaps["viridis"](x)) for x in np.linspace(0.08, 0.8, count)]
 
 
+def plot_outputs(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
+    """Outputs on each sample against time, one colour a sample, with bands (points: bars) of standard errors.
+
+    Raises ``ValueError`` for a result that holds no single output.
+    """
+    if OUTPUT not in result:
+        raise ValueError("the result holds no output f: the program has several, or none")
+    ax = _axes(ax)
+    names = [x for x in (OUTPUT, OUTPUT + STDERR) if x in result]
+    flat = result[names].stack(entry=[d for d in result[OUTPUT].dims if d != "time"])
+    artists: list[Artist] = []
+    for k, colour in enumerate(colours(flat.sizes["entry"])):
+        artists += _curve(ax, flat.isel(entry=k), OUTPUT, **{"color": colour, **style})
+    ax.set(ylabel="outputs $f$ on samples")
+    _time_axis(ax, result)
+    return artists
+
+
 def plot_result(result: xr.Dataset) -> Figure:
-    """The losses and the kernels of a result over time, side by side."""
+    """Losses of a result over time, and beside them its kernels, or its outputs if it holds none."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
+    kernels = any(_holds(result, name) for name, *_ in KERNELS)
+    panels: list[Callable[..., Any]] = [plot_loss] if "train_loss" in result else []
+    panels += [plot_kernels] if kernels else [plot_outputs] if OUTPUT in result else []
     with rc_context(STYLE):
-        figure = Figure(figsize=(9.0, 3.8), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        if "train_loss" in result:
-            plot_loss(result, ax=left)
-        else:
-            left.remove()
-        if not plot_kernels(result, ax=right):
-            right.remove()
+        figure = Figure(figsize=(4.5 * max(len(panels), 1), 3.8), layout="constrained")
+        for plot, ax in zip(panels, figure.subplots(1, max(len(panels), 1), squeeze=False)[0], strict=False):
+            plot(result, ax=ax)
     return figure
 
 
@@ -265,7 +282,8 @@ def _of_samples(result: xr.Dataset, name: str) -> bool:
 
 
 def _holds(result: xr.Dataset, name: str) -> bool:
-    return name in result or f"{name}_trace" in result
+    """Has the result this kernel of layers?"""
+    return any("layer" in result[x].dims for x in (name, f"{name}_trace") if x in result)
 
 
 def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:

@@ -57,6 +57,13 @@ def draw(
         return _drawn(Problem.of(source), theory, extrapolate(networks) if networks else None, sums or {})
 
 
+def has_kernels(theory: xr.Dataset) -> bool:
+    """Return whether a result holds kernels of layers, which :func:`draw` shows."""
+    names = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
+    there = [y for x in names for y in (x, f"{x}_trace") if y in theory]
+    return any("layer" in theory[x].dims for x in there)
+
+
 PANELS = 6
 """The most numbers of a program that are drawn."""
 
@@ -78,9 +85,10 @@ def draw_numbers(source: Problem | Experiment, theory: xr.Dataset, networks: Seq
         theory = _at_equal_times(theory, names)
         limit = limit if limit is None or "time_" not in limit.sizes else _at_equal_times(limit, names)
     with rc_context(STYLE):
-        rows = max(-(-len(names) // 3), 1)
-        figure = Figure(figsize=(11.5, 3.6 * rows), layout="constrained")
-        panels = figure.subplots(rows, 3, squeeze=False).ravel()
+        columns = min(max(len(names), 1), 3)
+        rows = max(-(-len(names) // columns), 1)
+        figure = Figure(figsize=(11.5 * max(columns, 2) / 3, 3.6 * rows), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax, name in zip(panels, names, strict=False):
             _number(ax, theory, limit, name)
             ax.set_xlabel("time" if problem.flow else "step")

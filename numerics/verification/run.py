@@ -41,7 +41,7 @@ from numerics.solver.registry import REFERENCE
 from numerics.stats import extrapolate
 from numerics.threads import one_thread
 from numerics.verification import identities, networks, sampled
-from numerics.verification.figure import SERIES, draw, draw_numbers
+from numerics.verification.figure import SERIES, draw, draw_numbers, has_kernels
 from numerics.verification.openings import FULL, Effort, by
 from numerics.verification.report import EPS, PROVENANCE, Check, Report, page, title
 from numerics.verification.series import ORDER, expansion
@@ -124,7 +124,7 @@ def verify(
         before(report)
     if out_dir is None:
         return report
-    if alone or not problem.has_roles:
+    if alone or not problem.has_roles or not has_kernels(solution):
         figure = draw_numbers(problem, solution, trained)
     else:
         figure = draw(problem, solution, trained, sums_of(problem, effort) if powers else {})

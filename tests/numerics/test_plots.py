@@ -18,6 +18,7 @@ from numerics.plots import (
     plot_distribution,
     plot_kernels,
     plot_loss,
+    plot_outputs,
     plot_responses,
     plot_result,
     plot_slopes,
@@ -217,3 +218,18 @@ def test_a_distribution_and_the_gaussian_beside_it() -> None:
         assert np.abs(theirs - wide).max() < 0.01 * wide.max() + 5 * density.density_stderr.max()
     with pytest.raises(ValueError, match="densities along sample"):
         plot_distribution(histogram(units.expand_dims(sample=2), [-1.0, 0.0, 1.0]))
+
+
+def test_a_result_without_kernels_of_layers_shows_its_outputs() -> None:
+    """Once the right half of the figure was white; a kernel without layers ended in ``KeyError``."""
+    f = np.stack([TIMES, -TIMES], axis=1)
+    plain = result(kernels=False)
+    shown = dataset({"train_loss": np.exp(-TIMES), "f": f, "f_stderr": 0.1 + 0 * f}, times=TIMES, spec="")
+    assert [ax.get_ylabel() for ax in plot_result(plain).axes] == ["training loss"]
+    assert [ax.get_ylabel() for ax in plot_result(shown).axes] == ["training loss", "outputs $f$ on samples"]
+    lines = [x for x in plot_outputs(shown, ax=Figure().subplots()) if isinstance(x, Line2D)]
+    assert np.array_equal([x.get_ydata() for x in lines], f.T)
+    own = plain.assign(Phi=(("time", "time_"), np.ones((T, T))))
+    assert plot_kernels(own, ax=Figure().subplots()) == []
+    with pytest.raises(ValueError, match="no output f"):
+        plot_outputs(plain)
