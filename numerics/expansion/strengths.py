@@ -20,7 +20,7 @@ from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.names import ERROR, OUTPUT, MemberKey
 from numerics.results.predictions import one_sample, split
-from numerics.solver.paths.reading import size_of
+from numerics.solver.paths.causal_order import size_of
 from numerics.solver.paths.solve import Prepared
 
 Array = NDArray[np.float64]

@@ -14,10 +14,11 @@ from derive.program import P, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.lowering.indices import TIMES
+from numerics.lowering.quantities import Responding, read_quantities
 from numerics.lowering.sizes import SizedTheory
 from numerics.solver import solve
 from numerics.solver.paths import Solved, solve_particles
-from numerics.solver.paths.reading import Model, Responding, group_of, size_of
+from numerics.solver.paths.causal_order import Model, group_of, size_of
 from tests.reference.alternating import TANH, Alternated, alternating
 
 NAMES = ("Delta", "Phi", "G")
@@ -110,27 +111,29 @@ def operations(size: tuple[int, int, int], samples: int) -> float:
     triangular solves more at each step.  The march does less: sources have fewer independent numbers than
     entries, kernels that do not change with time need no sum over the past.
     """
-    model = Model(SizedTheory.of(theory(size[2]), {"eta": 1.0, "gamma0": 1.0, "P": size[0]}))
+    model = Model(read_quantities(SizedTheory.of(theory(size[2]), {"eta": 1.0, "gamma0": 1.0, "P": size[0]})))
     times = size[1]
     with_paths, squares = 0.0, 0.0
     asked = set()
-    for q in model.quantities.values():
+    for q in model.tables.quantities.values():
         for what in {m.what for ms in q.memories.values() for m in ms}:
-            inner = prod(model.quantities[what].sizes)
+            inner = prod(model.tables.quantities[what].sizes)
             with_paths += prod(q.sizes) * inner
-    for e in model.entries.values():
+    for e in model.tables.entries.values():
         for c in e.averages.values():
             if isinstance(c, Responding):
-                m, n = size_of(model, group_of(model, c.source)), prod(model.quantities[c.what].sizes)
+                m, n = size_of(model, group_of(model, c.source)), prod(model.tables.quantities[c.what].sizes)
                 asked.add(group_of(model, c.source))
                 with_paths += m * n
                 squares += n * m**2 * (2 + 1 + 1) / 3  # moments of entries; there and back through a triangle
             elif c.second is not None:
-                with_paths += prod(model.quantities[c.first].sizes) * prod(model.quantities[c.second].sizes)
+                with_paths += prod(model.tables.quantities[c.first].sizes) * prod(
+                    model.tables.quantities[c.second].sizes
+                )
     for i in range(len(model.groups)):
         moving = any(
             any(x in c.expr.free_symbols for x in TIMES)
-            for (a, _), c in model.covariances.items()
+            for (a, _), c in model.tables.covariances.items()
             if a in model.groups[i]
         )
         if moving:

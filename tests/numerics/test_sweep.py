@@ -19,7 +19,7 @@ from numerics.experiment import Experiment
 from numerics.lowering.linear import lower
 from numerics.results import load, save
 from numerics.solver import solve
-from numerics.solver.paths.reading import Model
+from numerics.solver.paths.causal_order import Model
 from tests.numerics.solver.helpers import flow, gd
 
 

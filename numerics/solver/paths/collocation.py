@@ -43,8 +43,8 @@ from numerics.lowering.expressions import KnownArrays, UnseenJump, function, lay
 from numerics.lowering.indices import Axis, node_of
 from numerics.names import ERROR, OUTPUT, MemberKey
 from numerics.solver.grid import integral_weights, lagrange
+from numerics.solver.paths.causal_order import Model
 from numerics.solver.paths.march import PathMarch
-from numerics.solver.paths.reading import Model
 
 Array = NDArray[np.float64]
 
@@ -135,7 +135,7 @@ class Stepping:
 
     def reads(self, model: Model) -> frozenset[MemberKey]:
         """The order parameters that steps are found from: those of the tangent kernel."""
-        rates = [layers_written_out(e.rhs) for e in model.observables]
+        rates = [layers_written_out(e.rhs) for e in model.tables.observables]
         return frozenset(node_of(x) for e in rates for x in e.atoms(AppliedUndef))
 
     def start(self, march: PathMarch) -> Collocation:
@@ -148,13 +148,13 @@ class Collocation:
 
     def __init__(self, stepping: Stepping, march: PathMarch) -> None:
         self.stepping, self.march = stepping, march
-        scalars, known = march.model.scalars, march.known
+        scalars, known = march.tables.scalars, march.known
         self.error, self.output = scalars[ERROR, ()], scalars[OUTPUT, ()]
         self.indices = self.output.indices
-        self.sizes = march.model.size(self.indices)
+        self.sizes = march.tables.size(self.indices)
         shape = (*self.sizes, march.steps, march.steps, march.replicas)
         self.weights = known.found[WEIGHTS] = np.zeros(shape)
-        (tangent,) = (e for e in march.model.observables if str(e.lhs.func) == TANGENT)
+        (tangent,) = (e for e in march.tables.observables if str(e.lhs.func) == TANGENT)
         self.tangent = layers_written_out(tangent.rhs)
         self.axes = [x for x in tangent.lhs.args if x not in (t, s)]
         self.states = np.zeros((len(stepping.A), *self.sizes, march.steps, march.replicas))
@@ -184,7 +184,7 @@ class Collocation:
         """The tangent kernel of a node with those from ``first`` up to itself, times the rate: ``(nodes,
         replicas, outputs, outputs)``.
         """
-        sizes = self.march.model.size(self.axes)
+        sizes = self.march.tables.size(self.axes)
         at = _places((s, *self.axes), (node + 1 - first, *sizes))
         at[s] = at[s]._replace(start=first, stop=node + 1)
         value = self.march.known(self.tangent, at | {t: node})

@@ -25,22 +25,25 @@ from numerics.arrays import PathArray, transposed
 from numerics.errors import SMALLER, Diverged, Unserved, remedy_at_start
 from numerics.lowering.expressions import KnownArrays, TensorReader, arranged
 from numerics.lowering.indices import TIMES, IndexSymbols, indices_of, node_of
-from numerics.names import MemberKey
-from numerics.solver.paths.gaussian import Growing, Latents, Room
-from numerics.solver.paths.parity import paired
-from numerics.solver.paths.reading import (
-    Model,
+from numerics.lowering.quantities import (
     PastSum,
     PathCorrelation,
     PathEntry,
     Quantity,
+    QuantityTables,
     Responding,
+)
+from numerics.names import MemberKey
+from numerics.solver.paths.causal_order import (
+    Model,
     group_of,
     involved,
     moves,
     size_of,
     sources_now,
 )
+from numerics.solver.paths.gaussian import Growing, Latents, Room
+from numerics.solver.paths.parity import paired
 
 Array = NDArray[np.float64]
 PastQuantity = tuple[MemberKey, bool]
@@ -155,37 +158,38 @@ class PathMarch:
         undamped: frozenset[MemberKey] = frozenset(),
     ) -> None:
         self.model, self.known, self.device = model, known, room.device
+        self.tables = tables = model.tables
         self.steps, self.samples, self.replicas = steps, max(samples), len(seeds)
         paths = np.array(samples)
-        known.first |= model.first
-        known.literals |= model.literals
-        entries = {**model.entries, **model.scalars}
+        known.first |= tables.extents.first
+        known.literals |= tables.literals
+        entries = {**tables.entries, **tables.scalars}
         asked = {
             group_of(model, c.source)
-            for n, e in model.entries.items()
+            for n, e in tables.entries.items()
             for c in e.averages.values()
             if isinstance(c, Responding) and n not in jacobian
         }
         self.constant = {i for i, g in enumerate(model.groups) if not moves(model, g)} - asked
         still = {n for i in self.constant for n in model.groups[i]}
-        sizes = {n: q.sizes for n, q in model.quantities.items()}
-        sizes |= {n: x for n, (_, x) in model.sources.items()}
-        sizes |= {n: () for n in model.attributes}
+        sizes = {n: q.sizes for n, q in tables.quantities.items()}
+        sizes |= {n: x for n, (_, x) in tables.sources.items()}
+        sizes |= {n: () for n in tables.attributes}
         past = model.read_later
-        still |= {*model.attributes}
-        self.units = {n: units_of(model, n, known.data) for n in sizes}
+        still |= {*tables.attributes}
+        self.units = {n: units_of(tables, n, known.data) for n in sizes}
         self.random: dict[MemberKey, PathArray] = {
             n: _history(
                 (self.replicas, steps, prod(x), self.paths(n)), n not in still and (whole or n in past), room
             )
             for n, x in sizes.items()
         }
-        for n, name in model.attributes.items():
+        for n, name in tables.attributes.items():
             blocks = np.repeat(known.arrays[name], self.samples)
             self.random[n][:, 0] = self.device.put(np.tile(blocks, self.paths(n) // len(blocks)))
         self.arrays: dict[MemberKey, Array] = {}
         axes = {n: _axes(e) for n, e in entries.items()}
-        shapes = [[steps if x in TIMES else model.sizes[x] for x in axes[n]] for n in entries]
+        shapes = [[steps if x in TIMES else tables.sizes[x] for x in axes[n]] for n in entries]
         ends = np.cumsum([self.replicas * prod(x) for x in shapes])
         every = np.full(ends[-1], np.nan)  # one array has large pages, which are few
         for (n, e), shape, part in zip(entries.items(), shapes, np.split(every, ends[:-1]), strict=True):
@@ -196,37 +200,37 @@ class PathMarch:
         self.averaged = {n: self._averaged(e, axes[n]) for n, e in entries.items()}
         self.terms = {
             (n, x): [self.term(q, m, known) for m in ms]
-            for n, q in model.quantities.items()
+            for n, q in tables.quantities.items()
             for x, ms in q.memories.items()
         }
         self.leaves_of = {
-            n: [self._leaf(q, x) for x in q.function.leaves] for n, q in model.quantities.items()
+            n: [self._leaf(q, x) for x in q.function.leaves] for n, q in tables.quantities.items()
         }
-        self.functions = {n: q.function.compiled(self.device) for n, q in model.quantities.items()}
+        self.functions = {n: q.function.compiled(self.device) for n, q in tables.quantities.items()}
         self.covariance_of = {(a, b): self._covariance(a, b) for g in model.groups for a in g for b in g}
-        children = [seed.spawn(len(model.populations)) for seed in seeds]
+        children = [seed.spawn(len(tables.populations)) for seed in seeds]
         in_pairs = [x and not any(n % 4 for n in samples) for x in paired(model)]
         self.groups: dict[int, Growing] = {}
-        for k, members in enumerate(model.populations):
-            dimensions = steps * sum(size_of(model, i) for i in members)
+        for k, population in enumerate(tables.populations):
+            dimensions = steps * sum(size_of(model, i) for i in population.groups)
             latents = Latents(samples, dimensions, [x[k] for x in children], matched, room, in_pairs[k])
-            for i in members:
+            for i in population.groups:
                 count, times = size_of(model, i), 1 if i in self.constant else steps
                 usual = DAMPING * np.minimum(count * steps, paths) / paths**2 if ridge is None else ridge
                 damping = usual if i in asked else 0.0
-                self.groups[i] = Growing(latents, count, times, i == members[-1], damping, room)
+                self.groups[i] = Growing(latents, count, times, i == population.groups[-1], damping, room)
         later, order = model.afterwards - watched, model.order
-        self.symmetric = {n for n, e in model.entries.items() if _is_symmetric(e)}
+        self.symmetric = {n for n, e in tables.entries.items() if _is_symmetric(e)}
         first = {op[1]: op for op in reversed(order)}
         self.order = [op for op in order if op[1] not in later]
         self.order = [op for op in self.order if op[1] not in self.symmetric or op == first[op[1]]]
-        self.afterwards = [n for n in model.entries if n in later]
+        self.afterwards = [n for n in tables.entries if n in later]
         self.seen: dict[MemberKey, list[Any]] = {}
         self.tangents = Tangents(self, jacobian, self.samples) if jacobian else None
         self.undamped = undamped
         self.moments_of: dict[Responding, tuple[int, PathArray]] = {}
         self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}
-        own = {n: written(model.entries[n], axes[n], x) for n, x in self.single.items()}
+        own = {n: written(tables.entries[n], axes[n], x) for n, x in self.single.items()}
         found = known.found | own
         unmixed = KnownArrays(known.values, known.data, found, known.first, literals=known.literals)
         self.present: dict[tuple[MemberKey, int], list[int]] = {}
@@ -239,13 +243,13 @@ class PathMarch:
                 if kind == "draw":
                     self.draw(node[1][0], now)
                 elif kind == "quantity":
-                    self.quantity(self.model.quantities[node], now)
+                    self.quantity(self.tables.quantities[node], now)
                 elif kind == "response":
-                    self.response(self.model.entries[node], now)
+                    self.response(self.tables.entries[node], now)
                 elif kind == "scalar":
-                    self.average(self.model.scalars[node], "now", now)
+                    self.average(self.tables.scalars[node], "now", now)
                 else:
-                    self.average(self.model.entries[node], kind, now)
+                    self.average(self.tables.entries[node], kind, now)
             for tangents in (self.tangents, self.again):
                 if tangents is not None:
                     tangents.finish(now)
@@ -253,7 +257,7 @@ class PathMarch:
                 call(now + 1)
         every = slice(0, self.steps)
         for n in self.afterwards:
-            self.store(self.model.entries[n], every, every, self.evaluated(self.averaged[n], every, every))
+            self.store(self.tables.entries[n], every, every, self.evaluated(self.averaged[n], every, every))
 
     def paths(self, node: MemberKey) -> int:
         """How many paths a quantity has: all ``samples`` for each unit that attributes tell apart."""
@@ -271,13 +275,13 @@ class PathMarch:
         found = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
         past, present = found[:, :, :now].reshape(*found.shape[:2], -1), found[:, :, now]
         if present.shape[1] < present.shape[2]:  # others are drawn at this step before or after
-            start = sum(prod(self.model.sources[n][1]) for n in self.model.before(nodes))
+            start = sum(prod(self.tables.sources[n][1]) for n in self.model.before(nodes))
             past = np.concatenate([past, present[:, :, :start]], axis=2)
             present = present[:, :, start : start + present.shape[1]]
         values = self.groups[group].extend(past, present)
         at = 0
         for n in nodes:
-            count = prod(self.model.sources[n][1])
+            count = prod(self.tables.sources[n][1])
             self.random[n][:, now] = self._for_units(n, values[:, at : at + count])
             at += count
 
@@ -295,21 +299,21 @@ class PathMarch:
 
     def _covariance(self, a: MemberKey, b: MemberKey) -> tuple[TensorReader | None, bool]:
         """``<a(t) b(s)>`` along the indices of a, a time, and the indices of b; is a the later one?"""
-        sizes = self.model.sizes
-        if (a, b) in self.model.covariances:
-            c = self.model.covariances[a, b]
+        sizes = self.tables.sizes
+        if (a, b) in self.tables.covariances:
+            c = self.tables.covariances[a, b]
             return TensorReader(self.known, c.expr, (*c.first, s, *c.second), sizes), True
-        if (b, a) in self.model.covariances:
-            c = self.model.covariances[b, a]
+        if (b, a) in self.tables.covariances:
+            c = self.tables.covariances[b, a]
             return TensorReader(self.known, c.expr, (*c.second, t, *c.first), sizes), False
         return None, True
 
     def covariances(self, a: MemberKey, nodes: tuple[MemberKey, ...], now: int) -> Array:
         """``<a(now) b(s)>``, s up to now: replicas, entries of ``a``, s, entries of each ``b``."""
         blocks, times = [], slice(0, now + 1)
-        first = self.model.sources[a][1]
+        first = self.tables.sources[a][1]
         for b in nodes:
-            second = self.model.sources[b][1]
+            second = self.tables.sources[b][1]
             reading, later = self.covariance_of[a, b]
             value = 0.0 if reading is None else reading(now, times) if later else reading(times, now)
             block = _broadcast(value, (self.replicas, *first, now + 1, *second))
@@ -330,12 +334,12 @@ class PathMarch:
         """A sum over the past, what is known, or paths at all steps, along the indices of ``q``."""
         if x in q.memories:
             return self.terms[q.node, x]
-        if not (isinstance(x, AppliedUndef) and self.model.is_random(x)):
-            return TensorReader(self.known, x, q.indices, self.model.sizes)
-        paths, symbols = self.random[self.model.node(x)], indices_of(x)
-        if self.model.is_at_zero(x):
+        if not (isinstance(x, AppliedUndef) and self.tables.is_random(x)):
+            return TensorReader(self.known, x, q.indices, self.tables.sizes)
+        paths, symbols = self.random[self.tables.node(x)], indices_of(x)
+        if self.tables.is_at_zero(x):
             paths = paths[:, :1]
-        shaped = paths.reshape(*paths.shape[:2], *self.model.size(symbols), paths.shape[-1])
+        shaped = paths.reshape(*paths.shape[:2], *self.tables.size(symbols), paths.shape[-1])
         return arranged(shaped, (REPLICA, t, *symbols, PATH), (REPLICA, t, *q.indices, PATH))
 
     def leaves(self, q: Quantity, now: int) -> list[Any]:
@@ -353,7 +357,7 @@ class PathMarch:
 
     def spread(self, values: PathArray, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> PathArray:
         """``values`` of replicas with indices ``symbols``, broadcastable along the indices ``own``."""
-        shaped = values.reshape(len(values), *self.model.size(symbols), *values.shape[2:])
+        shaped = values.reshape(len(values), *self.tables.size(symbols), *values.shape[2:])
         rest = range(values.ndim - 2)
         return arranged(shaped, (REPLICA, *symbols, *rest), (REPLICA, *own, *rest))
 
@@ -361,9 +365,9 @@ class PathMarch:
         """A term of a sum over the past, its kernel read from ``known``."""
         inner = tuple(x for x in m.symbols if x in m.over)
         gone = tuple(x for x in m.over if x not in m.symbols)
-        time = () if m.time == t else (m.time,)
-        size = self.model.size
-        reading = TensorReader(known, m.kernel, (*q.indices, *time, *inner, *gone), self.model.sizes)
+        time = () if m.reach == "now" else (s,)
+        size = self.tables.size
+        reading = TensorReader(known, m.kernel, (*q.indices, *time, *inner, *gone), self.tables.sizes)
         steady = bool(time) and t not in m.kernel.free_symbols
         sizes, entries = size((*inner, *gone)), prod(size(m.symbols))
         return PastTerm(m, reading, not time, steady, inner, sizes, len(gone), entries)
@@ -408,7 +412,7 @@ class PathMarch:
             left = list(term.inner)
             for x in symbols:
                 if x not in left:
-                    full = full[..., None] * _diagonal(1 + own.index(x), full.ndim, self.model.sizes[x])
+                    full = full[..., None] * _diagonal(1 + own.index(x), full.ndim, self.tables.sizes[x])
                     left.append(x)
             axes = (*range(first + 1), *[first + 1 + left.index(x) for x in symbols])
             full = full.transpose(axes)
@@ -444,8 +448,8 @@ class PathMarch:
 
     def _averaged(self, e: PathEntry, axes: tuple[Symbol, ...]) -> AverageRecipe:
         inner = [self._averaged(x, (*x.indices[: len(x.args) - len(e.args)], *axes)) for x in e.sums.values()]
-        reading = TensorReader(self.known, e.expr, axes, self.model.sizes, (*e.averages, *e.sums))
-        sizes = tuple(0 if x in TIMES else self.model.sizes[x] for x in axes)
+        reading = TensorReader(self.known, e.expr, axes, self.tables.sizes, (*e.averages, *e.sums))
+        sizes = tuple(0 if x in TIMES else self.tables.sizes[x] for x in axes)
         return AverageRecipe(axes, sizes, (*e.averages.values(), *inner), reading)
 
     def average(self, e: PathEntry, kind: str, now: int) -> None:
@@ -489,7 +493,7 @@ class PathMarch:
         That is much where the slope is large: an output carries ``1/gamma0``.
         """
         found, now = 0.0, slice(self.steps - 1, self.steps)
-        for n in self.model.scalars:
+        for n in self.tables.scalars:
             e = self.averaged[n]
             given = self.averages_in(e, now, now)
             base = self.made(e, now, now, given)
@@ -572,8 +576,8 @@ class PathMarch:
         lead = (t, *first) if second is None else (t, *first, s, *second)
         if lead != e.axes and {*lead} - {*e.axes}:
             raise ValueError(f"an average carries an index of {lead} that what it is for does not have")
-        more = () if second is None else (values.shape[3], *self.model.size(second))
-        shaped = values.reshape(*values.shape[:2], *self.model.size(first), *more)
+        more = () if second is None else (values.shape[3], *self.tables.size(second))
+        shaped = values.reshape(*values.shape[:2], *self.tables.size(first), *more)
         return shaped if lead == e.axes else arranged(shaped, (REPLICA, *lead), (REPLICA, *e.axes))
 
     def response(self, e: PathEntry, now: int) -> None:
@@ -604,7 +608,7 @@ class PathMarch:
         """The places, among entries of a group at one step, of those that a quantity reads at its time."""
         if (what, group) not in self.present:
             nodes, read = self.model.groups[group], sources_now(self.model, what, group)
-            sizes = [prod(self.model.sources[n][1]) for n in nodes]
+            sizes = [prod(self.tables.sources[n][1]) for n in nodes]
             starts = accumulate(sizes, initial=0)
             some = [(k, m) for n, m, k in zip(nodes, sizes, starts, strict=False) if n in read]
             self.present[what, group] = [k + i for k, m in some for i in range(m)]
@@ -636,18 +640,18 @@ class PathMarch:
             found = np.zeros((*seen.shape[:2], count * group.size))
             both = min(seen.shape[2], found.shape[2])
             found[..., :both] = seen[..., :both]
-        before = sum(prod(self.model.sources[n][1]) for n in nodes[: nodes.index(c.source)])
-        mine = slice(before, before + prod(self.model.sources[c.source][1]))
+        before = sum(prod(self.tables.sources[n][1]) for n in nodes[: nodes.index(c.source)])
+        mine = slice(before, before + prod(self.tables.sources[c.source][1]))
         return found.reshape(len(found), 1, found.shape[1], count, -1)[..., mine]
 
 
-def units_of(model: Model, node: MemberKey, data: Mapping[str, Any]) -> int:
+def units_of(tables: QuantityTables, node: MemberKey, data: Mapping[str, Any]) -> int:
     """How many units attributes tell apart where a quantity lives.
 
     Raises ValueError for an attribute without numbers and Unserved for attributes of one population that
     have different numbers of them.
     """
-    attributes = model.attributes_of.get(node, ())
+    attributes = tables.attributes_of.get(node, ())
     for name in attributes:
         if name not in data or np.ndim(data[name]) != 1:
             raise ValueError(f"data must hold {name}, one number for each unit")
@@ -721,15 +725,15 @@ class Tangents:
     ) -> None:
         self.march: PathMarch = proxy(march)  # a circle would keep all arrays until the collector comes by
         self.wanted, self.samples = wanted, paths
-        model = march.model
+        model, tables = march.model, march.tables
         self.ways: dict[MemberKey, dict[int, None]] = {}
         for n in wanted:
-            for c in model.entries[n].averages.values():
+            for c in tables.entries[n].averages.values():
                 assert isinstance(c, Responding)
                 group = group_of(model, c.source)
                 for x in involved(model, c.what, group):
                     self.ways.setdefault(x, {})[group] = None
-        self.kept = {m.what for q in model.quantities.values() for ms in q.memories.values() for m in ms}
+        self.kept = {m.what for q in tables.quantities.values() for ms in q.memories.values() for m in ms}
         self.panels: dict[tuple[MemberKey, int], list[PathArray]] = {}
         self.current: dict[tuple[MemberKey, int], tuple[int, PathArray]] = {}
         self.first: dict[tuple[MemberKey, int], PathArray | None] = {}
@@ -737,14 +741,14 @@ class Tangents:
         self.device = march.device
         self.terms, self.readings = march.terms, {}
         if unmixed is not None:
-            around = [model.quantities[n] for n in self.ways]
+            around = [tables.quantities[n] for n in self.ways]
             self.terms = {
                 (q.node, x): [march.term(q, m, unmixed) for m in ms]
                 for q in around
                 for x, ms in q.memories.items()
             }
             self.readings = {
-                (q.node, i): TensorReader(unmixed, x, q.indices, model.sizes)
+                (q.node, i): TensorReader(unmixed, x, q.indices, tables.sizes)
                 for q in around
                 for i, x in enumerate(q.function.leaves)
                 if isinstance(march.leaves_of[q.node][i], TensorReader)
@@ -763,7 +767,7 @@ class Tangents:
             return None
         at, found = self.current.get((node, group), (-1, None))
         if at != now:
-            found = self.step(model.quantities[node], group, now)
+            found = self.step(self.march.tables.quantities[node], group, now)
             self.current[node, group] = now, found
             if node in self.kept:
                 self.keep(node, group, now, found)
@@ -779,10 +783,10 @@ class Tangents:
 
     def read(self, x: AppliedUndef, group: int, now: int) -> PathArray | None:
         """Derivatives at this step of a field, which may be read at time zero."""
-        model = self.march.model
-        if not model.is_at_zero(x):
+        tables = self.march.tables
+        if not tables.is_at_zero(x):
             return self.of(node_of(x), group, now)
-        key = (model.node(x), group)
+        key = (tables.node(x), group)
         if key not in self.first:
             if now:
                 return None
@@ -837,7 +841,7 @@ class Tangents:
         for i, x in enumerate(q.function.leaves):
             if x in q.memories:
                 part, symbols = self.memory(q, x, group, now), q.indices
-            elif isinstance(x, AppliedUndef) and march.model.is_random(x):
+            elif isinstance(x, AppliedUndef) and march.tables.is_random(x):
                 part, symbols = self.read(x, group, now), indices_of(x)
             else:
                 continue

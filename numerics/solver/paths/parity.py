@@ -15,8 +15,9 @@ import numpy as np
 from sympy import Expr
 from sympy.core.function import AppliedUndef
 
+from numerics.lowering.quantities import Quantity, QuantityTables
 from numerics.names import MemberKey
-from numerics.solver.paths.reading import Model, Quantity
+from numerics.solver.paths.causal_order import Model
 
 EVEN, ODD, NEITHER = 1, -1, 0
 """The factor of a function if sources change sign; NEITHER also stands for a parity that is not known."""
@@ -35,44 +36,45 @@ def paired(model: Model) -> list[bool]:
     Sources of the last group have either sign beside the same others in any case.  Where all quantities are
     even or odd if some of these signs change, pairs would repeat averages.
     """
-    last = {n for groups in model.populations for n in model.groups[groups[-1]]}
-    sources = {*model.sources}
-    symmetries = [parities(model, flipped) for flipped in (sources, last, sources - last)]
+    tables = model.tables
+    last = {n for x in tables.populations for n in model.groups[x.groups[-1]]}
+    sources = {*tables.sources}
+    symmetries = [parities(tables, flipped) for flipped in (sources, last, sources - last)]
     return [
-        len(groups) > 1 and not any(known.keys() >= {*members} for known in symmetries)
-        for groups, members in zip(model.populations, model.members, strict=True)
+        len(x.groups) > 1 and not any(known.keys() >= {*x.members} for known in symmetries)
+        for x in tables.populations
     ]
 
 
-def parities(model: Model, flipped: Set[MemberKey]) -> dict[MemberKey, int]:
+def parities(tables: QuantityTables, flipped: Set[MemberKey]) -> dict[MemberKey, int]:
     """Return EVEN or ODD for each node of a theory that is one of them if these sources change sign.
 
     The parity of a function is found from its values at random points.  In a sum over the past, terms whose
     parity is not known yet are taken to have that of the others; the result is checked with all terms.
     """
-    known = {n: ODD if n in flipped else EVEN for n in (*model.sources, *model.attributes)}
+    known = {n: ODD if n in flipped else EVEN for n in (*tables.sources, *tables.attributes)}
     found = known
     while found:
-        waiting = [q for n, q in model.quantities.items() if n not in known]
-        found = {q.node: p for q in waiting if (p := _parity(model, q, known, complete=False))}
+        waiting = [q for n, q in tables.quantities.items() if n not in known]
+        found = {q.node: p for q in waiting if (p := _parity(tables, q, known, complete=False))}
         known = known | found
     while True:
-        own = {n: q for n, q in model.quantities.items() if n in known}
-        wrong = [n for n, q in own.items() if _parity(model, q, known, complete=True) != known[n]]
+        own = {n: q for n, q in tables.quantities.items() if n in known}
+        wrong = [n for n, q in own.items() if _parity(tables, q, known, complete=True) != known[n]]
         if not wrong:
             return known
         known = {n: p for n, p in known.items() if n not in wrong}
 
 
-def _parity(model: Model, q: Quantity, known: Mapping[MemberKey, int], *, complete: bool) -> int:
+def _parity(tables: QuantityTables, q: Quantity, known: Mapping[MemberKey, int], *, complete: bool) -> int:
     """Return the parity of a quantity; unless ``complete``, sums over the past lack what is not known."""
     rng = np.random.default_rng(0)
     values: list[Any] = []
-    signs = [_sign(model, q, x, known, complete) for x in q.function.leaves]
+    signs = [_sign(tables, q, x, known, complete) for x in q.function.leaves]
     for x, sign in zip(q.function.leaves, signs, strict=True):
         if sign == NEITHER and not (x in q.memories and not complete and _is_unknown(q, x, known)):
             return NEITHER
-        is_number = x not in q.memories and not model.is_random(x)
+        is_number = x not in q.memories and not tables.is_random(x)
         values.append(rng.uniform(0.5, 1.5) if is_number else sign**2 * rng.normal(size=POINTS))
     with np.errstate(all="ignore"):
         before = q.function(*values)
@@ -88,14 +90,16 @@ def _parity(model: Model, q: Quantity, known: Mapping[MemberKey, int], *, comple
     return EVEN if even else ODD if odd else NEITHER
 
 
-def _sign(model: Model, q: Quantity, leaf: Expr, known: Mapping[MemberKey, int], complete: bool) -> int:
+def _sign(
+    tables: QuantityTables, q: Quantity, leaf: Expr, known: Mapping[MemberKey, int], complete: bool
+) -> int:
     """Return the parity of what a function is made of; numbers and kernels are even."""
     if leaf in q.memories:
         terms = {known.get(m.what, NEITHER) for m in q.memories[leaf]}
         terms = terms if complete else terms - {NEITHER}
         return terms.pop() if len(terms) == 1 else NEITHER
-    if isinstance(leaf, AppliedUndef) and model.is_random(leaf):
-        return known.get(model.node(leaf), NEITHER)
+    if isinstance(leaf, AppliedUndef) and tables.is_random(leaf):
+        return known.get(tables.node(leaf), NEITHER)
     return EVEN
 
 

@@ -24,24 +24,17 @@ from numerics.averages.existence import singularities
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
 from numerics.lowering.indices import RealNumber, indices_of, node_of, sizes_of
+from numerics.lowering.plain_indices import put_together
+from numerics.lowering.quantities import PathCorrelation, PathEntry, Responding, read_quantities
 from numerics.lowering.sizes import SizedTheory
 from numerics.names import MemberKey
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.evaluated import Evaluated, averaged, stacked
 from numerics.solver.paths.accuracy import reach
+from numerics.solver.paths.causal_order import Model, group_of, moves, size_of
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
-from numerics.solver.paths.indices import put_together
 from numerics.solver.paths.march import PathMarch, units_of, written
-from numerics.solver.paths.reading import (
-    Model,
-    PathCorrelation,
-    PathEntry,
-    Responding,
-    group_of,
-    moves,
-    size_of,
-)
 from numerics.threads import one_thread
 
 if TYPE_CHECKING:
@@ -257,9 +250,10 @@ class Prepared:
         self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
         self.values = {str(k): v for k, v in (values or {}).items()}
         self.model = _read(theory, frozenset(sizes_of(theory, self.values).items()))
-        self.whole = {n: x.node for x in self.model.written_out for n in x.members}
-        nodes = (*self.model.sources, *self.model.quantities)
-        self.units = {n: units_of(self.model, n, self.data) for n in nodes}
+        self.tables = self.model.tables
+        self.whole = {n: x.node for x in self.tables.written_out for n in x.members}
+        nodes = (*self.tables.sources, *self.tables.quantities)
+        self.units = {n: units_of(self.tables, n, self.data) for n in nodes}
         self.chosen = _responses(self.model, responses, steps)
         again = single and responses == "auto" and "stein" in self.chosen.values()
         self.single = frozenset(self.chosen if again else ())
@@ -270,11 +264,11 @@ class Prepared:
     @property
     def numbers(self) -> list[MemberKey]:
         """The nodes of scalars, by which solutions have them."""
-        return list(dict.fromkeys(self.whole.get(n, n) for n in self.model.scalars))
+        return list(dict.fromkeys(self.whole.get(n, n) for n in self.tables.scalars))
 
     def _jumps(self, n: MemberKey) -> bool:
         """Does a function on the way to a response jump?"""
-        averages = self.model.entries[n].averages.values()
+        averages = self.tables.entries[n].averages.values()
         return any(isinstance(c, Responding) and self.model.kinds[c] == "jumps" for c in averages)
 
     @property
@@ -285,10 +279,10 @@ class Prepared:
             group_of(model, c.source)
             for n, how in self.chosen.items()
             if how == "stein"
-            for c in model.entries[n].averages.values()
+            for c in self.tables.entries[n].averages.values()
             if isinstance(c, Responding)
         }
-        sizes = [sum(prod(model.sources[n][1]) for n in model.groups[i]) for i in asked]
+        sizes = [sum(prod(self.tables.sources[n][1]) for n in model.groups[i]) for i in asked]
         return self.steps * max(sizes, default=0)
 
     @property
@@ -313,11 +307,10 @@ class Prepared:
     @property
     def smooth(self) -> bool:
         """Has every function on the way a continuous derivative?"""
-        model = self.model
-        for q in model.quantities.values():
+        for q in self.tables.quantities.values():
             for i, x in enumerate(q.function.leaves):
-                moving = isinstance(x, AppliedUndef) and model.is_random(x)
-                if x in q.memories or (moving and node_of(x) not in model.attributes):
+                moving = isinstance(x, AppliedUndef) and self.tables.is_random(x)
+                if x in q.memories or (moving and node_of(x) not in self.tables.attributes):
                     try:
                         q.function.derivative(i)
                     except UnseenJump:
@@ -339,21 +332,23 @@ class Prepared:
         """How many numbers a replica keeps for each path, and in its factors and tables."""
         model = self.model
         past = model.read_later
-        counts = [prod(q.sizes) * self.units[n] for n, q in model.quantities.items() if n in past]
+        counts = [prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items() if n in past]
         moving = [g for g in model.groups if moves(model, g)]
-        counts += [prod(model.sources[n][1]) * self.units[n] for g in moving for n in g]
+        counts += [prod(self.tables.sources[n][1]) * self.units[n] for g in moving for n in g]
         tables = [
-            prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
-            for e in model.entries.values()
+            prod(self.steps if x in (t, s) else self.tables.sizes[x] for x in e.args)
+            for e in self.tables.entries.values()
         ]
         if self.stepping is not None:  # weights of updates, of each error its own
-            tables += [self.steps**2 * prod(model.size(e.indices)) for e in model.scalars.values()]
+            tables += [
+                self.steps**2 * prod(self.tables.size(e.indices)) for e in self.tables.scalars.values()
+            ]
         return self.steps * sum(counts), sum(n**2 for n in self._moving()) + sum(tables)
 
     def seconds(self, samples: int) -> float:
         """About how long a replica takes, with derivatives along its paths."""
         count = samples if "jacobian" in self.chosen.values() else self.carriers(samples)
-        values = self.steps * sum(prod(q.sizes) for q in self.model.quantities.values())
+        values = self.steps * sum(prod(q.sizes) for q in self.tables.quantities.values())
         numbers = samples * (values * VALUE + sum(self._moving()) * NORMAL)
         return self._march_seconds(samples) + numbers + self._derivative_seconds(count)
 
@@ -369,19 +364,19 @@ class Prepared:
     @cached_property
     def _march_work(self) -> tuple[float, float, int]:
         """Operations of a march for each path, those of factors of covariances, and calls of operations."""
-        model, T = self.model, self.steps
+        sizes, T = self.tables.sizes, self.steps
         past = 0.0
-        for q in model.quantities.values():
+        for q in self.tables.quantities.values():
             for ms in q.memories.values():
-                read = {m.what: prod(model.size(m.symbols)) for m in ms if t in m.kernel.free_symbols}
+                read = {m.what: prod(self.tables.size(m.symbols)) for m in ms if t in m.kernel.free_symbols}
                 past += self.units[q.node] * prod(q.sizes) * sum(read.values()) * T**2 / 2
         pairs = [
-            self._units_of(e) * prod(model.sizes[x] for x in e.args if x in model.sizes) * T**2 / 2
-            for e in model.entries.values()
+            self._units_of(e) * prod(sizes[x] for x in e.args if x in sizes) * T**2 / 2
+            for e in self.tables.entries.values()
             if not e.is_response
         ]
         entries = self._moving()
-        calls = T * (len(model.quantities) + len(model.entries) + len(entries))
+        calls = T * (len(self.tables.quantities) + len(self.tables.entries) + len(entries))
         return 2 * (past + sum(pairs) + sum(n**2 / 4 for n in entries)), sum(n**3 for n in entries), calls
 
     def _units_of(self, e: PathEntry) -> int:
@@ -396,7 +391,7 @@ class Prepared:
 
     def _derivatives(self, paths: int) -> int:
         """The same of so many paths."""
-        counts = [prod(q.sizes) * self.units[n] for n, q in self.model.quantities.items()]
+        counts = [prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items()]
         size = max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
         return 8 * paths * self.steps**2 * sum(counts) * size
 
@@ -479,16 +474,16 @@ class Prepared:
             single = self._written(march)
             del march  # the paths of these replicas
             side = dict(known.found)
-            for e in self.model.observables:
-                given = known.found, known.values, known.data, None, self.model.first, known.literals
-                side[node_of(e.lhs)] = observable(e, *given, self.model.sizes)
+            for e in self.tables.observables:
+                given = known.found, known.values, known.data, None, self.tables.extents.first, known.literals
+                side[node_of(e.lhs)] = observable(e, *given, self.tables.sizes)
             side |= single
             found = {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
-            yield put_together(found, self.model.written_out)
+            yield put_together(found, self.tables.written_out)
 
     def _written(self, march: PathMarch) -> dict[MemberKey, Array]:
         """The responses that a result shows, their axes as they are written, replicas last."""
-        entries, averaged = self.model.entries, march.averaged
+        entries, averaged = self.tables.entries, march.averaged
         return {n: written(entries[n], averaged[n].axes, x) for n, x in march.single.items()}
 
 
@@ -509,7 +504,7 @@ def _read(theory: Theory, own: frozenset[tuple[str, RealNumber]]) -> Model:
     for x in singularities(theory):
         if not x.has_mean:
             raise Unserved(f"{x}, an average that does not exist")
-    return Model(SizedTheory.of(theory, dict(own)))
+    return Model(read_quantities(SizedTheory.of(theory, dict(own))))
 
 
 def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:
@@ -525,7 +520,8 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
     """How each response is found."""
     chosen: dict[MemberKey, str] = {}
     responding = {
-        n: [c for c in e.averages.values() if isinstance(c, Responding)] for n, e in model.entries.items()
+        n: [c for c in e.averages.values() if isinstance(c, Responding)]
+        for n, e in model.tables.entries.items()
     }
     linear = {model.kinds[c] for ways in responding.values() for c in ways} == {"linear"}
     for n, ways in responding.items():
@@ -535,7 +531,7 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
         if asked == "jacobian" and "jumps" in kinds:
             raise ValueError(f"{name_of(n)}: a function on the way jumps, take responses = 'stein' or 'auto'")
         groups = [model.groups[group_of(model, c.source)] for c in ways]
-        entries = steps * max(sum(prod(model.sources[x][1]) for x in g) for g in groups)
+        entries = steps * max(sum(prod(model.tables.sources[x][1]) for x in g) for g in groups)
         along = linear or ("jumps" not in kinds and entries <= FEW)
         chosen[n] = "jacobian" if asked == "jacobian" or (asked == "auto" and along) else "stein"
     return chosen
@@ -546,13 +542,13 @@ def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> 
 
     Raises ValueError for a field that the theory does not have.
     """
-    program = march.model.sized.theory.program
+    program = march.tables.sized.theory.program
     expressions = paths.expressions(program)
     return {name: _block(march, name, e, paths, times, replica) for name, e in expressions.items()}
 
 
 def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[int], replica: int) -> Block:
-    fields = {x for x in e.atoms(AppliedUndef) if march.model.is_random(x)}
+    fields = {x for x in e.atoms(AppliedUndef) if march.tables.is_random(x)}
     layers = sorted({n[1][0] for n in march.random if n[1]}) if ell in e.free_symbols else []
     layers = [k for k in layers if all(node_of(x.subs(ell, k)) in march.random for x in fields)]
     if not fields or (ell in e.free_symbols and not layers):
@@ -561,7 +557,7 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
     own = tuple(dict.fromkeys(i for x in sorted(fields, key=str) for i in indices_of(x) if i != ell))
     sizes, picked = [], []
     for i in own:
-        size = march.model.sizes[i]
+        size = march.tables.sizes[i]
         here = paths.chosen("samples", range(size)) if dimension(i) == "sample" else list(range(size))
         sizes.append(size)
         picked.append(here)
@@ -570,7 +566,7 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
         f = CompiledFunction(e if layer is None else e.subs(ell, layer))
         values = []
         for x in f.leaves:
-            if not (isinstance(x, AppliedUndef) and march.model.is_random(x)):
+            if not (isinstance(x, AppliedUndef) and march.tables.is_random(x)):
                 known = np.ravel(march.known(x, {}))  # one number, or one of each replica
                 values.append(known[replica % len(known)])
                 continue

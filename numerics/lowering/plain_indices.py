@@ -1,4 +1,4 @@
-"""The indices of a theory as sampled paths read them: each runs over one range, and is read as it stands.
+"""Theories with plain indices: each runs over one range, and is read as it stands.
 
 From a theory with numbers for its sizes to one in which
 
@@ -7,8 +7,8 @@ From a theory with numbers for its sizes to one in which
 - a sum over a part of a range, such as ``r = 1..p``, is one over all of it with a factor that is one or zero;
 - an index that runs over two ranges has a name for each.
 
-:class:`~numerics.solver.paths.reading.Model` reads the result; :func:`put_together` gathers the arrays of
-what was written out.
+:mod:`~numerics.lowering.quantities` reads the result; :func:`put_together` gathers the arrays of what was
+written out.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Plain:
 
 
 def with_plain_indices(sized: SizedTheory) -> Plain:
-    """Return the theory of a layout with indices that each run over one range and are read as they stand."""
+    """Return the theory with indices that each run over one range and are read as they stand."""
     theory, out = sized.theory, _Unrolling(sized)
     written_out: tuple[WrittenOut, ...] = ()
     if out.slots:

@@ -1,0 +1,552 @@
+"""What a theory says of its quantities, for given sizes: fields, sources, averages and numbers as data.
+
+:func:`read_quantities` reads a theory, linear or not, into :class:`QuantityTables`: its single-site equations
+as functions of fields and of sums over the past, the covariances of its sources, its order parameters and
+numbers as expressions of averages.  Sampled paths march these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from sympy import (
+    Abs,
+    Add,
+    DiracDelta,
+    Dummy,
+    Expr,
+    Heaviside,
+    Max,
+    Min,
+    Mul,
+    Piecewise,
+    Sum,
+    Symbol,
+    sign,
+    sympify,
+)
+from sympy import Function as Named
+from sympy.core.function import AppliedUndef, UndefinedFunction
+
+from derive.calculus.averages import Average, Response, is_random
+from derive.calculus.symbols import IndexRange, s, t
+from derive.program.shifts import Slot
+from derive.theory import Equation, OrderParameter, Term, Theory
+from numerics.errors import Unserved
+from numerics.experiment.literals import Literals
+from numerics.lowering.averages import MeanResponse, read_average
+from numerics.lowering.expressions import CompiledFunction, function, leaves_of
+from numerics.lowering.indices import (
+    TIMES,
+    indices_of,
+    limits,
+    moving_nodes,
+    node_at_zero,
+    node_of,
+    open_args,
+    require_open_numbers,
+    together,
+)
+from numerics.lowering.plain_indices import WrittenOut, with_plain_indices
+from numerics.lowering.sizes import Extents, SizedTheory
+from numerics.lowering.table import Reach
+from numerics.names import MemberKey
+
+
+@dataclass(frozen=True)
+class PastSum:
+    """``Sum(kernel * what, over, times)``: a known kernel on a quantity at past times.
+
+    ``symbols`` are the indices of ``what`` as the kernel writes them; ``over`` are all indices summed over;
+    ``reach`` says at which times s the quantity is read: before t ("past"), up to t ("through"), or at t
+    alone ("now").
+    """
+
+    kernel: Expr
+    what: MemberKey
+    symbols: tuple[Symbol, ...]
+    over: tuple[Symbol, ...]
+    reach: Reach
+
+    @property
+    def through(self) -> bool:
+        """Does the present belong to the sum?"""
+        return self.reach != "past"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that differs between paths, at time t: a field or a function of fields."""
+
+    node: MemberKey
+    indices: tuple[Symbol, ...]
+    sizes: tuple[int, ...]
+    expr: Expr
+    memories: Mapping[Expr, list[PastSum]]
+    """The sums over the past among the leaves of the expression."""
+
+    @cached_property
+    def function(self) -> CompiledFunction:
+        """``expr`` as a function of its leaves."""
+        return function(self.expr)
+
+
+@dataclass(frozen=True)
+class PathCorrelation:
+    """``<X(t) Y(s)>`` (or, with one quantity, ``<X(t)>``): quantities and the indices that they carry."""
+
+    first: MemberKey
+    first_symbols: tuple[Symbol, ...]
+    second: MemberKey | None = None
+    second_symbols: tuple[Symbol, ...] = ()
+
+
+@dataclass(frozen=True)
+class Responding:
+    """``<d X(t) / d source(s)>``."""
+
+    what: MemberKey
+    symbols: tuple[Symbol, ...]
+    source: MemberKey
+    source_symbols: tuple[Symbol, ...]
+
+
+@dataclass(frozen=True)
+class PathEntry:
+    """An order parameter or scalar: its indices, its expression, and the averages in it."""
+
+    node: MemberKey
+    args: tuple[Symbol, ...]
+    expr: Expr
+    averages: Mapping[Expr, PathCorrelation | Responding]
+    causal: str = ""
+    sums: Mapping[Expr, PathEntry] = field(default_factory=dict)
+    """Sums over indices of what has averages in it, as entries that carry these indices too."""
+
+    @cached_property
+    def indices(self) -> tuple[Symbol, ...]:
+        """Its indices, without times."""
+        return tuple(x for x in self.args if x not in TIMES)
+
+    @cached_property
+    def two_times(self) -> bool:
+        """Is it read at two times?"""
+        return s in self.args
+
+    @cached_property
+    def is_response(self) -> bool:
+        """Does it hold a response?"""
+        return any(isinstance(x, Responding) for x in self.averages.values())
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """``<a(t) b(s)>`` with the indices of ``a`` and those of ``b``."""
+
+    expr: Expr
+    first: tuple[Symbol, ...]
+    second: tuple[Symbol, ...]
+
+
+@dataclass(frozen=True)
+class SampledPopulation:
+    """Units whose averages are taken together: groups of correlated sources, by number, and all nodes."""
+
+    groups: tuple[int, ...]
+    members: tuple[MemberKey, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class QuantityTables:
+    """The tables of a theory for given sizes, whatever the other numbers are.
+
+    Keys are names with the integers among the indices of a quantity.
+
+    Attributes:
+    - ``sized``: the theory, as it was before its indices were made plain.
+    - ``written_out``, ``literals``: what was written out of it, and where axes of data begin.
+    - ``moving``: fields and numbers that change with time.
+    - ``attributes``: attributes of units, which are the same at all times, by the nodes that stand for them.
+    - ``field_names``: the nodes of fields.
+    - ``extents``: where indices begin, and how many values they have.
+    - ``random``: names of what differs between paths.
+    - ``sources``: indices and sizes of each source; ``covariances`` of pairs of them.
+    - ``quantities``: fields, and functions of fields that equations and averages read.
+    - ``entries``, ``scalars``, ``observables``: order parameters, numbers, and what no equation reads.
+    """
+
+    sized: SizedTheory
+    written_out: tuple[WrittenOut, ...]
+    literals: Mapping[Slot, Literals]
+    moving: frozenset[MemberKey]
+    attributes: Mapping[MemberKey, str]
+    field_names: frozenset[MemberKey]
+    observables: tuple[Equation, ...]
+    extents: Extents
+    random: set[str]
+    sources: dict[MemberKey, tuple[tuple[Symbol, ...], tuple[int, ...]]] = field(default_factory=dict)
+    covariances: dict[tuple[MemberKey, MemberKey], Covariance] = field(default_factory=dict)
+    quantities: dict[MemberKey, Quantity] = field(default_factory=dict)
+    entries: dict[MemberKey, PathEntry] = field(default_factory=dict)
+    scalars: dict[MemberKey, PathEntry] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> Mapping[Symbol, int]:
+        """How many values each index has."""
+        return self.extents.sizes
+
+    def size(self, symbols: Iterable[Symbol]) -> tuple[int, ...]:
+        """How many values these indices have."""
+        return self.extents.shape(symbols)
+
+    def node(self, x: AppliedUndef) -> MemberKey:
+        """The node of a field or number, which may be read at time zero."""
+        return node_at_zero(x) or node_of(x) if self.is_at_zero(x) else node_of(x)
+
+    def is_at_zero(self, x: AppliedUndef) -> bool:
+        """Is this the value of a field or number at time zero?"""
+        return node_at_zero(x) in self.moving
+
+    def is_random(self, e: Expr) -> bool:
+        """Does ``e`` differ between paths?"""
+        return is_random(e, frozenset(self.random))
+
+    def feeds(self, q: Quantity) -> list[MemberKey]:
+        """The random nodes in the expression of ``q``."""
+        own = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
+        return own + [m.what for ms in q.memories.values() for m in ms]
+
+    @cached_property
+    def groups(self) -> list[tuple[MemberKey, ...]]:
+        """Sources that are correlated, together."""
+        return together(self.sources, self.covariances)
+
+    @cached_property
+    def components(self) -> list[tuple[MemberKey, ...]]:
+        """The sources, quantities and attributes that meet in fields: their averages are taken together.
+
+        Raises Unserved for a field that is read at integers where its equation is that of all indices.
+        """
+        links = [*self.groups, *((q.node, *self.feeds(q)) for q in self.quantities.values())]
+        there = {*self.sources, *self.quantities, *self.attributes}
+        for name, literals in sorted({n for link in links for n in link} - there):
+            raise Unserved(
+                f"{name} is read at the integers {literals}, but its equation is that of all indices"
+            )
+        return together([*self.sources, *self.quantities, *self.attributes], links)
+
+    @cached_property
+    def populations(self) -> list[SampledPopulation]:
+        """The components that have sources."""
+        number = {n: i for i, group in enumerate(self.groups) for n in group}
+        found = [(x, tuple(dict.fromkeys(number[n] for n in x if n in number))) for x in self.components]
+        return [SampledPopulation(groups, members) for members, groups in found if groups]
+
+    @cached_property
+    def attributes_of(self) -> dict[MemberKey, tuple[str, ...]]:
+        """The attributes of the units where a source or quantity lives."""
+        names = self.attributes
+        return {n: tuple(names[a] for a in x if a in names) for x in self.components for n in x}
+
+
+def read_quantities(sized: SizedTheory) -> QuantityTables:
+    """Read the tables of a theory.
+
+    Raises Unserved for what these tables do not hold, such as a field that is given by cases or a sum over
+    parts of the past.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> tables = read_quantities(SizedTheory.of(mean_field(mlp(2, "tanh")), {"P": 3}))
+    >>> (sums,) = tables.quantities["h", (1,)].memories.values()
+    >>> [(x.kernel, x.what, x.reach) for x in sums]
+    [(eta*gamma0*Delta(alpha, s)*K_x(mu, alpha), ('g', (1,)), 'past')]
+    """
+    reader = _QuantityReader(sized)
+    reader.read()
+    return reader.tables
+
+
+class _QuantityReader:
+    """Fills the tables of a theory; functions of fields that are met become quantities of their own."""
+
+    def __init__(self, sized: SizedTheory) -> None:
+        plain = with_plain_indices(sized)
+        self.theory = theory = with_named_averages(with_attributes_as_fields(plain.theory))
+        self.extents = Extents(sized.integer, sized.values)
+        self.pieces: dict[Expr, MemberKey] = {}
+        self.known: set[MemberKey] = set()
+        """Fields, sources and attributes, which are quantities as they stand."""
+        self.tables = QuantityTables(
+            sized,
+            plain.written_out,
+            plain.literals,
+            moving_nodes(theory),
+            {(name, ()): name for name in sorted(sized.attributes)},
+            frozenset(node_of(e.lhs) for e in theory.equations if not e.lhs.is_Derivative),
+            theory.observables,
+            self.extents,
+            {*sized.random, *sized.attributes},
+        )
+
+    def read(self) -> None:
+        """Read sources, fields, order parameters, scalars and the ranges of observables."""
+        theory, tables = self.theory, self.tables
+        for u in theory.sources:
+            self._source(u.symbol, u.partner, sympify(u.covariance), u.ranges)
+        self.known = {*tables.field_names, *tables.sources, *tables.attributes}
+        for e in theory.equations:
+            self._field(e.lhs, e.rhs, e.ranges)
+        for q in theory.order_parameters:
+            self._entry(q.symbol, q.definition, q.ranges, q)
+        for x in theory.scalars:
+            tables.scalars[node_of(x.lhs)] = self._read(x.lhs, x.rhs, x.ranges)
+        for x in theory.observables:
+            self.extents.add(r.limits for r in x.ranges)
+        require_open_numbers(theory)
+        _ = tables.components
+
+    # -- sources and fields ----------------------------------------------------------------------------
+
+    def _source(self, symbol: AppliedUndef, partner: AppliedUndef, covariance: Expr, ranges: Any) -> None:
+        self.extents.add(r.limits for r in ranges)
+        for x in (symbol, partner):
+            if len(open_args(x)) - len(indices_of(x)) != 1:
+                raise Unserved(f"the source {x} does not carry one time")
+            self.tables.sources.setdefault(node_of(x), (indices_of(x), self.extents.shape(indices_of(x))))
+        self.tables.covariances[node_of(symbol), node_of(partner)] = Covariance(
+            covariance, indices_of(symbol), indices_of(partner)
+        )
+
+    def _field(self, lhs: Expr, rhs: Expr, ranges: Any) -> None:
+        if lhs.is_Derivative:
+            raise Unserved(f"{lhs} is given by a flow; sampled paths count steps: use a rule in steps")
+        if open_args(lhs) != (*indices_of(lhs), t):
+            raise Unserved(f"the equation of {lhs} does not end with one time t")
+        self.extents.add(r.limits for r in ranges)
+        node = node_of(lhs)
+        if node in self.tables.quantities:
+            raise Unserved(f"{lhs} is given by cases")
+        self.tables.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
+
+    def _quantity(self, node: MemberKey, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
+        """Read the expression of a quantity.
+
+        Sums over the past that are added up are one leaf, the first: kernels are added before the past is
+        read, once.  A smooth function of fields, such as tanh(h), is a quantity by itself: others read it.
+        """
+        is_random = self.tables.is_random
+        outside = expr.xreplace({x: Dummy() for x in expr.atoms(Sum)})
+        for x in sorted(outside.atoms(Named), key=str):
+            if x != expr and expr.has(x) and is_random(x) and _is_smooth(x):
+                own, symbols = self._piece(x, t)
+                self.tables.random.add(own[0])
+                expr = expr.xreplace({x: UndefinedFunction(own[0])(*symbols, t)})
+        added = [x for x in Add.make_args(expr) if isinstance(x, Sum) and is_random(x)]
+        expr = Add(expr, *(-x for x in added[1:]))
+        memories: dict[Expr, list[PastSum]] = {}
+        for x in function(expr).leaves:
+            if isinstance(x, Sum) and is_random(x):
+                sums = added if x in added else [x]
+                memories[x] = _joined(self._memory(y, term, indices) for y in sums for term in _terms(y))
+            elif isinstance(x, AppliedUndef) and is_random(x):
+                if x.args[-1] != t and not self.tables.is_at_zero(x):
+                    raise Unserved(f"{x} stands in an equation at time t")
+                if set(indices_of(x)) - set(indices):
+                    raise Unserved(f"{x} carries an index that {node[0]} does not have")
+        return Quantity(node, indices, self.extents.shape(indices), expr, memories)
+
+    def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> PastSum:
+        """Read a term of a sum over the past, whose indices are ``own`` and those that are summed."""
+        over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
+        self.extents.add(x for x in leaf.limits if x[0] not in TIMES)
+        reach = _reach(leaf)
+        time = t if reach == "now" else s
+        factors = Mul.make_args(body)
+        moving = [x for x in factors if self.tables.is_random(x)]
+        around = self._unshifted(Mul(*moving), over)
+        factors = tuple(x.subs(around) for x in factors)
+        what = Mul(*[x.subs(around) for x in moving])
+        if what.free_symbols & (set(TIMES) - {time}):
+            raise Unserved(f"{leaf}: {what} is read at two times")
+        node, symbols = self._piece(what, time)
+        if set(symbols) - set(over) - set(own):
+            raise Unserved(f"{leaf}: {what} carries an index that is not summed")
+        kernel = Mul(*[x for x in factors if not self.tables.is_random(x)])
+        return PastSum(kernel, node, symbols, over, reach)
+
+    def _unshifted(self, what: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
+        """Substitutions under which ``what`` is read at ``p`` and not at ``p + k``: sums over a ring may
+        start anywhere.
+        """
+        found: dict[Symbol, Expr] = {}
+        for x in sorted(what.atoms(AppliedUndef), key=str):
+            for a in x.args:
+                ring = [y for y in over if a != y and y in a.free_symbols and self.extents.first[y] == 1]
+                if len(ring) == 1 and not self.tables.sized.is_ordered(a):
+                    found.setdefault(ring[0], 2 * ring[0] - a)
+        return list(found.items())
+
+    def _piece(self, e: Expr, time: Symbol) -> tuple[MemberKey, tuple[Symbol, ...]]:
+        """The quantity that ``e``, read at ``time``, is, and the indices that it carries."""
+        if isinstance(e, AppliedUndef) and node_of(e) in self.known:
+            return node_of(e), indices_of(e)
+        free = e.free_symbols  # without those that a sum in it runs over
+        applied = (i for x in sorted(e.atoms(AppliedUndef), key=str) for i in indices_of(x))
+        # an index may be a number, as in 1/(p + p*exp(h(mu, r, t)))
+        numbers = (x for x in sorted(free, key=str) if x in self.extents.sizes)
+        symbols = tuple(i for i in dict.fromkeys((*applied, *numbers)) if i in free)
+        for x in symbols:
+            if x not in self.extents.sizes:
+                raise Unserved(f"{e}: the range of {x} is not known")
+        slots = tuple(self._slot(n, x) for n, x in enumerate(symbols))
+        bare = e.xreplace(dict(zip(symbols, slots, strict=True)) | {time: t})
+        if bare not in self.pieces:
+            node = (f"piece{len(self.pieces)}", ())
+            self.pieces[bare] = node
+            self.tables.quantities[node] = self._quantity(node, slots, bare)
+        return self.pieces[bare], symbols
+
+    def _slot(self, n: int, x: Symbol) -> Symbol:
+        """The n-th index of a piece, one for each range because sizes are kept by the index."""
+        first, size = self.extents.first[x], self.extents.sizes[x]
+        slot = Symbol(f"_{n}[{first}:{size}]", integer=True)
+        self.extents.first[slot], self.extents.sizes[slot] = first, size
+        return slot
+
+    # -- averages --------------------------------------------------------------------------------------
+
+    def _entry(self, symbol: AppliedUndef, body: Expr, ranges: Any, item: OrderParameter) -> None:
+        if tuple(x for x in open_args(symbol) if x in TIMES) not in ((t, s), (t,)):
+            raise Unserved(f"{symbol} does not end with t, s")
+        self.tables.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
+
+    def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> PathEntry:
+        self.extents.add(r.limits for r in ranges)
+        args = open_args(symbol)
+        sums: dict[Expr, PathEntry] = {}
+        for x in leaves_of(body):
+            if isinstance(x, Sum) and x.has(Average):
+                over = tuple(lim[0] for lim in x.limits)
+                self.extents.add(x.limits)
+                wider = symbol.func(*over, *symbol.args)
+                sums[x] = self._read(wider, x.function, ())
+        averages = {a: self._average(a) for a in leaves_of(body) if isinstance(a, Average)}
+        return PathEntry(node_of(symbol), args, body, averages, causal, sums)
+
+    def _average(self, a: Average) -> PathCorrelation | Responding:
+        """Read an average of quantities, or of a response of one."""
+        found = read_average(a.body)
+        if isinstance(found, MeanResponse):
+            what, symbols = self._piece(found.body, t)
+            return Responding(what, symbols, node_of(found.source), indices_of(found.source))
+        late = self._piece(found.late, t)
+        if found.early == 1:
+            return PathCorrelation(*late)
+        return PathCorrelation(*late, *self._piece(found.early, s))
+
+
+def with_named_averages(theory: Theory) -> Theory:
+    """The theory with a scalar for each average at one time that stands inside of an expression.
+
+    In ``a/sqrt(<a(t)**2>)`` the average becomes ``average0(t)``, with ``average0(t) = <a(t)**2>`` among the
+    scalars.  Order parameters and scalars keep the averages that they are made of.
+    """
+    ends = {index: (lower, upper) for index, lower, upper in reversed(list(limits(theory)))}
+    scalars: dict[Expr, Equation] = {}
+
+    def named(a: Expr) -> Expr:
+        times = a.free_symbols & set(TIMES)
+        if a.args[0].has(Response) or len(times) != 1:
+            return a
+        (time,) = times
+        now = a.xreplace({time: t})
+        if now not in scalars:
+            indices = sorted((x for x in a.free_symbols if x in ends), key=str)
+            lhs = UndefinedFunction(f"average{len(scalars)}")(*indices, t)
+            ranges = tuple(IndexRange(x, *ends[x]) for x in indices)
+            scalars[now] = Equation(lhs, (Term.local(now, "definition"),), ranges)
+        return scalars[now].lhs.xreplace({t: time})
+
+    def inside(e: Expr) -> Expr:
+        return sympify(e).replace(lambda x: isinstance(x, Average), named)
+
+    def within(e: Expr) -> Expr:
+        return sympify(e).xreplace(
+            {a: Average(inside(a.body)) for a in leaves_of(sympify(e)) if isinstance(a, Average)}
+        )
+
+    found = replace(
+        theory,
+        equations=tuple(e.map(inside) for e in theory.equations),
+        sources=tuple(u.map(inside) for u in theory.sources),
+        observables=tuple(e.map(inside) for e in theory.observables),
+        order_parameters=tuple(q.map(within) for q in theory.order_parameters),
+        scalars=tuple(e.map(within) for e in theory.scalars),
+    )
+    return replace(found, scalars=(*scalars.values(), *found.scalars)) if scalars else theory
+
+
+def with_attributes_as_fields(theory: Theory) -> Theory:
+    """Return the theory with each attribute of units read as a field at the time of what it multiplies.
+
+    In ``<tanh(h(t)*gain(k))*r(s)>`` the attribute becomes ``gain(t)``: a quantity without an index that
+    differs between paths and is the same at all times.
+    """
+    names = {x.name for x in theory.program.attributes}
+    return theory.map(lambda e: _attributes_at(sympify(e), names, t)) if names else theory
+
+
+def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
+    """``e`` with ``time``, or the time of the sum or factor that it stands in, as argument of attributes."""
+    if isinstance(e, AppliedUndef) and str(e.func) in names:
+        return e.func(time)
+    if isinstance(e, Average):
+        factors = Mul.make_args(e.body)
+        late = s if e.body.has(s) and not e.body.has(t) else t
+        return Average(
+            Mul(*[_attributes_at(x, names, late if x.has(t) or not x.has(s) else s) for x in factors])
+        )
+    if isinstance(e, Sum):
+        own = s if any(limit[0] == s for limit in e.limits) else time
+        return Sum(_attributes_at(e.function, names, own), *e.limits)
+    if not any(str(x.func) in names for x in e.atoms(AppliedUndef)):
+        return e
+    return e.func(*[_attributes_at(x, names, time) for x in e.args])
+
+
+def _is_smooth(x: Expr) -> bool:
+    """Is this a smooth function of fields at t?"""
+    fields = x.atoms(AppliedUndef)
+    plain = all(a.is_Integer or isinstance(a, Symbol) for y in fields for a in y.args)
+    rough = x.has(Piecewise, Heaviside, Abs, sign, Max, Min, DiracDelta)
+    return plain and not rough and not isinstance(x, AppliedUndef) and all(t in y.args for y in fields)
+
+
+def _reach(leaf: Sum) -> Reach:
+    """The times at which a sum reads quantities.  Raises Unserved for parts of the past."""
+    times = [x for x in leaf.limits if x[0] in TIMES]
+    if not times:
+        return "now"
+    if len(times) > 1 or times[0][0] != s or times[0][1] != 0:
+        raise Unserved(f"{leaf}: sums over time must run over s from 0")
+    if times[0][2] not in (t, t - 1):
+        raise Unserved(f"{leaf}: sums over time must end at t or t - 1")
+    return "through" if times[0][2] == t else "past"
+
+
+def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
+    """The same with kernels added that multiply the same, over the same times, where they move with time."""
+    found: dict[Any, PastSum] = {}
+    for m in memories:
+        key = replace(m, kernel=sympify(1) if t in m.kernel.free_symbols else m.kernel)
+        found[key] = replace(m, kernel=found[key].kernel + m.kernel) if key in found else m
+    return list(found.values())
+
+
+def _terms(x: Sum) -> tuple[Expr, ...]:
+    body = x.function.expand() if isinstance(x.function, Add) else x.function
+    return tuple(Add.make_args(body))

@@ -1,0 +1,291 @@
+"""The order in which a step of sampled paths computes the quantities of a theory, and what is read when.
+
+From the tables of a theory (:mod:`~numerics.lowering.quantities`) to its operations, sorted topologically: a
+cycle means that no order within a step is causal.  A march reads from it also which quantities later steps
+read, which averages no step reads, and whether functions on the way from a source to a response jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from math import prod
+
+from sympy import Expr, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import s, t
+from numerics.errors import Unserved
+from numerics.lowering.expressions import UnseenJump
+from numerics.lowering.indices import TIMES, node_of
+from numerics.lowering.quantities import PathCorrelation, PathEntry, QuantityTables, Responding
+from numerics.names import MemberKey
+from numerics.solver.linear.plan import NotCausal, in_order
+
+
+class Model:
+    """A theory as a march of paths needs it: its tables, and the operations of a step in causal order.
+
+    ``groups`` are sources that are correlated, in the order in which they are drawn.
+    """
+
+    def __init__(self, tables: QuantityTables) -> None:
+        self.tables = tables
+        self.groups = tables.groups
+        self.blocks = list(self.groups)
+        """What is drawn at once: all of a group, unless some of its sources need others at the same step."""
+        self.in_order = True
+        """Are blocks in the order in which they are drawn?"""
+        self.order = self._causal_order()
+
+    def _causal_order(self) -> list[PathOperation]:
+        """Sort the operations of a step; a matrix that is used twice in sequence has its sources drawn one
+        after another.
+
+        Raises Unserved if some operations need each other even so.
+        """
+        try:
+            return self._sorted()
+        except NotCausal:
+            pass
+        self.blocks, self.in_order = [(n,) for group in self.groups for n in group], False
+        try:
+            drawn = [self.blocks[node[1][0]][0] for kind, node in self._sorted() if kind == "draw"]
+            self.groups = [tuple(n for n in drawn if n in group) for group in self.groups]
+            self.blocks, self.in_order = [(n,) for n in drawn], True
+            return self._sorted()
+        except NotCausal as reason:
+            raise Unserved(f"sampled paths find no order within a step: {reason}") from None
+
+    def _sorted(self) -> list[PathOperation]:
+        return in_order(
+            _operations(self), lambda op: _needs(self, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
+        )
+
+    def before(self, block: tuple[MemberKey, ...]) -> tuple[MemberKey, ...]:
+        """Return the sources of the same group that are drawn before a block in the same step."""
+        group = self.groups[group_of(self, block[0])]
+        earlier = self.blocks[: self.blocks.index(block)] if self.in_order else []
+        return tuple(n for n in group if any(n in x for x in earlier))
+
+    @cached_property
+    def afterwards(self) -> set[MemberKey]:
+        """Correlations that no operation reads: they are found all at once, when all steps are done."""
+        read = {x[1] for op in self.order for x in _needs(self, op)}
+
+        def plain(e: PathEntry) -> bool:
+            found = [
+                c for c in e.averages.values() if isinstance(c, PathCorrelation) and c.second is not None
+            ]
+            return len(found) == len(e.averages) and all(plain(x) for x in e.sums.values())
+
+        return {n for n, e in self.tables.entries.items() if n not in read and e.two_times and plain(e)}
+
+    @cached_property
+    def read_later(self) -> set[MemberKey]:
+        """What is read after its step: by sums over the past, by averages, or for its rounding."""
+        sums = [m for q in self.tables.quantities.values() for ms in q.memories.values() for m in ms]
+        found = {m.what for m in sums if m.reach != "now"}
+        entries = [*self.tables.entries.values(), *self.tables.scalars.values()]
+        for e in entries:
+            entries += e.sums.values()
+            for c in e.averages.values():
+                if isinstance(c, PathCorrelation) and (c.second is not None or e.node in self.tables.scalars):
+                    found |= {c.first, c.second or c.first}
+        return found | self.read_at_zero
+
+    @cached_property
+    def read_at_zero(self) -> set[MemberKey]:
+        """The fields of which some quantity reads the values at time zero."""
+        tables = self.tables
+        leaves = [x for q in tables.quantities.values() for x in q.function.leaves]
+        read = {tables.node(x) for x in leaves if isinstance(x, AppliedUndef) and tables.is_at_zero(x)}
+        return read & {*tables.quantities}
+
+    @cached_property
+    def kinds(self) -> dict[Responding, str]:
+        """``linear``, ``smooth`` or ``jumps``: the functions on the way from a source to what responds."""
+        averages = [c for e in self.tables.entries.values() for c in e.averages.values()]
+        return {c: _kind(self, c) for c in averages if isinstance(c, Responding)}
+
+    @cached_property
+    def moving_sources(self) -> set[MemberKey]:
+        """The sources with a covariance that depends on times."""
+        times = {*TIMES}
+        return {a for (a, _), c in self.tables.covariances.items() if c.expr.free_symbols & times}
+
+
+def group_of(model: Model, source: MemberKey) -> int:
+    """The group that a source belongs to."""
+    return next(i for i, g in enumerate(model.groups) if source in g)
+
+
+def size_of(model: Model, group: int) -> int:
+    """How many entries a group has at one time."""
+    return sum(prod(model.tables.sources[n][1]) for n in model.groups[group])
+
+
+def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]:
+    """The quantities on the way from a group to ``what``, in no particular order."""
+    tables = model.tables
+    upstream: dict[MemberKey, None] = {}
+    todo = [what]
+    while todo:
+        n = todo.pop()
+        if n in tables.quantities and n not in upstream:
+            upstream[n] = None
+            todo += tables.feeds(tables.quantities[n])
+    feels = {n for n in model.groups[group]}
+    while True:
+        more = {n for n in upstream if n not in feels and feels & set(tables.feeds(tables.quantities[n]))}
+        if not more:
+            return {n: None for n in upstream if n in feels}
+        feels |= more
+
+
+def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKey]:
+    """The sources of a group that a quantity is a function of at its own time."""
+    tables = model.tables
+    todo, seen = [what], set[MemberKey]()
+    while todo:
+        n = todo.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if n in tables.quantities:
+            q = tables.quantities[n]
+            applied = (x for x in q.function.leaves if isinstance(x, AppliedUndef) and tables.is_random(x))
+            todo += [node_of(x) for x in applied if x.args[-1] == t]
+            todo += [m.what for ms in q.memories.values() for m in ms if m.through]
+    return frozenset(seen.intersection(model.groups[group]))
+
+
+def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:
+    """Does a covariance in a group depend on times?  If not, its sources are the same at all of them."""
+    return not model.moving_sources.isdisjoint(group)
+
+
+def _kind(model: Model, c: Responding) -> str:
+    tables = model.tables
+    group = group_of(model, c.source)
+    way = involved(model, c.what, group)
+    feels = {*way, *model.groups[group]}
+    linear = True
+    for n in way:
+        q = tables.quantities[n]
+        for i, x in enumerate(q.function.leaves):
+            if x not in q.memories and not (
+                isinstance(x, AppliedUndef) and tables.is_random(x) and tables.node(x) in feels
+            ):
+                continue
+            try:
+                slope = q.function.derivative(i)
+            except UnseenJump:
+                return "jumps"
+            moving = {
+                s for s, y in zip(q.function.slots, q.function.leaves, strict=True) if tables.is_random(y)
+            }
+            linear = linear and not slope.free_symbols & moving
+    return "linear" if linear else "smooth"
+
+
+PathOperation = tuple[str, MemberKey]
+"""``("draw", ("", (block,)))``, ``("quantity", node)``, ``("row" | "now" | "column" | "response", entry)`` or
+``("scalar", node)``."""
+
+
+def _operations(model: Model) -> Iterator[PathOperation]:
+    tables = model.tables
+    for i in range(len(model.blocks)):
+        yield "draw", ("", (i,))
+    for n in tables.quantities:
+        yield "quantity", n
+    for n, e in tables.entries.items():
+        if e.is_response:
+            yield "response", n
+        else:
+            yield from (("row", n), ("now", n))
+            if s in e.args:
+                yield "column", n
+    for n in tables.scalars:
+        yield "scalar", n
+
+
+def _needs(model: Model, op: PathOperation) -> Iterator[PathOperation]:
+    tables = model.tables
+    kind, node = op
+    if kind == "draw":
+        block = model.blocks[node[1][0]]
+        known = {*model.before(block), *block}
+        for (a, b), c in tables.covariances.items():
+            if a in block:
+                yield from _reads(model, c.expr, present=b in known)
+            if b in block and a != b:  # the second source now, the first one before
+                yield from _reads(model, c.expr.xreplace({t: s, s: t}), present=a in known)
+        yield from (_random(model, n) for n in known - {*block})
+    elif kind == "quantity":
+        q = tables.quantities[node]
+        for x in q.function.leaves:
+            if x in q.memories:
+                for m in q.memories[x]:
+                    yield from _reads(model, m.kernel, present=m.through)
+                    if m.through:
+                        yield from _drawn(model, m.what)
+            elif tables.is_random(x):
+                yield from _drawn(model, tables.node(x))
+            else:
+                yield from _reads(model, x, present=True)
+    else:
+        yield from _averages(model, kind, tables.scalars[node] if kind == "scalar" else tables.entries[node])
+
+
+def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
+    for mean in e.averages.values():
+        if isinstance(mean, Responding):
+            yield from _drawn(model, mean.what)
+            if e.causal != "strict":
+                yield _random(model, mean.source)
+        else:
+            if kind != "column":
+                yield from _drawn(model, mean.first)
+            if kind in ("column", "now") and mean.second is not None:
+                yield from _drawn(model, mean.second)
+    for inner in e.sums.values():
+        yield from _averages(model, kind, inner)
+    rest = e.expr.xreplace({a: Symbol("average") for a in (*e.averages, *e.sums)})
+    yield from _reads(model, rest, present=kind in ("now", "scalar"))
+
+
+def _random(model: Model, node: MemberKey) -> PathOperation:
+    if node in model.tables.sources:
+        return "draw", ("", (next(i for i, x in enumerate(model.blocks) if node in x),))
+    return "quantity", node
+
+
+def _drawn(model: Model, node: MemberKey) -> Iterator[PathOperation]:
+    """The operation that gives a random node its values at this step; attributes always have them."""
+    if node not in model.tables.attributes:
+        yield _random(model, node)
+
+
+def _reads(model: Model, e: Expr, present: bool) -> Iterator[PathOperation]:
+    """The averages of this step in ``e``, read at s < t and, if ``present``, at s = t."""
+    tables = model.tables
+    for x in e.atoms(AppliedUndef):
+        node = tables.node(x)
+        times = [a for a in x.args if a in (t, s)]
+        if node in tables.scalars:
+            if t in times or present:
+                yield "scalar", node
+        elif node in tables.entries:
+            entry = tables.entries[node]
+            if entry.is_response:
+                if t in times or present:
+                    yield "response", node
+                continue
+            if times == [t, s]:
+                yield "row", node
+            elif times == [s, t]:
+                yield "column", node
+            if present or times == [t] * len(times):
+                yield "now", node
