@@ -59,6 +59,12 @@ class KernelRow:
         """Is it there at s = t only?"""
         return all(m.instant for m in self.monomials)
 
+    def at(self, times: Reach) -> tuple[Monomial, ...]:
+        """The monomials that are there at some times s; "start" is a time before t."""
+        if times == "now":
+            return tuple(m for m in self.monomials if not m.strict)
+        return tuple(m for m in self.monomials if not m.instant)
+
 
 @dataclass(frozen=True)
 class Coupling:

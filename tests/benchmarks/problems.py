@@ -11,8 +11,10 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
 from numerics.lowering import lower
+from numerics.lowering.operations import EvaluateRow, MultiplyRow, ResponseArray
 from numerics.lowering.table import KernelRow
 from numerics.solver.linear.march import March, march
+from numerics.solver.linear.operations import written
 from numerics.solver.linear.plan import Plan
 from tests.numerics.solver.helpers import solvable
 
@@ -70,18 +72,13 @@ def products(plan: Plan, size: dict, width: dict, times: int) -> float:
     kernels and covariances that are there at one time only, or the same number at all times (running sums).
     """
     squares = 0.0  # what multiplies t^2
-    for kind, i, j in plan.order:
-        row = plan.rows_of.get(i)
-        couplings = [] if row is None else [c for c in row.couplings if _needs_product(c.kernel)]
-        if kind == "response":
-            for c in couplings:
-                if (c.field, j) in plan.responses:
-                    squares += size[i] * size[c.field] * width[j]
-        elif kind == "past":
-            squares += sum(2 * size[i] * size[c.field] * size[j] for c in couplings)
-            for own, k in ((x, k) for x, _ in row.drives for k in plan.partners(x)):
-                if (j, k) in plan.responses and _needs_product(plan.table.covariances[own, k]):
-                    squares += size[i] * width[k] * size[j]
+    step = written(plan).operations
+    kernels = {x.target: x.kernel for x in step if isinstance(x, EvaluateRow)}
+    for x in step:
+        if isinstance(x, MultiplyRow) and x.of_past and _needs_product(kernels[x.left]):
+            answers = isinstance(x.right, ResponseArray)
+            right = size[x.right.first] * (width if answers else size)[x.right.second]
+            squares += size[x.target.first] * right * (1 if answers else 2)
     return squares * times**3 / 3
 
 

@@ -36,6 +36,7 @@ from sympy import Expr, S, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
 from numerics.errors import NotConverged
+from numerics.lowering.operations import CouplingRow, ResponseArray
 from numerics.lowering.table import DELTA, Coupling, Factor, FieldAtLayer, KernelRow, Monomial, Request, Table
 from numerics.solver.grid import integral_weights
 from numerics.solver.linear.march import March
@@ -403,7 +404,7 @@ def densities(
     rows = replace(result, data=data, responses=found)
     for i, k in plan.responses:
         found[i, k] = np.zeros((T * result.sizes[i], T * rows.widths[k]))
-    order = [(kind, i, j) for kind, i, j in plan.order if kind in ("kernel", "response")]
+    order = [x for x in plan.order if isinstance(x, CouplingRow | ResponseArray)]
     compiled = {
         id(c): rows.compile(c.kernel, "through" if c.kernel.reach == "past" else None)
         for i in plan.fields
@@ -426,11 +427,12 @@ def densities(
             weighted[i, k] = (block * weights.T[:, None, :, None]).reshape(upto * n, upto * m)
         for _ in range(MAX_SWEEPS):  # rows at the same time enter through the end of the integral
             change = 0.0
-            for kind, i, j in order:
-                if kind == "kernel":
-                    c = plan.rows_of[i].couplings[j[1] or 0]
+            for quantity in order:
+                if isinstance(quantity, CouplingRow):
+                    c = plan.couplings[quantity]
                     K[id(c)] = compiled[id(c)](step)
                     continue
+                i, j = quantity.first, quantity.second
                 n, m = result.sizes[i], rows.widths[j]
                 value = np.zeros((n, upto * m))
                 for factor, c in equations[i][1]:

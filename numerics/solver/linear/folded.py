@@ -30,13 +30,25 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from derive.calculus.symbols import s
+from derive.calculus.symbols import s, t
+from numerics.lowering.operations import (
+    CorrelationArray,
+    CouplingRow,
+    CovarianceRow,
+    EvaluateRow,
+    MarchStep,
+    MultiplyRow,
+    ResponseArray,
+    TwoTimeArray,
+)
+from numerics.lowering.table import KernelRow
 from numerics.solver.linear.plan import Plan
 from numerics.solver.linear.rows import Rows
-from numerics.solver.linear.steps import Left, RowProduct, StepArrays, TwoTimeKey, kernels_of
+from numerics.solver.linear.steps import StepArrays
 
 Array = NDArray[np.float64]
-OrientedArray = tuple[TwoTimeKey, bool]
+LeftRow = CouplingRow | CovarianceRow
+OrientedArray = tuple[TwoTimeArray, bool]
 """An array as it is held, and whether its transpose is meant."""
 WorkItem = TypeVar("WorkItem")
 WorkResult = TypeVar("WorkResult")
@@ -85,29 +97,57 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-class Folded:
-    """Fills all arrays of ``rows`` for the theory of ``plan``: two-time arrays ``(T n, T)``, and what has one
-    time.
+def _kernels_of(plan: Plan) -> Iterator[KernelRow]:
+    """All covariances, and the kernels that are read."""
+    yield from (c.kernel for i in plan.fields for c in plan.rows_of[i].couplings)
+    yield from plan.table.covariances.values()
+
+
+def foldable(plan: Plan, rows: Rows) -> bool:
+    """Are kernels linear in what has a time s, and are all rows those of single fields?
+
+    What they are functions of besides is there at the present time.
     """
+    table, clocks = plan.table, {t, s}
+    if plan.sums or any(r.unit for r in table.fields) or any(x.expression.has(t) for x in table.scalars):
+        return False
+    marched = {i for pair in plan.rows for i in pair} | {i for i, _ in plan.responses}
+    if any(rows.sizes[i] > 1 for i in marched) or any(rows.widths[k] > 1 for _, k in plan.responses):
+        return False
+    monomials = [m for k in _kernels_of(plan) for m in k.monomials]
+    factors = [f for m in monomials for f in m.factors] + [f for h in table.hoisted for f in h.factors]
+    found = {*table.tensors, *((x.name, None) for x in table.scalars), *(x.tensor for x in table.hoisted)}
+    return (
+        not any(m.coefficient.has(t, s) for m in monomials)
+        and not any(clocks & set(f.indices) for f in factors if f.tensor not in found)
+        and all(sum(s in f.indices for f in m.factors) <= 1 for m in monomials)
+    )
+
+
+class Folded:
+    """Fills all arrays of ``rows``, those of two times ``(T n, T)``, by the operations of a step."""
 
     def __init__(
-        self, plan: Plan, rows: Rows, functions: Mapping[str, Callable[..., Any]] | None = None
+        self, march_step: MarchStep, rows: Rows, functions: Mapping[str, Callable[..., Any]] | None = None
     ) -> None:
-        self.solution: dict[TwoTimeKey, Array] = {("C", i, j): a for (i, j), a in rows.correlations.items()}
-        self.solution |= {("R", i, k): a for (i, k), a in rows.responses.items()}
+        self.solution: dict[TwoTimeArray, Array] = {
+            CorrelationArray(i, j): a for (i, j), a in rows.correlations.items()
+        }
+        self.solution |= {ResponseArray(i, k): a for (i, k), a in rows.responses.items()}
         self.rows, self.T = rows, rows.steps
         room = min(self.T, ROOM)
-        folded = Rows(plan.table, room, rows.constants, rows.data, numbers=rows.numbers)
-        self.stack = StepArrays(plan, folded, room, functions, times=False).make()
-        self.marched = set(plan.rows)
+        folded = Rows(rows.table, room, rows.constants, rows.data, numbers=rows.numbers)
+        self.stack = StepArrays(march_step, folded, room, functions, times=False).make()
+        self.marched = set(march_step.arrays)
         self.lists = [(rows.scalars[x], a) for x, a in folded.scalars.items()]
         self.lists += [(rows.hoisted[x], a) for x, a in folded.hoisted.items()]
-        read = {f.tensor for k in kernels_of(plan) for m in k.monomials for f in m.factors if s in f.indices}
+        kernels = [x.kernel for x in march_step.operations if isinstance(x, EvaluateRow)]
+        read = {f.tensor for k in kernels for m in k.monomials for f in m.factors if s in f.indices}
         self.functions = [a for x, a in folded.scalars.items() if (x, None) in read]
         self.functions += [a for x, a in folded.hoisted.items() if x in read]
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
-        self.samples: dict[Left, list[Array]] = {x.left: [] for x in self.stack.products}
+        self.samples: dict[LeftRow, list[Array]] = {x.left: [] for x in self.stack.products}
         self.kept = int(self.stack.first)  # time 0 remains a time
         self.basis: Array = np.empty((0, 0))
         self.images: dict[OrientedArray, Array] = {}
@@ -148,7 +188,7 @@ class Folded:
                     self.told = step + 1
                 if step >= stop - NEAR and (stop - 1 - step) % (NEAR // SAMPLES) == 0:
                     for x, rows in self.samples.items():
-                        rows.append(self.stack.left[x].copy())
+                        rows.append(self.stack.values[x].past.copy())
             rest = self._rest()
             worst = float(np.sqrt((rest**2).sum(axis=1)).max(initial=0.0))
             if not worst > NEGLECT:
@@ -171,12 +211,14 @@ class Folded:
     def _position(self, step: int) -> int:
         return len(self.basis) + step - self.first
 
-    def _held(self, key: TwoTimeKey) -> TwoTimeKey:
-        return key if key in self.solution else (key[0], key[2], key[1])
+    def _held(self, key: TwoTimeArray) -> TwoTimeArray:
+        if key in self.solution or isinstance(key, ResponseArray):
+            return key
+        return key.exchanged
 
-    def _operand(self, x: RowProduct) -> OrientedArray:
+    def _operand(self, x: MultiplyRow) -> OrientedArray:
         key = self._held(x.right)
-        return key, key[1] != key[2] and x.transposed != (key != x.right)
+        return key, key.first != key.second and x.transposed != (key != x.right)
 
     def _each(self, what: Callable[[WorkItem], WorkResult], of: Iterable[WorkItem]) -> list[WorkResult]:
         """All results, of as many parts at a time as there are threads."""
@@ -194,15 +236,16 @@ class Folded:
 
     # -- from the stack to the solution ----------------------------------------------------------------
 
-    def _unfold(self, key: TwoTimeKey, stop: int) -> None:
+    def _unfold(self, key: TwoTimeArray, stop: int) -> None:
         first, start, r, Q = self.first, self.start, len(self.basis), self.basis
         low, end = self._position(start), self._position(stop)
         X, a = self.solution[key], self.stack.arrays[key]
         X[start:stop, first:stop] = a[low:end, r:end]
         np.matmul(a[low:end, :r], Q, out=X[start:stop, :first])
-        if key[0] == "C" and (key[2], key[1]) in self.marched:
+        if isinstance(key, CorrelationArray) and key.exchanged in self.marched:
             X[first:start, start:stop] = a[r:low, low:end]
-            X[:first, start:stop] = X[start:stop, :first].T if key[1] == key[2] else Q.T @ a[:r, low:end]
+            same = key == key.exchanged
+            X[:first, start:stop] = X[start:stop, :first].T if same else Q.T @ a[:r, low:end]
         seen = X[start : stop : NEAR // SAMPLES, :stop]
         self.size[key] = max(self.size[key], float(seen.max(initial=0.0)), -float(seen.min(initial=0.0)))
 
@@ -245,7 +288,7 @@ class Folded:
         self._load()
         return True
 
-    def _span(self, kernels: Mapping[Left, Array], first: int, stop: int) -> Array:
+    def _span(self, kernels: Mapping[LeftRow, Array], first: int, stop: int) -> Array:
         """What the last rows span, and images of kernels as large as the last ones."""
         D, end = self._position(first), self._position(stop)
         count = min(SKETCH, len(self.basis) + REST) if len(self.basis) else SKETCH
@@ -292,10 +335,10 @@ class Folded:
         size: Array = np.abs(kernel).max(axis=0) * (GROWTH / scale)
         return self._random(REST, kernel.shape[1]) * size
 
-    def _scaled(self, first: int) -> Iterator[tuple[RowProduct, float]]:
+    def _scaled(self, first: int) -> Iterator[tuple[MultiplyRow, float]]:
         """Products with the size of a row of the result, over the times before ``first``."""
         for x in self.stack.products:
-            if size := self.size[self._held(x.result)]:
+            if size := self.size[self._held(x.target)]:
                 yield x, size * float(np.sqrt(first))
 
     def _moved(self, x: OrientedArray, U: Array, first: int) -> Array:
@@ -326,7 +369,7 @@ class Folded:
         key, transposed = x
         n = self.first
         X, out = self.solution[key][:n, :n], np.empty((len(rows), n))
-        if key[0] == "C":
+        if isinstance(key, CorrelationArray):
             np.matmul(rows, X.T if transposed else X, out=out)
             return out
         for low, high in pairwise((0, n // 4, n // 2, 3 * n // 4, n)):  # zero before the source
@@ -346,7 +389,7 @@ class Folded:
             folded[r : r + self.start - self.first] = values[self.first : self.start]
         self._each(self._load_one, self.solution)
 
-    def _load_one(self, key: TwoTimeKey) -> None:
+    def _load_one(self, key: TwoTimeArray) -> None:
         Q, r, first, stop = self.basis, len(self.basis), self.first, self.start
         near = slice(r, r + stop - first)
         X, a = self.solution[key], self.stack.arrays[key]
@@ -359,8 +402,9 @@ class Folded:
             a[: self.kept, :r] = X[: self.kept, :first] @ Q.T
             a[:r, : self.kept] = Q @ X[:first, : self.kept]
         a[near, :r] = X[first:stop, :first] @ Q.T
-        if key[0] == "C" and (key[2], key[1]) in self.marched:
-            a[:r, near] = a[near, :r].T if key[1] == key[2] else Q @ X[:first, first:stop]
+        exchanged = isinstance(key, CorrelationArray) and key.exchanged in self.marched
+        if isinstance(key, CorrelationArray) and exchanged:
+            a[:r, near] = a[near, :r].T if key == key.exchanged else Q @ X[:first, first:stop]
         a[near, near] = X[first:stop, first:stop]
-        if key[0] == "C" and (mirror := self.stack.mirror(*key[1:])) is not None and key[1] != key[2]:
-            mirror[:] = a.T
+        if isinstance(key, CorrelationArray) and exchanged and key != key.exchanged:
+            self.stack.arrays[key.exchanged][:] = a.T

@@ -1,8 +1,9 @@
 """The linear causal march: one sweep forward in time solves a linear theory to rounding error.
 
-Walks the operations of a :class:`~numerics.solver.linear.plan.Plan` at each step, as
-:class:`~numerics.solver.linear.steps.StepArrays` has made them.  Where kernels are linear in what has the
-time s and multiply single fields, :mod:`~numerics.solver.linear.folded` takes the same steps much faster.
+Runs the operations of a :class:`~numerics.lowering.operations.MarchStep` at each step, as
+:class:`~numerics.solver.linear.steps.StepArrays` has bound them to arrays.  Where kernels are linear in what
+has the time s and multiply single fields, :mod:`~numerics.solver.linear.folded` takes the same steps much
+faster.
 
 Fields on units that are told apart by attributes (modes with their eigenvalues): kernels are the same for all
 units up to functions of the attributes, so that at every unit a field is
@@ -15,7 +16,7 @@ b what it has without sources, a_u its response to the source u.  These are marc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -27,14 +28,26 @@ from sympy.core.function import AppliedUndef
 
 from numerics.errors import diverged_at
 from numerics.experiment.numbers import Spectrum
-from numerics.lowering.table import Coupling, FieldAtLayer, FieldRow, Request, Table
+from numerics.lowering.operations import (
+    CorrelationArray,
+    CouplingRow,
+    CovarianceRow,
+    MarchStep,
+    ResponseArray,
+    StepUnits,
+    SumUnits,
+    UnitEquation,
+    UnitTerm,
+)
+from numerics.lowering.table import FieldAtLayer, Request, Table
 from numerics.names import TARGETS
 from numerics.progress import Progress
 from numerics.results import RUNAWAY
-from numerics.solver.linear.folded import Folded
+from numerics.solver.linear.folded import Folded, foldable
+from numerics.solver.linear.operations import written
 from numerics.solver.linear.plan import Plan
 from numerics.solver.linear.rows import LAST, SMOOTH, Rows, Settling, continued, found_at
-from numerics.solver.linear.steps import StepArrays, foldable
+from numerics.solver.linear.steps import StepArrays, StepValues
 
 Array = NDArray[np.float64]
 
@@ -43,63 +56,45 @@ FOLDED = 240
 
 
 class Units:
-    """The fields of ``plan`` on units, up to the step that has been marched.
+    """The fields on units of ``march_step``, up to the step that has been marched.
 
-    ``kernels`` are the rows of this step by field and number of the coupling.
+    ``values`` are the kernel rows of this step.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        march_step: MarchStep,
         rows: Rows,
-        kernels: Mapping[tuple[FieldAtLayer, int], Array],
-        steps: int,
+        values: Mapping[CouplingRow | CovarianceRow, StepValues],
         spectrum: Spectrum,
     ) -> None:
-        self.plan, self.rows, self.kernels = plan, rows, kernels
+        self.rows, self.values = rows, values
         self.spectrum, self.n = spectrum, len(spectrum.counts)
-        self.fields: list[FieldRow] = [r for r in plan.table.fields if r.unit]
-        self.at = {r.field: k for k, r in enumerate(self.fields)}
-        self.constant = {r.field: self.value(r.constant) for r in self.fields}
-        self.gain = {(r.field, u): self.value(g) for r in self.fields for u, g in r.drives}
-        self.factor = {(r.field, k): self.value(c.unit) for r, k, c in self.couplings()}
-        self.sources = [u for u in plan.table.source_indices if any(plan.feels(i, u) for i in self.at)]
-        self.long = {c.field for _, _, c in self.couplings() if c.kernel.reach in ("past", "through")}
-        self.long |= {plan.table.tensors[q].second for q in plan.sums if self.correlates(q)}
-        self.b = {i: np.zeros((self.length(i, steps), self.n)) for i in self.at}
+        solves = [x for x in march_step.operations if isinstance(x, StepUnits)]
+        sums = [x for x in march_step.operations if isinstance(x, SumUnits)]
+        self.equations = [x for solve in solves for x in solve.equations]
+        self.constant = {x.field: self.value(x.constant) for x in self.equations}
+        self.gain = {(x.field, u): self.value(g) for x in self.equations for u, g in x.drives}
+        self.factor = {y: self.value(y.factor) for x in self.equations for y in x.terms}
+        self.sources = list(dict.fromkeys(u for x in self.equations for u in x.responds))
+        terms = [y for x in self.equations for y in x.terms]
+        self.long = {y.left.other for y in terms if y.times == "past"}
+        self.long |= {x.array.second for x in sums if isinstance(x.array, CorrelationArray)}
+        steps = rows.steps
+        self.b = {x.field: np.zeros((self.length(x.field, steps), self.n)) for x in self.equations}
         self.a = {
-            (i, u): np.zeros((self.length(i, steps), steps, self.n))
-            for i in self.at
-            for u in self.sources
-            if plan.feels(i, u)
+            (x.field, u): np.zeros((self.length(x.field, steps), steps, self.n))
+            for x in self.equations
+            for u in x.responds
         }
-        tensors = {q: plan.table.tensors[q] for q in plan.sums}
-        self.weights = {
-            n: self.value(q.factor * q.unit) * spectrum.counts
-            for n, q in tensors.items()
-            if q.unit is not None
-        }
+        self.weights = {x.target: self.value(x.weight) * spectrum.counts for x in sums}
         self.C = {u: np.zeros((steps, steps)) for u in self.sources}
         self.covariance = {
-            u: rows.compile(kernel, "now" if kernel.local else "through")
-            for u in self.sources
-            if (kernel := plan.table.covariances.get((u, u))) is not None
+            y.source: rows.compile(y.covariance, "now" if y.covariance.local else "through")
+            for x in sums
+            for y in x.sources
         }
         self.known = dict.fromkeys(self.sources, 0)
-        for q in plan.sums:
-            for pair in plan.source_pairs(plan.table.tensors[q]):
-                if pair[0] != pair[1]:
-                    raise ValueError(f"sources {pair} on units correlate, which the march does not serve")
-
-    def couplings(self) -> Iterator[tuple[FieldRow, int, Coupling]]:
-        """All couplings between fields on units."""
-        for r in self.fields:
-            for k, c in enumerate(r.couplings):
-                yield r, k, c
-
-    def correlates(self, tensor: FieldAtLayer) -> bool:
-        """Is the sum over units one of a correlation?"""
-        return self.plan.table.tensors[tensor].kind == "correlation"
 
     def length(self, i: FieldAtLayer, steps: int) -> int:
         """Times that are kept of a field: all, or only the start and the present."""
@@ -121,17 +116,21 @@ class Units:
 
     # -- a step ----------------------------------------------------------------------------------------
 
-    def step(self, step: int, fields: tuple[FieldAtLayer, ...]) -> None:
+    def step(self, step: int, operation: StepUnits) -> None:
         """Fields at one time: what comes from the past and from others, and a small system at each unit."""
-        left = self.present(step, fields)
-        fixed = np.stack([self.constant[i] + self.contributed(step, i, None, fields)[0] for i in fields])
+        equations = operation.equations
+        fields = [x.field for x in equations]
+        left = self.present(step, equations)
+        fixed = np.stack(
+            [self.constant[x.field] + self.contributed(step, x, None, fields)[0] for x in equations]
+        )
         for i, x in zip(fields, _solved(left, fixed[:, None]), strict=True):
             self.b[i][self.place(i, step)] = x[0]
         for u in self.sources:
             answers = np.zeros((len(fields), step + 1, self.n))
-            for k, i in enumerate(fields):
+            for k, (i, equation) in enumerate(zip(fields, equations, strict=True)):
                 if (i, u) in self.a:
-                    answers[k] = self.contributed(step, i, u, fields)
+                    answers[k] = self.contributed(step, equation, u, fields)
                 if (i, u) in self.gain:
                     answers[k, step] += self.gain[i, u]
             for i, x in zip(fields, _solved(left, answers), strict=True):
@@ -139,76 +138,75 @@ class Units:
                     self.a[i, u][self.place(i, step), : step + 1] = x
 
     def contributed(
-        self, step: int, i: FieldAtLayer, u: FieldAtLayer | None, fields: tuple[FieldAtLayer, ...]
+        self, step: int, equation: UnitEquation, u: FieldAtLayer | None, fields: Collection[FieldAtLayer]
     ) -> Array:
         """What earlier times, and at this time other fields than ``fields``, contribute to the answer of
-        ``i`` to ``u`` (None: to its part without sources), ``(times, n)``.
+        a field to ``u`` (None: to its part without sources), ``(times, n)``.
         """
         total = np.zeros((1 if u is None else step + 1, self.n))
-        for k, c in enumerate(self.plan.rows_of[i].couplings):
-            if u is not None and (c.field, u) not in self.a:
+        for x in equation.terms:
+            field, row, factor = x.left.other, self.values[x.left], self.factor[x]
+            if u is not None and (field, u) not in self.a:
                 continue
-            earlier = self.b[c.field] if u is None else self.a[c.field, u]
-            K = self.kernels[i, k][0]
-            if c.kernel.reach in ("past", "through") and step > 0:
-                if u is None:
-                    total[0] += self.factor[i, k] * (K[:step] @ earlier[:step])
-                else:
+            earlier = self.b[field] if u is None else self.a[field, u]
+            if x.times == "past":
+                if step > 0 and u is None:
+                    total[0] += factor * (row.past[0] @ earlier[:step])
+                elif step > 0:
                     flat = earlier.reshape(len(earlier), -1)[:step, : step * self.n]
-                    total[:step] += self.factor[i, k] * (K[:step] @ flat).reshape(step, self.n)
-            elif c.kernel.reach == "start" and step > 0:
-                if u is None:
-                    total[0] += self.factor[i, k] * K[0] * earlier[0]
-                else:
-                    total[0] += self.factor[i, k] * K[0] * earlier[0, 0]
-            if self.is_present(c, step) and c.field not in fields:
-                now = earlier[self.place(c.field, step)]
-                total += self.factor[i, k] * K[-1] * (now if u is None else now[: step + 1])
+                    total[:step] += factor * (row.past[0] @ flat).reshape(step, self.n)
+            elif row.present is None:
+                continue
+            elif self.is_present(x, step):
+                if field not in fields:
+                    now = earlier[self.place(field, step)]
+                    total += factor * row.present[0, 0] * (now if u is None else now[: step + 1])
+            else:
+                total[0] += factor * row.present[0, 0] * (earlier[0] if u is None else earlier[0, 0])
         return total
 
-    def is_present(self, c: Coupling, step: int) -> bool:
-        """Does a coupling read its field at the time of the step?"""
-        return c.kernel.reach != "past" and (c.kernel.reach != "start" or step == 0)
+    def is_present(self, x: UnitTerm, step: int) -> bool:
+        """Does a term read its field at the time of the step?"""
+        return x.times == "now" or (x.times == "start" and step == 0)
 
-    def present(self, step: int, fields: tuple[FieldAtLayer, ...]) -> Array:
+    def present(self, step: int, equations: tuple[UnitEquation, ...]) -> Array:
         """``1 - M``, M the couplings at equal time between the fields, ``(fields, fields, n)``."""
-        at = {i: k for k, i in enumerate(fields)}
-        left = np.repeat(np.eye(len(fields))[:, :, None], self.n, axis=2)
-        for r, k, c in self.couplings():
-            if r.field in at and c.field in at and self.is_present(c, step):
-                left[at[r.field], at[c.field]] -= self.factor[r.field, k] * self.kernels[r.field, k][0, -1]
+        at = {x.field: k for k, x in enumerate(equations)}
+        left = np.repeat(np.eye(len(equations))[:, :, None], self.n, axis=2)
+        for equation in equations:
+            for x in equation.terms:
+                now = self.values[x.left].present
+                if x.left.other in at and self.is_present(x, step) and now is not None:
+                    left[at[equation.field], at[x.left.other]] -= self.factor[x] * now[0, 0]
         return left
 
     # -- sums over units -------------------------------------------------------------------------------
 
-    def total(self, step: int, tensor: FieldAtLayer) -> Array:
+    def total(self, step: int, operation: SumUnits) -> Array:
         """A tensor that sums over units, at ``t = step`` and s = 0..step."""
-        q = self.plan.table.tensors[tensor]
-        weight = self.weights[tensor]
-        i, j, at, end = q.first, q.second, self.place(q.first, step), step + 1
-        if q.kind == "response":
+        weight, i, j = self.weights[operation.target], operation.array.first, operation.array.second
+        at, end = self.place(i, step), step + 1
+        if isinstance(operation.array, ResponseArray):
             row: Array = self.a[i, j][at, :end] @ weight if (i, j) in self.a else np.zeros(end)
             return row
         total: Array = self.b[j][:end] @ (weight * self.b[i][at])
-        for u, _ in self.plan.source_pairs(q):
-            last = step + self.plan.at_once(i, u)
+        for x in operation.sources:
+            u, last = x.source, step + x.present
             if last == 0:
                 continue
-            local = self.covariances(u, last)
+            self.evaluate_covariance(u, last)
             own = self.a[i, u][at, :last] * weight
             C = self.C[u][:last, :last]
-            seen = np.diagonal(C)[:, None] * own if local else C @ own
+            seen = np.diagonal(C)[:, None] * own if x.covariance.local else C @ own
             total += self.a[j, u].reshape(len(self.a[j, u]), -1)[:end, : last * self.n] @ seen.ravel()
         return total
 
-    def covariances(self, u: FieldAtLayer, last: int) -> bool:
-        """Fill in the covariance of a source before the time ``last``; is it there at equal time only?"""
-        local = self.plan.table.covariances[u, u].local
+    def evaluate_covariance(self, u: FieldAtLayer, last: int) -> None:
+        """Fill in the covariance of a source before the time ``last``."""
         for k in range(self.known[u], last):
             row = self.covariance[u](k)[0]
             self.C[u][k, k + 1 - len(row) : k + 1] = self.C[u][k + 1 - len(row) : k + 1, k] = row
         self.known[u] = max(self.known[u], last - 1)  # the last row may be that of a step under way
-        return local
 
 
 def _solved(left: Array, right: Array) -> Array:
@@ -293,13 +291,16 @@ def march(
         plan = plan.through()
     arrays = {k: np.asarray(v, dtype=float) for k, v in (data or {}).items()}
     rows = March(plan.table, steps, constants, arrays, plan=plan, gains={})
-    taken = StepArrays(plan, rows, steps, functions)
-    rows.gains.update(taken.gains)
+    rows.gains.update(
+        {r.field: {k: rows.number(g) for k, g in r.drives} for r in plan.table.fields if not r.unit}
+    )
+    operations = written(plan)
+    taken = StepArrays(operations, rows, steps, functions)
     check, settled = _check(taken, watched), Settling(implicit or 0.0)
     with np.errstate(all="ignore"):  # runaway dynamics are reported below, with the step
-        first = 0 if implicit is not None else _folded(rows, watched, functions, progress)
+        first = 0 if implicit is not None else _folded(rows, operations, watched, functions, progress)
         if first < steps:
-            taken.make(Units(plan, rows, taken.kernels, steps, units) if units else None)
+            taken.make(Units(operations, rows, taken.values, units) if units else None)
         for step in range(first, steps):
             if implicit is None:
                 taken.step(step)
@@ -320,6 +321,7 @@ def planned(table: Table, wanted: tuple[FieldAtLayer | Request, ...]) -> Plan:
 
 def _folded(
     rows: March,
+    operations: MarchStep,
     watched: tuple[FieldAtLayer, ...],
     functions: Mapping[str, Callable[..., Any]] | None,
     progress: Progress | None,
@@ -327,7 +329,7 @@ def _folded(
     """Take the steps that a folded march can take, and return how many."""
     if rows.steps < FOLDED or not foldable(rows.plan, rows):
         return 0
-    folded = Folded(rows.plan, rows, functions)
+    folded = Folded(operations, rows, functions)
     check = _check(folded.stack, watched)
 
     def after(step: int) -> None:

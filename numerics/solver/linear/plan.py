@@ -12,22 +12,48 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import t
-from numerics.lowering.table import Coupling, FieldAtLayer, KernelRow, Request, Table
+from numerics.lowering.operations import (
+    SLICES,
+    CorrelationArray,
+    CouplingRow,
+    FactorArray,
+    ResponseArray,
+    ScalarArray,
+    UnitFields,
+    UnitSum,
+)
+from numerics.lowering.table import (
+    Coupling,
+    Factor,
+    FieldAtLayer,
+    FieldRow,
+    Hoisted,
+    KernelRow,
+    Request,
+    Table,
+)
 
-StepOperation = tuple[str, FieldAtLayer, FieldAtLayer]
-"""``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,
-x)``, ``("hoist", x, x)``, ``("units", i, i)``, ``("sum", tensor, tensor)``: one operation of a step.
 
-Fields on units are found in groups, which are called by their first field."""
+@dataclass(frozen=True)
+class CorrelationPart:
+    """Row t of a correlation at the times s < t ("past"), or the correlation at equal time ("now")."""
+
+    array: CorrelationArray
+    times: Literal["past", "now"]
+
+    def __str__(self) -> str:
+        return f"{self.array}(t, {SLICES[self.times]})"
 
 
-ROWS = ("response", "past")
-"""Operations that fill in rows of a field."""
+StepQuantity = (
+    CouplingRow | ResponseArray | CorrelationPart | ScalarArray | FactorArray | UnitFields | UnitSum
+)
+"""A quantity that a step finds; fields on units that need each other are one."""
 
 SortedOperation = TypeVar("SortedOperation", bound=Hashable)
 
@@ -38,7 +64,7 @@ class NotCausal(ValueError):
 
 @dataclass
 class Plan:
-    """The operations of a step in order, and which arrays they fill.
+    """The quantities of a step in the order in which they are found.
 
     ``sums`` are the tensors that sum over units; ``batches`` the same order, with rows of a field that are
     found at once together; ``on_units`` the groups of fields on units that are found at once.
@@ -51,8 +77,8 @@ class Plan:
     responses: dict[tuple[FieldAtLayer, FieldAtLayer], None] = field(default_factory=dict)
     rows: dict[tuple[FieldAtLayer, FieldAtLayer], None] = field(default_factory=dict)
     diagonals: dict[tuple[FieldAtLayer, FieldAtLayer], None] = field(default_factory=dict)
-    order: list[StepOperation] = field(default_factory=list)
-    batches: list[list[StepOperation]] = field(default_factory=list)
+    order: list[StepQuantity] = field(default_factory=list)
+    batches: list[list[StepQuantity]] = field(default_factory=list)
     on_units: list[tuple[FieldAtLayer, ...]] = field(default_factory=list)
     todo: list[tuple[Callable[[FieldAtLayer, FieldAtLayer], None], FieldAtLayer, FieldAtLayer]] = field(
         default_factory=list
@@ -69,6 +95,7 @@ class Plan:
         for a, b in self.table.covariances:
             self.correlated.setdefault(a, []).append(b)
             self.found_with[a][b] = self.found_with[b][a] = None
+        self.couplings = {key: c for r in self.table.fields for key, c in coupling_rows(r)}
         self._need_everything()
         self.on_units = [x for x in (tuple(r.field for r in self.table.fields if r.unit),) if x]
         try:
@@ -80,7 +107,7 @@ class Plan:
             self._sort()
 
     def through(self) -> Plan:
-        """The same operations in the same order, with the present in all sums over the past.
+        """The same quantities in the same order, with the present in all sums over the past.
 
         What needs itself then has to be settled by repetition.
         """
@@ -95,6 +122,7 @@ class Plan:
         other = copy(self)
         other.table = replace(self.table, fields=fields)
         other.rows_of = {r.field: r for r in fields}
+        other.couplings = {key: c for r in fields for key, c in coupling_rows(r)}
         return other
 
     # -- structure -------------------------------------------------------------------------------------
@@ -249,89 +277,81 @@ class Plan:
         edges = [(i, c.field) for i, r in rows.items() for c in r.couplings if c.kernel.reach != "past"]
         return [tuple(group) for group in strongly_connected_components(([*rows], edges))]
 
-    def units_of(self, i: FieldAtLayer) -> tuple[FieldAtLayer, ...]:
+    def units_of(self, i: FieldAtLayer) -> UnitFields:
         """The group of a field on units."""
-        return next(group for group in self.on_units if i in group)
+        return UnitFields(next(group for group in self.on_units if i in group))
 
-    def _found_with(self, i: FieldAtLayer) -> StepOperation:
-        """The operation that finds a field on units."""
-        first = self.units_of(i)[0]
-        return "units", first, first
-
-    def _operations(self) -> Iterator[StepOperation]:
+    def _quantities(self) -> Iterator[StepQuantity]:
         for r in self.table.fields:
-            for n in range(len(r.couplings) if r.field in self.fields else 0):
-                yield "kernel", r.field, ("coupling", n)
-        for i, k in self.responses:
-            yield "response", i, k
-        for i, j in self.rows:
-            yield "past", i, j
-        for i, j in self.diagonals:
-            yield "now", i, j
-        for x in self.table.scalars:
-            yield "scalar", (x.name, None), (x.name, None)
-        for h in self.table.hoisted:
-            yield "hoist", h.tensor, h.tensor
-        for first, *_ in self.on_units:
-            yield "units", first, first
-        for tensor in self.sums:
-            yield "sum", tensor, tensor
+            if r.field in self.fields:
+                yield from (key for key, _ in coupling_rows(r))
+        yield from (ResponseArray(i, k) for i, k in self.responses)
+        yield from (CorrelationPart(CorrelationArray(i, j), "past") for i, j in self.rows)
+        yield from (CorrelationPart(CorrelationArray(i, j), "now") for i, j in self.diagonals)
+        yield from (ScalarArray(x.name) for x in self.table.scalars)
+        yield from (FactorArray(h.tensor) for h in self.table.hoisted)
+        yield from map(UnitFields, self.on_units)
+        yield from map(UnitSum, self.sums)
 
-    def needs(self, op: StepOperation) -> Iterator[StepOperation]:
-        """The operations of the same step that must come before ``op``."""
-        kind, i, j = op
-        if kind == "kernel":
-            yield from self._reads(self.rows_of[i].couplings[j[1] or 0].kernel)
-        elif kind == "scalar":
-            row = next(x for x in self.table.scalars if x.name == i[0])
-            for _, a, b in row.averages:
-                yield self._diagonal(a.tensor, b.tensor)
-            for _, f in row.inputs:
-                if f.tensor[0] in self.scalar_names:
-                    yield "scalar", f.tensor, f.tensor
-        elif kind == "hoist":
-            for f in next(h for h in self.table.hoisted if h.tensor == i).factors:
-                if f.tensor[0] in self.scalar_names:
-                    yield "scalar", f.tensor, f.tensor
-        elif kind == "units":
-            group = self.units_of(i)
-            for own in group:
-                for at, c in enumerate(self.rows_of[own].couplings):
-                    yield "kernel", own, ("coupling", at)
-                    if c.kernel.reach != "past" and c.field not in group:
-                        yield self._found_with(c.field)
-        elif kind == "sum":
-            q = self.table.tensors[i]
-            yield self._found_with(q.first)
-            if q.kind == "correlation":
-                yield self._found_with(q.second)
-            for own, other in self.source_pairs(q):
-                if self.at_once(q.first, own):
-                    present = self.at_once(q.second, other)
-                    yield from self._reads(self.table.covariances[own, other], present=present)
-        else:
-            for n, c in enumerate(self.rows_of[i].couplings):
-                yield "kernel", i, ("coupling", n)
-                if c.kernel.reach != "past":
-                    yield from self._present(kind, c.field, j)
-                if kind == "now" and c.kernel.reach != "now":
-                    yield "past", j, c.field
-            for own, k in self.terms(i, j) if kind in ("now", "past") else ():
-                present = kind == "now" and self.at_once(j, k)
-                yield from self._reads(self.table.covariances[own, k], present=present)
-                if kind == "now" and (j, k) in self.responses:
-                    yield "response", j, k
+    def needs(self, quantity: StepQuantity) -> Iterator[StepQuantity]:
+        """The quantities of the same step that must be found before one."""
+        match quantity:
+            case CouplingRow():
+                yield from self._reads(self.couplings[quantity].kernel)
+            case ScalarArray():
+                row = next(x for x in self.table.scalars if x.name == quantity.name)
+                for _, a, b in row.averages:
+                    yield self._diagonal(a.tensor, b.tensor)
+                yield from self._scalars(f for _, f in row.inputs)
+            case FactorArray():
+                yield from self._scalars(self.hoisted(quantity).factors)
+            case UnitFields():
+                for key, c in (x for i in quantity.fields for x in coupling_rows(self.rows_of[i])):
+                    yield key
+                    if c.kernel.reach != "past" and c.field not in quantity.fields:
+                        yield self.units_of(c.field)
+            case UnitSum():
+                yield from self._sum_needs(self.table.tensors[quantity.tensor])
+            case ResponseArray():
+                for key, c in coupling_rows(self.rows_of[quantity.first]):
+                    yield key
+                    if c.kernel.reach != "past" and (c.field, quantity.second) in self.responses:
+                        yield ResponseArray(c.field, quantity.second)
+            case CorrelationPart():
+                yield from self._correlation_needs(quantity)
 
-    def _present(self, kind: str, field_: FieldAtLayer, j: FieldAtLayer) -> Iterator[StepOperation]:
-        if kind == "response":
-            if (field_, j) in self.responses:
-                yield "response", field_, j
-        elif kind == "past":
-            yield "past", field_, j
-        else:
-            yield self._diagonal(field_, j)
+    def _sum_needs(self, q: Request) -> Iterator[StepQuantity]:
+        yield self.units_of(q.first)
+        if q.kind == "correlation":
+            yield self.units_of(q.second)
+        for own, other in self.source_pairs(q):
+            if self.at_once(q.first, own):
+                present = self.at_once(q.second, other)
+                yield from self._reads(self.table.covariances[own, other], present=present)
 
-    def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[StepOperation]:
+    def _correlation_needs(self, part: CorrelationPart) -> Iterator[StepQuantity]:
+        i, j, now = part.array.first, part.array.second, part.times == "now"
+        for key, c in coupling_rows(self.rows_of[i]):
+            yield key
+            if c.kernel.reach != "past":
+                yield self._diagonal(c.field, j) if now else self._past(c.field, j)
+            if now and c.kernel.reach != "now":
+                yield self._past(j, c.field)
+        for own, k in self.terms(i, j):
+            yield from self._reads(self.table.covariances[own, k], present=now and self.at_once(j, k))
+            if now and (j, k) in self.responses:
+                yield ResponseArray(j, k)
+
+    def _scalars(self, factors: Iterable[Factor]) -> Iterator[StepQuantity]:
+        for f in factors:
+            if f.tensor[0] in self.scalar_names:
+                yield ScalarArray(f.tensor[0])
+
+    def hoisted(self, array: FactorArray) -> Hoisted:
+        """The product that an array holds."""
+        return next(h for h in self.table.hoisted if h.tensor == array.tensor)
+
+    def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[StepQuantity]:
         """What the row of a kernel reads; if it reaches the present, also values at equal time."""
         reaches = kernel.reach != "past" if present is None else present
         for m in kernel.monomials:
@@ -342,44 +362,65 @@ class Plan:
                     q = self.table.tensors[f.tensor]
                     if q.unit is not None:
                         if present or not m.instant:
-                            yield "sum", f.tensor, f.tensor
+                            yield UnitSum(f.tensor)
                     elif q.kind == "response":
                         if (q.first, q.second) in self.responses:
-                            yield "response", q.first, q.second
+                            yield ResponseArray(q.first, q.second)
                     else:
                         if not (m.instant or kernel.reach == "now"):
-                            yield "past", q.first, q.second
+                            yield self._past(q.first, q.second)
                         if present:
                             yield self._diagonal(q.first, q.second)
                 elif name in self.scalar_names and (t in f.indices or present):
-                    yield "scalar", f.tensor, f.tensor
+                    yield ScalarArray(name)
                 elif present and any(h.tensor == f.tensor for h in self.table.hoisted):
-                    yield "hoist", f.tensor, f.tensor
+                    yield FactorArray(f.tensor)
 
-    def _diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> StepOperation:
-        return ("now", i, j) if (i, j) in self.diagonals else ("now", j, i)
+    def _past(self, i: FieldAtLayer, j: FieldAtLayer) -> CorrelationPart:
+        return CorrelationPart(CorrelationArray(i, j), "past")
+
+    def _diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> CorrelationPart:
+        array = CorrelationArray(i, j)
+        return CorrelationPart(array if (i, j) in self.diagonals else array.exchanged, "now")
 
     def _sort(self) -> None:
-        """Put operations in order, the rows of one field next to each other as far as that is possible."""
-        found = in_order(self._operations(), self.needs, lambda op: f"{op[0]} {op[1]}{op[2]}")
-        graph = TopologicalSorter({op: list(self.needs(op)) for op in found})
+        """Put quantities in order, the rows of one field next to each other as far as that is possible."""
+        found = in_order(self._quantities(), self.needs, str)
+        graph = TopologicalSorter({x: list(self.needs(x)) for x in found})
         graph.prepare()
-        left = Counter(op[1] for op in found if op[0] in ROWS)
-        ready: list[StepOperation] = []
+        left = Counter(_field_of_row(x) for x in found)
+        ready: list[StepQuantity] = []
         while graph.is_active():
             ready += graph.get_ready()
-            together = [op for op in ready if op[0] not in ROWS]
+            together = [x for x in ready if _field_of_row(x) is None]
             if together:
-                self.batches += [[op] for op in together]
+                self.batches += [[x] for x in together]
             else:
-                waiting = Counter(op[1] for op in ready)
+                waiting = Counter(map(_field_of_row, ready))
                 most = max(waiting, key=lambda i: waiting[i] / left[i])
-                together = [op for op in ready if op[1] == most]
+                together = [x for x in ready if _field_of_row(x) == most]
                 left[most] -= len(together)
                 self.batches.append(together)
-            ready = [op for op in ready if op not in together]
+            ready = [x for x in ready if x not in together]
             graph.done(*together)
-        self.order += [op for batch in self.batches for op in batch]
+        self.order += [x for batch in self.batches for x in batch]
+
+
+def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
+    """The kernel rows of a field's couplings, each with its coupling."""
+    before: Counter[FieldAtLayer] = Counter()
+    for c in row.couplings:
+        yield CouplingRow(row.field, c.field, before[c.field]), c
+        before[c.field] += 1
+
+
+def _field_of_row(quantity: StepQuantity) -> FieldAtLayer | None:
+    """The field of which a quantity fills in a row over s, and None for other quantities."""
+    if isinstance(quantity, ResponseArray):
+        return quantity.first
+    if isinstance(quantity, CorrelationPart) and quantity.times == "past":
+        return quantity.array.first
+    return None
 
 
 def in_order(

@@ -11,7 +11,7 @@ however short the step.  Few directions do not, and mixing the last sweeps remov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import comb, prod
@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, S, Symbol, lambdify, sympify
+from sympy import Expr, Symbol, lambdify, sympify
 
 from derive.calculus.symbols import s, t
 from numerics.errors import NotConverged
+from numerics.lowering.operations import ResponseArray, UnitSum, order_parameter
 from numerics.lowering.table import DELTA, Factor, FieldAtLayer, KernelRow, Monomial, Reach, Table
 
 Array = NDArray[np.float64]
@@ -105,17 +106,17 @@ class Rows:
         ``reach``, or of another one.  What it returns may be a view of what is held.
         """
         reach = kernel.reach if reach is None else reach
-        past = self._total(kernel, [m for m in kernel.monomials if not m.instant])
+        past = self._total(kernel, kernel.at("past"))
         if reach == "past":
             return lambda step: past(step, 0, step)
-        now = self._total(kernel, [m for m in kernel.monomials if not m.strict], present=True)
+        now = self._total(kernel, kernel.at("now"), present=True)
         if reach == "now":
             return lambda step: now(step, step, step + 1)
         if reach == "start":
             return lambda step: past(step, 0, 1) if step else now(0, 0, 1)
         return lambda step: np.concatenate([past(step, 0, step), now(step, step, step + 1)], axis=1)
 
-    def _total(self, kernel: KernelRow, monomials: list[Monomial], present: bool = False) -> KernelView:
+    def _total(self, kernel: KernelRow, monomials: Iterable[Monomial], present: bool = False) -> KernelView:
         """The sum of some monomials at a range of times s, which may hold the present: ``(rows, times *
         cols)``.
         """
@@ -219,21 +220,18 @@ class Rows:
 
     def _tensor(self, f: Factor, samples: list[Symbol], present: bool) -> _Read | None:
         """Row ``step`` of an order parameter, axes (indices of the first, s, indices of the second)."""
-        q = self.table.tensors[f.tensor]
-        now = f.indices[-2:] == (t, t)
-        if f.tensor in self.sums:
+        q, now = order_parameter(self.table, f.tensor), f.indices[-2:] == (t, t)
+        if q.array is None or isinstance(q.array, UnitSum):
             total = self.sums[f.tensor]
             if now:
                 return _Read(lambda step, low, high: total[step, step], [])
             return _Read(lambda step, low, high: total[step, low:high], [s])
-        response, factor = q.kind == "response", self.number(q.factor)
-        first = self.table.row(q.first)
-        count = len(first.indices)
+        i, j = q.array.first, q.array.second
+        response, count = isinstance(q.array, ResponseArray), len(self.table.row(i).indices)
         shapes = self.shape(tuple(samples[:count])), self.shape(tuple(samples[count:]))
-        n, m = self.sizes[q.first], (self.widths if response else self.sizes)[q.second]
-        array = self.responses.get((q.first, q.second)) if response else self.pair(q.first, q.second)
-        drives = dict(first.drives) if response and (now or present) else {}
-        own = self.number(drives.get(q.second, S.Zero)) * np.eye(n, m)  # the source in its own equation
+        n, m = self.sizes[i], (self.widths if response else self.sizes)[j]
+        array = self.responses.get((i, j)) if response else self.pair(i, j)
+        own = (self.number(q.direct) if now or present else 0.0) * np.eye(n, m)
         direct = own.any()
         if array is None and not direct:
             return None  # no path leads from the source to the field
@@ -252,7 +250,7 @@ class Rows:
             return read(step, low, high).reshape((*shapes[0], *(() if now else (high - low,)), *shapes[1]))
 
         labels = [*samples[:count], *([] if now else [s]), *samples[count:]]
-        return _Read(view, labels, None if now else read, factor)
+        return _Read(view, labels, None if now else read, self.number(q.factor))
 
 
 def with_numbers(e: Expr, constants: Mapping[Symbol, float]) -> Expr:

@@ -20,11 +20,10 @@ from numerics.lowering import lower
 from numerics.lowering.table import Request
 from numerics.solver import solve
 from numerics.solver.linear import folded, march
-from numerics.solver.linear.folded import NEAR, NEGLECT, ROOM, Folded
+from numerics.solver.linear.folded import NEAR, NEGLECT, ROOM, Folded, foldable
 from numerics.solver.linear.march import March
 from numerics.solver.linear.plan import Plan
 from numerics.solver.linear.rows import Rows
-from numerics.solver.linear.steps import foldable
 from tests.numerics.solver.helpers import gd, solvable
 
 DATA = {"full": {"sample_ratio": 1.5}, "online": {"batch_ratio": 1.2}, "population": {}}

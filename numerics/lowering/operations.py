@@ -1,0 +1,468 @@
+"""Operations of one step of the march of a linear theory, as data that prints as mathematics.
+
+A step fills in row t of every array from the rows before it.  Its operations name the buffers that they read
+and write and the times at which they do so, in the order in which they run; a runner of any backend needs
+nothing else.  ``x(t, :t)`` are the times s < t, ``x(t, t)`` is equal time, ``@`` sums over a time and over
+the members of the field or source in between.
+
+:func:`numerics.solver.linear.operations.step_of` writes the operations of a table, and
+:mod:`numerics.solver.linear.steps` runs them with NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sympy import Expr, S, Symbol
+
+from derive.calculus.symbols import s, t
+from numerics.lowering.table import (
+    DELTA,
+    Factor,
+    FieldAtLayer,
+    Hoisted,
+    KernelRow,
+    Monomial,
+    Reach,
+    ScalarRow,
+    Table,
+)
+
+SLICES: dict[Reach, str] = {"past": ":t", "through": ":t+1", "now": "t", "start": "0"}
+"""How the times of a reach are printed."""
+
+
+def label(node: FieldAtLayer) -> str:
+    """Return the name of a field, source or tensor with its layer.
+
+    >>> label(("h", 2)), label(("Delta", None)), label(("h1", 2))
+    ('h2', 'Delta', 'h1_2')
+    """
+    name, layer = node
+    return name if layer is None else f"{name}_{layer}" if name[-1].isdigit() else f"{name}{layer}"
+
+
+# -- buffers -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CorrelationArray:
+    """``C[i,j](t, s) = <x_i(t) x_j(s)>`` at all times, or at the present one alone."""
+
+    first: FieldAtLayer
+    second: FieldAtLayer
+
+    def __str__(self) -> str:
+        return f"C[{label(self.first)},{label(self.second)}]"
+
+    @property
+    def exchanged(self) -> CorrelationArray:
+        """The same correlation with its fields exchanged."""
+        return CorrelationArray(self.second, self.first)
+
+
+@dataclass(frozen=True)
+class ResponseArray:
+    """``R[i,k](t, s)``, the response of a field to a source by way of other fields, at all times."""
+
+    first: FieldAtLayer
+    second: FieldAtLayer
+
+    def __str__(self) -> str:
+        return f"R[{label(self.first)},{label(self.second)}]"
+
+
+TwoTimeArray = CorrelationArray | ResponseArray
+
+
+@dataclass(frozen=True)
+class CouplingRow:
+    """``K[i,l](t, s)``, the row of this step of the kernel with which field l enters the equation of field i.
+
+    ``copy`` counts the kernels from l to i before this one; each prints as a prime.
+    """
+
+    field: FieldAtLayer
+    other: FieldAtLayer
+    copy: int = 0
+
+    def __str__(self) -> str:
+        return f"K{chr(39) * self.copy}[{label(self.field)},{label(self.other)}]"
+
+
+@dataclass(frozen=True)
+class CovarianceRow:
+    """``<u_k u_l>(t, s)``, the row of this step of the covariance of two sources."""
+
+    first: FieldAtLayer
+    second: FieldAtLayer
+
+    def __str__(self) -> str:
+        return f"<{label(self.first)} {label(self.second)}>"
+
+
+@dataclass(frozen=True)
+class ScalarArray:
+    """A number for each time and each of its indices, such as the error of each sample."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class FactorArray:
+    """A product of factors that have one time alone, for all times."""
+
+    tensor: FieldAtLayer
+
+    def __str__(self) -> str:
+        return label(self.tensor)
+
+
+@dataclass(frozen=True)
+class UnitSum:
+    """An order parameter that sums over units with attributes, at all pairs of times."""
+
+    tensor: FieldAtLayer
+
+    def __str__(self) -> str:
+        return label(self.tensor)
+
+
+@dataclass(frozen=True)
+class UnitFields:
+    """Fields on units with attributes that need each other within a step, as affine functions of sources."""
+
+    fields: tuple[FieldAtLayer, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(label, self.fields))}) on units"
+
+
+@dataclass(frozen=True)
+class OrderParameterReading:
+    """An order parameter as ``factor * (array + direct)``.
+
+    ``array`` is None for a response that is zero but for its ``direct`` part, the gain of a source in the
+    field's own equation, which is there at equal time.
+    """
+
+    tensor: FieldAtLayer
+    array: TwoTimeArray | UnitSum | None
+    factor: Expr = S.One
+    direct: Expr = S.Zero
+
+
+def order_parameter(table: Table, tensor: FieldAtLayer) -> OrderParameterReading:
+    """The array that an order parameter of a table is read from."""
+    q = table.tensors[tensor]
+    if q.unit is not None:
+        return OrderParameterReading(tensor, UnitSum(tensor))
+    if q.kind == "correlation":
+        return OrderParameterReading(tensor, CorrelationArray(q.first, q.second), q.factor)
+    direct = dict(table.row(q.first).drives).get(q.second, S.Zero)
+    return OrderParameterReading(tensor, ResponseArray(q.first, q.second), q.factor, direct)
+
+
+# -- operations ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvaluateRow:
+    """Evaluate a kernel or a covariance at time t, from its monomials, at the ``times`` s."""
+
+    target: CouplingRow | CovarianceRow
+    kernel: KernelRow
+    times: Reach
+    readings: tuple[OrderParameterReading, ...] = ()
+
+    def __str__(self) -> str:
+        at = {"past": s, "now": t, "start": S.Zero}[self.times]
+        indices = _bracketed([*self.kernel.rows, *self.kernel.cols])
+        value = self._sum(self.kernel.at(self.times), at)
+        text = f"{self.target}{indices}(t, {at}) = {value}" + (" for s < t" if at == s else "")
+        if self.times == "start" and (begin := self._sum(self.kernel.at("now"), t)) != self._sum(
+            self.kernel.at("start"), t
+        ):
+            text += f", at t = 0 {begin}"
+        return text
+
+    def _sum(self, monomials: tuple[Monomial, ...], at: Expr) -> str:
+        axes = {*self.kernel.rows, *self.kernel.cols, s, t}
+        known = {x.tensor: x for x in self.readings}
+        found = [_monomial(m, axes, known, at) for m in monomials]
+        return _joined([x for x in found if x is not None])
+
+
+@dataclass(frozen=True)
+class ClearRow:
+    """Set row t of an array to zero."""
+
+    target: TwoTimeArray
+    times: Reach
+
+    def __str__(self) -> str:
+        return f"{self.target}(t, {SLICES[self.times]}) = 0"
+
+
+@dataclass(frozen=True)
+class MultiplyRow:
+    """Add ``gain * left(t, over) @ right(over, times)`` to row t of an array, or begin the row with it.
+
+    ``transposed``: the right factor is ``right(times, over)^T``.
+    """
+
+    target: TwoTimeArray
+    times: Reach
+    left: CouplingRow | CovarianceRow
+    over: Reach
+    right: TwoTimeArray
+    transposed: bool = False
+    gain: Expr = S.One
+    begins: bool = False
+
+    def __str__(self) -> str:
+        columns, over = SLICES[self.times], SLICES[self.over]
+        right = f"({columns}, {over})^T" if self.transposed else f"({over}, {columns})"
+        sign = "=" if self.begins else "+="
+        left = f"{_factor(self.gain)}{self.left}(t, {over})"
+        return f"{self.target}(t, {columns}) {sign} {left} @ {self.right}{right}"
+
+    @property
+    def of_past(self) -> bool:
+        """Whether a row over the past multiplies arrays of the past, which takes most of the time."""
+        return self.over == self.times == "past"
+
+
+@dataclass(frozen=True)
+class AddRow:
+    """Add ``gain * left(t, times)`` to row t of an array, or begin the row with it."""
+
+    target: TwoTimeArray
+    times: Reach
+    left: CouplingRow | CovarianceRow
+    gain: Expr = S.One
+    begins: bool = False
+
+    def __str__(self) -> str:
+        columns, sign = SLICES[self.times], "=" if self.begins else "+="
+        return f"{self.target}(t, {columns}) {sign} {_factor(self.gain)}{self.left}(t, {columns})"
+
+
+@dataclass(frozen=True)
+class MirrorRow:
+    """Copy row t of a correlation into column t of the same correlation with its fields exchanged."""
+
+    source: CorrelationArray
+    times: Reach
+
+    def __str__(self) -> str:
+        columns, target = SLICES[self.times], self.source.exchanged
+        return f"{target}({columns}, t) = {self.source}(t, {columns})^T"
+
+
+@dataclass(frozen=True)
+class EvaluateScalar:
+    """Evaluate a number of this step, from averages at equal time and from other numbers.
+
+    ``reads`` are the inputs that are numbers of this step; other inputs are constants.
+    """
+
+    row: ScalarRow
+    reads: tuple[ScalarArray, ...] = ()
+
+    def __str__(self) -> str:
+        texts = {x: f"{CorrelationArray(a.tensor, b.tensor)}(t, t)" for x, a, b in self.row.averages}
+        moving = {x.name for x in self.reads}
+        texts |= {x: _read(f, t) + "(t)" * (f.tensor[0] in moving) for x, f in self.row.inputs}
+        value = self.row.expression.xreplace({x: Symbol(text) for x, text in texts.items()})
+        return f"{self.target}{_bracketed(self.row.indices)}(t) = {value}"
+
+    @property
+    def target(self) -> ScalarArray:
+        """The array that is filled in."""
+        return ScalarArray(self.row.name)
+
+
+@dataclass(frozen=True)
+class MultiplyFactors:
+    """Multiply factors of this step that have one time alone, which kernels of later steps read."""
+
+    product: Hoisted
+
+    def __str__(self) -> str:
+        axes = {*self.product.rows, s, t}
+        value = _monomial(Monomial(S.One, self.product.factors), axes, {}, t)
+        return f"{self.target}{_bracketed(self.product.rows)}(t) = {value}"
+
+    @property
+    def target(self) -> FactorArray:
+        """The array that is filled in."""
+        return FactorArray(self.product.tensor)
+
+
+@dataclass(frozen=True)
+class UnitTerm:
+    """``factor * left(t, times) @ field(times)`` at each unit; ``factor`` is a function of attributes."""
+
+    factor: Expr
+    left: CouplingRow
+    times: Reach
+
+    def __str__(self) -> str:
+        at, field = SLICES[self.times], label(self.left.other)
+        return f"{_factor(self.factor)}{self.left}(t, {at}) @ {field}({at})"
+
+
+@dataclass(frozen=True)
+class UnitEquation:
+    """``field(t) = constant + sum gain * source(t) + sum of terms`` at each unit.
+
+    ``responds`` names the sources on which the field depends in any way.
+    """
+
+    field: FieldAtLayer
+    constant: Expr
+    drives: tuple[tuple[FieldAtLayer, Expr], ...]
+    terms: tuple[UnitTerm, ...]
+    responds: tuple[FieldAtLayer, ...]
+
+    def __str__(self) -> str:
+        parts = [] if self.constant == 0 else [str(self.constant)]
+        parts += [f"{_factor(g)}{label(u)}(t)" for u, g in self.drives]
+        return f"{label(self.field)}(t) = {_joined([*parts, *map(str, self.terms)])}"
+
+
+@dataclass(frozen=True)
+class StepUnits:
+    """Solve the equations of fields on units at time t, for each unit.
+
+    A field is ``b(t) + sum_u a_u(t, :t+1) @ u(:t+1)``; what is solved for are ``b`` and all ``a_u``.
+    """
+
+    equations: tuple[UnitEquation, ...]
+
+    def __str__(self) -> str:
+        return f"solve at each unit: {', '.join(map(str, self.equations))}"
+
+    @property
+    def target(self) -> UnitFields:
+        """The fields that are solved for."""
+        return UnitFields(tuple(x.field for x in self.equations))
+
+
+@dataclass(frozen=True)
+class UnitSource:
+    """A source on units, its covariance, and whether the present row of that is read."""
+
+    source: FieldAtLayer
+    covariance: KernelRow
+    present: bool
+
+
+@dataclass(frozen=True)
+class SumUnits:
+    """Sum ``weight * <x_i(t) x_j(s)>``, or a response ``weight * a(t, s)``, over units at s <= t."""
+
+    target: UnitSum
+    array: TwoTimeArray
+    weight: Expr
+    sources: tuple[UnitSource, ...] = ()
+
+    def __str__(self) -> str:
+        first, second = label(self.array.first), label(self.array.second)
+        if isinstance(self.array, ResponseArray):
+            value = f"a[{first},{second}](t, s)"
+        else:
+            value = f"b[{first}](t)*b[{second}](s)"
+            for x in self.sources:
+                u, low = label(x.source), SLICES["through" if x.present else "past"]
+                noise = f"<{u} {u}>({low}, :s+1)"
+                value += f" + a[{first},{u}](t, {low}) @ {noise} @ a[{second},{u}](s, :s+1)^T"
+            value = f"({value})" if self.sources else value
+        return f"{self.target}(t, s) = sum over units of {_factor(self.weight)}{value} for s <= t"
+
+
+Operation = (
+    EvaluateRow
+    | ClearRow
+    | MultiplyRow
+    | AddRow
+    | MirrorRow
+    | EvaluateScalar
+    | MultiplyFactors
+    | StepUnits
+    | SumUnits
+)
+
+
+@dataclass(frozen=True)
+class MarchStep:
+    """A step of the march: the arrays of two times that it fills in, and its operations in order.
+
+    ``arrays`` are all that have rows, in the order in which they were asked for.  Correlations that are
+    targets at equal time alone are not among them.  ``str`` is one line for each operation.
+    """
+
+    arrays: tuple[TwoTimeArray, ...]
+    operations: tuple[Operation, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.operations))
+
+
+# -- text ----------------------------------------------------------------------------------------------------
+
+
+def _bracketed(indices: Iterable[Symbol]) -> str:
+    names = ",".join(map(str, indices))
+    return f"[{names}]" if names else ""
+
+
+def _factor(e: Expr) -> str:
+    """A number in front of a product."""
+    if e == 1:
+        return ""
+    return "-" if e == -1 else f"({e})*" if e.is_Add else f"{e}*"
+
+
+def _joined(parts: list[str]) -> str:
+    return " + ".join(parts).replace("+ -", "- ") or "0"
+
+
+def _read(f: Factor, at: Expr, name: str | None = None) -> str:
+    """A tensor at its indices and times, with ``at`` for s."""
+    times = [str(at if x == s else x) for x in f.indices if x in (t, s)]
+    indices = _bracketed(x for x in f.indices if x not in (t, s))
+    return f"{name or label(f.tensor)}{indices}" + (f"({', '.join(times)})" if times else "")
+
+
+def _monomial(
+    m: Monomial, axes: set[Symbol], known: dict[FieldAtLayer, OrderParameterReading], at: Expr
+) -> str | None:
+    """A product of factors at ``at``, summed over indices that are no axes; None if it is zero."""
+    coefficient, parts = m.coefficient.xreplace({s: at}), []
+    for f in m.factors:
+        q = known.get(f.tensor)
+        if q is None:
+            name = "delta" if f.tensor == DELTA else None
+            parts.append(_read(f, at, name))
+            continue
+        coefficient *= q.factor
+        present = q.direct != 0 and (at == t or f.indices[-2:] == (t, t))
+        text = "" if q.array is None else _read(f, at, str(q.array))
+        if present:
+            indices = _bracketed(x for x in f.indices if x not in (t, s))
+            direct = f"{_factor(q.direct)}delta{indices}" if indices else str(q.direct)
+            text = f"({text} + {direct})" if text else direct
+        if not text:
+            return None
+        parts.append(text)
+    summed = sorted({str(x) for f in m.factors for x in f.indices} - {str(x) for x in axes})
+    if not parts:
+        return str(coefficient)
+    product = "*".join(parts)
+    return _factor(coefficient) + (f"sum_{','.join(summed)}({product})" if summed else product)

@@ -1,0 +1,316 @@
+"""The operations of a step, written from a plan.
+
+With x_i(t) = sum_k g_k u_k(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earlier rows:
+
+    response     R_ik(t, s) = sum_l K_il(t, .) (R_lk(., s) + [l driven by k] g_k delta(., s))
+    correlation  C_ij(t, s) = sum_k g_k <u_k(t) u_m(.)> (R_jm(s, .) + [j driven by m] g_m delta(s, .))^T
+                              + sum_l K_il(t, .) C_lj(., s)
+
+the first term of the second line being Stein's lemma.  Each term is one operation of
+:mod:`numerics.lowering.operations`, at s < t and, where kernels reach the present, at s = t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from sympy import Expr, S
+
+from numerics.lowering.operations import (
+    AddRow,
+    ClearRow,
+    CorrelationArray,
+    CouplingRow,
+    CovarianceRow,
+    EvaluateRow,
+    EvaluateScalar,
+    FactorArray,
+    MarchStep,
+    MirrorRow,
+    MultiplyFactors,
+    MultiplyRow,
+    Operation,
+    OrderParameterReading,
+    ResponseArray,
+    ScalarArray,
+    StepUnits,
+    SumUnits,
+    TwoTimeArray,
+    UnitEquation,
+    UnitFields,
+    UnitSource,
+    UnitSum,
+    UnitTerm,
+    order_parameter,
+)
+from numerics.lowering.table import Coupling, FieldAtLayer, KernelRow, Reach, Request, Table
+from numerics.solver.linear.plan import CorrelationPart, Plan, StepQuantity, coupling_rows
+
+RowTerm = TypeVar("RowTerm", MultiplyRow, MultiplyRow | AddRow)
+
+
+def step_of(table: Table, wanted: tuple[FieldAtLayer | Request, ...] = ()) -> MarchStep:
+    """Return the operations of a step of the march of a table.
+
+    Parameters
+    ----------
+    table : Table
+        A linear theory, lowered.
+    wanted : tuple of (str, int or None) or Request, optional
+        Order parameters to find besides those that the dynamics needs.
+
+    Returns
+    -------
+    MarchStep
+        The operations in the order in which they run.  ``str`` is one line for each.
+
+    Raises
+    ------
+    NotCausal
+        If quantities of a step need each other.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> from derive.theory import mean_field
+    >>> from numerics.lowering import lower
+    >>> step = step_of(lower(mean_field(mlp(1)).at_depth(1)))
+    >>> for operation in step.operations[-3:]:
+    ...     print(operation)
+    f[mu](t) = C[g1,h1](t, t)/gamma0
+    Delta[mu](t) = -f[mu](t) + y[mu]
+    hoisted0[mu](t) = sum_alpha(Delta[alpha](t)*K_x[mu,alpha])
+    """
+    return written(Plan(table, wanted))
+
+
+def written(plan: Plan) -> MarchStep:
+    """The operations of a step, in the order of a plan."""
+    return _Writer(plan).step()
+
+
+class _Writer:
+    """Writes the operations of the quantities of a plan, one after another.
+
+    The row of a covariance is evaluated before the first operation that reads it.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.table = plan, plan.table
+        self.gains = {r.field: dict(r.drives) for r in self.table.fields}
+        responses = [ResponseArray(i, k) for i, k in plan.responses]
+        correlations = [CorrelationArray(i, j) for i, j in plan.rows]
+        self.arrays: tuple[TwoTimeArray, ...] = (*responses, *correlations)
+        self.rows = set(correlations)
+        self.kept = {*self.arrays, *(x.exchanged for x in correlations)}
+        self.operations: list[Operation] = []
+        self.evaluated: set[tuple[CovarianceRow, Reach]] = set()
+
+    def step(self) -> MarchStep:
+        for batch in self.plan.batches:
+            self.operations += self._found(batch)
+        return MarchStep(self.arrays, tuple(self.operations))
+
+    def _found(self, batch: list[StepQuantity]) -> Iterator[Operation]:
+        match first := batch[0]:
+            case CouplingRow():
+                yield from self._coupling(first)
+            case ScalarArray():
+                row = next(x for x in self.table.scalars if x.name == first.name)
+                reads = [ScalarArray(f.tensor[0]) for _, f in row.inputs]
+                moving = tuple(x for x in reads if x.name in self.plan.scalar_names)
+                yield EvaluateScalar(row, moving)
+            case FactorArray():
+                yield MultiplyFactors(self.plan.hoisted(first))
+            case UnitFields():
+                yield StepUnits(tuple(map(self._unit_equation, first.fields)))
+            case UnitSum():
+                yield self._unit_sum(first)
+            case CorrelationPart(array, "now"):
+                yield from self._equal_time(array)
+            case _:
+                rows = [x for x in batch if isinstance(x, ResponseArray | CorrelationPart)]
+                yield from self._rows([x.array if isinstance(x, CorrelationPart) else x for x in rows])
+
+    # -- what stands left ------------------------------------------------------------------------------
+
+    def _coupling(self, target: CouplingRow) -> Iterator[Operation]:
+        """The row of a kernel, before the present and at it."""
+        kernel = self.plan.couplings[target].kernel
+        for times in _times(kernel.reach):
+            yield EvaluateRow(target, kernel, times, self._readings(kernel))
+
+    def _covariance(self, target: CovarianceRow, times: Reach) -> Iterator[Operation]:
+        """The row of a covariance, unless an operation has evaluated it before."""
+        if (target, times) not in self.evaluated:
+            self.evaluated.add((target, times))
+            kernel = self.table.covariances[target.first, target.second]
+            yield EvaluateRow(target, kernel, times, self._readings(kernel))
+
+    def _readings(self, kernel: KernelRow) -> tuple[OrderParameterReading, ...]:
+        """The order parameters that a kernel reads."""
+        names = dict.fromkeys(f.tensor for m in kernel.monomials for f in m.factors)
+        return tuple(self._reading(n) for n in names if n in self.table.tensors)
+
+    def _reading(self, tensor: FieldAtLayer) -> OrderParameterReading:
+        """An order parameter, without its array if that is a response that is zero."""
+        found = order_parameter(self.table, tensor)
+        is_zero = isinstance(found.array, ResponseArray) and found.array not in self.kept
+        return replace(found, array=None) if is_zero else found
+
+    # -- rows ------------------------------------------------------------------------------------------
+
+    def _rows(self, targets: list[TwoTimeArray]) -> Iterator[Operation]:
+        """Rows of arrays of one field: responses at s <= t, correlations at s < t."""
+        couplings = list(coupling_rows(self.plan.rows_of[targets[0].first]))
+        products = _begun(x for key, c in couplings for x in self._past_products(key, c, targets))
+        begun = {x.target for x in products}
+        for x in targets:
+            if x not in begun:
+                yield ClearRow(x, "past")
+            if isinstance(x, ResponseArray) and any(c.kernel.reach != "past" for _, c in couplings):
+                yield ClearRow(x, "now")
+        yield from products
+        for key, c in couplings:
+            yield from self._direct(key, c, targets)
+        for key, c in couplings:
+            yield from self._present_products(key, c, targets)
+        for x in targets:
+            if isinstance(x, CorrelationArray):
+                yield from self._source_terms(x)
+                yield from self._mirrored(x, "past")
+
+    def _past_products(
+        self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]
+    ) -> Iterator[MultiplyRow]:
+        """``K_il(t, :t) @ X_lk(:t, :t)``."""
+        if c.kernel.reach in ("past", "through"):
+            for x in targets:
+                if (right := type(x)(c.field, x.second)) in self.kept:
+                    yield MultiplyRow(x, "past", key, "past", right)
+
+    def _direct(self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]) -> Iterator[Operation]:
+        """``K_il(t, s) g``, the response by way of a field that the source drives itself."""
+        for x in targets:
+            gain = self.gains[c.field].get(x.second)
+            if isinstance(x, ResponseArray) and gain is not None:
+                for times in _times(c.kernel.reach):
+                    yield AddRow(x, times, key, gain)
+
+    def _present_products(
+        self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]
+    ) -> Iterator[Operation]:
+        """``K_il(t, t) X_lk(t, s)``, or those at time 0: there a response is to a source at time 0 alone."""
+        over = _times(c.kernel.reach)[-1]
+        if over == "past":
+            return
+        to_source: Reach = "start" if over == "start" else "through"
+        for x in targets:
+            if (right := type(x)(c.field, x.second)) in self.kept:
+                times = to_source if isinstance(x, ResponseArray) else "past"
+                yield MultiplyRow(x, times, key, over, right)
+
+    def _sources(self, array: CorrelationArray) -> Iterator[tuple[CovarianceRow, ResponseArray, Expr]]:
+        """The covariances of sources of the first field with others that the second one responds to.
+
+        Each with that response and the gain of the source in the first field's equation.
+        """
+        i, j = array.first, array.second
+        for own, k in self.plan.terms(i, j):
+            yield CovarianceRow(own, k), ResponseArray(j, k), self.gains[i][own]
+
+    def _source_terms(self, array: CorrelationArray) -> Iterator[Operation]:
+        """``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g')^T``; local covariances have none between two times."""
+        for row, response, gain in self._sources(array):
+            if self.table.covariances[row.first, row.second].local:
+                continue
+            yield from self._covariance(row, "past")
+            if response in self.kept:
+                yield MultiplyRow(array, "past", row, "past", response, transposed=True, gain=gain)
+            if (direct := self.gains[array.second].get(row.second)) is not None:
+                yield AddRow(array, "past", row, gain * direct)
+
+    def _mirrored(self, array: CorrelationArray, times: Reach) -> Iterator[Operation]:
+        """The column of a correlation that is read both ways round."""
+        if array.exchanged in self.rows and (times == "past" or array.first != array.second):
+            yield MirrorRow(array, times)
+
+    # -- equal time ------------------------------------------------------------------------------------
+
+    def _equal_time(self, array: CorrelationArray) -> Iterator[Operation]:
+        """``C_ij(t, t)``: the rows of kernels and covariances times rows of correlations and responses."""
+        terms = _begun([*self._equal_products(array), *self._equal_source_terms(array)])
+        for x in terms:
+            if isinstance(x.left, CovarianceRow):
+                times = x.over if isinstance(x, MultiplyRow) else x.times
+                yield from self._covariance(x.left, times)
+        if not terms:
+            yield ClearRow(array, "now")
+        yield from terms
+        yield from self._mirrored(array, "now")
+
+    def _equal_products(self, array: CorrelationArray) -> Iterator[MultiplyRow]:
+        """``K_il(t, :t) @ C_jl(t, :t)^T``, and what kernels read at the present or at the start."""
+        i, j = array.first, array.second
+        for key, c in coupling_rows(self.plan.rows_of[i]):
+            for over in _times(c.kernel.reach):
+                if over == "now":
+                    yield MultiplyRow(array, "now", key, over, CorrelationArray(c.field, j))
+                elif (right := CorrelationArray(j, c.field)) in self.kept:
+                    yield MultiplyRow(array, "now", key, over, right, transposed=True)
+
+    def _equal_source_terms(self, array: CorrelationArray) -> Iterator[MultiplyRow | AddRow]:
+        """``g <u_k u_m>(t, s) (R_jm(t, s) + g')^T`` at s <= t.
+
+        The response at equal time is zero unless a kernel of the field reaches the present.
+        """
+        j = array.second
+        answers_now = any(c.kernel.reach != "past" for c in self.plan.rows_of[j].couplings)
+        for row, response, gain in self._sources(array):
+            if (direct := self.gains[j].get(row.second)) is not None:
+                yield AddRow(array, "now", row, gain * direct)
+            if response not in self.kept:
+                continue
+            if answers_now and self.plan.at_once(j, row.second):
+                yield MultiplyRow(array, "now", row, "now", response, True, gain)
+            if not self.table.covariances[row.first, row.second].local:
+                yield MultiplyRow(array, "now", row, "past", response, True, gain)
+
+    # -- units -----------------------------------------------------------------------------------------
+
+    def _unit_equation(self, i: FieldAtLayer) -> UnitEquation:
+        row = self.plan.rows_of[i]
+        terms = [
+            UnitTerm(c.unit, key, times) for key, c in coupling_rows(row) for times in _times(c.kernel.reach)
+        ]
+        responds = tuple(u for u in self.table.source_indices if self.plan.feels(i, u))
+        return UnitEquation(i, row.constant, row.drives, tuple(terms), responds)
+
+    def _unit_sum(self, target: UnitSum) -> SumUnits:
+        q = self.table.tensors[target.tensor]
+        array = (CorrelationArray if q.kind == "correlation" else ResponseArray)(q.first, q.second)
+        weight = q.factor * (S.One if q.unit is None else q.unit)
+        sources = []
+        for own, other in self.plan.source_pairs(q):
+            if own != other:
+                raise ValueError(f"sources {own, other} on units correlate, which the march does not serve")
+            kernel = self.table.covariances[own, own]
+            sources.append(UnitSource(own, kernel, self.plan.at_once(q.first, own)))
+        return SumUnits(target, array, weight, tuple(sources))
+
+
+def _begun(terms: Iterable[RowTerm]) -> list[RowTerm]:
+    """Terms of which the first one for each target begins its row."""
+    begun: set[TwoTimeArray] = set()
+    found = []
+    for x in terms:
+        found.append(x if x.target in begun else replace(x, begins=True))
+        begun.add(x.target)
+    return found
+
+
+def _times(reach: Reach) -> tuple[Reach, ...]:
+    """The times of a reach, the past apart from the present."""
+    return ("past", "now") if reach == "through" else (reach,)
