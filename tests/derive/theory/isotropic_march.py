@@ -31,9 +31,12 @@ class March:
         functions: Mapping[str, Any] | None = None,
     ) -> None:
         self.theory, self.values = theory, dict(values)
+        self.exact = {k: sympify(v) for k, v in values.items()}
         self.attributes, self.functions = attributes or {}, functions or {}
         self.names = {e.name for e in (*theory.equations, *theory.scalars)}
         self.sources = {str(u.symbol.func) for u in theory.sources}
+        self.equations = by_name([(x.lhs, x) for x in (*theory.equations, *theory.scalars)])
+        self.order_parameters = by_name([(x.symbol, x) for x in theory.order_parameters])
         self.fields: dict[tuple[Any, ...], float | Linear] = {}
         self.numbers: dict[tuple[Any, ...], float] = {}
         self.known: dict[tuple[Any, ...], float] = {}
@@ -78,9 +81,12 @@ class March:
         return float(e)
 
     def place(self, x: Expr, at: Mapping[Symbol, int]) -> int:
-        value = sympify(x).xreplace({k: Integer(v) for k, v in at.items()})
-        value = value.xreplace({k: sympify(v) for k, v in self.values.items()})
-        return int(value)
+        """An integer argument of a function or a bound of a sum."""
+        if x.is_Integer:
+            return int(x)
+        if x in at:
+            return at[x]
+        return int(x.xreplace({k: Integer(v) for k, v in at.items()}).xreplace(self.exact))
 
     def summed(self, e: Sum, at: Mapping[Symbol, int]) -> float | Linear:
         def run(limits: list[Any], at: Mapping[Symbol, int]) -> list[float | Linear]:
@@ -97,16 +103,14 @@ class March:
     def field(self, name: str, args: tuple[int, ...]) -> float | Linear:
         key = (name, *args)
         if key not in self.fields:
-            e, at = self.matching(
-                [(x.lhs, x) for x in (*self.theory.equations, *self.theory.scalars)], name, args
-            )
+            e, at = matching(self.equations[name], args)
             self.fields[key] = self.read(e.rhs, at)
         return self.fields[key]
 
     def parameter(self, name: str, args: tuple[int, ...]) -> float:
         key = (name, *args)
         if key not in self.numbers:
-            q, at = self.matching([(x.symbol, x) for x in self.theory.order_parameters], name, args)
+            q, at = matching(self.order_parameters[name], args)
             value = self.read(q.definition, at)
             assert isinstance(value, float)
             self.numbers[key] = value
@@ -155,14 +159,23 @@ class March:
                         return value
         return 0.0
 
-    @staticmethod
-    def matching(
-        table: list[tuple[Expr, Any]], name: str, args: tuple[int, ...]
-    ) -> tuple[Any, dict[Symbol, int]]:
-        for symbol, item in table:
-            if str(symbol.func) == name and (at := match(symbol.args, args, item.ranges)) is not None:
-                return item, at
-        raise KeyError(f"{name}{args}")
+
+def by_name(items: list[tuple[Expr, Any]]) -> dict[str, list[tuple[tuple[Expr, ...], Any]]]:
+    """Items under the name of their symbol, each with the symbol's arguments."""
+    table: dict[str, list[tuple[tuple[Expr, ...], Any]]] = {}
+    for symbol, item in items:
+        table.setdefault(str(symbol.func), []).append((symbol.args, item))
+    return table
+
+
+def matching(
+    table: list[tuple[tuple[Expr, ...], Any]], args: tuple[int, ...]
+) -> tuple[Any, dict[Symbol, int]]:
+    """The first item whose arguments match, and the values of its symbols."""
+    for pattern, item in table:
+        if (at := match(pattern, args, item.ranges)) is not None:
+            return item, at
+    raise KeyError(args)
 
 
 def match(
