@@ -30,11 +30,13 @@ from sympy import (
     Sum,
     Symbol,
     exp,
+    factor_terms,
     floor,
     integrate,
     log,
     summation,
     sympify,
+    together,
 )
 from sympy.core.function import AppliedUndef, Function
 from sympy.simplify import powsimp, simplify
@@ -291,7 +293,8 @@ class LinearSystem:
         inner = integrate(exp(-2 * self.A * u), (u, 0, first))
         if isinstance(inner, Piecewise):  # the case A = 0 is the limit of the other
             inner = inner.args[0][0]
-        return x, y, simplify(self.diffusion * exp(self.A * (x + y)) * inner.subs(first, Min(x, y)))
+        found = self.diffusion * exp(self.A * (x + y)) * inner.subs(first, Min(x, y))
+        return x, y, factor_terms(powsimp(together(found)))
 
     # -- both ----------------------------------------------------------------------------------------------
 
