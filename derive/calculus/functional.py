@@ -7,8 +7,9 @@ to SymPy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from sympy import Add, And, DiracDelta, Dummy, Expr, Integral, KroneckerDelta, Mul, Piecewise, Pow, S, Sum, oo
@@ -195,15 +196,15 @@ class _Bound(Dummy):
         return new
 
 
-def _freshened(expr: Expr) -> Expr:
-    """Every sum and integral with bound variables of its own."""
+def _freshened(expr: Expr, outer: Mapping[Expr, Expr] = MappingProxyType({})) -> Expr:
+    """Every sum and integral with bound variables of its own; ``outer`` are those of the sums around it."""
     if not expr.has(Sum, Integral):
-        return expr
+        return expr.xreplace(outer) if outer else expr
     if isinstance(expr, Sum | Integral):
-        names = {lim[0]: _Bound.of(lim[0]) for lim in expr.limits}
+        names = {**outer, **{lim[0]: _Bound.of(lim[0]) for lim in expr.limits}}
         limits = [(names[v], lo.xreplace(names), up.xreplace(names)) for v, lo, up in map(tuple, expr.limits)]
-        return expr.func(_freshened(expr.function).xreplace(names), *limits)
-    return expr.func(*[_freshened(x) for x in expr.args])
+        return expr.func(_freshened(expr.function, names), *limits)
+    return expr.func(*[_freshened(x, outer) for x in expr.args])
 
 
 def _restored(expr: Expr) -> Expr:

@@ -421,17 +421,27 @@ def normal_form(e: Expr) -> Expr:
     >>> normal_form(6 / (3 * i + 3))
     2/(i + 1)
     """
-    return Add(*[_standard(*x) for x in _flat(e)])
+    return Add(*[_standard(*x) for x in _flat(_expanded(e))])
 
 
-def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
-    """Addends, each as integrand and limits; a limit is ``(variable, lower, upper, Sum or Integral)``.
+def _expanded(e: Expr) -> Expr:
+    """Expand, inside of sums and integrals too, until nothing changes.
 
     Numbers that all terms of a denominator share stand in front: ``6/(3 x + 3)`` is ``2/(x + 1)``.
     """
-    e = e.expand()
-    sums = {x: x.base.primitive() for x in e.atoms(Pow) if x.base.is_Add and x.exp.is_negative}
-    e = e.xreplace({x: n**x.exp * rest**x.exp for x, (n, rest) in sums.items() if n != 1})
+    before = None
+    while e != before:
+        before, e = e, e.expand()
+        sums = {x: x.base.primitive() for x in e.atoms(Pow) if x.base.is_Add and x.exp.is_negative}
+        e = e.xreplace({x: n**x.exp * rest**x.exp for x, (n, rest) in sums.items() if n != 1})
+    return e
+
+
+def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
+    """Addends of an expanded expression, each as integrand and limits.
+
+    A limit is ``(variable, lower, upper, Sum or Integral)``.
+    """
     if isinstance(e, Add):
         return [x for a in e.args for x in _flat(a)]
     if isinstance(e, Sum | Integral):
