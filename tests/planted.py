@@ -32,6 +32,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ class Planted:
         return text.replace(self.old, self.new)
 
 
+@cache
 def planted() -> tuple[Planted, ...]:
     """The list of errors in ``planted.toml``."""
     return tuple(Planted(**x) for x in tomllib.loads(LIST.read_text(encoding="utf-8"))["error"])

@@ -17,6 +17,7 @@ from derive.ledger import find
 from derive.program import GivenVector, Momentum, Multistep, Population
 from derive.program.networks.residual import depth_program
 from derive.program.symbolic_depth import at_symbolic_depth
+from tests.derive import once
 
 
 def deep() -> Any:
@@ -89,7 +90,8 @@ TAKERS |= {f.__name__: f for f in (infinite_depth, layer_time)}
 
 @pytest.mark.parametrize("name", TAKERS)
 def test_arguments_of_another_type_are_refused_in_a_sentence(name: str) -> None:
-    arguments = [None, 3, "text", object(), Symbol("x"), Eq(Symbol("x"), 1), mlp(1), mean_field(mlp(1))]
+    arguments = [None, 3, "text", object(), Symbol("x"), Eq(Symbol("x"), 1), once.mlp(1)]
+    arguments.append(once.mean_field(once.mlp(1)))
     for argument in arguments:
         refusal = ""
         try:

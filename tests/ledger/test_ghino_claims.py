@@ -88,8 +88,7 @@ def test_responses_of_a_convolution_lack_the_offsets(ring: Theory, name: str) ->
     assert around(claim) != around(derived)
     repaired = _with_offsets(claim)
     assert around(repaired) == around(derived)
-    for size in (2, 4):  # one offset only: nothing is missing
-        assert around(claim, size, reach=0) == around(derived, size, reach=0)
+    assert around(claim, 2, reach=0) == around(derived, 2, reach=0)  # one offset only: nothing is missing
 
 
 def _with_offsets(e: Expr) -> Expr:

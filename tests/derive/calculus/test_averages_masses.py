@@ -60,7 +60,7 @@ def number(e: Expr) -> mpmath.mpf:
 
 
 @pytest.mark.parametrize("body", [y**2, erf(y), Max(0, y), sign(y) * y, cos(y) * y**2, Heaviside(y)], ids=str)
-@pytest.mark.parametrize("at", [0, Rational(1, 2)])
+@pytest.mark.parametrize("at", [pytest.param(0, marks=pytest.mark.slow), Rational(1, 2)])
 def test_a_point_mass_conditions(body: Expr, at: Expr) -> None:
     with mp.workdps(25):
         found = number(GaussianAverage(DiracDelta(x - at) * body, K).doit())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -67,18 +68,45 @@ def slope(e: Expr) -> Expr:
     return Derivative(phi(slot), slot).subs(slot, e)
 
 
-def two(program: Program) -> Theory:
-    """The theory of two layers; by the other route it is the same, at any depth."""
-    assert check_routes(program) == []
-    return mean_field(program).at_depth(2)
+COMPOSITIONS: dict[str, Callable[[], Program]] = {
+    "residual, bias, decay, channels": lambda: mlp(
+        L, phi, branch=beta, bias=True, weight_decay=lam, outputs=C
+    ),
+    "convolution, bias": lambda: convolution(L, phi, positions=X, receptive=S_, bias=True),
+    "widths, variances, momentum": lambda: mlp(
+        L, phi, "flow", relative_widths="a", init_variance="sigma", momentum=tau
+    ),
+    "channels, noise": lambda: mlp(L, phi, "flow", outputs=C, weight_decay=lam, temperature=T),
+    "feedback alignment, residual": lambda: feedback_alignment(L, phi, branch=beta),
+    "recurrent, bias": lambda: recurrent(2, phi, bias=True),
+    "residual, online, centred, channels": lambda: isotropic(
+        L, data="online", branch=beta, center=True, outputs=C
+    ),
+}
+
+
+def two(name: str) -> Theory:
+    """The theory of two layers."""
+    return mean_field(COMPOSITIONS[name]()).at_depth(2)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        x if x == "feedback alignment, residual" else pytest.param(x, marks=pytest.mark.slow)
+        for x in COMPOSITIONS
+    ],
+)
+def test_both_routes_agree(name: str) -> None:
+    """At any depth."""
+    assert check_routes(COMPOSITIONS[name]()) == []
 
 
 samples, channels = (alpha, 1, P), (c_, 1, C)
-RICH = mlp(L, phi, branch=beta, bias=True, weight_decay=lam, outputs=C)
 
 
 def test_residual_with_bias_decay_and_channels() -> None:
-    theory = two(RICH)
+    theory = two("residual, bias, decay, channels")
     left = 1 - eta * lam
     both, kept = left**t * left**s, gamma0 * eta * left ** (t - s - 1)
     g2 = g(2, alpha, c_, s)
@@ -105,7 +133,7 @@ def test_residual_with_bias_decay_and_channels() -> None:
 
 def test_convolution_with_bias() -> None:
     """G.4 with the response of one filter's offset to the same offset, and H.2 summed over positions."""
-    theory = two(convolution(L, phi, positions=X, receptive=S_, bias=True))
+    theory = two("convolution, bias")
     offsets, places = (k, -S_, S_), (p_, 1, X)
     error = eta * gamma0 * Delta(alpha, s)
     first = A(1, mu, p + k, alpha, p_, t, s) * g(2, alpha, p_ - k, s)
@@ -138,8 +166,7 @@ def test_convolution_with_bias() -> None:
 def test_widths_and_variances_with_momentum() -> None:
     """D.54 with the memory of L.2; the printed r of layer 1 is sqrt(a_1/a_2) times ours."""
     a, sigma = Function("a"), Function("sigma")
-    program = mlp(L, phi, "flow", relative_widths="a", init_variance="sigma", momentum=tau)
-    theory = two(program)
+    theory = two("widths, variances, momentum")
     kept = gamma0 * (1 - exp(-(t - s) / tau))
     g2 = g(2, alpha, s)
     body = sigma(1) ** 2 * gamma0 * A(1, mu, alpha, t, s) * g2
@@ -157,7 +184,7 @@ def test_widths_and_variances_with_momentum() -> None:
 
 def test_channels_with_langevin_noise() -> None:
     """I.4 with the entries of K.4, K.7: exp(-lam(t + s)) from the start, T (...)/lam from the noise."""
-    theory = two(mlp(L, phi, "flow", outputs=C, weight_decay=lam, temperature=T))
+    theory = two("channels, noise")
     entries = exp(-lam * (t + s)) * (1 + T * (exp(2 * lam * Min(t, s)) - 1) / lam)
     kept = gamma0 * exp(-lam * (t - s))
     g2 = g(2, alpha, c_, s)
@@ -179,7 +206,7 @@ def test_channels_with_langevin_noise() -> None:
 
 def test_residual_with_feedback_alignment() -> None:
     """No responses: nothing learnt or at first is common to V and W; V never moves."""
-    theory = two(feedback_alignment(L, phi, branch=beta))
+    theory = two("feedback alignment, residual")
     assert theory.responses() == ()
     learnt = beta**2 * eta * gamma0 * Delta(alpha, s) * Phi(1, mu, alpha, t, s) * g(2, alpha, s)
     same(theory, "h", 2, h(1, mu, t) + beta * u(2, mu, t) + past(learnt, samples))
@@ -196,9 +223,7 @@ def test_residual_with_feedback_alignment() -> None:
 
 def test_tied_weights_with_bias() -> None:
     """Two steps of depth: W is used once each way (k = 1), b at both depths, trained through both."""
-    program = recurrent(2, phi, bias=True)
-    assert check_routes(program) == []
-    theory = mean_field(program)
+    theory = mean_field(COMPOSITIONS["recurrent, bias"]())
     error = eta * gamma0 * Delta(alpha, s)
     biased = past(error * g(k_, alpha, s), samples, (k_, 1, 2))
     e = theory.equation("h", 1)
@@ -221,7 +246,7 @@ def test_tied_weights_with_bias() -> None:
 
 def test_residual_online_centred_and_channels() -> None:
     """A fresh batch X(t): h0 = X^T Delta/alpha_B is noise plus v of the same step."""
-    theory = two(isotropic(L, data="online", branch=beta, center=True, outputs=C))
+    theory = two("residual, online, centred, channels")
     nu, alpha_B = (Symbol(n, positive=True) for n in ("nu", "alpha_B"))
     v, xi, u0, R = (Function(n) for n in ("v", "xi", "u0", "R_Delta"))
     same(theory, "v", None, Function("w_star")(c, t) - xi(c, t) + xi(c, 0))
@@ -273,4 +298,4 @@ def test_leaving_an_option_out_changes_the_theory(dropped: str) -> None:
     options = {"outputs": C, "bias": True, "branch": beta, "weight_decay": lam}
     less = mean_field(mlp(L, phi, **{k: v for k, v in options.items() if k != dropped})).at_depth(2)
     with pytest.raises(AssertionError):
-        same(less, "h", 2, mean_field(RICH).at_depth(2).equation("h", 2).rhs)
+        same(less, "h", 2, two("residual, bias, decay, channels").equation("h", 2).rhs)

@@ -114,12 +114,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+COMBINED = ("residual, bias, decay, channels", "convolution, channels, widths")
+"""Options put together that the default suite follows, beside each option alone."""
+
+
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(x, marks=pytest.mark.slow) if x == "convolution, residual, momentum and decay" else x
-        for x in OPTIONS
-    ],
+    [pytest.param(x, marks=pytest.mark.slow) if x.count(", ") and x not in COMBINED else x for x in OPTIONS],
 )
 def test_a_program_descends_the_loss_of_its_network(name: str) -> None:
     options = OPTIONS[name]
@@ -310,7 +311,14 @@ def constants(name: str, program: Program) -> dict[str, Any]:
     return found | {v.name: x if "convolution" in name else x[:, 0] for v in program.given}
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+ALIKE = ("mlp, linear", "list of widths", "convolution, symbolic", "isotropic", "isotropic, population")
+ALIKE += ("structured", "perceptron, loss without a name", "depth, nonlinear")
+"""Programs beside which the default suite simulates another one of the same kind."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in ALIKE else x for x in BUILDERS]
+)
 def test_every_program_follows_differences_of_its_own_loss(name: str) -> None:
     program = BUILDERS[name]()
     program = program.at_depth(2) if program.depth.has(SymbolicDepth) else program

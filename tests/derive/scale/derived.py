@@ -42,6 +42,12 @@ def rich() -> RichScaling:
 
 
 @lru_cache
+def rich_at(depth: int, source: str) -> RichScaling:
+    """At a depth and a source that are numbers, for data of capacity 2."""
+    return rich_scaling(reduced(), depth, source, 2)
+
+
+@lru_cache
 def depth() -> DepthParametrization:
     return DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
 

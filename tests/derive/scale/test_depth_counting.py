@@ -95,6 +95,7 @@ def test_flows_have_no_first_step():
         at_steps(cross_layer(flow), 1)
 
 
+@pytest.mark.slow
 def test_closed_forms_need_one_leading_power():
     first = depth().first_step
     assert first.large(first.output).has(L)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from sympy import Function, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, sqrt, symbols
+from sympy import Expr, Function, Poly, Rational, S, Symbol, cancel, limit, simplify, sqrt, symbols
 
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0
@@ -248,19 +248,25 @@ def test_moments_for_every_depth() -> None:
         assert all(cancel(x.subs(L, depth) - y) == 0 for x, y in zip(found, one, strict=True))
 
 
+def wide(e: Expr) -> Expr:
+    """The limit of a rational function for wide layers."""
+    narrow = Symbol("narrow", positive=True)
+    return cancel(e.subs(nu, 1 / narrow)).subs(narrow, 0)
+
+
 def test_wide_lazy_layers_repeat_their_first_step() -> None:
     found = lazy(1, "online", 2)
-    one, two = (limit(found.loss(n), nu, oo).subs(sigma, 0) for n in (1, 2))
+    one, two = (wide(found.loss(n)).subs(sigma, 0) for n in (1, 2))
     assert cancel(two - one**2) == 0
     for x in recursion(1, "population").dropped.values():  # every term that the recursion drops is gone
-        assert limit(cancel(limit_at_zero(x)), nu, oo) == 0
+        assert wide(limit_at_zero(x)) == 0
 
 
 def test_rates_of_the_lazy_limit() -> None:
     found = lazy(None, "online", 1)
     first = first_step(theory(None, noise=False)).critical_learning_rate
     assert simplify(found.first_rise - first) == 0
-    assert simplify(found.ceiling - limit(first, nu, oo)) == 0  # the critical rate of wide layers
+    assert simplify(found.ceiling - wide(first)) == 0  # the critical rate of wide layers
     assert simplify(found.widest - limit(found.ceiling / found.first_rise, alpha_B, 0)) == 0
     numbers = {L: 3, nu: Rational(1, 2), alpha_B: Rational(1, 5)}
     assert found.first_rise.subs(numbers) < found.ceiling.subs(numbers)
@@ -268,11 +274,11 @@ def test_rates_of_the_lazy_limit() -> None:
 
 def test_more_eigenvalues_lower_the_largest_rate() -> None:
     numbers = {nu: Rational(1, 2), alpha_B: Rational(1, 5)}
-    found = lazy_steps(theory(3, noise=False).map(lambda e: e.xreplace(numbers)), 3)
+    found = lazy_steps(theory(2, noise=False).map(lambda e: e.xreplace(numbers)), 3)
     rates = [found.largest_rate(n) for n in (1, 2, 3)]
     assert float(rates[0]) == pytest.approx(float(found.ceiling))
     assert found.first_rise < rates[2] < rates[1] < rates[0]
-    quiet = lazy_steps(theory(3, "population").map(lambda e: e.xreplace(numbers)), 3)
+    quiet = lazy_steps(theory(2, "population").map(lambda e: e.xreplace(numbers)), 3)
     assert quiet.largest_rate() < quiet.first_rise < quiet.ceiling  # a loss that rises first never comes back
     values = [sum(w * k**n for k, w in quiet.spectrum()) for n in range(1, 6)]
     assert values == pytest.approx([float(m) for m in quiet.moments[:5]], rel=1e-12)

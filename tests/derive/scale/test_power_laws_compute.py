@@ -6,8 +6,8 @@ from cmath import isfinite
 import pytest
 from sympy import Expr, N, Rational, hyper, lambdify
 
-from derive.scale.rich import RichScaling, rich_scaling
-from tests.derive.scale.derived import batches, data, modes, order, reduced, rich, width
+from derive.scale.rich import RichScaling
+from tests.derive.scale.derived import batches, data, modes, order, reduced, rich, rich_at, width
 
 AT = {"a": "23/10", "beta": "7/10", "L": 2, "gamma0": "3/10", "t": 50, "eta": "1/10", "B": 5, "N": 100}
 AT |= {"P": 80, "M": 40, "sigma": "3/10", "x": "3/2"}
@@ -36,11 +36,18 @@ PUBLIC = {
 
 
 def one_layer() -> RichScaling:
-    return rich_scaling(reduced(), 1, "1/2", 2)
+    return rich_at(1, "1/2")
 
 
 LONG = ("loss in steps", "gain of a batch", "rich loss", "its slope", "stirred", "rich loss, corrected")
-LONG += ("variance of a width", "rich kernel", "profile", "crossover of a width", "order gamma0^2")
+LONG += (
+    "variance of a width",
+    "rich kernel",
+    "profile",
+    "crossover of a width",
+    "order gamma0^2",
+    "crossover",
+)
 """Beside each of these another expression of the same functions is computed."""
 
 

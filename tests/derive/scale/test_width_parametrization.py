@@ -146,11 +146,11 @@ def test_biases_go_with_the_first_layer():
 @pytest.mark.parametrize(
     "program",
     [
-        partial(mlp, 2, "tanh", branch=Symbol("beta")),
+        pytest.param(partial(mlp, 2, "tanh", branch=Symbol("beta")), marks=pytest.mark.slow),
         pytest.param(partial(mlp, 2, "tanh", outputs=3), marks=pytest.mark.slow),
         partial(mlp, 2, "relu", "flow"),
         partial(mlp, 2, "tanh", momentum=HALF, weight_decay=Symbol("lam")),
-        partial(recurrent, 3, "tanh"),
+        pytest.param(partial(recurrent, 3, "tanh"), marks=pytest.mark.slow),
         partial(convolution, 2, "tanh", positions=3, receptive=1),
     ],
     ids=["residual", "outputs", "flow", "momentum and decay", "recurrent", "convolution"],

@@ -111,9 +111,14 @@ def letters(name, form, names=None):
     return {y: re.sub(r"[{} ]", "", write(y, theory(name), names)) for y in symbols}
 
 
+ALIKE = ("mlp", "structured")
+"""Theories whose symbols those of the nonlinear and the isotropic one have too."""
+NAMES = [pytest.param(x, marks=pytest.mark.slow) if x in ALIKE else x for x in MAKERS]
+
+
 @pytest.mark.parametrize("names", ["papers", "plain"])
 @pytest.mark.parametrize("form", ["text", "latex"])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_symbol_has_a_letter_of_its_own(name, form, names):
     printed = letters(name, form, names)
     assert printed
@@ -127,7 +132,7 @@ BOUND = {
 
 
 @pytest.mark.parametrize("form", ["text", "latex"])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_bound_letter_is_free_in_its_equation(name, form):
     printed = letters(name, form)
     letter = "|".join(map(re.escape, sorted({x.rstrip("'") for x in printed.values()}, key=len)[::-1]))

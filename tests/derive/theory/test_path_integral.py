@@ -17,6 +17,7 @@ from sympy import (
     S,
     Sum,
     Symbol,
+    cancel,
     latex,
     log,
     oo,
@@ -144,8 +145,8 @@ def test_correlator_of_hatted_fields_by_differentiation() -> None:
             moments = {u1**2: Symbol("M11"), u2**2: Symbol("M22"), u1 * u2: Symbol("M12")}
             average = flat.subs(moments)
             M = Matrix([[Symbol("M11"), Symbol("M12")], [Symbol("M12"), Symbol("M22")]])
-            assert (average - (C.inv() - C.inv() * M * C.inv())[p, q]).simplify() == 0
-            assert average.subs({"M11": a, "M12": b, "M22": c}).simplify() == 0
+            assert cancel(average - (C.inv() - C.inv() * M * C.inv())[p, q]) == 0
+            assert cancel(average.subs({"M11": a, "M12": b, "M22": c})) == 0
     assert {x.name for x in formula.free_symbols if hasattr(x, "shape")} == {"C", "M"}
 
 

@@ -72,7 +72,13 @@ from tests.derive.programs import (
 
 @pytest.mark.parametrize(
     ("depth", "activation", "tied"),
-    [(L, "linear", True), (L, phi, False), (1, phi, True), (2, phi, True), (2, "linear", False)],
+    [
+        (L, "linear", True),
+        (L, phi, False),
+        (1, phi, True),
+        (2, phi, True),
+        pytest.param(2, "linear", False, marks=pytest.mark.slow),
+    ],
 )
 def test_both_routes_agree_on_perceptrons(depth: int, activation: object, tied: bool) -> None:
     assert check_routes(mlp(depth, activation, tied=tied)) == []
@@ -102,7 +108,7 @@ def test_numbers_that_are_added_to_an_activation_are_their_own_averages() -> Non
     assert check_routes(mlp(2, Lambda(h, tanh(h) + Rational(1, 2)))) == []
 
 
-@pytest.mark.parametrize("depth", [2, L])
+@pytest.mark.parametrize("depth", [pytest.param(2, marks=pytest.mark.slow), L])
 def test_the_response_of_a_sum_is_the_sum_of_responses(depth: int) -> None:
     h = Symbol("h")
     assert check_routes(mlp(depth, Lambda(h, h + tanh(h) / 2))) == []
@@ -211,7 +217,7 @@ NU = Symbol("nu", integer=True, positive=True)
 
 @pytest.mark.parametrize(
     "names",
-    [{mu: alpha, alpha: mu}, {mu: alpha}, {alpha: NU}],
+    [{mu: alpha, alpha: mu}, {mu: alpha}, pytest.param({alpha: NU}, marks=pytest.mark.slow)],
     ids=["exchanged", "alpha for both", "nu in updates"],
 )
 def test_names_of_sample_indices_do_not_matter(names: dict[Symbol, Symbol]) -> None:
@@ -431,7 +437,7 @@ def test_numbers_in_denominators_of_responses_are_no_difference() -> None:
     assert check_routes(gated.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))) == []
 
 
-@pytest.mark.parametrize("activation", [tanh, lambda a: a])
+@pytest.mark.parametrize("activation", [pytest.param(tanh, marks=pytest.mark.slow), lambda a: a])
 def test_a_convolution_of_ones_own(activation: Callable[[Expr], Expr]) -> None:
     """Of a linear one the gradient has no position: one response meets a vector at shifted positions."""
     p, m = symbols("p m", integer=True)
@@ -477,8 +483,8 @@ def test_each_of_several_matrices_meets_one_vector() -> None:
     "line",
     [
         lambda V, a, e: V(e) @ (Function("prior")(e) * tanh(a(mu, t))),
-        lambda V, a, e: Function("prior")(e) * (V(e) @ tanh(a(mu, t))),
-        lambda V, a, e: V(e) @ (tanh(a(mu, t)) / e),
+        pytest.param(lambda V, a, e: Function("prior")(e) * (V(e) @ tanh(a(mu, t))), marks=pytest.mark.slow),
+        pytest.param(lambda V, a, e: V(e) @ (tanh(a(mu, t)) / e), marks=pytest.mark.slow),
         lambda V, a, e: tanh(a(mu, t)) / (e + 1) * (V(e) @ tanh(a(mu, t))),
     ],
 )
@@ -522,7 +528,7 @@ def test_a_mixture_of_experts() -> None:
     "line",
     [
         lambda V, c, a: V @ (c * tanh(a(mu, t))),
-        lambda V, c, a: V @ (c * a(mu, t)),
+        pytest.param(lambda V, c, a: V @ (c * a(mu, t)), marks=pytest.mark.slow),
         lambda V, c, a: c * (V @ tanh(a(mu, t))),
     ],
 )
@@ -553,7 +559,7 @@ def test_a_factor_whose_index_the_field_lacks(line: Callable[[GaussianMatrix, Ex
         inside.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
 
 
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("ordered", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_readout_of_a_sum_over_positions(ordered: bool) -> None:
     """An average of two sums is a sum of averages; a place of an ordered family is no limit and no power."""
     p, n = Symbol("p", integer=True, positive=True), Symbol("n", integer=True)

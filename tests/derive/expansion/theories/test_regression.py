@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from math import comb
 
 import pytest
-from sympy import Expr, Rational, Symbol, expand, simplify
+from sympy import Expr, Rational, Symbol, cancel, expand
 
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import t
@@ -40,21 +40,23 @@ def test_test_loss_is_an_average_over_eigenvalues(order: int) -> None:
     found = full_batch(order)
     for n, c in enumerate(found.coefficients):
         for time in range(5):
-            assert expand(simplify(c.subs(t, time)) - averaged(time, n)) == 0, (n, time)
+            assert cancel(c.subs(t, time) - averaged(time, n)) == 0, (n, time)
 
 
 def test_training_loss_weighs_directions_with_their_eigenvalue() -> None:
     found = lazy_regression(mean_field(isotropic(depth=2)), 2, "C_Delta")
     for n, c in enumerate(found.coefficients):
-        for time in (0, 1, 3):
-            assert expand(simplify(c.subs(t, time)) - averaged(time, n, 1)) == 0, (n, time)
+        for time in (0, 1, 2):
+            assert cancel(c.subs(t, time) - averaged(time, n, 1)) == 0, (n, time)
 
 
 def test_noise_is_fitted() -> None:
     """To first order the labels' noise adds sigma^2 (1 - q^t)^2/alpha to the test loss."""
     clean = full_batch(2).coefficient(1)
     noisy = lazy_regression(mean_field(isotropic(noise=True)), 1).coefficient(1)
-    assert simplify(noisy - clean - sigma**2 * (1 - kept**t) ** 2) == 0
+    for time in range(4):
+        gap = (noisy - clean).subs(t, time)
+        assert cancel(gap - sigma**2 * (1 - kept**time) ** 2) == 0
 
 
 def test_what_is_kept_of_an_error() -> None:
