@@ -111,9 +111,12 @@ def test_words_do_not_commute() -> None:
 # -- arithmetic --------------------------------------------------------------------------------------------
 
 
-@given(lists, lists)
-@settings(max_examples=30, deadline=None)
-def test_products_and_sums_are_those_of_polynomials(p: list[Fraction], q: list[Fraction]) -> None:
+@pytest.mark.parametrize("examples", [10, pytest.param(60, marks=pytest.mark.slow)])
+def test_products_and_sums_are_those_of_polynomials(examples: int) -> None:
+    settings(max_examples=examples, deadline=None)(given(lists, lists)(compare_with_polynomials))()
+
+
+def compare_with_polynomials(p: list[Fraction], q: list[Fraction]) -> None:
     f, g = made(p), made(q)
     known = min(f.order, g.order)
     for found, exact in ((f * g, f.expr * g.expr), (f + g, f.expr + g.expr), (f - g, f.expr - g.expr)):

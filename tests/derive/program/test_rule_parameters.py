@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -128,8 +129,17 @@ WAYS: dict[str, Callable[[TrainingRule], Program]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", TIMED)
+def crossed(rules: Iterable[str]) -> list[Any]:
+    """Each rule in one way and one rule in each way; the other pairs are slow tests."""
+    pairs = list(product(rules, WAYS))
+    first = pairs[0]
+    return [
+        pytest.param(*x, marks=[] if x[0] == first[0] or x[1] == first[1] else [pytest.mark.slow])
+        for x in pairs
+    ]
+
+
+@pytest.mark.parametrize(("name", "way"), crossed(TIMED))
 def test_a_parameter_at_another_time_than_that_of_the_step_is_refused(name: str, way: str) -> None:
     told, rule = TIMED[name]
     with pytest.raises(ProgramError) as refusal:
@@ -140,8 +150,7 @@ def test_a_parameter_at_another_time_than_that_of_the_step_is_refused(name: str,
     assert "\n" not in said
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize(("name", "way"), crossed(INDEXED))
 def test_a_rule_with_a_parameter_in_an_index_is_refused(name: str, way: str) -> None:
     told, rule = INDEXED[name]
     with pytest.raises(ProgramError) as refusal:

@@ -45,7 +45,13 @@ def test_both_routes_derive_one_theory(name: str) -> None:
     assert check_routes(weighted(**NETWORKS[name])) == []
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        x if x in ("bias, outputs", "temperature", "momentum") else pytest.param(x, marks=pytest.mark.slow)
+        for x in NETWORKS
+    ],
+)
 def test_only_the_error_and_the_mean_change(name: str) -> None:
     """With weights one it is the program without them."""
     found, plain = weighted(**NETWORKS[name]), mlp(loss="mean", **NETWORKS[name])

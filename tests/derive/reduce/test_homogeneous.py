@@ -193,11 +193,15 @@ def test_output_at_rest_solves_the_rate() -> None:
     [
         (lambda: mlp(2, "relu", "flow"), "needs decay"),
         (lambda: mlp(2, "relu", "flow", weight_decay=lam, temperature=1), "no noise"),
-        (lambda: mlp(2, "relu", momentum=lam), "needs decay"),
+        pytest.param(lambda: mlp(2, "relu", momentum=lam), "needs decay", marks=pytest.mark.slow),
         (lambda: mlp(2, "relu", "flow", momentum=lam), "needs decay"),
         (lambda: mlp(2, "tanh", "flow", weight_decay=lam), "not homogeneous"),
         (lambda: mlp(2, "relu", bias=True, weight_decay=lam), "adds terms of degrees"),
-        (lambda: mlp(2, branch=Rational(1, 2), weight_decay=lam), "adds terms of degrees"),
+        pytest.param(
+            lambda: mlp(2, branch=Rational(1, 2), weight_decay=lam),
+            "adds terms of degrees",
+            marks=pytest.mark.slow,
+        ),
         (lambda: feedback_alignment(2, "relu", weight_decay=lam), "no gradients"),
     ],
     ids=["no decay", "noise", "steps", "momentum", "tanh", "biases", "residual", "feedback"],

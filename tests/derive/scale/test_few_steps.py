@@ -53,16 +53,18 @@ def recursion(depth: int, data: str, step: int = 1) -> MemoryFree:
     return memory_free(theory(depth, data), step)
 
 
-@given(
-    depth=st.integers(1, 2),
-    center=st.booleans(),
-    online=st.booleans(),
-    numbers=st.tuples(*[st.integers(8, 40)] * 5),
-)
-@settings(max_examples=2, deadline=None, phases=(Phase.generate,))
-def test_steps_are_those_of_the_march_to_rounding(
-    depth: int, center: bool, online: bool, numbers: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize("examples", [1, pytest.param(8, marks=pytest.mark.slow)])
+def test_steps_are_those_of_the_march_to_rounding(examples: int) -> None:
+    drawn = given(
+        depth=st.integers(1, 2),
+        center=st.booleans(),
+        online=st.booleans(),
+        numbers=st.tuples(*[st.integers(8, 40)] * 5),
+    )
+    settings(max_examples=examples, deadline=None, phases=(Phase.generate,))(drawn(compare_with_the_march))()
+
+
+def compare_with_the_march(depth: int, center: bool, online: bool, numbers: tuple[int, ...]) -> None:
     width, batch, rate, richness, noise = (k / 20 for k in numbers)
     e = Experiment.from_dict(
         {
