@@ -156,6 +156,7 @@ class PathMarch:
         again: frozenset[MemberKey] = frozenset(),
         carriers: int = 0,
         undamped: frozenset[MemberKey] = frozenset(),
+        kernels: bool = True,
     ) -> None:
         self.model, self.known, self.device = model, known, room.device
         self.tables = tables = model.tables
@@ -163,7 +164,8 @@ class PathMarch:
         paths = np.array(samples)
         known.first |= tables.extents.first
         known.literals |= tables.literals
-        entries = {**tables.entries, **tables.scalars}
+        later = model.afterwards - watched
+        entries = {n: e for n, e in tables.entries.items() if kernels or n not in later} | tables.scalars
         asked = {
             group_of(model, c.source)
             for n, e in tables.entries.items()
@@ -219,12 +221,12 @@ class PathMarch:
                 usual = DAMPING * np.minimum(count * steps, paths) / paths**2 if ridge is None else ridge
                 damping = usual if i in asked else 0.0
                 self.groups[i] = Growing(latents, count, times, i == population.groups[-1], damping, room)
-        later, order = model.afterwards - watched, model.order
+        order = model.order
         self.symmetric = {n for n, e in tables.entries.items() if _is_symmetric(e)}
         first = {op[1]: op for op in reversed(order)}
         self.order = [op for op in order if op[1] not in later]
         self.order = [op for op in self.order if op[1] not in self.symmetric or op == first[op[1]]]
-        self.afterwards = [n for n in tables.entries if n in later]
+        self.afterwards = [n for n in tables.entries if n in later and kernels]
         self.seen: dict[MemberKey, list[Any]] = {}
         self.tangents = Tangents(self, jacobian, self.samples) if jacobian else None
         self.undamped = undamped

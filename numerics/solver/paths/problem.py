@@ -130,12 +130,12 @@ def _solved(
         first = more * _first(problem, prepared_for(problem))
         settled = _settled(problem, first, kernels, progress)
         grid, begun, notes = settled.grid, settled.begun, dict(settled.notes)
-    complete = prepared_for(problem, grid, kernels if problem.has_roles else "none")
+    complete = prepared_for(problem, grid, kernels)
     if grid is None or solver.samples is None:
         first = more * _first(problem, complete)
         begun = begun if begun and begun.samples == first else None
     deferred = complete.carriers(first) > 0
-    prepared = prepared_for(problem, grid) if deferred else complete
+    prepared = prepared_for(problem, grid, kernels, responses=False) if deferred else complete
     _refuse_too_large(problem, prepared, first)
     given = solver.samples is not None
     halves = REPLICAS // 2 if given and solver.accuracy is None else REPLICAS
@@ -235,18 +235,22 @@ def unknown(values: Mapping[str, Array], entries: int, samples: int) -> str | No
 # -- the theory with its numbers ----------------------------------------------------------------------------
 
 
-def prepared_for(problem: Problem, grid: TimeGrid | None = None, kernels: str = "none") -> Prepared:
+def prepared_for(
+    problem: Problem, grid: TimeGrid | None = None, kernels: str = "none", *, responses: bool = True
+) -> Prepared:
     """The theory ready to be marched, in steps or on a grid, of a flow the coarsest unless one is given.
 
-    Single entries of responses are found where the ``kernels`` of the result hold them: all, of steps.
+    Correlations that no step reads are found where a result holds ``kernels``, or watches them for want of
+    numbers; single entries of ``responses`` where it holds all kernels, of steps.
 
     Raises :class:`~numerics.errors.Unserved` for what paths do not serve.
     """
     data: dict[str, Any] = dict(problem.arrays)
     given: dict[str, Any] = {"values": problem.values, "device": device_named(problem.solver.device)}
+    given["kernels"] = kernels != "none" or not problem.discrete.scalars
     if not problem.flow:
         data = dict(problem.data)
-        single = kernels == "full" and _shows_responses(problem)
+        single = responses and kernels == "full" and problem.has_roles and _shows_responses(problem)
         return Prepared(problem.discrete, steps=len(problem.times), data=data, single=single, **given)
     given["single"] = False
     grid = grid or next(grids(problem.times, 2))
@@ -278,7 +282,9 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
     complete = prepared_for(problem, kernels=kernels)
     samples = problem.solver.samples
     first = samples or complete.enough
-    prepared = prepared_for(problem) if complete.carriers(first) else complete
+    prepared = (
+        prepared_for(problem, kernels=kernels, responses=False) if complete.carriers(first) else complete
+    )
     search = _search(problem, prepared, first)
     accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
@@ -602,7 +608,7 @@ def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | 
     solver = problem.solver
 
     def attempt(grid: TimeGrid) -> _Attempt:
-        prepared = prepared_for(problem, grid)
+        prepared = prepared_for(problem, grid, kernels)
         _refuse_too_large(problem, prepared, samples)
         return _Attempt(problem, prepared, kernels, grid, progress)
 

@@ -232,7 +232,8 @@ class Prepared:
     Responses of which a result shows ``single`` entries are found a second time, ``beside`` the march by
     derivatives along some paths, or by the lemma without a ridge.  ``methods`` says how each response is
     found, ``entries`` how many entries a source has at most to which
-    Stein's lemma is applied.
+    Stein's lemma is applied.  Without ``kernels`` correlations and observables that no step reads are not
+    found.
     """
 
     def __init__(
@@ -246,7 +247,9 @@ class Prepared:
         stepping: Stepping | None = None,
         device: Device = CPU,
         single: bool = True,
+        kernels: bool = True,
     ) -> None:
+        self.kernels = kernels
         self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
         self.values = {str(k): v for k, v in (values or {}).items()}
         self.model = _read(theory, frozenset(sizes_of(theory, self.values).items()))
@@ -317,6 +320,11 @@ class Prepared:
                         return False
         return True
 
+    def _found(self) -> list[PathEntry]:
+        """The order parameters that are found."""
+        left_out = frozenset() if self.kernels else self.model.afterwards
+        return [e for n, e in self.tables.entries.items() if n not in left_out]
+
     def _moving(self) -> list[int]:
         """The entries, steps times indices, of each source that changes with time."""
         model = self.model
@@ -336,8 +344,7 @@ class Prepared:
         moving = [g for g in model.groups if moves(model, g)]
         counts += [prod(self.tables.sources[n][1]) * self.units[n] for g in moving for n in g]
         tables = [
-            prod(self.steps if x in (t, s) else self.tables.sizes[x] for x in e.args)
-            for e in self.tables.entries.values()
+            prod(self.steps if x in (t, s) else self.tables.sizes[x] for x in e.args) for e in self._found()
         ]
         if self.stepping is not None:  # weights of updates, of each error its own
             tables += [
@@ -372,7 +379,7 @@ class Prepared:
                 past += self.units[q.node] * prod(q.sizes) * sum(read.values()) * T**2 / 2
         pairs = [
             self._units_of(e) * prod(sizes[x] for x in e.args if x in sizes) * T**2 / 2
-            for e in self.tables.entries.values()
+            for e in self._found()
             if not e.is_response
         ]
         entries = self._moving()
@@ -459,6 +466,7 @@ class Prepared:
                 again=self.beside if carriers else frozenset(),
                 carriers=carriers,
                 undamped=self.single - self.beside if carriers else self.single,
+                kernels=self.kernels,
             )
             count = march.replicas
             after: list[Callable[[int], None]] = []
@@ -474,7 +482,7 @@ class Prepared:
             single = self._written(march)
             del march  # the paths of these replicas
             side = dict(known.found)
-            for e in self.tables.observables:
+            for e in self.tables.observables if self.kernels else ():
                 given = known.found, known.values, known.data, None, self.tables.extents.first, known.literals
                 side[node_of(e.lhs)] = observable(e, *given, self.tables.sizes)
             side |= single

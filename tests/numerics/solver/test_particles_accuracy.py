@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
+import numerics
 from derive.program import P, eta, gamma0
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
 from numerics.results import interval
 from numerics.solver import solve
 from numerics.solver import solve as solve_linear
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.paths.gaussian import Growing, Latents, NotPositive, Room, Scrambled
+from numerics.solver.paths.problem import forecast
 from numerics.solver.paths.solve import Prepared
+from tests.benchmarks.programs import CASES
 from tests.derive.once import mean_field, mlp, scaled
 from tests.numerics.solver.coverage import NAMES, coverage, solution, truth
 from tests.numerics.solver.helpers import TARGETS, gd, kernel
@@ -320,3 +325,25 @@ def test_arrays_of_a_solution_are_freed_with_it() -> None:
         gc.garbage.clear()
         gc.enable()
     assert sum(x.nbytes for x in held) < 1e4
+
+
+@pytest.mark.parametrize("name", ["two experts", "attention"])
+def test_losses_do_not_depend_on_which_kernels_are_kept(name: str) -> None:
+    """Correlations that no step reads are found only where a result holds them, and cost nothing else."""
+    case = CASES[name](False)
+    solver = Solver(method="paths", samples=64)
+    full, none = (
+        numerics.solve(case.program, kernels=kernels, solver=solver, **case.given)
+        for kernels in ("full", "none")
+    )
+    assert {*none.data_vars} < {*full.data_vars}
+    for label in none.data_vars:
+        np.testing.assert_array_equal(none[label], full[label])
+
+
+def test_the_estimate_leaves_out_kernels_that_are_not_kept() -> None:
+    case = CASES["autoencoder"](True)
+    problem = Problem.of(case.program, solver=Solver(method="paths"), **case.given)
+    seconds, bytes_ = zip(*(forecast(problem, kernels)[:2] for kernels in ("full", "none")), strict=True)
+    assert seconds[1] < seconds[0] / 2
+    assert bytes_[1] < bytes_[0]
