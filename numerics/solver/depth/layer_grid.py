@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -37,6 +38,9 @@ Array = NDArray[np.float64]
 TensorOrLookup = Array | Callable[[], Array]
 """A tensor, or what looks it up."""
 
+FEW_TERMS = 20_000
+"""Products of fewer terms take less time than NumPy needs to choose how to multiply matrices."""
+
 
 @dataclass(frozen=True)
 class Contraction:
@@ -54,6 +58,10 @@ class Contraction:
     axes: tuple[list[int], ...]
     target: list[int]
     path: list[Any]
+    products: tuple[tuple[tuple[int, ...], tuple[list[int], ...], list[int]], ...] = ()
+    """The path as single products: places of operands from the last to the first, their axes, those left."""
+    largest: float = 0.0
+    """Number of terms of the largest of these products."""
 
     @classmethod
     def of(
@@ -66,14 +74,31 @@ class Contraction:
         for o, own in zip(operands, axes, strict=True):
             given += [np.broadcast_to(0.0, [sizes[x] for x in o]), own]
         path = np.einsum_path(*given, target, optimize="greedy")[0] if operands else []
-        return cls(tuple(out), axes, target, path)
+        products: list[tuple[tuple[int, ...], tuple[list[int], ...], list[int]]] = []
+        waiting, largest = list(axes), 0.0
+        lengths = {label: sizes[x] for x, label in labels.items()}
+        for step in path[1:]:
+            places = tuple(sorted(step, reverse=True))
+            taken = tuple(waiting.pop(k) for k in places)
+            every = set(chain(*taken))
+            left = sorted(every & {*target, *chain(*waiting)}) if waiting else target
+            waiting.append(left)
+            products.append((places, taken, left))
+            largest = max(largest, prod(lengths[x] for x in every))
+        return cls(tuple(out), axes, target, path, tuple(products), largest)
 
     def __call__(self, operands: Sequence[TensorOrLookup]) -> Array:
         """The product of these tensors, one for each given when the order was found."""
-        given: list[Any] = []
-        for a, own in zip(operands, self.axes, strict=True):
-            given += [a() if callable(a) else a, own]
-        return np.asarray(np.einsum(*given, self.target, optimize=self.path)) if given else np.ones(())
+        tensors = [a() if callable(a) else a for a in operands]
+        if not tensors:
+            return np.ones(())
+        if self.largest > FEW_TERMS:
+            given: list[Any] = [x for pair in zip(tensors, self.axes, strict=True) for x in pair]
+            return np.asarray(np.einsum(*given, self.target, optimize=self.path))
+        for places, taken, left in self.products:
+            given = [x for k, own in zip(places, taken, strict=True) for x in (tensors.pop(k), own)]
+            tensors.append(np.einsum(*given, left))
+        return np.asarray(tensors[0])
 
 
 Known = Mapping[str, "Callable[..., Any] | Array"]

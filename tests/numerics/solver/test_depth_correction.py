@@ -1,5 +1,6 @@
 """The first correction to infinite depth as numbers: against solved networks that get deeper."""
 
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from numerics.experiment import Experiment
 from numerics.lowering.layer_time import lower_layer_time
 from numerics.simulation import simulate_program
 from numerics.solver import solve
-from numerics.solver.depth import layer_distances, solve_depth_correction
+from numerics.solver.depth import DepthCorrection, layer_distances, solve_depth_correction
 from numerics.solver.depth.frozen_ends import (
     exact_power,
     frozen_ends_correction,
@@ -33,6 +34,12 @@ INPUTS, TARGETS = (1.0, 0.6, 0.8), (0.9, -0.4, 0.7)
 
 def slope(step: int, f: float) -> float:
     return f - TARGETS[step]
+
+
+@cache
+def two_steps() -> DepthCorrection:
+    """The correction of frozen ends at one half, after the first step."""
+    return solve_frozen_ends_correction(INPUTS[:2], slope, lambda t, f: 1.0, layers=12)
 
 
 def isotropic(depth: int | str, steps: int = 2, **training: Any) -> Experiment:
@@ -93,7 +100,7 @@ def test_the_loss_at_the_start_has_its_coefficient_by_hand() -> None:
 
 def test_the_first_step_is_that_of_the_closed_form() -> None:
     """f_1 = -xi_0 xi_1 chi_0 (1 + 1/L)**(L - 1) by hand: e (1 - 3/(2 L))."""
-    found = solve_frozen_ends_correction(INPUTS[:2], slope, lambda t, f: 1.0, layers=12)
+    found = two_steps()
     size = INPUTS[0] * INPUTS[1] * TARGETS[0] * np.e
     assert found.limit["f"][1] == pytest.approx(size, abs=1e-5)
     assert found.first["f"][1] == pytest.approx(-1.5 * size, abs=1e-4)
@@ -117,7 +124,7 @@ def test_above_one_half_the_noise_vanishes_as_derived(alpha: float, order: float
 
 
 def test_first_order_is_the_limit_and_its_share() -> None:
-    found = solve_frozen_ends_correction(INPUTS[:2], slope, lambda t, f: 1.0, layers=8)
+    found = two_steps()
     value = found.at_depth(10, "f")
     np.testing.assert_allclose(value, found.limit["f"] + found.first["f"] / 10)
 

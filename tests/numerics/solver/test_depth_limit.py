@@ -23,6 +23,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta
 from numerics.lowering.layer_time import LayerTable, NotLowered, lower_layer_time
 from numerics.solver import solve
+from numerics.solver.depth import layer_grid
 from numerics.solver.depth.layer_grid import LayerGrid, solve_layer_grid
 from numerics.solver.depth.solve import beta0, solve_depth_limit
 from tests.derive.once import isotropic, mean_field, mlp
@@ -46,7 +47,7 @@ def table() -> LayerTable:
 
 @lru_cache(maxsize=8)
 def grid(layers: int) -> LayerGrid:
-    return solve_layer_grid(table(), layers=layers, steps=3, constants=NUMBERS)
+    return solve_layer_grid(table(), layers=layers, steps=2, constants=NUMBERS)
 
 
 def experiment(network: dict[str, Any], data: dict[str, Any] | None, **training: Any) -> Experiment:
@@ -81,8 +82,16 @@ def test_both_sides_of_the_diagonal_differ_by_the_step_in_the_limit() -> None:
     # d h(tau, t)/d u(tau_, s) jumps by delta(t, s) where tau passes tau_; d h/d r does not
     run = grid(8)
     jump = np.moveaxis(np.diagonal(run["R_hu"]), -1, 0) - run.under["R_hu"]
-    np.testing.assert_allclose(jump, np.broadcast_to(np.eye(3), jump.shape), atol=1e-12)
+    np.testing.assert_allclose(jump, np.broadcast_to(np.eye(2), jump.shape), atol=1e-12)
     assert set(run.under) == {"R_hu", "R_gr"}
+
+
+def test_products_of_few_terms_are_those_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products are multiplied out one by one, large ones as matrices."""
+    monkeypatch.setattr(layer_grid, "FEW_TERMS", 0)
+    large = solve_layer_grid(table(), layers=4, steps=2, constants=NUMBERS)
+    for name, value in grid(4).values.items():
+        np.testing.assert_allclose(large[name], value, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
 def test_first_loss_is_that_of_gaussian_layers() -> None:
@@ -167,7 +176,8 @@ def test_momentum_has_a_limit_which_depths_approach() -> None:
 
 @pytest.mark.parametrize("name", ["population", pytest.param("fixed", marks=pytest.mark.slow)])
 def test_the_error_estimate_is_larger_than_the_error(name: str) -> None:
-    coarse, fine = (solve_depth_limit(CASES[name], layers=n) for n in (4, 8))
+    e = CASES[name].replace({"training.steps": 2})
+    coarse, fine = (solve_depth_limit(e, layers=n) for n in (4, 8))
     for variable, estimate in coarse.errors.items():
         a, b = coarse[variable], fine[variable]
         if a.shape != b.shape:
@@ -225,16 +235,16 @@ def test_what_has_no_limit_is_refused(change: dict[str, Any], key: str) -> None:
     assert refused.value.key == key
 
 
-def programs_beside_a_file() -> dict[str, Any]:
-    """The numbers, arrays and times of programs that are compared with the file of fixed samples."""
-    e = CASES["fixed"]
+def programs_beside_a_file(e: Experiment) -> dict[str, Any]:
+    """The numbers, arrays and times of programs that are compared with a file of fixed samples."""
     numbers = {"eta": e.effective_rate, "gamma0": e.network.gamma0, "beta": e.network.branch}
     return {"arrays": {"K_x": e.kernel, "y": e.targets}, "times": e.times, "numbers": numbers}
 
 
 def test_a_program_has_the_limit_of_its_file() -> None:
-    ours = solve_depth_limit(Problem.of(mlp(branch=beta), **programs_beside_a_file()), layers=4)
-    theirs = solve_depth_limit(CASES["fixed"], layers=4)
+    e = CASES["fixed"].replace({"training.steps": 1})
+    ours = solve_depth_limit(Problem.of(mlp(branch=beta), **programs_beside_a_file(e)), layers=4)
+    theirs = solve_depth_limit(e, layers=4)
     np.testing.assert_allclose(ours["train_loss"], theirs["train_loss"], rtol=1e-12)
 
 
@@ -251,7 +261,7 @@ def test_a_program_has_the_limit_of_its_file() -> None:
 )
 def test_a_program_without_a_limit_is_refused(program: Callable[[], Program], reason: str) -> None:
     with pytest.raises(SpecError, match=reason):
-        solve_depth_limit(Problem.of(program(), **programs_beside_a_file()), layers=4)
+        solve_depth_limit(Problem.of(program(), **programs_beside_a_file(CASES["fixed"])), layers=4)
 
 
 def test_grids_that_cannot_be_coarsened_are_refused() -> None:
@@ -284,8 +294,9 @@ def test_diverging_dynamics_name_the_step() -> None:
 
 def test_progress_counts_all_grids() -> None:
     seen: list[tuple[int, int]] = []
-    solve_depth_limit(CASES["fixed"], layers=4, progress=lambda k, n: seen.append((k, n)))
-    assert seen == [(k, 12) for k in range(1, 13)]
+    e = CASES["fixed"].replace({"training.steps": 1})
+    solve_depth_limit(e, layers=4, progress=lambda k, n: seen.append((k, n)))
+    assert seen == [(k, 6) for k in range(1, 7)]
 
 
 def test_flows_are_not_lowered() -> None:
