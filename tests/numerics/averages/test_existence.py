@@ -38,7 +38,14 @@ def experiment(activation: str, depth: int = 1, **solver: Any) -> Experiment:
 
 
 @pytest.mark.parametrize(
-    ("tenths", "shift", "outer"), [(3, 0, False), (5, -4, True), (6, 3, False), (8, 0, True), (12, 2, False)]
+    ("tenths", "shift", "outer"),
+    [
+        (3, 0, False),
+        (5, -4, True),
+        pytest.param(6, 3, False, marks=pytest.mark.slow),
+        pytest.param(8, 0, True, marks=pytest.mark.slow),
+        (12, 2, False),
+    ],
 )
 def test_the_power_is_that_of_the_squared_slope(tenths: int, shift: int, outer: bool) -> None:
     """Of ``|h - c|^a``, also around tanh, it is ``2 a - 2``."""

@@ -172,7 +172,7 @@ def test_four_factors_by_sampling(functions: list[Expr]) -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_steins_lemma(seed: int) -> None:
     """``<u_a f(u_b) g(u_c) h(u_d)>`` with the point masses of slopes, at distinct samples."""
     K = covariance(4, seed)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from mpmath import mp
+from numpy.typing import NDArray
 from sympy import (
     Abs,
     DiracDelta,
@@ -50,14 +53,18 @@ METHODS = [
 ]
 
 
+@cache
+def sample() -> NDArray[np.float64]:
+    """Draw Gaussian variables of covariance K."""
+    return np.random.default_rng(4).normal(size=(400_000, 4)) @ np.linalg.cholesky(K).T
+
+
 @pytest.mark.parametrize(("body", "method"), METHODS, ids=[str(b) for b, _ in METHODS])
 def test_values_and_methods(body: Expr, method: str) -> None:
     """Against sampling."""
     found = average(body, (x, y, z, w), K)
     assert set(found.method.split(", ")) == set(method.split(", "))
-    rng = np.random.default_rng(4)
-    sample = rng.normal(size=(400_000, 4)) @ np.linalg.cholesky(K).T
-    values = lambdify((x, y, z, w), body, ["scipy", "numpy"])(*sample.T)
+    values = lambdify((x, y, z, w), body, ["scipy", "numpy"])(*sample().T)
     assert excess((found.value - values.mean()) / values.std() * np.sqrt(len(values))) < 1
     assert found.error < 1e-9
 

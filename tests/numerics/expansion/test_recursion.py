@@ -255,7 +255,7 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("method", ["sum", "self-consistent", None])
+@pytest.mark.parametrize("method", ["sum", pytest.param("self-consistent", marks=pytest.mark.slow), None])
 def test_the_command_evaluates_the_series(
     spec: Path, capsys: pytest.CaptureFixture[str], method: str | None
 ) -> None:

@@ -100,7 +100,13 @@ def test_traced_kernels_are_the_traces():
 
 
 @pytest.mark.parametrize(
-    "network", [{"outputs": 2}, {"outputs": 2, "activation": "tanh"}, {"bias": True}, {"branch": 0.5}]
+    "network",
+    [
+        pytest.param({"outputs": 2}, marks=pytest.mark.slow),
+        {"outputs": 2, "activation": "tanh"},
+        {"bias": True},
+        pytest.param({"branch": 0.5}, marks=pytest.mark.slow),
+    ],
 )
 def test_traces_of_other_networks(network):
     """With channels and samples that gradients depend on; test points are in no trace."""

@@ -54,7 +54,9 @@ def test_exact_steps_approach_the_flow_linearly_in_the_rate():
     assert np.log2(np.array(errors[:-1]) / errors[1:]) == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.parametrize("rule", [GradientFlow(eta, decay=0.4), MomentumFlow(eta, 0.7)])
+@pytest.mark.parametrize(
+    "rule", [GradientFlow(eta, decay=0.4), pytest.param(MomentumFlow(eta, 0.7), marks=pytest.mark.slow)]
+)
 def test_fourth_order(rule):
     """With decay, which is carried along with the updates, and with a velocity too."""
     runs = [trainer(rule, dt=0.1)]

@@ -138,7 +138,13 @@ NETWORKS: dict[str, Callable[[], Small]] = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x in ("several outputs", "two experts") else x
+        for x in NETWORKS
+    ],
+)
 def test_the_kernel_is_made_of_gradients_by_weights(name: str) -> None:
     network = NETWORKS[name]()
     measured = network.run(network.start, tangent_kernel=True)["tangent_kernel"]

@@ -48,7 +48,7 @@ def test_a_flow_that_rests_at_the_margin_is_the_limit_of_short_steps() -> None:
     assert float(found.error[-1, 0]) == pytest.approx(float(kept), abs=0.03)
 
 
-@pytest.mark.parametrize("left", [0.05, 1e-3])
+@pytest.mark.parametrize("left", [pytest.param(0.05, marks=pytest.mark.slow), 1e-3])
 def test_an_output_on_its_way_to_the_margin_is_not_extrapolated(left: float) -> None:
     """One sample and layer: f = sinh(2 gamma0 t)/gamma0 until it is 1.
 

@@ -137,7 +137,13 @@ def half_the_update(program: Program) -> Program:
 
 
 @pytest.mark.parametrize(
-    "program", [mlp(2), mlp(2, "tanh"), mlp(2, "tanh", "flow"), mlp(2, "erf", objective="logistic")]
+    "program",
+    [
+        mlp(2),
+        mlp(2, "tanh"),
+        pytest.param(mlp(2, "tanh", "flow"), marks=pytest.mark.slow),
+        mlp(2, "erf", objective="logistic"),
+    ],
 )
 def test_a_step_down_differences_of_the_loss_sees_a_wrong_update(program: Program) -> None:
     numbers = {k: v for k, v in GIVEN["numbers"].items() if k == "gamma0" or program.rule.discrete}

@@ -280,7 +280,7 @@ def test_a_flow_is_expanded_at_its_opening():
 
 
 @pytest.mark.parametrize("name", ["digits.toml", "digits_flow.toml"])
-@pytest.mark.parametrize("loss", ["mean", "sum"])
+@pytest.mark.parametrize("loss", ["mean", pytest.param("sum", marks=pytest.mark.slow)])
 def test_the_opening_of_many_samples_is_checked_on_a_few(name: str, loss: str):
     """In steps, of a flow too; the solver's reductions and the chain rule of a product hold to rounding."""
     e = Experiment.load(ROOT / "docs" / "examples" / name).replace({"training.loss": loss})
