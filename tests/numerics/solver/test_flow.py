@@ -186,7 +186,7 @@ def by_moments(decay: Callable[[float], float], times: Array) -> Array:
     return np.array([np.mean((ASKED - INPUTS @ b / np.sqrt(3)) ** 2) for b in found.y[9:12].T])
 
 
-@pytest.mark.parametrize("rtol", [1e-4, 1e-6])
+@pytest.mark.parametrize("rtol", [pytest.param(1e-4, marks=pytest.mark.slow), 1e-6])
 @pytest.mark.parametrize(
     "points",
     [
@@ -202,7 +202,7 @@ def by_moments(decay: Callable[[float], float], times: Array) -> Array:
     [
         (2.7, lambda t: 2.7),
         ("3*t", lambda t: 3 * t),
-        ("1/(0.1 + t)", lambda t: 1 / (0.1 + t)),
+        pytest.param("1/(0.1 + t)", lambda t: 1 / (0.1 + t), marks=pytest.mark.slow),
         pytest.param("exp(t)", np.exp, marks=pytest.mark.slow),
     ],
 )

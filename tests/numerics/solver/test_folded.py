@@ -109,7 +109,7 @@ def test_steps_are_those_of_the_plain_march(kind: str, more: dict[str, Any], mar
     [
         ("online", 1, 330, 0.01, {"center": True}),
         ("fixed", 2, 200, 0.02, {"samples": 3}),
-        ("fixed", 3, 220, 0.2, {"samples": 5}),
+        pytest.param("fixed", 3, 220, 0.2, {"samples": 5}, marks=pytest.mark.slow),
         pytest.param("fixed", 2, 500, 0.3, {"samples": 5}, marks=pytest.mark.slow),
         pytest.param("full", 2, 300, 0.003, {"center": True}, marks=pytest.mark.slow),
         pytest.param("full", 2, 400, 0.05, {}, marks=pytest.mark.slow),

@@ -22,7 +22,9 @@ def slope(step: int, f: float) -> float:
     return f - float(TARGETS[step])
 
 
-@pytest.mark.parametrize(("alpha", "gamma"), POWERS)
+@pytest.mark.parametrize(
+    ("alpha", "gamma"), [*POWERS[:2], *(pytest.param(*x, marks=pytest.mark.slow) for x in POWERS[2:])]
+)
 def test_the_march_agrees_with_direct_evaluation(alpha: float, gamma: float) -> None:
     found = solve_frozen_ends(INPUTS, slope, depth=3, alpha=alpha, gamma=gamma)
     given = {

@@ -124,7 +124,7 @@ MOMENTS: dict[Any, Moments] = {
 }
 
 
-ALIKE = ("abs", "hermite3", "softplus", 5 * tanh(4 * y / 5) / 4)
+ALIKE = ("abs", "hermite2", "hermite3", "softplus", "gelu", 5 * tanh(4 * y / 5) / 4)
 """Averages of relu, hermite2, gelu and tanh go the same ways."""
 
 

@@ -38,7 +38,13 @@ def problem(network: dict[str, Any], training: dict[str, Any]) -> Problem:
     return Problem.of(Experiment.from_dict(tables, kernel=KERNEL, targets=targets))
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x in ("momentum", "widths and variances", "noise") else x
+        for x in OPTIONS
+    ],
+)
 def test_the_projection_on_the_error_changes_no_number(option: str) -> None:
     given = problem(*OPTIONS[option])
     assert reduced(given, REDUCTIONS).theory.reduction == "error projection"

@@ -45,9 +45,11 @@ def tables(
     return {name: {k: v for k, v in table.items() if v is not None} for name, table in given.items()}
 
 
-CASES: list[Tables] = [
+CASES: list[Any] = [
     tables(network={"depth": 3}),
-    tables(network={"parametrization": "ntk"}, data={"noise": None}, center=False),
+    pytest.param(
+        tables(network={"parametrization": "ntk"}, data={"noise": None}, center=False), marks=pytest.mark.slow
+    ),
     tables(momentum=0.4),
     tables("gd", network={"width": 7}),
     tables("gd", network={"depth": 1}, center=False),

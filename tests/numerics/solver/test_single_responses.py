@@ -52,7 +52,8 @@ def parts(x: Solved, name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("activation", "steps", "count"), [("erf", 20, 1), ("erf", 28, 1), ("tanh", 27, 1), ("softplus", 9, 3)]
+    ("activation", "steps", "count"),
+    [("erf", 20, 1), ("erf", 28, 1), pytest.param("tanh", 27, 1, marks=pytest.mark.slow), ("softplus", 9, 3)],
 )
 def test_responses_on_both_sides_of_the_threshold(activation: str, steps: int, count: int) -> None:
     """They are those of derivatives along all paths of other seeds, at equal times and at all others."""
@@ -78,7 +79,7 @@ def test_responses_of_functions_that_jump_have_no_bias_of_a_ridge() -> None:
         assert excess(z, 15) < 1
 
 
-@pytest.mark.parametrize("where", ["inside", "outside"])
+@pytest.mark.parametrize("where", ["inside", pytest.param("outside", marks=pytest.mark.slow)])
 def test_responses_of_normalised_fields_are_those_of_the_reference(where: str) -> None:
     """Averages of each replica stand in the fields, and responses pass by them."""
     units, inputs = Population("units"), Population("inputs", given=True)
