@@ -52,6 +52,16 @@ def test_an_expression_means_what_it_says(text: str) -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_a_name_is_that_of_the_builders(name: str) -> None:
     assert parse_activation(name) == NAMED[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        x if x in ("linear", "tanh", "relu", "hermite3") else pytest.param(x, marks=pytest.mark.slow)
+        for x in NAMED
+    ],
+)
+def test_a_name_gives_the_program_of_the_builders(name: str) -> None:
     assert mlp(1, parse_activation(name)).definitions == mlp(1, name).definitions
 
 

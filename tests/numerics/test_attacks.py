@@ -162,7 +162,7 @@ def test_a_flow_of_no_time_has_its_coefficients(capsys: pytest.CaptureFixture[st
     assert json.loads(out)["train_loss"] == [[1.0] * 5]
 
 
-@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("depth", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_an_activation_with_a_number_in_front_is_linear(depth: int) -> None:
     tables = {"network": {"depth": depth, "activation": "16*h"}, "training": {**STEPS, "learning_rate": 1e-6}}
     experiment = Experiment.from_dict(tables, kernel=np.eye(2), targets=[1.0, -0.5])

@@ -282,7 +282,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-LONGER = (12, 17, 33, 44, 62, 63, 64, 65, 74, 88, 90)
+LONGER = (12, 17, 20, 33, 44, 52, 62, 63, 64, 65, 74, 88, 90, 94)
 """Cases that take more than a few tenths of a second."""
 
 

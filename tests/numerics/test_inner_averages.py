@@ -57,7 +57,13 @@ CURVED: dict[str, tuple[Expr, Expr]] = {
 }
 
 
-@pytest.mark.parametrize("case", CURVED)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x in ("a function", "a square and itself") else x
+        for x in CURVED
+    ],
+)
 def test_a_number_may_be_any_function_of_averages(case: str) -> None:
     """Averages that stand in a number or in the loss train and print as if each had a name."""
     output, loss = CURVED[case]

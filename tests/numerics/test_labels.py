@@ -321,7 +321,9 @@ def _called(label: str, result: xr.Dataset, names: Mapping[str, str]) -> str:
     return (f"{new}_own" if new in VARIABLES else new) + label.removeprefix(own)
 
 
-@pytest.mark.parametrize(("name", "seed"), [("recorded", 2), ("two outputs", 1)])
+@pytest.mark.parametrize(
+    ("name", "seed"), [pytest.param("recorded", 2, marks=pytest.mark.slow), ("two outputs", 1)]
+)
 def test_renaming_changes_no_number_and_no_label_of_networks(name: str, seed: int) -> None:
     compare(name, random_names(CASES[name], Random(seed)), "simulate")
 
@@ -330,7 +332,7 @@ def test_renaming_changes_no_number_and_no_label_of_networks(name: str, seed: in
     ("name", "names"),
     [
         ("weighted", {"J": "G", "read": "Phi"}),
-        ("linear steps", {"V": "G", "image": "H"}),
+        pytest.param("linear steps", {"V": "G", "image": "H"}, marks=pytest.mark.slow),
         ("recorded", {"rate": "G", "extra": "G"}),
         pytest.param("each position", {"q": "c"}, marks=pytest.mark.slow),
         pytest.param("each position", {"q": "mu"}, marks=pytest.mark.slow),

@@ -88,7 +88,7 @@ def test_evaluate_reads_the_entries_that_integers_name(case: tuple) -> None:
     np.testing.assert_allclose(*found, rtol=1e-10)
 
 
-@pytest.mark.parametrize("method", ["paths", "auto"])
+@pytest.mark.parametrize("method", ["paths", pytest.param("auto", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
 def test_solve_reads_the_entries_that_integers_name(case: tuple, method: str) -> None:
     found = []

@@ -47,7 +47,7 @@ from tests.numerics.zoo import CASES, Case, K, Y
 STEPS, REPLICAS = 3, 8
 REFUSALS = (SpecError, NotApplicable, ProgramError)
 SOLVED = [name for name, case in CASES.items() if case.output]
-QUICK = ("renamed linear", "zero readout", "weighted in time", "stream")
+QUICK = ("zero readout", "weighted in time", "stream")
 """Cases whose test is part of the default suite."""
 
 

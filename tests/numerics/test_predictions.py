@@ -42,10 +42,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 CASES = [
-    pytest.param(name, marks=pytest.mark.slow)
-    if name in ("sum", "residual", "decay", "momentum", "temperature", "widths", "outputs", "decaying flow")
-    else name
-    for name in NETWORKS
+    pytest.param(name, marks=pytest.mark.slow) if name not in ("plain", "flow") else name for name in NETWORKS
 ]
 
 

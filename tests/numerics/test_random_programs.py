@@ -1,7 +1,7 @@
 """Random programs over the whole language: gradients, both routes, networks, solutions and simulations.
 
 A program is named by its seed, as in ``pytest "...::test_a_program[7-gradient]"``; its text is printed by
-``python -m tests.numerics.random_programs --show 7``.  Five programs are run here, with few samples;
+``python -m tests.numerics.random_programs --show 7``.  Three programs are run here, with few samples;
 `.ci/run` runs ``python -m tests.numerics.random_programs`` on forty, and a thousand take two hours.
 """
 
@@ -36,7 +36,7 @@ from tests.numerics.random_programs.checks import (
 )
 from tests.numerics.random_programs.language import STEPS, draw
 
-SEEDS = (4, 8, 1, 148, 164)
+SEEDS = (4, 8, 148)
 """Programs that are quickly checked."""
 
 
@@ -47,7 +47,9 @@ def case(seed: int) -> Case:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-@pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(x, marks=pytest.mark.slow) for x in (3, 5, 6))])
+@pytest.mark.parametrize(
+    "seed", [*SEEDS, *(pytest.param(x, marks=pytest.mark.slow) for x in (1, 3, 5, 6, 164))]
+)
 def test_a_program(seed: int, name: str) -> None:
     said = checked(case(seed), name)
     assert not said.startswith("failed"), f"{draw(seed)}\n{name}: {said}"

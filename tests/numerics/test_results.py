@@ -79,8 +79,22 @@ def test_booleans_are_stored(tmp_path: Path) -> None:
     assert load(tmp_path / "out.nc").attrs["converged"] == 1
 
 
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError, MemoryError])
-@pytest.mark.parametrize("old", [None, b"an older result"])
+@pytest.mark.parametrize(
+    ("old", "interruption"),
+    [
+        (None, KeyboardInterrupt),
+        (b"an older result", OSError),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in (
+                (None, OSError),
+                (None, MemoryError),
+                (b"old", KeyboardInterrupt),
+                (b"old", MemoryError),
+            )
+        ),
+    ],
+)
 def test_an_interrupted_save_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruption: type[BaseException], old: bytes | None
 ) -> None:

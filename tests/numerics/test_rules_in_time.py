@@ -316,7 +316,7 @@ def test_what_depends_on_the_time_is_trained_as_it_is_written(tabulated: bool) -
     assert found["f"].mean == pytest.approx(hand.train((W, w), STEPS), rel=1e-12, abs=1e-14)
 
 
-@pytest.mark.parametrize("tabulated", [True, False])
+@pytest.mark.parametrize("tabulated", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_what_depends_on_the_time_is_solved_as_networks_have_it(tabulated: bool) -> None:
     program = timed(tabulated, linear=True)
     assert check_routes(program) == []

@@ -26,7 +26,6 @@ from derive.program import (
     MomentumFlow,
     TrainingRule,
     eta,
-    mlp,
     t,
 )
 from numerics.errors import SpecError
@@ -35,6 +34,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from tests.chance import excess, in_errors
+from tests.derive.once import mlp
 
 Array = NDArray[np.float64]
 
@@ -105,6 +105,9 @@ RULES: dict[str, tuple[TrainingRule, Move]] = {
     ),
 }
 
+ALIKE = ("descent", "rate inside", "coupled decay")
+"""Rules without noise that other tests hold against steps as they are written, and against another solver."""
+
 
 @dataclass(frozen=True)
 class Networks:
@@ -171,7 +174,9 @@ def test_networks_take_the_step_as_it_is_written(name: str) -> None:
     assert run["f"].mean == pytest.approx(by_hand, rel=1e-12, abs=1e-14)
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in ALIKE else x for x in RULES]
+)
 def test_linear_theories_are_the_limit_of_networks(name: str) -> None:
     rule, move = RULES[name]
     limit, stderr = Networks(move, linear=True).limit((30, 60), 2000)
@@ -335,11 +340,11 @@ def test_memory_of_a_constant_rule_is_that_of_its_closed_form() -> None:
     ("rule", "times", "at"),
     [
         (GradientFlow(rate=1 / (1 - t)), [0.0, 0.5, 2.0], "1"),
-        (GradientFlow(rate=1 / (t**2 - 2 * t + 1)), [0.0, 3.1], "1"),
+        pytest.param(GradientFlow(rate=1 / (t**2 - 2 * t + 1)), [0.0, 3.1], "1", marks=pytest.mark.slow),
         (GradientFlow(rate=abs(t - 1) ** Rational(-1, 3)), [0.0, 3.1], "1"),
         (GradientFlow(rate=1 + log(t)), [0.0, 0.5], "0"),
         (GradientFlow(decay=sqrt(1 - t)), [0.0, 2.0], "1.005"),
-        (MomentumFlow(tan(t)), [0.0, 1.0], "0"),
+        pytest.param(MomentumFlow(tan(t)), [0.0, 1.0], "0", marks=pytest.mark.slow),
         (GradientDescent(1 / (2 - t)), range(4), "2"),
         (GradientDescent(eta / (Rational(3, 2) - t)), range(4), None),
         (GradientFlow(rate=1 / (Rational(1, 100) + (t - 1) ** 2)), [0.0, 3.1], None),

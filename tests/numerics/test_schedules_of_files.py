@@ -128,7 +128,10 @@ CONSTANT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONSTANT)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=pytest.mark.slow) if x == "a velocity that flows" else x for x in CONSTANT],
+)
 def test_a_schedule_that_stands_still_is_the_number(name: str) -> None:
     moving, number = (numerics.solve(experiment(**x)) for x in CONSTANT[name])
     assert moving.error.values == pytest.approx(number.error.values, rel=1e-7, abs=1e-7)

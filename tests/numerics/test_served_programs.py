@@ -596,8 +596,11 @@ CASES: dict[str, Case] = {
     ),
     **{f"modes, {data}": on_modes(data) for data in ("population", "online", "full-batch")},
 }
-SLOW = ("slopes in two layers", "gains in two layers", "recurrent", "normalised inline", "causal means")
-"""Cases whose solution is compared in the slow suite; smaller ones of their kind stand beside them."""
+SLOW = (
+    *("slopes in two layers", "gains in two layers", "recurrent", "normalised inline", "causal means"),
+    *("readouts", "modes, full-batch"),
+)
+"""Cases that are compared in the slow suite; smaller ones of their kind stand beside them."""
 
 
 def marked(names: Any) -> list[Any]:
@@ -627,7 +630,7 @@ def test_solve_is_the_limit_of_networks(name: str) -> None:
     assert excess(in_errors(gap, np.hypot(error, own)), case.seeds - 1) < 1
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", marked(CASES))
 def test_simulate_trains_these_networks(name: str) -> None:
     case, width, seeds = CASES[name], 24, 100
     found = numerics.simulate(case.make(), width=width, seeds=seeds, rng=1, **case.given)

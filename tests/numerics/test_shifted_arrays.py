@@ -150,7 +150,7 @@ def test_values_of_shifted_indices_leave_out_what_a_zero_multiplies() -> None:
     assert shifted_reads(reader(Sum(NEXT, (p, 1, 2))), {}) == {("y", 1): (2, 3)}
 
 
-@pytest.mark.parametrize("index", ["p", "k"])
+@pytest.mark.parametrize("index", [pytest.param("p", marks=pytest.mark.slow), "k"])
 def test_an_array_is_as_long_as_the_range_where_it_is_read(index: str) -> None:
     """A gradient runs over fewer positions than the field that reads the inputs, by the same index."""
     at, k = Symbol(index, integer=True), Symbol("k" if index == "p" else "p", integer=True)

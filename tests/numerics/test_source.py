@@ -263,7 +263,12 @@ def test_a_defect_is_one_line_and_status_4(
     ("words", "program", "said"),
     [
         (["early-time"], "isotropic(data='population', center=True)", "critical learning rate"),
-        (["largest-rate", "--regime", "lazy"], "isotropic(data='population', center=True)", "power of nu"),
+        pytest.param(
+            ["largest-rate", "--regime", "lazy"],
+            "isotropic(data='population', center=True)",
+            "power of nu",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_limits_of_a_program_are_formulas(words, program, said, tmp_path, capsys):

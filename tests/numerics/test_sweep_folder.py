@@ -102,12 +102,12 @@ def test_a_file_of_another_experiment_or_version_is_no_result_of_this(file: Path
     """Every key, those left out too, and every number of the arrays has its part in the name."""
     folder = fresh(tmp_path)
     tables = {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 2}}
-    over = {"network.gamma0": [1.0, 2.0]}
+    over = {"network.gamma0": [1.0]}
     for target in (1.0, 1.0 + 1e-15):
         for variant in (tables, tables | {"solver": {"seed": 0}}, tables | {"solver": {"seed": 1}}):
             e = Experiment.from_dict(variant, kernel=[[1.0]], targets=[target])
             sweep(e, over, folder=folder)
-    assert len([*folder.iterdir()]) == 8  # a seed of 0 is that of the default
+    assert len([*folder.iterdir()]) == 4  # a seed of 0 is that of the default
 
 
 def test_points_of_other_depths_and_times_stand_side_by_side(file: Path) -> None:

@@ -340,7 +340,16 @@ PROGRAMS: tuple[Callable[[], Drawn], ...] = (
 )
 
 
-LONG = (heads, experts_there_and_back)
+LONG = (
+    maxout,
+    gated_recurrent,
+    on_a_graph,
+    averaged_so_far,
+    heads,
+    filters_of_members,
+    experts_there_and_back,
+)
+"""Programs that take as long as others, with functions of several fields, sums and members as they have."""
 """Programs whose theories take more than a second to derive twice."""
 
 
