@@ -203,7 +203,9 @@ def test_verify_holds_for_rules_that_depend_on_the_time(name: str) -> None:
     assert all(x.passed for x in report.checks)
 
 
-@pytest.mark.parametrize("name", ["descent", "momentum", "coupled decay"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("descent", marks=pytest.mark.slow), "momentum", "coupled decay"]
+)
 def test_methods_agree(name: str) -> None:
     given = posed(RULES[name][0], "linear")
     march, reference = (numerics.solve(**given, solver=Solver(method=x)) for x in ("march", "direct"))

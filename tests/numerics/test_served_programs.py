@@ -603,8 +603,12 @@ SLOW = (
 """Cases that are compared in the slow suite; smaller ones of their kind stand beside them."""
 
 
-def marked(names: Any) -> list[Any]:
-    return [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in names]
+ALIKE = ("gains of units", "normalised by name", "readouts linear", "modes, population")
+"""Cases whose networks are those of others but for a nonlinearity, a name or the data."""
+
+
+def marked(names: Any, slow: tuple[str, ...] = SLOW) -> list[Any]:
+    return [pytest.param(n, marks=pytest.mark.slow) if n in slow else n for n in names]
 
 
 def extrapolated(case: Case) -> tuple[Array, Array]:
@@ -630,7 +634,7 @@ def test_solve_is_the_limit_of_networks(name: str) -> None:
     assert excess(in_errors(gap, np.hypot(error, own)), case.seeds - 1) < 1
 
 
-@pytest.mark.parametrize("name", marked(CASES))
+@pytest.mark.parametrize("name", marked(CASES, (*SLOW, *ALIKE)))
 def test_simulate_trains_these_networks(name: str) -> None:
     case, width, seeds = CASES[name], 24, 100
     found = numerics.simulate(case.make(), width=width, seeds=seeds, rng=1, **case.given)
@@ -659,10 +663,7 @@ SERIES: dict[str, tuple[Callable[[], Program], Mapping[str, Any]]] = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(x, marks=pytest.mark.slow) if x in ("recurrent", "functions of time") else x
-        for x in SERIES
-    ],
+    [pytest.param(x, marks=pytest.mark.slow) if x != "gains of units" else x for x in SERIES],
 )
 def test_expand_misses_the_fourth_power_of_gamma0(name: str) -> None:
     """What the series to second order leaves of exact solutions falls as gamma0 to the fourth."""
@@ -679,7 +680,11 @@ def test_expand_misses_the_fourth_power_of_gamma0(name: str) -> None:
     assert np.log2(missed[0] / missed[1]) == pytest.approx(4.0, abs=0.1)
 
 
-@pytest.mark.parametrize("phi", [lambda h: gain(k) * h, lambda h: tanh(gain(k) * h)], ids=["linear", "tanh"])
+@pytest.mark.parametrize(
+    "phi",
+    [pytest.param(lambda h: gain(k) * h, marks=pytest.mark.slow), lambda h: tanh(gain(k) * h)],
+    ids=["linear", "tanh"],
+)
 def test_units_of_one_attribute_are_units_without(phi: Callable[[Any], Any]) -> None:
     """Equal attributes of several units, or one of one, are a number in the function: the same paths."""
     given = CASES["slopes of units"].given

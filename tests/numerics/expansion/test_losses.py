@@ -145,6 +145,7 @@ def test_powers_of_the_output_come_from_solutions() -> None:
     assert missed[0] / missed[1] == pytest.approx(16, rel=0.2)
 
 
+@pytest.mark.slow
 def test_solutions_of_one_linear_layer_have_the_series_of_its_family() -> None:
     given = {"arrays": {"K_x": X @ X.T, "y": Y}, "times": range(3)}
     numbers = {"eta": 0.4, "gamma0": 1.0}

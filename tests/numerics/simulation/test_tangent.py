@@ -38,7 +38,7 @@ from numerics.simulation import simulate_program
 from numerics.stats import extrapolate
 from tests.chance import excess, in_errors
 from tests.derive.once import mlp
-from tests.numerics.test_served_programs import CASES, SLOW
+from tests.numerics.test_served_programs import CASES, marked
 
 Array = NDArray[np.float64]
 Weights = Mapping[tuple[str, tuple[int, ...]], Array]
@@ -172,7 +172,7 @@ def close(expected: Array) -> dict[str, float]:
     return {"rtol": 0, "atol": 100 * (STEP**2 + EPS / STEP) * float(np.abs(expected).max())}
 
 
-@pytest.mark.parametrize("name", [x for x in CASES if not x.startswith("modes") and x not in SLOW])
+@pytest.mark.parametrize("name", marked(x for x in CASES if not x.startswith("modes")))
 def test_networks_have_the_kernel_that_the_theory_has(name: str) -> None:
     """One output, whose updates are its gradients."""
     case = CASES[name]

@@ -143,7 +143,7 @@ def scaled(name: str, order: int, inside: str, factor: Rational) -> Change:
 @pytest.mark.parametrize(
     "change",
     [
-        without("A", 0, "C"),
+        pytest.param(without("A", 0, "C"), marks=pytest.mark.slow),
         pytest.param(without("B", 0, "D"), marks=pytest.mark.slow),
         pytest.param(without("Phi", 2, "Phi"), marks=pytest.mark.slow),
         scaled("Phi", 2, "Phi", Rational(2)),

@@ -83,6 +83,7 @@ def test_the_first_step_of_depth_one() -> None:
     np.testing.assert_allclose(found.Phi.values[0, 1, 1], expected + half + half.T, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_planted_errors_are_seen() -> None:
     """Half of a covariance's correction, as (P.25) prints it, or no D at all."""
     run = experiment(2)
