@@ -91,7 +91,7 @@ def test_linear_theories_of_both_readings_are_equal(together: bool) -> None:
     assert np.abs(np.diff(solved[0], axis=0)).min() > 0
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_networks_of_both_readings_are_equal(together: bool) -> None:
     one, other = (numerics.simulate(x, width=6, seeds=2, rng=0, **told) for x, told in both(tanh, together))
     np.testing.assert_allclose(other.f, one.f, rtol=1e-10)

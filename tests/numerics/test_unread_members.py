@@ -58,14 +58,14 @@ def family(read: int, members: int, *, layered: bool) -> Program:
 
 
 @pytest.mark.parametrize("run", [numerics.solve, partial(numerics.simulate, width=6, seeds=2, rng=0)])
-@pytest.mark.parametrize("layered", [True, False])
+@pytest.mark.parametrize("layered", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_members_that_nothing_reads_are_left_out(run: Callable[..., xr.Dataset], layered: bool) -> None:
     """Solved and simulated as without them; ``g(3)`` was read and not defined."""
     shorter, longer = (run(family(2, n, layered=layered), times=range(3), **GIVEN) for n in (2, 12))
     np.testing.assert_allclose(longer.f, shorter.f, rtol=1e-9)
 
 
-@pytest.mark.parametrize("layered", [True, False])
+@pytest.mark.parametrize("layered", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_routes_agree_without_the_members_that_nothing_reads(layered: bool) -> None:
     assert check_routes(family(2, 3, layered=layered)) == []
 

@@ -59,8 +59,18 @@ def measured(program: Program, kernels: MeasuredKernels, times: int) -> xr.Datas
     return simulate(program, width=6, seeds=2, rng=0, kernels=kernels, **given)
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("kernels", ["full", "trace", "none"])
+@pytest.mark.parametrize(
+    ("kernels", "ordered"),
+    [
+        ("full", False),
+        ("full", True),
+        ("trace", True),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in (("trace", False), ("none", False), ("none", True))
+        ),
+    ],
+)
 def test_a_field_without_layers_is_measured_alike_under_any_name(
     kernels: MeasuredKernels, ordered: bool
 ) -> None:
@@ -73,7 +83,9 @@ def test_a_field_without_layers_is_measured_alike_under_any_name(
 
 
 @pytest.mark.parametrize("kernels", ["full", "trace", "none"])
-@pytest.mark.parametrize("times", [2, 3, 4])
+@pytest.mark.parametrize(
+    "times", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_places_of_a_recurrent_network_are_no_times(times: int, kernels: MeasuredKernels) -> None:
     found = measured(recurrent(3), kernels, times)
     assert found.sizes["time"] == times

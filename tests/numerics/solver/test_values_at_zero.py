@@ -96,8 +96,10 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("linear", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("linear", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(x, marks=pytest.mark.slow) if x == "before a matrix" else x for x in KINDS]
+)
 def test_sampled_paths_agree_with_the_reference(kind: str, linear: bool) -> None:
     """Numbers, correlations and responses of both are the same, with derivatives along the paths."""
     theory, values = mean_field(program(kind, linear)), {**NUMBERS, "M": 2}
@@ -140,7 +142,7 @@ def test_methods_serve_values_at_zero_or_refuse_them(kind: str) -> None:
             np.testing.assert_allclose(found["f"], reference["f"], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["before a matrix", "two matrices"])
+@pytest.mark.parametrize("kind", ["before a matrix", pytest.param("two matrices", marks=pytest.mark.slow)])
 def test_the_series_of_a_linear_network_is_its_solution(kind: str) -> None:
     """Correlations of a field at time zero have no closure; ``expand`` ended in ValueError."""
     given: dict[str, Any] = {"arrays": ARRAYS, "times": range(3), "numbers": {"eta": 0.2, "gamma0": 0.1}}
