@@ -120,7 +120,9 @@ def test_a_network_follows_the_memory_of_an_own_rule(name: str) -> None:
     assert found["f"].mean == pytest.approx(hand.train((W, w), STEPS), rel=1e-12, abs=1e-14)
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x == "expression" else x for x in OWN]
+)
 def test_the_theory_of_an_own_rule_is_the_limit_of_networks(name: str) -> None:
     rule, numbers, arrays, memory = OWN[name]
     program = mlp(1, rule=rule)

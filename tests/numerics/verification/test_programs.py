@@ -98,7 +98,7 @@ def two_outputs(name: str, *, ordered: bool = False) -> Program:
     return net.train((y(mu) - one(mu, t) * (1 + two(mu, t))) ** 2 / 2, GradientDescent(eta))
 
 
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("ordered", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_kernels_of_fields_without_layers_are_not_read_as_those_of_layers(ordered: bool) -> None:
     """The correlations of a field ``h`` without layers are called Phi and G, and have no axis of layers."""
     given = GIVEN | {"times": range(2)}
@@ -154,8 +154,14 @@ def test_a_step_down_differences_of_the_loss_sees_a_wrong_update(program: Progra
     assert not wrong.passed
 
 
-@pytest.mark.parametrize("penalty", [0, 1])
-@pytest.mark.parametrize("samples", [2, 4])
+@pytest.mark.parametrize(
+    ("samples", "penalty"),
+    [
+        *(pytest.param(2, k, marks=pytest.mark.slow) for k in (0, 1)),
+        pytest.param(4, 0, marks=pytest.mark.slow),
+        (4, 1),
+    ],
+)
 def test_a_step_is_compared_whatever_the_index_of_samples_is_called(samples: int, penalty: int) -> None:
     """Two outputs have no role, and their samples are counted by a symbol of the author's.
 
