@@ -306,9 +306,9 @@ def test_mu_p_is_theirs():
     ("name", "regime", "rates"),
     [
         ("NTK", "lazy", {"h": -HALF, "f": 0}),
-        ("mean-field", "feature learning", {"h": 0, "f": 0}),
+        pytest.param("mean-field", "feature learning", {"h": 0, "f": 0}, marks=pytest.mark.slow),
         ("standard", "unstable", {"h": HALF, "f": 1}),
-        ("standard, rate 1/N", "lazy", {"h": -HALF, "f": 0}),
+        pytest.param("standard, rate 1/N", "lazy", {"h": -HALF, "f": 0}, marks=pytest.mark.slow),
         ("muP", "feature learning", {"h": 0, "f": 0}),
     ],
 )
