@@ -4,7 +4,7 @@ python -m pytest tests/benchmarks --benchmark-enable
 python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md --before FOLDER
 
 The folder is a checkout of an earlier version, whose benchmarks are run first, by its own tests; its times
-stand beside those of this version: `git worktree add FOLDER 9c34c79` is version 0.1.
+stand beside those of this version: `git worktree add FOLDER df5dac88` is version 0.2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ orphan: true
 
 Written by `python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md --before FOLDER`;
 ordinary test runs time nothing.  P samples, T times (steps + 1), L hidden layers.  Columns `before` are times
-of version 0.1 (commit 9c34c79), measured by its own tests in the same session, before those of this version,
+of version 0.2 (commit df5dac88), measured by its own tests in the same session, before those of this version,
 and `times_faster` is their ratio: what runs second may wait for memory that the machine lent elsewhere.
 Commands are run in turn.
 
@@ -58,11 +58,14 @@ the paths, S (P T)^2 each, and triangular solves, (P T)^3; small problems spend 
 interpreter, so that seconds grow more slowly than what is counted. Stein's lemma fits P T numbers from S
 paths: see the table of its bias over S / (P T).
 
-Whole solutions of twelve programs stand beside networks of widths N and 2N whose mean, extrapolated in 1/N,
-has the error that the solution reports (of an exact one, the default accuracy of 5e-3): 16 networks of each
-width are measured, and their processor time is scaled by the square of the error. `solve_s` is processor time
-with the derivation of the theory, without imports. The ratio is that of the default accuracy; it grows as the
-accuracy rises, because the error of networks falls like the root of their number and that of paths faster.
+Whole solutions of twelve programs stand beside networks of widths 128 and 256 (of random features the next
+multiples of the number of modes) whose mean, extrapolated in 1/N, has as standard error the error that the
+solution reports (of an exact one, the accuracy that is asked): 16 networks of each width are measured, and
+their processor time is scaled by the square of the error. What extrapolation leaves of 1/N^2 is not counted.
+Networks measure losses and errors alone, and so does `losses_s`; `all_kernels_s` is the time of a solution
+as `numerics.solve` gives it by default, with the kernels of all pairs. Both are processor times with the
+derivation of the theory, without imports. The ratio grows as the accuracy rises, because the error of
+networks falls like the root of their number and that of paths faster.
 
 Sampled paths run on a graphics card, too (`solver.device`): [its times](how-to/solver.md#on-a-graphics-card).
 

@@ -47,6 +47,12 @@ QUADRATURE = 1e-6
 """The accuracy that is asked for where the file does not say one."""
 SCATTERED = 0.3
 """The relative error of scattered points times the root of their number, measured."""
+REPLICAS, TRIALS = 8, 2
+"""Sets of scattered points whose spread is the error, and numbers of points that are tried."""
+FEWEST = 256
+"""Scattered points of the first trial."""
+TRIED = 0.3
+"""Seconds that trials with scattered points may take where another method may be chosen."""
 EACH = 2.5e-8
 """Seconds that a number on a node takes at each time at least, measured with many nodes."""
 LARGEST = 2**26
@@ -173,7 +179,8 @@ def forecast(
     The error of a quadrature falls at least as fast as from one trial to the next, exponentially in the
     points along a dimension; that of scattered points like the root of their number.  Nothing is tried where
     scattered points, which reach QUADRATURE at their largest number if at all, take longer than ``patience``
-    seconds; the cost is then the least that it can be.  Raises as :func:`solve_two_layer` does.
+    seconds, or the trials longer than TRIED; the cost is then the least that it can be.  Raises as
+    :func:`solve_two_layer` does.
     """
     given = _given(problem) | {"most": most}
     plain = _NodeSolver(problem.theory, kernels=kernels, accuracy=accuracy, **given)
@@ -181,21 +188,32 @@ def forecast(
     trial.rule, d = plain.rule, plain.dimensions
     sobol, began = plain.rule == "sobol", clock.process_time()
     if sobol and accuracy <= QUADRATURE:
-        cost = 2 * EACH * plain.entries * len(plain.times) * 8 * plain.most
+        cost = 2 * EACH * plain.entries * len(plain.times) * REPLICAS * plain.most
         if cost > patience:
             memory = 16.0 * plain.entries * len(plain.times) * plain.most
             return Forecast(
-                cost, memory, SCATTERED * (8 * plain.most) ** -0.5, plain.rule, plain.most, tried=False
+                cost, memory, SCATTERED * (REPLICAS * plain.most) ** -0.5, plain.rule, plain.most, tried=False
             )
+    if sobol and patience < np.inf:
+        points = normal_points(FEWEST, d, np.random.SeedSequence(problem.solver.seed))
+        trial.run(Nodes(points, np.full(FEWEST, 1 / FEWEST)))
+        alone = clock.process_time() - began  # what a replica takes whatever the number of its nodes
+        if TRIALS * REPLICAS * alone > TRIED:
+            enough = int(min(plain.most, max(1.0, (SCATTERED / accuracy) ** 2 / REPLICAS)))
+            numbers = plain.entries * len(plain.times) * enough
+            cost = (TRIALS + 1) * REPLICAS * alone + 2 * EACH * REPLICAS * numbers
+            error = max(accuracy, SCATTERED * (REPLICAS * enough) ** -0.5)
+            return Forecast(cost, 16.0 * numbers, error, plain.rule, enough, tried=False)
+        began = clock.process_time()
     counts: list[int] = []
     errors: list[float] = []
     sizes: list[int] = []
     spent: list[float] = []
-    for answer in trial.answers(256 if sobol else None, 8, problem.solver.seed):
+    for answer in trial.answers(FEWEST if sobol else None, REPLICAS, problem.solver.seed):
         now = clock.process_time()
         counts, errors = [*counts, answer.count], [*errors, answer.reached]
         sizes, spent, began = [*sizes, len(trial.weights)], [*spent, now - began], now
-        if len(counts) == (2 if sobol else 3) or answer.reached <= accuracy:
+        if len(counts) == (TRIALS if sobol else 3) or answer.reached <= accuracy:
             break
     last, error, size = counts[-1], errors[-1], 1 if sobol else max(d, 1)
     if sobol:
@@ -211,7 +229,7 @@ def forecast(
         if error > accuracy:
             error *= float(np.exp(-max(fall, 0.0) * max(count / FACTOR - counts[-2], 0.0)))
     nodes = max(int(sizes[-1] * (count / last) ** size), sizes[-1])
-    each = EACH * plain.entries * len(plain.times) * (8 if sobol else 1)
+    each = EACH * plain.entries * len(plain.times) * (REPLICAS if sobol else 1)
     if len(sizes) > 1:
         each = max(each, (spent[-1] - spent[-2]) / (sizes[-1] - sizes[-2]))
     sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))  # all that come before
