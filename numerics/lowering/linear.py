@@ -23,6 +23,8 @@ from derive.calculus.symbols import ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, linear_form
 from derive.theory import Equation, OrderParameter, Theory
+from numerics.errors import Unserved
+from numerics.lowering.averages import MeanResponse, read_average
 from numerics.lowering.indices import expressions_of, moving_nodes, node_at_zero
 from numerics.lowering.table import (
     DELTA,
@@ -267,16 +269,20 @@ class _Lowering:
         elif self.known(body) or {str(a.func) for a in body.atoms(AppliedUndef)} & self.on_units:
             raise NotLinear(f"{q.symbol} is no sum over units: {q.definition}")
         factor = definition / average
-        if isinstance(body, Response):
-            more, moved = self.split(body.body)
+        try:
+            found = read_average(body)
+        except Unserved as error:
+            raise NotLinear(str(error)) from None
+        if isinstance(found, MeanResponse):
+            more, moved = self.split(found.body)
             if unit is not None:
                 unit = unit * more
-            return Request("response", node(moved), node(body.source), factor, unit)
-        number, pair = _pair(body)
-        rows = _axes(q.symbol)
-        now = [a for a in pair if a.args[-1] == t]
-        first = now[0] if len(now) == 1 else next((a for a in now if set(_axes(a)) & set(rows[:1])), now[0])
-        second = next((a for a in pair if a is not first), first)
+            return Request("response", node(moved), node(found.source), factor, unit)
+        number, pair = _pair(found.late, found.early)
+        if found.early == 1:  # both at the present
+            rows = _axes(q.symbol)
+            pair.sort(key=lambda a: not set(_axes(a)) & set(rows[:1]))
+        first, second = pair
         return Request("correlation", node(first), node(second), number * factor, unit)
 
     def scalar(self, e: Equation) -> ScalarRow:
@@ -325,17 +331,20 @@ def _renamed(kernel: KernelRow, names: dict[Symbol, Symbol]) -> tuple[Monomial, 
     return tuple(replace(m, factors=tuple(factor(f) for f in m.factors)) for m in kernel.monomials)
 
 
-def _pair(body: Expr) -> tuple[Expr, list[AppliedUndef]]:
-    """The number in front and the two fields of ``<x y>`` (``<x x>`` once as a square)."""
+def _pair(*bodies: Expr) -> tuple[Expr, list[AppliedUndef]]:
+    """The number in front and the two fields of a product (of ``<x x>`` once as a square)."""
     atoms: list[AppliedUndef] = []
-    number, fields = body.as_coeff_Mul()
-    for x in Mul.make_args(fields):
-        base, times = (x.base, int(x.exp)) if isinstance(x, Pow) else (x, 1)
-        if not isinstance(base, AppliedUndef):
-            raise NotLinear(f"<{body}> is not an average of two fields")
-        atoms += [base] * times
+    number: Expr = S.One
+    for body in bodies:
+        front, fields = body.as_coeff_Mul()
+        number *= front
+        for x in Mul.make_args(fields) if fields != 1 else ():
+            base, times = (x.base, int(x.exp)) if isinstance(x, Pow) else (x, 1)
+            if not isinstance(base, AppliedUndef):
+                raise NotLinear(f"<{Mul(*bodies)}> is not an average of two fields")
+            atoms += [base] * times
     if len(atoms) != 2:
-        raise NotLinear(f"<{body}> is not an average of two fields")
+        raise NotLinear(f"<{Mul(*bodies)}> is not an average of two fields")
     return number, atoms
 
 

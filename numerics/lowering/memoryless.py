@@ -5,7 +5,7 @@ Arrays of what differs between nodes have shape ``(*indices, nodes)``; those of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -34,11 +34,11 @@ from numerics.lowering.indices import (
     axes_of,
     literals_in,
     node_of,
-    require_fixed_limits,
     require_open_numbers,
     require_present,
     together,
 )
+from numerics.lowering.sizes import Extents
 from numerics.names import MemberKey
 
 RANK = 1e-12
@@ -53,15 +53,14 @@ class System:
     def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
         self.markov, self.values = markov, values
         self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
-        self.first: dict[Symbol, int] = {}
-        self.sizes: dict[Symbol, int] = {}
+        self.extents = Extents(self.integer, values)
         self.random: dict[Expr, bool] = {}
         theory = markov.theory
         require_open_numbers(theory)
         require_present(theory)
         items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
         for x in (*items, *theory.order_parameters, *markov.start):
-            self.remember((r.index, r.lower, r.upper) for r in x.ranges)
+            self.extents.add(r.limits for r in x.ranges)
         self.states: dict[MemberKey, State] = {node_of(x.symbol): x for x in markov.states}
         self.fields = {node_of(e.lhs): e for e in markov.fields}
         self.scalars = {node_of(e.lhs): e for e in theory.scalars}
@@ -71,15 +70,6 @@ class System:
                 self.start.setdefault(node_of(y), axes_of(y))
         self.names = frozenset(n[0] for n in (*self.start, *self.states, *self.fields))
         self.literals = literals_in(theory, self.integer)
-
-    def remember(self, limits: Iterable[Any]) -> None:
-        """Note how far indices run."""
-        for index, low, high in limits:
-            require_fixed_limits(index, low, high, self.values)
-            self.first[index] = self.integer(low)
-            size = self.integer(high) - self.first[index] + 1
-            if self.sizes.setdefault(index, size) != size:
-                raise Unserved(f"index {index} has two ranges")
 
     def integer(self, e: Any) -> int:
         """The integer that a bound of a range is."""
@@ -93,8 +83,8 @@ class System:
         return self.values[str(x)]
 
     def shape(self, axes: IndexSymbols) -> tuple[int, ...]:
-        """How far these indices run."""
-        return tuple(self.sizes[x] for x in axes)
+        """How many values these indices have."""
+        return self.extents.shape(axes)
 
     def is_random(self, e: Expr) -> bool:
         """Does ``e`` differ between nodes?"""
@@ -173,7 +163,8 @@ class Present(KnownArrays):
         states: Array | None = None,
         time: float = 0.0,
     ) -> None:
-        super().__init__(system.values, system.data, dict(start), system.first, literals=system.literals)
+        first = system.extents.first
+        super().__init__(system.values, system.data, dict(start), first, literals=system.literals)
         self.system, self.weights, self.time = system, weights, time
         if states is not None and len(states):
             for n, shape, where in system.layout:
@@ -231,7 +222,7 @@ class Present(KnownArrays):
 
     def value(self, e: Expr, axes: IndexSymbols) -> Any:
         """``e``, broadcastable to the sizes of ``axes`` and the number of nodes."""
-        sizes, ndim = self.system.sizes, len(axes)
+        sizes, ndim = self.system.extents.sizes, len(axes)
         value = np.asarray(self(e, {x: Axis(0, sizes[x], k, ndim) for k, x in enumerate(axes)}))
         return value.reshape((1,) * (ndim + 1 - value.ndim) + value.shape)
 
@@ -256,7 +247,7 @@ class Present(KnownArrays):
 
     def total(self, x: Sum, axes: IndexSymbols) -> Array:
         """A sum over indices; what differs between nodes is multiplied by what does not as matrices are."""
-        self.system.remember(x.limits)
+        self.system.extents.add(x.limits)
         over = tuple(lim[0] for lim in x.limits)
         factors = Mul.make_args(x.function)
         moving = Mul(*[y for y in factors if self.system.is_random(y)])

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import roots_hermitenorm
-from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
+from sympy import Abs, Expr, Heaviside, Max, Min, Piecewise, Symbol, sign
 
 from derive.calculus.averages import Average
 from derive.calculus.symbols import s, t
@@ -26,6 +26,7 @@ from derive.theory import Theory
 from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.lowering.averages import MeanResponse, read_average
 from numerics.lowering.expressions import arranged, function, observable
 from numerics.lowering.indices import IndexSymbols, RealNumber, at_integer_depth, axes_of, node_of
 from numerics.lowering.memoryless import Present, System
@@ -376,14 +377,12 @@ class _NodeSolver:
         number, average = e.as_independent(Average)
         if not isinstance(average, Average) or number.has(t, s):
             raise Unserved(f"{e} is no average")
-        factors = Mul.make_args(average.body)
-        late = Mul(*[x for x in factors if not x.has(s)])
-        early = Mul(*[x for x in factors if x.has(s)])
-        if early.has(t):
-            raise Unserved(f"{e} is no product of something at t and something at s")
-        found = late, early.xreplace({s: t}), number
+        body = read_average(average.body)
+        if isinstance(body, MeanResponse):
+            raise Unserved(f"{e} is a response")
+        found, sizes = (body.late, body.early.xreplace({s: t}), number), self.system.extents.sizes
         for x in found[:2]:
-            self.pieces[x] = tuple(y for y in sorted(x.free_symbols, key=str) if y in self.system.sizes)
+            self.pieces[x] = tuple(y for y in sorted(x.free_symbols, key=str) if y in sizes)
         return found
 
     def run(self, nodes: Nodes) -> dict[MemberKey, Array]:
@@ -468,7 +467,8 @@ class _NodeSolver:
             found[node_of(q.symbol)] = scale.item() * self.correlate(together, late, early, own)
         for e in self.observables:
             replicas = {k: v[..., None] for k, v in found.items()}
-            given = system.values, system.data, None, system.first, system.literals, system.sizes
+            extents, literals = system.extents, system.literals
+            given = system.values, system.data, None, extents.first, literals, extents.sizes
             value = observable(e, replicas, *given)
             found[node_of(e.lhs)] = value[..., 0].copy()
         if not all(np.isfinite(x).all() for x in found.values()):
