@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import s, t
+from derive.calculus.symbols import primed, s, t
 from derive.program.shifts import Slot
 from numerics.errors import SpecError
 
@@ -60,13 +60,31 @@ def literals_of(
                     found.setdefault(slot, Literals()).read.add(int(a))
                 elif a in lowest:
                     plain[slot] = min(plain.get(slot, lowest[a]), lowest[a])
-                elif inside := [lowest[i] for i in lowest if i in a.free_symbols]:
-                    shifted[slot] = inside[0]
+                elif (index := index_of_axis(a, lowest)) is not None:
+                    shifted[slot] = lowest[index]
     for slot in {*plain, *shifted}:
         found.setdefault(slot, Literals())
     for slot, axis in found.items():
         axis.first = plain.get(slot, shifted.get(slot, min({1, *axis.read})))
     return found
+
+
+def index_of_axis(a: Expr, indices: Iterable[Symbol]) -> Symbol | None:
+    """Return the index at whose first value an axis begins that is read at ``p + k``; None for no index.
+
+    It is p, which comes before k among the ``indices``.  A partner stands where its index does, so that both
+    vectors of a kernel are read alike.
+
+    >>> p, p_, k = (Symbol(x, integer=True) for x in ("p", "p_", "k"))
+    >>> index_of_axis(p_ + k, [p, k, p_])
+    p_
+    """
+    order = [*indices]
+    read = [i for i in order if i in a.free_symbols]
+    if len(read) > 1:
+        index_of = {primed(i): i for i in order}
+        read.sort(key=lambda i: order.index(index_of.get(i, i)))
+    return read[0] if read else None
 
 
 def require_entries(

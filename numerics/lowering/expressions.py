@@ -24,12 +24,12 @@ from sympy import Eq as Equal
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.symbols import ell, primed, s, spelled, t
+from derive.calculus.symbols import ell, s, spelled, t
 from derive.program.shifts import Slot
 from derive.theory import Equation
 from numerics.arrays import CPU, Device, namespace_of, permuted
 from numerics.errors import Unserved
-from numerics.experiment.literals import Literals
+from numerics.experiment.literals import Literals, index_of_axis
 from numerics.lowering.indices import (
     TIMES,
     Array,
@@ -241,16 +241,9 @@ class KnownArrays:
         return total % size
 
     def _start_of_axis(self, a: Expr) -> int:
-        """Where an axis begins that is read at ``p + k``: at the first value of ``p``, which comes before k.
-
-        A partner stands where its index does, so that both vectors of a kernel are read alike.
-        """
-        indices = [*self.first]
-        read = [i for i in indices if i in a.free_symbols]
-        if len(read) > 1:
-            index_of = {primed(i): i for i in indices}
-            read.sort(key=lambda i: indices.index(index_of.get(i, i)))
-        return self.first[read[0]] if read else 1
+        """Where an axis begins that is read at ``p + k``: at the first value of ``p``."""
+        index = index_of_axis(a, self.first)
+        return 1 if index is None else self.first[index]
 
     def position(self, name: str, axis: int, value: int, size: int) -> int:
         """The position of an integer among the values of an index of data."""

@@ -27,7 +27,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, ell
 from derive.program.shifts import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
-from numerics.experiment.literals import Literals, literals_of
+from numerics.experiment.literals import Literals, index_of_axis, literals_of
 from numerics.lowering.indices import TIMES, expressions_of, lowest_values, node_of
 from numerics.lowering.sizes import SizedTheory
 from numerics.names import MemberKey
@@ -344,20 +344,25 @@ class _Unrolling:
     def _argument(self, e: AppliedUndef, k: int, a: Expr, at: Mapping[Symbol, Expr]) -> Expr:
         """An argument with integers for indices; one such as ``p + 1`` beyond its range goes round a ring.
 
-        Arrays of constants have no ring where the program itself shifts an index.
+        Arrays of constants have no ring where the program itself shifts an index.  Of ``p + q``, of which
+        ``q + 2`` is left, the axis begins where p does.
         """
         new = a.xreplace(dict(at))
         if (str(e.func), k) in self.shifted:
             return new
-        if not new.is_Integer or a.is_Integer or a.is_Symbol or self.sized.is_ordered(a):
+        if a.is_Integer or a.is_Symbol or self.sized.is_ordered(a):
             return new
+        if not new.is_Integer:
+            if new == a or str(e.func) in self.known or a.has(AppliedUndef):
+                return new
+            return new + self._of_data(new)[0] - self._of_data(a)[0]  # read where the axis of q begins
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
         return Integer(low + (int(new) - low) % (high - low + 1))
 
     def _of_data(self, a: Expr) -> IntegerBounds:
-        """The range of an axis of data that is read at ``p + k``: that of the index that comes first."""
-        lowest = self.sized.lowest
-        return self.widest[next(x for x in lowest if x in a.free_symbols)]
+        """The range of an axis of data that is read at ``p + k``: that of p, or from 1 without an index."""
+        index = index_of_axis(a, [x for x in self.sized.lowest if x in self.widest])
+        return (1, 1) if index is None else self.widest[index]
 
     @cached_property
     def widest(self) -> IndexBounds:

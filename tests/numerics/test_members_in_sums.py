@@ -34,6 +34,7 @@ from derive.theory import mean_field
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.solver.direct import evaluate
+from numerics.solver.paths import solve_particles
 from tests.chance import excess, in_errors
 
 p, q = Symbol("p", integer=True), Symbol("q", integer=True)
@@ -105,3 +106,36 @@ def test_paths_of_both_readings_agree(together: bool) -> None:
     error = np.hypot(one.f_stderr, other.f_stderr)
     degrees = min(one.attrs["replicas"], other.attrs["replicas"]) - 1
     assert excess(in_errors(one.f - other.f, error), degrees) <= 1
+
+
+def shifted(first: int) -> Program:
+    """Filters of two letters whose offsets begin at ``first``; a field is read at the next position."""
+    offsets = IndexRange(q, S(first), S(first + 1))
+    units, pixels = Population("units"), Population("pixels", given=True)
+    a, b, x = Field("a", units), Field("b", units), GivenVector("x", pixels, "K_x")
+    A, w = GaussianMatrix("A", units, pixels, others=(offsets,)), GaussianVector("w", units)
+    f, y = Function("f"), Function("y")
+    total = Sum(a(mu, p, q, t), offsets.limits)
+    forward = {
+        a(mu, p, q, t): A(q) @ x(mu, p + q - first),
+        b(mu, p, t): total * tanh(total.subs(p, p + 1)),
+        f(mu, t): Sum(p * Mean(w.symbol * tanh(b(mu, p, t))), POSITIONS.limits) / gamma0,
+    }
+    net = Network("filters", (a, b), forward, weights=(A, w), given=(x,), ranges=(POSITIONS, offsets))
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def test_offsets_may_begin_anywhere() -> None:
+    """Paths read ``x(p + q)`` elsewhere if q begins below p, and the reference solver refused."""
+    weights = np.array([0.3, 0.0, 1.0])
+    given = {"K_x": np.einsum("apbq,p,q->apbq", KERNEL, weights, weights), "y": np.array([1.0, -0.6])}
+    numbers = {"eta": 0.02, "gamma0": 1.0}
+    paths, reference = [], []
+    for program in (shifted(0), shifted(1)):
+        problem = Problem.of(program, numbers=numbers, arrays=given, times=range(2))
+        told = {"steps": 2, "values": problem.values, "data": problem.data, "samples": 8, "replicas": 2}
+        paths.append(solve_particles(problem.discrete, **told).value("f"))
+        reference.append(evaluate(problem.discrete, **told).value("f"))
+    np.testing.assert_allclose(paths[0], paths[1], rtol=1e-9)
+    np.testing.assert_allclose(reference[0], reference[1], rtol=1e-9)
+    assert np.abs(paths[0][1]).min() > 0

@@ -22,7 +22,7 @@ from derive.program.shifts import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.experiment.checks import precision_of, real_numbers, require_kernel
-from numerics.experiment.literals import Literals, literals_of, require_entries
+from numerics.experiment.literals import Literals, index_of_axis, literals_of, require_entries
 from numerics.lowering.indices import (
     TIMES,
     RealNumber,
@@ -287,8 +287,9 @@ class Constants:
         """The position along an axis of the index ``x``, written ``e``."""
         e, (name, _) = sympify(e), axis
         lowest = self.layout.lowest  # of ``p + k``, the index p of a field comes before the k of a sum
-        known = [lowest[i] for i in lowest if i in e.free_symbols]
-        first = self.layout.integer(known[0]) if known else self.layout.literals.get(axis, Literals()).first
+        index = index_of_axis(e, lowest)
+        literals = self.layout.literals.get(axis, Literals())
+        first = literals.first if index is None else self.layout.integer(lowest[index])
         if x != int(x):
             raise ValueError(
                 f"{name} is read at {e} = {x}; data[{name!r}] must be a function to be read there"
