@@ -98,13 +98,16 @@ def roles_of(program: Parts) -> Roles:
         x, y = Dummy(), Dummy()
         slopes = [error.rhs.xreplace({a: x, output.lhs: y}) for a in targets]
         targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]
+    position = _position(program, {*indices, *samples}, found.get("field"))
+    if _indices_of_field(program, found.get("field")) - {ell, t, sample, position}:
+        found = {}  # kernels of layers are those between samples and positions
     return Roles(
         **found,
         output=output.lhs,
         error=error.lhs,
         sample=sample,
         channel=channel,
-        position=_position(program, {*indices, *samples}, found.get("field")),
+        position=position,
         samples=counts.get(sample),
         channels=None if channel is None else counts.get(channel),
         target=_one({str(a.func) for a in targets}),
@@ -118,6 +121,12 @@ def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) ->
     lines = [d for d in program.definitions if d.name not in program.scalars and field in (None, d.name)]
     found = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
     return next(iter(found)) if len(found) == 1 else None
+
+
+def _indices_of_field(program: Parts, field: Expr | str | None) -> set[Symbol]:
+    """The indices of a field, without the numbers of single layers."""
+    lines = [d.lhs for d in program.definitions if d.name == field]
+    return {x for own in lines for a in own.args for x in a.free_symbols}
 
 
 def _is_factor(a: AppliedUndef, e: Expr) -> bool:

@@ -120,7 +120,9 @@ class _Lowering:
             covariances[node(u.symbol), node(u.partner)] = self.kernel(u.covariance, rows, cols)
             source_indices.setdefault(node(u.symbol), rows)
         scalars = tuple(self.scalar(e) for e in self.theory.scalars)
-        hoisted = tuple(self.hoisted.values())
+        rows_of = [c.kernel for r in fields for c in r.couplings] + [*covariances.values()]
+        read = {f.tensor for kernel in rows_of for m in kernel.monomials for f in m.factors}
+        hoisted = tuple(h for h in self.hoisted.values() if h.tensor in read)
         return Table(fields, covariances, source_indices, tensors, scalars, hoisted, self.extents)
 
     # -- units -----------------------------------------------------------------------------------------
@@ -246,16 +248,23 @@ class _Lowering:
         summed = sorted({i for f in parts for i in f.indices} - axes, key=str)
         for index in summed:
             group = [f for f in parts if index in f.indices]
-            others = {i for f in group for i in f.indices} - {index}
+            inner = {i for f in group for i in f.indices} & {*summed}
+            inner -= {i for f in parts if f not in group for i in f.indices}
+            single = [own for f in group for own in self.factors_of(f)]
+            others = {i for f in group for i in f.indices} - inner
             rows = tuple(x for x in sorted(others, key=str) if x != s)
-            if t in others or s not in others or not rows:
+            if not group or t in others or s not in others or not rows:
                 continue  # depends on the present: a row operation of its own step
-            name = " ".join(sorted(f"{f.tensor[0]}{f.tensor[1] or ''}{f.indices}" for f in group))
+            name = " ".join(sorted(f"{f.tensor[0]}{f.tensor[1] or ''}{f.indices}" for f in single))
             key = self.hoisted.setdefault(
-                name, Hoisted((f"hoisted{len(self.hoisted)}", None), rows, tuple(group))
+                name, Hoisted((f"hoisted{len(self.hoisted)}", None), rows, tuple(single))
             )
             parts = [f for f in parts if f not in group] + [Factor(key.tensor, (s, *rows))]
         return Monomial(coefficient, tuple(parts), instant)
+
+    def factors_of(self, f: Factor) -> tuple[Factor, ...]:
+        """The factors of a product that is summed over one index already, or the factor itself."""
+        return next((h.factors for h in self.hoisted.values() if h.tensor == f.tensor), (f,))
 
     # -- what tensors and scalars mean -----------------------------------------------------------------
 

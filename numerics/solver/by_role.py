@@ -126,15 +126,10 @@ def reduced(
     Traces are those over training samples (and outputs).  Along a flow the results are those at the output
     times of its ``grid``, and there are no responses.
     """
-    labels = {
-        x: x
-        for x in (
-            FEATURE_KERNEL,
-            GRADIENT_KERNEL,
-            *(RESPONSES if keep == "full" and grid is None else ()),
-        )
-    }
-    if not any(name == FEATURE_KERNEL and k for name, k in found):
+    single = RESPONSES if keep == "full" and grid is None else ()
+    of_layers = problem.program.roles.field is not None
+    labels = {x: x for x in (FEATURE_KERNEL, GRADIENT_KERNEL, *single)} if of_layers else {}
+    if of_layers and not any(name == FEATURE_KERNEL and k for name, k in found):
         labels[LINEAR_KERNEL] = FEATURE_KERNEL
     seen, kernels = slice(problem.seen), {}
     for (name, k), x in found.items() if keep != "none" else ():
