@@ -1,7 +1,7 @@
 """Rows of measured numbers: printed as a table when benchmarks are enabled, and written to a page on request.
 
 python -m pytest tests/benchmarks --benchmark-enable
-python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md --before FOLDER
+python -m pytest tests/benchmarks --benchmark-enable --page=docs/benchmarks.md --before=FOLDER
 
 The folder is a checkout of an earlier version, whose benchmarks are run first, by its own tests; its times
 stand beside those of this version: `git worktree add FOLDER df5dac88` is version 0.2.
@@ -28,7 +28,7 @@ orphan: true
 
 # Benchmarks
 
-Written by `python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md --before FOLDER`;
+Written by `python -m pytest tests/benchmarks --benchmark-enable --page=docs/benchmarks.md --before=FOLDER`;
 ordinary test runs time nothing.  P samples, T times (steps + 1), L hidden layers.  Columns `before` are times
 of version 0.2 (commit df5dac88), measured by its own tests in the same session, before those of this version,
 and `times_faster` is their ratio: what runs second may wait for memory that the machine lent elsewhere.

@@ -95,8 +95,8 @@ def read(theory: Theory) -> Site:
     names = [e.name for e in theory.equations]
     if set(names) != {"h", "z", "g"}:
         raise NotApplicable(
-            f"single-site equations for {', '.join(sorted(set(names)))}: the expansion is for networks "
-            "with equations for h, z and g, such as mlp"
+            "the series of nonlinear networks is that of perceptrons, with one field, one backpropagated "
+            f"vector and one gradient a layer; this theory has {', '.join(sorted(set(names)))}"
         )
     deep = len(names) > 3
     families = {e.name for e in theory.equations if e.layers}
