@@ -212,7 +212,7 @@ def axes_of(symbol: AppliedUndef) -> IndexSymbols:
 
 
 def sizes_of(theory: Theory, values: Mapping[str, RealNumber]) -> dict[str, RealNumber]:
-    """Those of ``values`` (by the names of symbols) that are sizes of the theory, or its depth."""
+    """Return the sizes of a theory and its depth among ``values``, numbers by the names of symbols."""
     bounds = [sympify(theory.program.depth), *(b for _, *ends in limits(theory) for b in ends)]
     return {x.name: values[x.name] for b in bounds for x in b.free_symbols if x.name in values}
 
@@ -220,7 +220,7 @@ def sizes_of(theory: Theory, values: Mapping[str, RealNumber]) -> dict[str, Real
 def integer_of(
     e: Any, values: Mapping[str, RealNumber], at: Mapping[Symbol, RealNumber] | None = None
 ) -> int:
-    """The integer that ``e`` is for the ``values`` of symbols, and of indices ``at`` some of them.
+    """Return the integer value of an expression for ``values`` of symbols and ``at`` values of indices.
 
     Raises ValueError for a symbol without a value, and for a number that is no integer.
 
@@ -265,7 +265,7 @@ def ordered_indices(theory: Theory) -> frozenset[str]:
 def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory:
     """The theory at the integer depth of its program, or at that of ``values``.
 
-    Raises ValueError where there is none.
+    Raises ValueError for a theory with layers whose depth is no integer.
     """
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables, *theory.sources]
     ranges = (r for x in [*items, *theory.order_parameters] for r in x.ranges)

@@ -7,8 +7,8 @@ From a theory with numbers for its sizes to one in which
 - a sum over a part of a range, such as ``r = 1..p``, is one over all of it with a factor that is one or zero;
 - an index that runs over two ranges has a name for each.
 
-:mod:`~numerics.lowering.quantities` reads the result; :func:`put_together` gathers the arrays of what was
-written out.
+:mod:`~numerics.lowering.quantities` reads the result.  :func:`put_together` stacks the arrays of members that
+were written out into one array.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a theory says of its quantities, for given sizes: fields, sources, averages and numbers as data.
+"""Quantities of a theory of given sizes as data: fields, sources, averages and numbers.
 
 :func:`read_quantities` reads a theory, linear or not, into :class:`QuantityTables`: its single-site equations
 as functions of fields and of sums over the past, the covariances of its sources, its order parameters and

@@ -71,7 +71,7 @@ class SizedTheory:
         return lowest_values(self.theory)
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
-        """The integer that ``e`` is once symbols have their values.  Raises ValueError if it is none."""
+        """Return the integer value of an expression of sizes; raise ValueError for another number."""
         return integer_of(e, self.values, at)
 
     def is_ordered(self, e: Expr) -> bool:

@@ -42,7 +42,7 @@ KERNEL_LABELS = {"K": "tangent_kernel", LINEAR_KERNEL: FEATURE_KERNEL}
 
 
 def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
-    """How much of the kernels a result keeps: when nobody says, the most that is small."""
+    """Return how much of the kernels a result keeps; without a wish as much as fits into ROOM bytes."""
     if keep != "auto":
         return keep
     times, outputs = len(problem.times), problem.outputs
@@ -62,11 +62,12 @@ class Replicas:
     scalars: list[Array] = field(default_factory=list)
 
     def averaged(self, problem: Problem) -> dict[str, Array]:
-        """The variables with their standard errors; losses are those of the mean errors and outputs.
+        """Return the variables with their standard errors; losses are those of mean errors and outputs.
 
-        With r replicas whose outputs scatter by s a mean of losses is too large by ``l'' s^2 / 2``: more than
-        its standard error, or than the loss, once a loss is small.  The jackknife takes what is left of it,
-        ``l'' s^2 / (2 r)``, away, down to zero; negative are losses alone of which the mean error's is.
+        The mean of the losses of r replicas, whose outputs have the standard deviation s, is too large by
+        ``l'' s^2 / 2``.  Once a loss is small this exceeds its standard error, or the loss itself.  The loss
+        of the mean outputs is too large by ``l'' s^2 / (2 r)``; the jackknife subtracts this estimate.  The
+        result is not negative, unless the loss of the mean outputs is.
         """
         spread = Spread()
         for x in self.scalars:
@@ -121,7 +122,7 @@ def reduced(
     grid: TimeGrid | None = None,
     leading: int = 0,
 ) -> dict[str, Array]:
-    """What a result keeps of order parameters, by its name and the layer; ``leading`` axes come first.
+    """Return the order parameters that a result keeps, by name and layer; ``leading`` axes come first.
 
     Traces are those over training samples (and outputs).  Along a flow the results are those at the output
     times of its ``grid``, and there are no responses.
@@ -146,8 +147,9 @@ def reduced(
 
 
 def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
-    """The contract's variables of what is :func:`reduced`; at the last layer B is zero, and A, which no layer
-    reads, unknown.
+    """Return the variables of a result from the kernels of :func:`reduced`.
+
+    At the last layer the response B is zero; the response A is nan, as no layer reads it.
     """
     values: dict[str, Array] = {}
     layers = range(1, (problem.depth or 1) + 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Function, S, Symbol
+from sympy import Function, S, Sum, Symbol
 
 import numerics
 from derive.program import (
@@ -18,6 +18,7 @@ from derive.program import (
     IndexRange,
     Mean,
     Network,
+    P,
     Population,
     Program,
     eta,
@@ -27,14 +28,17 @@ from derive.program import (
 )
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
+from numerics.lowering.linear import lower
+from numerics.solver.linear.march import march
 from numerics.verification.identities import reading
+from tests.derive.once import mean_field, mlp
 
 place = Symbol("p", integer=True, positive=True)
 STEPS, SAMPLES, PLACES = 3, 2, 3
 
 
-def network() -> Program:
-    """One linear layer that reads an input at each position, and an output at each."""
+def network(*, mixed: bool = False) -> Program:
+    """One linear layer that reads an input at each position, and an output at each, or mixtures of them."""
     units, pixels = Population("layer"), Population("input", given=True)
     x, h, w = (
         GivenVector("x", pixels, "K_x"),
@@ -42,55 +46,78 @@ def network() -> Program:
         GaussianVector("w", units.at(1)),
     )
     A, f, y = GaussianMatrix("A", units.at(1), pixels), Function("f"), Function("y")
-    forward = {
-        h(1, mu, place, t): A @ x(mu, place),
-        f(mu, place, t): Mean(w.symbol * h(1, mu, place, t)) / gamma0,
-    }
+    share, other = Function("share"), Symbol("q", integer=True, positive=True)
+    plain = {where: Mean(w.symbol * h(1, mu, where, t)) / gamma0 for where in (place, other)}
+    mixture = Sum(share(place, other) * plain[other], (other, 1, PLACES))
+    forward = {h(1, mu, place, t): A @ x(mu, place), f(mu, place, t): mixture if mixed else plain[place]}
     ranges = (IndexRange(place, 1, PLACES),)
     net = Network("positions", (h,), forward, (A, w), given=(x,), ranges=ranges, depth=S.One)
-    return net.train((y(mu, place) - f(mu, place, t)) ** 2 / 2, GradientDescent(eta))
+    return net.train((y(mu, place) - f(mu, place, t)) ** 2 / 2, GradientDescent(eta), together=mixed)
 
 
-def given() -> dict[str, Any]:
+SHARES = np.array([[0.5, 0.5, 0.0], [0.2, 0.6, 0.2], [0.0, 0.5, 0.5]])
+
+
+def given(*, mixed: bool = False) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((SAMPLES, PLACES, 8))
     arrays = {"K_x": np.einsum("apd,bqd->apbq", X, X) / 8, "y": rng.standard_normal((SAMPLES, PLACES))}
+    arrays |= {"share": SHARES} if mixed else {}
     return {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": arrays, "times": range(STEPS)}
 
 
 def by_hand(arrays: dict[str, Any]) -> np.ndarray[Any, Any]:
     """Losses of ``f = w.h``: on one layer ``C_h``, ``<w h>`` and ``<w w>`` move by closed equations.
 
-    With ``a = sum_mu,p Delta x`` as direction of the update of A, and h = A x: ``h += e w (K Delta)`` and
-    ``w += e (Delta . h)`` for ``e = eta gamma0``.
+    With the outputs ``f = S <w h>`` and ``D = S^T Delta`` an update is ``h += e w (K D)`` and
+    ``w += e (D . h)`` for ``e = eta gamma0``.
     """
     size = SAMPLES * PLACES
+    mix = np.kron(np.eye(SAMPLES), arrays.get("share", np.eye(PLACES)))
     K, y, e = arrays["K_x"].reshape(size, size), arrays["y"].ravel(), 0.1
     C, c, v = K.copy(), np.zeros(size), 1.0
     losses = []
     for _ in range(STEPS):
-        Delta = y - c
+        Delta = y - mix @ c
         losses.append((Delta**2).sum() / SAMPLES)
-        k = e * K @ Delta
+        back = mix.T @ Delta
+        k = e * K @ back
         new = C + np.outer(k, c) + np.outer(c, k) + v * np.outer(k, k)
-        moved = e * C @ Delta
         c, v = (
-            c + k * v + moved + k * (e * Delta @ c),
-            v + 2 * e * Delta @ c + e**2 * Delta @ C @ Delta,
+            c + k * v + e * C @ back + k * (e * back @ c),
+            v + 2 * e * back @ c + e**2 * back @ C @ back,
         )
         C = new
     return np.array(losses)
 
 
+@pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("method", ["auto", "paths", "nodes"])
-def test_every_method_solves_it(method: str) -> None:
+def test_every_method_solves_it(method: str, mixed: bool) -> None:
     """It ended in ``KeyError: 'hoisted0'``, or in kernels whose shape results do not have."""
-    found = numerics.solve(network(), solver=Solver(method=method), **given())
+    problem = given(mixed=mixed)
+    found = numerics.solve(network(mixed=mixed), solver=Solver(method=method), **problem)
     tolerance = 1e-5 if method == "nodes" else 1e-10
-    np.testing.assert_allclose(found.train_loss, by_hand(given()["arrays"]), rtol=tolerance)
+    np.testing.assert_allclose(found.train_loss, by_hand(problem["arrays"]), rtol=tolerance)
 
 
 def test_the_march_of_its_theory_is_what_its_expressions_say() -> None:
     """The update is summed over samples and positions of the update, one product of two factors."""
     (row,) = reading(Problem.of(network(), **given()))
     assert row.passed
+
+
+def test_sums_in_a_chain_are_one_product_of_a_step() -> None:
+    """A kernel that is itself a sum, ``K_x(mu, alpha) = sum_q V(mu, q) V(alpha, q)``, is that kernel."""
+    kernel, factor, q = Function("K_x"), Function("V"), Symbol("q", integer=True, positive=True)
+    theory = mean_field(mlp(1)).at_depth(1)
+    factored = theory.map(
+        lambda e: e.replace(kernel, lambda a, b: Sum(factor(a, q) * factor(b, q), (q, 1, PLACES)))
+    )
+    V, y = np.array([[1.0, 0.2, 0.1], [0.3, -0.5, 0.4]]), np.array([1.0, -1.0])
+    numbers: dict[Symbol, float] = {eta: 0.1, gamma0: 1.0, P: 2.0}
+    data = {"K_x": V @ V.T, "V": V, "y": y}
+    one, two = (
+        march(lower(x), steps=4, constants=numbers, data=data).scalars["f"] for x in (theory, factored)
+    )
+    np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-14)

@@ -1,7 +1,7 @@
 """The runner of a march in NumPy: every operation of a step bound to its arrays before the first one.
 
-What an operation computes is said by :mod:`numerics.lowering.operations`; here is how NumPy does it.  Arrays
-are time-major, ``(T n, T m)`` for fields with n and m members, so that everything known before t is a leading
+:mod:`numerics.lowering.operations` defines the operations; this module runs them with NumPy.  Arrays are
+time-major, ``(T n, T m)`` for fields with n and m members, so that everything known before t is a leading
 block.  Those with the same first field and as many columns stand stacked: products that follow each other
 and have the same row on the left become one, and so do the terms of one correlation at equal time.
 
@@ -161,7 +161,7 @@ class StepArrays:
             one(at)
 
     def _bound(self, group: list[Operation]) -> Iterator[Step]:
-        """What runs operations that are done together: several products or terms, or one operation."""
+        """Yield functions that run a group of operations: products or terms at once, or one operation."""
         first = group[0]
         if isinstance(first, RowOperation) and _is_at_equal_time(first):
             yield self._equal_time([x for x in group if isinstance(x, RowOperation)])
@@ -172,7 +172,7 @@ class StepArrays:
             yield self._one(first)
 
     def _one(self, operation: Operation) -> Step:
-        """What runs an operation by itself."""
+        """Return the function that runs one operation."""
         match operation:
             case EvaluateRow():
                 return self._evaluate(operation)
