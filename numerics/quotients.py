@@ -1,12 +1,13 @@
-"""Quotients of exponentials, such as the weights of a softmax, in a form that does not overflow.
+"""Quotients and logarithms of exponentials, as in a softmax and its loss, in forms that do not overflow.
 
 ``exp(a)/(exp(a) + exp(b))`` is infinity over infinity for large ``a``; ``1/(1 + exp(b - a))`` is one.
-Theories and programs are rewritten so before their expressions are evaluated on arrays or as numbers.
+``log(1 + exp(a))`` is infinite; ``a + log(1 + exp(-a))`` is not.  Theories, programs and losses are rewritten
+so before their expressions are evaluated on arrays or as numbers.
 """
 
 from __future__ import annotations
 
-from sympy import Add, Dummy, Expr, Mul, Pow, S, Sum, Symbol, exp
+from sympy import Abs, Add, Dummy, Expr, Max, Mul, Pow, S, Sum, Symbol, cosh, exp, log
 from sympy.core.function import AppliedUndef
 
 
@@ -25,6 +26,43 @@ def without_overflow(e: Expr) -> Expr:
         return e
     e = e.replace(lambda x: isinstance(x, Mul) and any(map(_is_power_of_sum, x.args)), _distributed)
     return e.replace(lambda x: isinstance(x, Mul) and _is_quotient(x), _divided)
+
+
+def logarithms_without_overflow(e: Expr) -> Expr:
+    """Return an expression with the largest exponent taken out of logarithms of sums of exponentials.
+
+    ``log(exp(a) + exp(b))`` becomes ``m + log(exp(a - m) + exp(b - m))``, where ``m`` is the larger of both,
+    and ``log(cosh(a))`` is the logarithm of such a sum.  Exponents must be real.
+
+    >>> a = Symbol("a", real=True)
+    >>> float(logarithms_without_overflow(log(1 + exp(a))).subs(a, 1000.0))
+    1000.0
+    >>> round(float(logarithms_without_overflow(log(cosh(a))).subs(a, -1000.0)), 3)
+    999.307
+    """
+
+    def scaled(x: Expr) -> Expr:
+        terms = [_number_and_exponent(term) for term in Add.make_args(x.args[0])]
+        known = [pair for pair in terms if pair is not None]
+        if len(known) < len(terms):
+            return x
+        largest = Max(*[exponent for _, exponent in known])
+        return largest + log(Add(*[number * exp(exponent - largest) for number, exponent in known]))
+
+    def of_cosh(x: Expr) -> Expr:
+        size = Abs(x.args[0].args[0])
+        return size + log(1 + exp(-2 * size)) - log(2)
+
+    e = e.replace(lambda x: isinstance(x, log) and isinstance(x.args[0], cosh), of_cosh)
+    return e.replace(lambda x: isinstance(x, log) and isinstance(x.args[0], Add) and x.has(exp), scaled)
+
+
+def _number_and_exponent(term: Expr) -> tuple[Expr, Expr] | None:
+    """The positive number and the exponent of ``number * exp(exponent)``; None for another term."""
+    factors = Mul.make_args(term)
+    number = Mul(*[x for x in factors if not isinstance(x, exp)])
+    exponent = Add(*[x.args[0] for x in factors if isinstance(x, exp)])
+    return (number, exponent) if number.is_number and number.is_positive else None
 
 
 def _distributed(x: Mul) -> Expr:

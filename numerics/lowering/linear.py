@@ -40,6 +40,7 @@ from numerics.lowering.table import (
     ScalarRow,
     Table,
 )
+from numerics.quotients import without_overflow
 
 
 class NotLinear(ValueError):
@@ -91,6 +92,7 @@ class _Lowering:
         self.attributes = {x.name for x in theory.program.attributes}
         self.units = theory.program.unit_indices
         self.on_units = {e.name for e in theory.equations if self.units & set(e.lhs.args)}
+        theory = theory.map(without_overflow)
         self.theory = theory = self.unlabelled(theory) if self.units else theory
         self.hoisted: dict[str, Hoisted] = {}
         self.extents: dict[Symbol, Expr] = {}

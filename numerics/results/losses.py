@@ -24,6 +24,7 @@ from numerics.arrays import CPU
 from numerics.experiment.literals import Literals
 from numerics.experiment.problem import Problem
 from numerics.names import ERROR, OUTPUT
+from numerics.quotients import logarithms_without_overflow
 from numerics.results.authored import authored_variables, sample_index
 
 Array = NDArray[np.float64]
@@ -326,7 +327,8 @@ def _compiled(
     whole = e.subs(dict(numbers)).doit()
     leaves = sorted({*whole.atoms(AppliedUndef), *_bare(whole)}, key=str)
     slots = tuple(Dummy(f"x{k}", real=True) for k in range(len(leaves)))
-    return CPU.function(slots, whole.xreplace(dict(zip(leaves, slots, strict=True)))), tuple(leaves)
+    body = logarithms_without_overflow(whole.xreplace(dict(zip(leaves, slots, strict=True))))
+    return CPU.function(slots, body), tuple(leaves)
 
 
 def _bare(e: Expr) -> set[Any]:

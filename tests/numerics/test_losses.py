@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from sympy import Expr, Function, Rational, S, Sum, Symbol, exp, log, sqrt, tanh
+from sympy import Expr, Function, Rational, S, Sum, Symbol, cosh, exp, log, sqrt, tanh
 
 import numerics
 from derive.program import (
@@ -34,6 +34,8 @@ from numerics.cli.common import summary
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
+from numerics.quotients import logarithms_without_overflow
 from numerics.results import load, save
 from numerics.results.losses import loss_in_words, loss_of
 from numerics.solver.direct import evaluate
@@ -240,6 +242,38 @@ def test_indices_of_sums_in_a_loss_are_told_as_the_author_calls_them() -> None:
         times=range(2),
     )
     assert loss_in_words(problem, {"train_loss"}) == str(loss)
+
+
+FAR = 800.0
+"""Beyond 710 an exponential is infinite."""
+
+
+@pytest.mark.parametrize("method", ["auto", "paths", "nodes"])
+@pytest.mark.parametrize(
+    ("loss", "at_start"),
+    [
+        (log(cosh(rho(mu) - f(mu, t))), FAR - np.log(2)),
+        (log(1 + exp(rho(mu) - f(mu, t))), FAR),
+        (log(exp(rho(mu)) + 2 * exp(f(mu, t)) + exp(-rho(mu) * f(mu, t))), FAR),
+    ],
+)
+def test_losses_far_from_their_minimum_are_finite(loss: Expr, at_start: float, method: str) -> None:
+    """Once ``solve`` called them divergent at step 0, and the gradient of the first 0/0."""
+    program = network(loss)
+    given: dict[str, Any] = {"numbers": NUMBERS, "arrays": {"K_x": K, "rho": np.full(3, FAR)}}
+    found = numerics.solve(program, times=range(2), solver=Solver(method=method), **given)
+    np.testing.assert_allclose(found.train_loss[0], at_start, rtol=1e-12)
+    assert np.isfinite(found.train_loss).all()
+    trained = numerics.simulate(program, width=8, seeds=2, rng=0, times=range(2), **given)
+    assert np.isfinite(trained.train_loss).all()
+
+
+def test_logarithms_are_the_same_where_nothing_overflows() -> None:
+    a, b = Symbol("a", real=True), Symbol("b", real=True)
+    for e in (log(cosh(a)), log(1 + exp(-a * b)), log(exp(a) + 3 * exp(2 * b) * exp(-a)), log(b**2 + exp(a))):
+        for at in ({a: 0.3, b: -1.2}, {a: -2.5, b: 0.4}):
+            found = logarithms_without_overflow(e).subs(at)
+            np.testing.assert_allclose(float(found), float(e.subs(at)), rtol=1e-13)
 
 
 def test_a_loss_reads_the_output_at_time_zero_there() -> None:

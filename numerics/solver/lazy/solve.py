@@ -23,6 +23,7 @@ from numerics.lowering.expressions import layers_written_out
 from numerics.lowering.indices import RealNumber, at_integer_depth, axes_of, node_of, together
 from numerics.lowering.memoryless import Present, System
 from numerics.names import MemberKey
+from numerics.quotients import without_overflow
 from numerics.solver.evaluated import place_of
 from numerics.threads import one_thread
 
@@ -87,7 +88,7 @@ def solve_lazy(
     """
     if bool(theory.program.rule.discrete) != (times is None):
         raise ValueError("give steps for a theory in discrete time, and times for a flow")
-    theory = at_integer_depth(theory, {})
+    theory = at_integer_depth(theory, {}).map(without_overflow)
     solver = _LazySolver(static(theory), values or {}, data or {}, accuracy)
     kernels = solver.all_kernels()
     at = np.arange(steps, dtype=float) if times is None else np.asarray(times, dtype=float)

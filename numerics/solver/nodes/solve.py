@@ -31,6 +31,7 @@ from numerics.lowering.expressions import arranged, function, observable
 from numerics.lowering.indices import IndexSymbols, RealNumber, at_integer_depth, axes_of, node_of
 from numerics.lowering.memoryless import Present, System
 from numerics.names import MemberKey
+from numerics.quotients import without_overflow
 from numerics.solver.evaluated import Evaluated, averaged, stacked
 from numerics.stats import normal_points
 from numerics.threads import one_thread
@@ -327,7 +328,7 @@ class _NodeSolver:
         most: int,
         rule: Rule | Literal["auto"] = "auto",
     ) -> None:
-        reduced = moving(at_integer_depth(theory, {}))
+        reduced = moving(at_integer_depth(theory, {}).map(without_overflow))
         if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
             raise ValueError("give steps for a theory in discrete time, and times for a flow")
         at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
