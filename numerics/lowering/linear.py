@@ -6,13 +6,13 @@ are, how order parameters are defined.  Raises :class:`NotLinear` when a term is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol
+from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol, exp
 from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 from sympy.utilities.lambdify import implemented_function
@@ -92,7 +92,6 @@ class _Lowering:
         self.attributes = {x.name for x in theory.program.attributes}
         self.units = theory.program.unit_indices
         self.on_units = {e.name for e in theory.equations if self.units & set(e.lhs.args)}
-        theory = theory.map(without_overflow)
         self.theory = theory = self.unlabelled(theory) if self.units else theory
         self.hoisted: dict[str, Hoisted] = {}
         self.extents: dict[Symbol, Expr] = {}
@@ -299,6 +298,7 @@ class _Lowering:
     def scalar(self, e: Equation) -> ScalarRow:
         indices, averages, inputs = _axes(e.lhs), [], []
         expr = e.rhs.replace(Sum, lambda body, *limits: _total(body, limits, indices))
+        expr = without_overflow(expr).replace(_has_exponentials, _with_one_exponential)
         for k, average in enumerate(sorted(expr.atoms(Average), key=str)):
             number, (first, second) = _pair(average.body)
             stand_in = Symbol(f"average{k}")
@@ -316,17 +316,37 @@ class _Lowering:
 
 
 def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symbol, ...]) -> Expr:
-    """A sum over indices of a row, as that over all outputs in the error of each: of arrays, over axes."""
+    """A sum over indices of a row, as that over all outputs in the error of each: of arrays, over axes.
+
+    A sum of exponentials is written with the largest of them in front, which divides out of quotients:
+    ``exp(f)/sum(exp(f))`` becomes ``exp(f - m)/sum(exp(f - m))`` with ``m = max(f)``.
+    """
     if any(x not in indices or not body.has(x) for x, *_ in limits):
         raise NotLinear(f"the sum of {body} is none over its own indices")
-    return _adding(tuple(len(indices) - indices.index(x) for x, *_ in limits))(body)
+    axes = tuple(len(indices) - indices.index(x) for x, *_ in limits)
+    exponents = [x.args[0] for x in Mul.make_args(body) if isinstance(x, exp)]
+    if not all(any(e.has(x) for e in exponents) for x, *_ in limits):
+        return _over_axes("total", np.sum, axes)(body)
+    largest = _over_axes("largest", np.max, axes)(Add(*exponents))
+    return exp(largest) * _over_axes("total", np.sum, axes)(_with_one_exponential(body * exp(-largest)))
+
+
+def _has_exponentials(e: Expr) -> bool:
+    """Is it a product of several exponentials?"""
+    return isinstance(e, Mul) and sum(isinstance(x, exp) for x in e.args) > 1
+
+
+def _with_one_exponential(product: Expr) -> Expr:
+    """The product with one exponential: its factors may be infinity and zero where it is neither."""
+    own = [x for x in Mul.make_args(product) if isinstance(x, exp)]
+    return Mul(*[x for x in Mul.make_args(product) if x not in own], exp(Add(*[x.args[0] for x in own])))
 
 
 @lru_cache(maxsize=16)
-def _adding(axes: tuple[int, ...]) -> Any:
-    """The sum of an array over axes, which are counted from the last."""
-    add = partial(np.sum, axis=tuple(-x for x in axes), keepdims=True)
-    return implemented_function("_".join(["total", *map(str, axes)]), add)
+def _over_axes(name: str, reduction: Callable[..., Any], axes: tuple[int, ...]) -> Any:
+    """A function of an array that reduces it over axes, which are counted from the last."""
+    reduced = partial(reduction, axis=tuple(-x for x in axes), keepdims=True)
+    return implemented_function("_".join([name, *map(str, axes)]), reduced)
 
 
 def _reaching(kernel: KernelRow, reach: Reach) -> tuple[Monomial, ...]:

@@ -344,7 +344,7 @@ def test_losses_over_all_outputs_are_marched(targets: NDArray[np.float64]) -> No
     """
     tables = {
         "network": {"depth": 2, "outputs": 2, "gamma0": 2.0},
-        "training": {"learning_rate": 0.02, "steps": 6, "objective": "cross-entropy", "loss": "sum"},
+        "training": {"learning_rate": 0.05, "steps": 3, "objective": "cross-entropy", "loss": "sum"},
     }
     e = Experiment.from_dict(tables, inputs=X, targets=targets)
     found, judge = solve(e), solve(e.replace({"solver.method": "direct"}))
@@ -354,6 +354,19 @@ def test_losses_over_all_outputs_are_marched(targets: NDArray[np.float64]) -> No
     paths = solve(e.replace({"solver.method": "paths", "solver.samples": 64}))
     np.testing.assert_allclose(paths.train_loss, found.train_loss, atol=0.02)
     assert bool((found.train_loss < 0).any()) == bool((targets < 0).any())
+
+
+def test_errors_over_all_outputs_do_not_overflow() -> None:
+    """After a step of a huge rate the error is that of classes which are certain."""
+    tables = {
+        "network": {"depth": 1, "outputs": 2, "gamma0": 0.1},
+        "training": {"learning_rate": 3e3, "steps": 1, "objective": "cross-entropy"},
+    }
+    found = solve(Experiment.from_dict(tables, inputs=X, targets=np.eye(2)))
+    assert found.attrs["method"] == "linear causal march"
+    assert np.abs(found.f[1]).min() > 710  # its exponential is infinite
+    certain = np.eye(2)[np.argmax(found.f[1].values, axis=1)]
+    np.testing.assert_allclose(found.error[1], np.eye(2) - certain, atol=1e-12)
 
 
 @pytest.mark.parametrize(
