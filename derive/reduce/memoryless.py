@@ -255,9 +255,8 @@ def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
         if any(lim.has(t, s) for x in u.covariance.atoms(Product, Sum, Integral) for lim in x.limits):
             raise NotApplicable(f"the source {u.symbol} has a covariance that is a sum or product over times")
         first = _at(u.covariance, S.Zero)
-        scale = simplify(_at(u.covariance, t) / first)
-        together = scale * scale.xreplace({t: s}) * first
-        if scale.atoms(AppliedUndef) or simplify(u.covariance - together) != 0:
+        scale = _scale(u.covariance, first)
+        if scale is None:
             raise NotApplicable(
                 f"the source {u.symbol} is not drawn once: its covariance {u.covariance} does not follow "
                 "from that at the start"
@@ -268,6 +267,19 @@ def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
         ends = _at(u.symbol, S.Zero), _at(u.partner, S.Zero)
         found.append(Source(*ends, first, u.ranges, u.matrix))
     return tuple(found), scales
+
+
+def _scale(covariance: Expr, first: Expr) -> Expr | None:
+    """The function with ``c(0) = 1`` for which a covariance is ``c(t) c(s) first``; None if there is none.
+
+    A function that the program does not give, such as a kernel at two times, is taken for none.
+    """
+    if not covariance.has(t, s):
+        return S.One
+    if any(x.has(t, s) for x in covariance.atoms(AppliedUndef)):
+        return None
+    scale = simplify(_at(covariance, t) / first)
+    return scale if simplify(covariance - scale * scale.xreplace({t: s}) * first) == 0 else None
 
 
 def _at(e: Expr, now: Expr) -> Expr:

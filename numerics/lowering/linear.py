@@ -68,7 +68,13 @@ def node(atom: AppliedUndef) -> FieldAtLayer:
 
 
 def _indices(atom: Expr) -> tuple[Symbol, ...]:
-    """The indices of an applied function other than layers."""
+    """The indices of an applied function other than layers.
+
+    Raises NotLinear for one that is shifted, as in ``g(p + 1, s)``.
+    """
+    for x in atom.args:
+        if x.free_symbols and not isinstance(x, Symbol):
+            raise NotLinear(f"{atom} is read at {x}; indices of the march are not shifted")
     return tuple(x for x in atom.args if isinstance(x, Symbol))
 
 

@@ -59,11 +59,15 @@ class WrittenOut:
 
 @dataclass(frozen=True)
 class Plain:
-    """A theory whose indices are plain, what was written out in it, and where axes of data begin."""
+    """A theory whose indices are plain, what was written out in it, and where axes of data begin.
+
+    ``bounds`` are the first and the last value of each index of what the theory determines.
+    """
 
     theory: Theory
     written_out: tuple[WrittenOut, ...]
     literals: Mapping[Slot, Literals]
+    bounds: Mapping[Slot, IntegerBounds]
 
 
 def with_plain_indices(sized: SizedTheory) -> Plain:
@@ -78,7 +82,7 @@ def with_plain_indices(sized: SizedTheory) -> Plain:
     theory = theory.each(lambda x: [whole.of(x)])
     names = _Names(sized)
     theory = theory.each(lambda x: [names.of(x)])
-    return Plain(theory, written_out, _literals(sized))
+    return Plain(theory, written_out, _literals(sized), _extents(sized, theory))
 
 
 def put_together(
@@ -99,6 +103,19 @@ def _literals(sized: SizedTheory) -> dict[Slot, Literals]:
     lowest = {index: sized.integer(lower) for index, lower in lowest_values(sized.theory).items()}
     kernels = {x.kernel for x in sized.theory.program.given}
     return literals_of(expressions_of(sized.theory), lowest, kernels)
+
+
+def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None:
+    """The index of a sum that goes once round the ring of an axis, read at ``a``: p, read at ``p - q``.
+
+    Such a sum may start anywhere on the ring.  None without an index, or with several, that do.
+
+    >>> p, q = Symbol("p", integer=True), Symbol("q", integer=True)
+    >>> ring_of(p - q, {p: (1, 4), q: (-1, 1)}, (1, 4)), ring_of(2 * p, {p: (1, 4)}, (1, 4))
+    (p, None)
+    """
+    found = [x for x, bounds in summed.items() if a.coeff(x) == 1 and bounds == whole]
+    return found[0] if len(found) == 1 and whole[0] == 1 else None
 
 
 # -- ranges of indices ---------------------------------------------------------------------------------------
@@ -239,9 +256,7 @@ class _Unrolling:
             return False
         if a.is_Symbol:
             return a not in use.summed and a in use.scope and use.scope[a] != self.extents[slot]
-        ring = [x for x in use.summed if x in a.free_symbols]
-        whole = len(ring) == 1 and a.coeff(ring[0]) == 1 and use.scope[ring[0]][0] == 1
-        return not whole or use.scope[ring[0]] != self.extents[slot]
+        return ring_of(a, {x: use.scope[x] for x in use.summed}, self.extents[slot]) is None
 
     def _close(self) -> None:
         """Add the places of what carries the same indices."""

@@ -50,7 +50,7 @@ from numerics.lowering.indices import (
     require_open_numbers,
     together,
 )
-from numerics.lowering.plain_indices import WrittenOut, with_plain_indices
+from numerics.lowering.plain_indices import WrittenOut, ring_of, with_plain_indices
 from numerics.lowering.sizes import Extents, SizedTheory
 from numerics.lowering.table import Reach
 from numerics.names import MemberKey
@@ -276,7 +276,7 @@ class _QuantityReader:
     def __init__(self, sized: SizedTheory) -> None:
         plain = with_plain_indices(sized)
         self.theory = theory = with_named_averages(with_attributes_as_fields(plain.theory))
-        self.extents = Extents(sized.integer, sized.values)
+        self.extents, self.bounds = Extents(sized.integer, sized.values), plain.bounds
         self.pieces: dict[Expr, MemberKey] = {}
         self.known: set[MemberKey] = set()
         """Fields, sources and attributes, which are quantities as they stand."""
@@ -383,11 +383,14 @@ class _QuantityReader:
         start anywhere.
         """
         found: dict[Symbol, Expr] = {}
+        first, sizes = self.extents.first, self.extents.sizes
+        summed = {x: (first[x], first[x] + sizes[x] - 1) for x in over}
         for x in sorted(what.atoms(AppliedUndef), key=str):
-            for a in x.args:
-                ring = [y for y in over if a != y and y in a.free_symbols and self.extents.first[y] == 1]
-                if len(ring) == 1 and not self.tables.sized.is_ordered(a):
-                    found.setdefault(ring[0], 2 * ring[0] - a)
+            for k, a in enumerate(x.args):
+                whole = self.bounds.get((str(x.func), k))
+                ring = ring_of(a, summed, whole) if whole else None
+                if ring is not None and ring != a and not self.tables.sized.is_ordered(a):
+                    found.setdefault(ring, 2 * ring - a)
         return list(found.items())
 
     def _piece(self, e: Expr, time: Symbol) -> tuple[MemberKey, tuple[Symbol, ...]]:

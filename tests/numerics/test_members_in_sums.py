@@ -30,9 +30,13 @@ from derive.program import (
     mu,
     t,
 )
+from derive.program.networks import convolution
 from derive.theory import mean_field
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
+from numerics.lowering.linear import NotLinear, lower
+from numerics.lowering.quantities import read_quantities
+from numerics.lowering.sizes import SizedTheory
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import solve_particles
 from tests.chance import excess, in_errors
@@ -139,3 +143,25 @@ def test_offsets_may_begin_anywhere() -> None:
     np.testing.assert_allclose(paths[0], paths[1], rtol=1e-9)
     np.testing.assert_allclose(reference[0], reference[1], rtol=1e-9)
     assert np.abs(paths[0][1]).min() > 0
+
+
+def test_sums_round_a_ring_start_anywhere() -> None:
+    """Filters read a field at ``p' - q``, summed over p' and q, at p' and not at integers.
+
+    Second moments of paths are exact in a linear theory, and so is the reference.  The march complained about
+    the lengths of indices instead of saying that it takes none that are shifted.
+    """
+    program = convolution(2, "linear", positions=3, receptive=1)
+    arrays = {"K_x": KERNEL, "y": np.array([1.0, -0.6])}
+    problem = Problem.of(program, numbers={"eta": 0.1, "gamma0": 1.2}, arrays=arrays, times=range(2))
+    told: dict[str, Any] = {"steps": 2, "values": problem.values, "data": problem.data}
+    reference = evaluate(problem.discrete, method="linear", **told)
+    found = solve_particles(problem.discrete, samples=64, replicas=2, **told)
+    for name, layers in (("f", ()), ("H", (1, 2)), ("G", (1, 2)), ("A", (1,)), ("B", (1,))):
+        for layer in layers or (None,):
+            np.testing.assert_allclose(
+                found.value(name, layer), reference.value(name, layer), rtol=1e-9, atol=1e-12
+            )
+    with pytest.raises(NotLinear, match="is read at k"):
+        lower(problem.discrete)
+    assert not read_quantities(SizedTheory.of(problem.discrete, problem.values | {"P": 2})).written_out
