@@ -12,7 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sympy import Add, Derivative, DiracDelta, Eq, Expr, Function, Heaviside, Integral, Mul, S, Sum, Symbol
+from sympy import (
+    Add,
+    Derivative,
+    DiracDelta,
+    Eq,
+    Expr,
+    Function,
+    Heaviside,
+    Integral,
+    Mul,
+    Pow,
+    S,
+    Sum,
+    Symbol,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -531,23 +545,25 @@ class _Expansion(_EquationTerms):
 
 # -- diversity -------------------------------------------------------------------------------------------
 #
-# A field is the sum over sources of answers times sources, so <x(tau, t) x(tau_2, s)> has the form of the
-# correlation at one layer, with each answer at its own layer.  The squared distance of two layers starts with
-# a power of |tau - tau_2|: with the first if answers jump as tau passes the layer of the source, since the
-# field takes in fresh noise there, and with the second if answers are differentiable.
+# A field is the sum over sources of answers times sources, so that <x(tau, t) x(tau_2, s)> has the form of
+# the correlation at one layer, with each answer at its own layer.  The covariances of sources do not depend
+# on tau: <(x(tau) - x(tau_2))**2> has that form too, with the increment of each answer in its place.  It is
+# expanded in |tau - tau_2|.  An answer whose source lies between the two layers has its jump as increment,
+# and the share of such sources is |tau - tau_2|; other increments are derivatives times |tau - tau_2|.
 
 
 @dataclass(frozen=True)
 class Diversity:
     """``distance`` is ``<(x(tau) - x(tau_2))**2>`` at time t, ``roughness`` its limit over ``|tau - tau_2|``.
 
-    ``power`` is that of ``|tau - tau_2|`` in the distance.
+    ``power`` is the lowest power of ``|tau - tau_2|`` in the distance, and ``coefficient`` stands before it.
     """
 
     two_point: Eq
     distance: Expr
     roughness: Expr
     power: int
+    coefficient: Expr
 
     @property
     def exponent(self) -> Expr:
@@ -555,10 +571,14 @@ class Diversity:
         return 1 - S(self.power) / 2
 
     def conditions(self) -> tuple[str, ...]:
-        """What is assumed, in words."""
-        if self.power == 1:
-            return ("the covariance in the roughness is not zero",)
-        return ("the stream's derivative by layer time is not zero",)
+        """Say what is derived of the distance of close layers, and what is assumed."""
+        by = "sources between two layers" if self.power == 1 else "derivatives by layer time"
+        told = f", {self.coefficient}," if self.power == 1 else ""
+        return (
+            f"derived: the squared distance of layers starts with the power {self.power} of |tau - tau_2|, "
+            f"by {by}",
+            f"assumed: the coefficient of this power{told} is not zero",
+        )
 
     def _repr_latex_(self) -> str:
         return aligned_latex((self.two_point,))
@@ -568,28 +588,23 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     """How a field of the stream differs between layers, for its correlation ``name`` at one layer.
 
     Raises KeyError if there is no such correlation and :class:`~derive.errors.NotApplicable` if it has no
-    layers.
+    layers, or if close layers are equal to second order in their distance.
 
     >>> from derive import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
     >>> from derive.program.networks.residual import depth_program
     >>> found = diversity(layer_time(gamma_c_recursion(mean_field(depth_program()))), "C_0")
-    >>> found.roughness, found.exponent
-    (C_0(tau, t, t), 1/2)
+    >>> found.roughness, found.power, found.exponent
+    (C_0(tau, t, t), 1, 1/2)
     """
     e = limit.correlation(name)
     if not (e.lhs.args and e.lhs.args[0] == tau):
         raise NotApplicable(f"{e.lhs} is no correlation of a layer")
-    answers = {str(x.lhs.func) for x in limit.integrals}
+    reader = _Increments(limit)
 
     def later(x: Expr) -> bool:
         """Is it an answer at the second time?  It stands at the second layer."""
-        return (
-            isinstance(x, AppliedUndef)
-            and str(x.func) in answers
-            and x.args[0] == tau
-            and next(y for y in x.args[1:] if y in (t, s)) == s
-        )
+        return reader.is_answer(x) and next(y for y in x.args[1:] if y in (t, s)) == s
 
     both = e.rhs.replace(later, lambda x: x.func(tau_2, *x.args[1:]))
     two = e.lhs.func(tau, tau_2, *e.lhs.args[1:])
@@ -597,37 +612,92 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     now = {s: t} | dict(zip(data[len(data) // 2 :], data, strict=False))
     here = e.rhs.xreplace(now)
     distance = here + here.xreplace({tau: tau_2}) - 2 * both.xreplace(now)
-    jumps = {str(x.lhs.func): (x.lhs, j) for x in limit.integrals if (j := _jump(x)) != 0}
-    rough = Add(*[_rough(x, jumps) for x in Add.make_args(e.rhs)]).xreplace(now)
-    return Diversity(Eq(two, both, evaluate=False), distance, rough, 1 if rough != 0 else 2)
+    series = reader.series(here)
+    powers = sorted(n for n, x in series.items() if x != 0)
+    if not powers or powers[0] > SECOND:
+        raise NotApplicable(f"layers of {e.lhs} do not differ to second order in their distance")
+    return Diversity(
+        Eq(two, both, evaluate=False),
+        distance,
+        series.get(1, S.Zero),
+        powers[0],
+        series[powers[0]],
+    )
 
 
-ResponseJumps = dict[str, tuple[Expr, Expr]]
-"""Answers and by how much they jump."""
+SECOND = 2
+"""Increments are expanded to first order, so that their products are known to second order."""
+
+
+class _Increments:
+    """Replaces answers by their increments over a small distance of layers, and expands in the distance.
+
+    A series is a dictionary from powers of the distance to coefficients.
+    """
+
+    def __init__(self, limit: LayerTime) -> None:
+        self.answers = {str(x.lhs.func) for x in limit.integrals}
+        self.jumps = {str(x.lhs.func): (x.lhs, j) for x in limit.integrals if (j := _jump(x)) != 0}
+        self.constant = {
+            str(e.lhs.expr.func)
+            for e in limit.responses
+            if e.rhs.replace(DiracDelta, lambda *_: S.Zero).expand() == 0
+        }
+
+    def is_answer(self, x: Expr) -> bool:
+        """Is it an answer at the layer of the field?"""
+        return isinstance(x, AppliedUndef) and str(x.func) in self.answers and x.args[0] == tau
+
+    def series(self, e: Expr, between: bool = False) -> dict[int, Expr]:
+        """Put increments for the answers in ``e``; ``between``: of sources between the two layers."""
+        if isinstance(e, Add):
+            found: dict[int, Expr] = {}
+            for x in e.args:
+                found = _added(found, self.series(x, between))
+            return found
+        if isinstance(e, Mul | Pow):
+            product = {0: S.One}
+            for x in factors(e):
+                product = _times(product, self.series(x, between))
+            return product
+        if isinstance(e, Sum):
+            terms = self.series(e.function, between).items()
+            return {n: without_empty(settled(Sum(x, *e.limits))) for n, x in terms}
+        if isinstance(e, Integral) and e.limits[0][0] == tau_:
+            outside = {n: Integral(x, *e.limits) for n, x in self.series(e.function).items() if x != 0}
+            inside = self.series(e.function, between=True).items()
+            return _added(outside, {n + 1: x.subs(tau_, tau) for n, x in inside})
+        if self.is_answer(e):
+            return self.increment(e, between)
+        if e.has(tau):
+            raise NotApplicable(f"{e} is no answer to a source, and depends on the layer")
+        return {0: e}
+
+    def increment(self, x: AppliedUndef, between: bool) -> dict[int, Expr]:
+        """The jump if the source lies between the layers, and a derivative times the distance."""
+        slope = S.Zero if str(x.func) in self.constant else Derivative(x, tau)
+        lhs, jump = self.jumps.get(str(x.func), (x, S.Zero))
+        if not (between and x.args[1] == tau_):
+            jump = S.Zero
+        return {0: jump.xreplace(dict(zip(lhs.args, x.args, strict=True))), 1: slope}
+
+
+def _added(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr]:
+    """The sum of two series."""
+    return {n: one.get(n, S.Zero) + other.get(n, S.Zero) for n in {**one, **other}}
+
+
+def _times(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr]:
+    """The product of two series, to second order."""
+    found: dict[int, Expr] = {}
+    for n, x in one.items():
+        for m, y in other.items():
+            if n + m <= SECOND:
+                found[n + m] = found.get(n + m, S.Zero) + x * y
+    return found
 
 
 def _jump(e: Eq) -> Expr:
     """By how much an answer rises where tau passes tau_, as a factor of its arguments."""
     sides = ((Heaviside(tau - tau_), 1), (Heaviside(tau_ - tau), -1))
     return Add(*[sign * x.coeff(side) for x in Add.make_args(e.rhs) for side, sign in sides])
-
-
-def _rough(e: Expr, jumps: ResponseJumps) -> Expr:
-    """What a term adds to the roughness: of ``integral over tau_ of R(tau, tau_) R(tau_2, tau_) C(tau_)`` the
-    product of both jumps and ``C(tau)``, and nothing where not every answer jumps.
-    """
-    if isinstance(e, Sum):
-        return without_empty(settled(Sum(_rough(e.function, jumps), *e.limits)))
-    if isinstance(e, Integral) and e.limits[0][0] == tau_:
-        value, paired = S.One, False
-        for x in factors(e.function):
-            if not (isinstance(x, AppliedUndef) and x.args[:2] == (tau, tau_)):
-                value *= x.xreplace({tau_: tau})
-                continue
-            lhs, jump = jumps.get(str(x.func), (x, S.Zero))
-            value, paired = value * jump.xreplace(dict(zip(lhs.args, x.args, strict=True))), True
-        return value if paired else S.Zero
-    if isinstance(e, Mul):
-        inner = [x for x in e.args if isinstance(x, Sum | Integral)]
-        return Mul(*[_rough(x, jumps) if x in inner else x for x in e.args]) if inner else S.Zero
-    return S.Zero

@@ -1,11 +1,17 @@
 """The first correction to infinite depth, feature diversity and blocks: what is derived, symbol by symbol."""
 
+from collections.abc import Callable
+from dataclasses import fields
 from functools import lru_cache
 
+import numpy as np
 import pytest
 from sympy import (
+    Derivative,
+    Eq,
     Expr,
     Function,
+    Heaviside,
     Integral,
     KroneckerDelta,
     Rational,
@@ -39,7 +45,7 @@ from derive.depth.blocks import (
     without_blocks,
     without_silent,
 )
-from derive.depth.infinite import InfiniteDepth, aligned, diversity, infinite_depth
+from derive.depth.infinite import InfiniteDepth, LayerTime, aligned, between, diversity, infinite_depth
 from derive.depth.layers import LayerExpansion, tau, tau_
 from derive.errors import NotApplicable, ProgramError
 from derive.linear.propagators import k
@@ -242,6 +248,54 @@ def test_the_two_point_function_is_symmetric_in_form() -> None:
     assert found.two_point.rhs.subs(tau_2, tau) == frozen(HALF).limit.correlation("C_x").rhs
     assert found.distance != 0
     assert found.distance.subs(tau_2, tau).expand() == 0  # a layer has none from itself
+
+
+def response_of(kind: str) -> tuple[Expr, Callable[[float], float]]:
+    """The derived equation of a response, and the response as a function of ``tau - tau_``."""
+    R, step = Function("R"), Heaviside(tau - tau_)
+    if kind == "noise":
+        return step + Integral(2 * R(between, tau_, t), (between, 0, tau)), lambda x: np.exp(2 * x) * (x > 0)
+    return Integral(Heaviside(between - tau_), (between, 0, tau)), lambda x: x * (x > 0)
+
+
+@pytest.mark.parametrize(("kind", "order"), [("noise", 1), ("integrated noise", 2)])
+def test_the_power_of_the_distance_is_that_of_a_small_distance(kind: str, order: int) -> None:
+    """A field driven by white noise, and its integral: the distance at two small distances of layers."""
+    equation, response = response_of(kind)
+    R, spread = Function("R"), 1 + tau_
+    rows = {"integrals": (Eq(R(tau, tau_, t), equation, evaluate=False),)}
+    square = Integral(R(tau, tau_, t) * R(tau, tau_, s) * spread, (tau_, 0, 1))
+    rows["correlations"] = (Eq(C(tau, t, s), square, evaluate=False),)
+    names = (x.name for x in fields(LayerTime))
+    found = diversity(LayerTime(**{x: rows.get(x, ()) for x in names}), "C")
+    assert (found.power, found.exponent) == (order, 1 - Rational(order, 2))
+    # the distance itself, and the coefficient that was derived, by quadrature over the layer of the source
+    places = (np.arange(200_000) + 0.5) / 200_000
+
+    def distance(apart: float) -> float:
+        change = response(0.5 + apart - places) - response(0.5 - places)
+        return float(np.mean(change**2 * (1 + places)))
+
+    ratios = [distance(apart) / apart**order for apart in (0.002, 0.001)]
+    exact = {"noise": 1.5, "integrated noise": 0.625}[kind]  # 1 + tau, and its integral up to tau = 1/2
+    limit = 2 * ratios[1] - ratios[0]  # corrections of first order in the distance leave 1e-6 of it
+    assert limit == pytest.approx(exact, rel=1e-4)
+    if order == 1:
+        assert found.roughness.doit() == 1 + tau
+        assert found.roughness == found.coefficient
+
+
+def test_layers_that_do_not_differ_are_refused() -> None:
+    """A correlation of responses that are the same in all layers has no power."""
+    R = Function("R")
+    same = Eq(Derivative(R(tau, t), tau), S.Zero, evaluate=False)
+    rows = {
+        "integrals": (Eq(R(tau, t), t, evaluate=False),),
+        "responses": (same,),
+        "correlations": (Eq(C(tau, t, s), R(tau, t) * R(tau, s), evaluate=False),),
+    }
+    with pytest.raises(NotApplicable, match="do not differ"):
+        diversity(LayerTime(**{x.name: rows.get(x.name, ()) for x in fields(LayerTime)}), "C")
 
 
 # -- blocks ------------------------------------------------------------------------------------------------
