@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import combinations_with_replacement
 from typing import TypeAlias
 
 from sympy import (
@@ -33,13 +34,16 @@ from sympy import (
     Matrix,
     Max,
     Mul,
+    Poly,
     Pow,
     Rational,
     S,
     Symbol,
     SympifyError,
     exp,
+    eye,
     factor,
+    factor_terms,
     factorial,
     ff,
     limit,
@@ -51,6 +55,8 @@ from sympy import (
     solve,
     sqrt,
     summation,
+    symbols,
+    zeros,
 )
 from sympy.core.function import AppliedUndef
 
@@ -67,6 +73,7 @@ from derive.depth.balance import (
 )
 from derive.errors import NotApplicable
 from derive.linear.propagators import cross_layer, k
+from derive.program.parts import gaussian
 from derive.program.program import Program
 from derive.program.training import Outer, TrainedMatrix
 from derive.program.words import Product
@@ -626,12 +633,12 @@ class FirstUpdate(Shown):
 def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
     """``E A_L^2`` at fixed slope chi of the loss, from the product of independent layers at width one.
 
-    A layer is the factor ``y = 1 + b W`` with the branch b of ``program``.  With M the product of all factors
-    but one, ``dx^L/dW = b M x_0``, and the update is ``rule(chi b M x_0)``: the layer adds ``|M x_0|^p
-    rule(chi b)`` to A_L, p being one more than the degree of the rule.  So ``P = prod |y|^p`` and ``A = sum
-    over layers of P without its factor`` go from layer to layer as ``P |y|^p`` and ``A |y|^p + P``, and ``(E
-    P^2, E P A, E A^2)`` is multiplied by a matrix ``m_2 + N`` with ``N^3 = 0``, whose powers are a binomial
-    sum.  Raises :class:`NotApplicable` for another rule.
+    At width one the definitions and the update of ``program`` are equations between numbers: ``x(ell) = y
+    x(ell - 1)`` and ``dx(ell - 1) = y dx(ell)`` with a random factor y.  A layer on top multiplies the change
+    that the layers below make by ``y rule(y) = |y|^p``, p being one more than the degree of the rule.  It
+    adds the change that its own update makes, a multiple of ``P = x rule(x)``.  So ``(P, A)`` goes from layer
+    to layer by a random triangular matrix, and ``(E P^2, E P A, E A^2)`` by the matrix of its second moments.
+    Raises :class:`NotApplicable` for another rule or program.
 
     >>> from derive.program import depth_program
     >>> program = depth_program(alpha=alpha, gamma=gamma)
@@ -644,22 +651,80 @@ def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
     """
     _check(rule)
     share, made = _residual(program)[1], RULES[rule]
+    y, change = _width_one(program, rule)
     degree = 1 + int(log(made(S(2)) / made(S.One), 2))
-    constant = (x_0**degree * made(chi) * made(share)) ** 2
-    one, two = Dummy("m_1", positive=True), Dummy("m_2", positive=True)
-    N = Matrix([[0, 0, 0], [one, 0, 0], [1, 2 * one, 0]])
-    count = Add(*[ff(L, j) / factorial(j) * two ** (L - j) * (N**j)[2, 0] for j in range(3)])
-    moments = {one: _moment(degree, share), two: _moment(2 * degree, share)}
-    square = constant * count.subs(moments)
+    layer = Matrix([[own, 0], [added, own]])
+    step, power_of_own = _second_moments(layer)
+    moments = {m: _moment(degree * n, y) for n, m in power_of_own.items()}
+    start = Matrix([x_0 ** (2 * degree) * made(S.One) ** 2, 0, 0])
+    square = factor_terms((_repeated(step, L) * start)[2]).subs(added, powsimp(change / (share * L**-c)))
     # factors to the power L tend to one for alpha > 1/2
-    leading = powsimp(constant * count.subs({one: 1, two: 1}).expand())
-    at_half = exp(limit((L * (moments[two] - 1)).subs(alpha, Rational(1, 2)).expand(), L, oo))
+    leading = powsimp(square.subs(dict.fromkeys(moments, 1)).expand())
+    growth = moments[power_of_own[2]]
+    at_half = exp(limit((L * (growth - 1)).subs(alpha, Rational(1, 2)).expand(), L, oo))
     size = power(leading.subs({chi: 1, x_0: 1}))[0] / 2
     (rate,) = solve(as_expression(only(power(share)[0])) - c + size, c)
-    return FirstUpdate(rule, square, leading, at_half, rate)
+    return FirstUpdate(rule, square.subs(moments), leading, at_half, rate)
 
 
-def _moment(p: int, share: Expr) -> Expr:
-    """``E |1 + share W|^p`` for a normal W."""
-    a, w = Dummy("a", positive=True), Dummy("w", real=True)
-    return GaussianAverage(Abs(1 + a * w) ** p, {(w, w): S.One}).doit().subs(a, share)
+weight = Dummy("W", real=True)
+"""The matrix of a layer at width one."""
+own, added = Dummy("own", positive=True), Dummy("added", real=True)
+"""What a layer multiplies P and A by, and what it adds to A for every P."""
+
+
+def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
+    """A layer at width one: its factor y, and the change of x(ell) by its own update for every ``x rule(x)``.
+
+    The slope of the loss at x(ell) is chi.  The rule must be odd and homogeneous, so that ``y rule(y)`` is a
+    power of ``|y|``.
+    """
+    made, (W,) = RULES[rule], trained_by(program, rule).matrices
+    if made(-S.One) != -made(S.One) or gaussian(W).variance != 1:
+        raise NotApplicable(f"rule = {rule!r} is not odd, or the entries of {W.name} are not of variance 1")
+    if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
+        raise NotApplicable(f"{W} is not trained by outer products")
+    lines = [(d.rhs, m) for d in program.definitions for m in d.rhs.atoms(Product)]
+    numbers = {m.transposed: (e.xreplace({m: weight * m.vector}), m.vector) for e, m in lines}
+    (above, x), (below, dx) = numbers[False], numbers[True]
+    y = (above / x).expand()
+    if len(lines) != 2 or y.atoms(AppliedUndef) or (below / dx - y).expand() != 0:
+        raise NotApplicable("gradients do not go down the stream by the factors by which it goes up")
+    at = {x: Dummy("x", positive=True), dx: chi}
+    change = above.diff(weight) * W.update.coefficient * W.update.left * W.update.right
+    return y, simplify((change / (x * made(x))).xreplace(at))
+
+
+def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
+    """The matrix that multiplies ``(E P^2, E P A, E A^2)`` if ``step`` multiplies ``(P, A)`` in a layer.
+
+    Second come names ``m_n`` for the averages of ``own^n``.
+    """
+    names = symbols("P A", cls=Dummy)
+    pairs = list(combinations_with_replacement(range(2), 2))
+    after = step * Matrix(names)
+    moments = {n: Dummy(f"m_{n}", positive=True) for n in (1, 2)}
+
+    def averaged(e: Expr) -> Expr:
+        return Add(*[k * moments.get(n, S.One) for (n,), k in Poly(e, own).terms()])
+
+    grown = [Poly(after[i] * after[j], *names) for i, j in pairs]
+    products = [names[i] * names[j] for i, j in pairs]
+    return Matrix([[averaged(e.coeff_monomial(m)) for m in products] for e in grown]), moments
+
+
+def _repeated(step: Matrix, count: Expr) -> Matrix:
+    """``step**count`` of a triangular matrix with one number on its diagonal: a binomial sum."""
+    size, number = step.shape[0], step[0, 0]
+    rest = step - number * eye(size)
+    if rest**size != zeros(size, size):
+        raise NotApplicable(f"the second moments of a layer do not grow by one factor: {step}")
+    parts = [ff(count, j) / factorial(j) * number ** (count - j) * rest**j for j in range(size)]
+    return sum(parts, zeros(size, size))
+
+
+def _moment(p: int, y: Expr) -> Expr:
+    """``E |y|^p`` of the factor of a layer, over its normal weight."""
+    a, share = Dummy("a", positive=True), y.coeff(weight, 1)
+    value = Abs(y.coeff(weight, 0) + a * weight) ** p
+    return GaussianAverage(value, {(weight, weight): S.One}).doit().subs(a, share)

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import product
 
 import pytest
-from sympy import E, Expr, Rational, Symbol, exp, lambdify, oo, symbols
+from sympy import E, Expr, Poly, Rational, Symbol, exp, factorial2, lambdify, oo, prod, symbols
 
 from derive.calculus.symbols import L
 from derive.depth.balance import alpha, gamma
@@ -182,6 +182,22 @@ def test_exponents_of_another_branch_follow():
     other = depth_program(alpha=2 * alpha, gamma=gamma)
     assert update_power(other, "sgd") - update_power(PROGRAM, "sgd") == alpha
     assert first_update(other).rate == first_update(PROGRAM).rate.subs(alpha, 2 * alpha)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_first_update_of_few_layers_is_that_of_their_product(depth):
+    """Gradient descent at width one: a product of layers differentiated by each weight, averaged exactly."""
+    weights, branch, x, slope = symbols(f"W:{depth}"), symbols("b"), symbols("x_0"), symbols("chi")
+    output = x * prod(1 + branch * w for w in weights)
+    change = sum(slope * output.diff(w) ** 2 for w in weights).expand()
+    terms = Poly(change**2, *weights).terms()
+    exact = sum(
+        c * prod(factorial2(n - 1) for n in powers) for powers, c in terms if not any(n % 2 for n in powers)
+    )
+    found = first_update(PROGRAM, "sgd").square.subs({L: depth, alpha: 1})
+    values = {branch: Rational(1, depth), x: Rational(3, 2), slope: Rational(-4, 5)}
+    known = {v: values[symbols(v.name)] for v in found.free_symbols}
+    assert found.subs(known) == (exact / branch**2).subs(values)
 
 
 @pytest.mark.slow
