@@ -21,16 +21,23 @@ from typing import Any
 PAPERS = ("selfconsistent2023", "linear2025", "depth2023")
 
 VERDICTS = {
-    "agrees": "correct as printed",
-    "misprint": "the surrounding equations use the right thing",
-    "wrong": "the statement is false and meant as printed",
-    "conditional": "right under a condition that is not printed, or in one of two readings",
+    "agrees": "true to the letter, or up to a notation that can be read in one way only",
+    "misprint": "false to the letter, by a slip that neighbouring equations do not share",
+    "wrong": "false in every reading that the text allows, and meant: other statements rest on it",
+    "conditional": "right in a reading, or under a condition, that the text allows; the reason names it",
     "improved": "right as a bound; something better is derived",
-    "illegible": "our copy of the text differs from what is derived, and the slip may be the copy's",
+    "illegible": "false to the letter in our copy, by a slip that may be the copy's",
     "definition": "nothing to derive",
     "convention": "nothing to derive",
 }
-"""What each verdict means.  The findings are those that are wrong and the misprints."""
+"""The meaning of each verdict.  The findings are those that are wrong and the misprints.
+
+One standard holds for indices, labels, transposes and hats: the equation is read to the letter.  If it is
+still true, as where two averages that are both zero are printed alike, it agrees, and the reason names the
+slip.  If it is false, it is a misprint; but a single glyph that the same display contradicts, and what stands
+in a damaged place, may be the copy's and is illegible.  Conditions that the paper states anywhere, such as a
+smooth activation function, belong to each of its statements.
+"""
 
 FINDINGS = ("wrong", "misprint")
 _NEED_EVIDENCE = (*FINDINGS, "conditional", "improved", "illegible")
@@ -52,7 +59,7 @@ class Entry:
     what the engine derives.  ``claim`` names the printed right-hand sides as
     SymPy expressions and ``evidence`` the functions that re-run the numerical proof, as ``"module:function"``
     in tests/ledger; a verdict that contradicts needs at least one.  ``copy`` says what else in the text may
-    be a slip of our copy alone; it counts as nothing.
+    be a slip of our copy alone; it counts as nothing.  ``cause`` names the :class:`Cause` of a finding.
 
     Raises ``ValueError``, naming the field, for anything malformed.
 
@@ -76,6 +83,7 @@ class Entry:
     derived: str = ""
     claim: str = ""
     copy: str = ""
+    cause: str = ""
     evidence: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -96,10 +104,27 @@ class Entry:
         self._require(not needs, "evidence", f"a verdict {self.verdict!r} needs evidence")
         lacks = self.verdict in FINDINGS and not self.correct.strip()
         self._require(not lacks, "correct", f"a verdict {self.verdict!r} needs what is true instead")
+        needless = self.cause and self.verdict not in FINDINGS
+        self._require(not needless, "cause", f"a verdict {self.verdict!r} is no finding and has no cause")
 
     def _require(self, condition: object, name: str, problem: str) -> None:
         if not condition:
             raise ValueError(f"{self.source} {self.number}: {name} = {getattr(self, name)!r}: {problem}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """One slip or error of a paper, and the equations that it touches.
+
+    ``headline`` says first what of the paper stands, and then what differs; ``verdict`` is that of all its
+    ``entries``.
+    """
+
+    source: str
+    name: str
+    verdict: str
+    headline: str
+    entries: tuple[Entry, ...]
 
 
 def display(latex: str) -> str:
@@ -162,13 +187,43 @@ def entries(source: str | None = None) -> tuple[Entry, ...]:
     return _paper(source)
 
 
+@cache
+def causes(source: str | None = None) -> tuple[Cause, ...]:
+    """The causes of the findings of one paper, those that are wrong first, or of all papers.
+
+    One cause may touch many equations, so that causes and not equations are counted.
+
+    Raises ``LookupError`` for a paper that is not in the ledger, and ``ValueError`` for a finding without a
+    cause, and for a cause that differs from its entries.
+
+    >>> [(x.name, len(x.entries)) for x in causes("linear2025")][:2]
+    [('the present left out of sums', 11), ('depth in the rich law', 4)]
+    """
+    if source is None:
+        return tuple(x for paper in PAPERS for x in causes(paper))
+    found = []
+    for row in _file(source).get("cause", []):
+        own = tuple(e for e in _paper(source) if e.cause == row["name"])
+        if {e.verdict for e in own} != {row["verdict"]}:
+            raise ValueError(f"{source}: cause = {row['name']!r}: its entries must be {row['verdict']!r}")
+        headline = " ".join(row["headline"].split())
+        found.append(
+            Cause(source=source, name=row["name"], verdict=row["verdict"], headline=headline, entries=own)
+        )
+    named = {x.name for x in found}
+    for e in _paper(source):
+        if e.verdict in FINDINGS and e.cause not in named:
+            raise ValueError(f"{source} {e.number}: cause = {e.cause!r}: a finding needs a cause there is")
+    return tuple(sorted(found, key=lambda x: FINDINGS.index(x.verdict)))
+
+
 def find(source: str, number: str) -> Entry:
     """The entry of one numbered equation.
 
     Raises ``LookupError`` when the paper or the number is not in the ledger.
 
     >>> find("selfconsistent2023", "F.2").verdict
-    'wrong'
+    'misprint'
     """
     for entry in entries(source):
         if entry.number == number:
@@ -311,9 +366,11 @@ __all__ = [
     "FINDINGS",
     "PAPERS",
     "VERDICTS",
+    "Cause",
     "Entry",
     "Recorded",
     "apart",
+    "causes",
     "citation",
     "display",
     "entries",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from derive.ledger import Entry, apart, display, recorded
+from derive.ledger import VERDICTS, Cause, Entry, apart, display, recorded
 
 
 def entry_text(e: Entry) -> str:
@@ -21,6 +21,44 @@ def entry_text(e: Entry) -> str:
         parts.append(f"**Perhaps our copy** \u2003 {plain(e.copy)}")
     parts.append("\n".join(f"- {plain(recorded()[x].summary)}" for x in e.evidence if x in recorded()))
     return "\n\n".join(filter(None, parts))
+
+
+def cause_text(c: Cause) -> str:
+    """A cause in full: its headline, and each equation that it touches."""
+    numbers = ", ".join(f"({e.number})" for e in c.entries)
+    head = f"**{plain(c.headline)}** Touches {plain(numbers)}."
+    return "\n\n".join([head, *map(entry_text, c.entries)])
+
+
+def causes_table(chosen: list[Cause]) -> str:
+    """One row a cause: its headline, the equations, and how far the first of them is off."""
+    rows = []
+    for c in chosen:
+        numbers = plain(", ".join(e.number for e in c.entries))
+        rows.append(f"| {plain(c.headline)} | {numbers} | {distance(c.entries[0])} |")
+    head = "| what stands, and what differs | equations | what is printed is off by |"
+    return "\n".join([head, "| --- | --- | --- |", *rows])
+
+
+def causes_counted(chosen: list[Cause]) -> str:
+    """One sentence: how many causes of each verdict, and how many equations they touch.
+
+    It counts causes, because one slip that is carried through a derivation is one slip.
+    """
+    said = []
+    for verdict in VERDICTS:
+        own = [c for c in chosen if c.verdict == verdict]
+        if own:
+            touched = sum(len(c.entries) for c in own)
+            causes = "one cause" if len(own) == 1 else f"{len(own)} causes"
+            said.append(f"{causes} of what is {verdict}, in {touched} equations")
+    return f"{'; '.join(reversed(said))}."
+
+
+def verdicts_table() -> str:
+    """One row a verdict: its meaning."""
+    rows = [f"| {verdict} | {plain(meaning)} |" for verdict, meaning in VERDICTS.items()]
+    return "\n".join(["| verdict | means |", "| --- | --- |", *rows])
 
 
 def glance(chosen: list[Entry]) -> str:

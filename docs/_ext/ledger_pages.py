@@ -4,6 +4,10 @@
 {ledger-glance} [paper] [verdicts]     one row a finding: number, title, verdict, how far print is off
 {ledger-entries} [paper] [verdicts]    each in full: what is printed, what is true, numbers, and the command
 {ledger-counts} [paper] [verdicts]     how many entries have which verdict
+{ledger-causes} [paper] [verdicts]     one row a cause of findings: what stands, equations, how far off
+{ledger-findings} [paper] [verdicts]   each cause in full, with the entries of its equations
+{ledger-causes-counted} [paper]        how many causes there are
+{ledger-verdicts}                      the meaning of each verdict
 {ledger-pieces} [paper] [verdicts]     one row a piece of evidence: entries, seconds, commit
 
 The option `:numbers: G., D.5` chooses the entries whose number begins in one of these ways.
@@ -18,10 +22,18 @@ from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from ledger_markdown import entry_text, glance, pieces
+from ledger_markdown import (
+    cause_text,
+    causes_counted,
+    causes_table,
+    entry_text,
+    glance,
+    pieces,
+    verdicts_table,
+)
 from sphinx.util.docutils import SphinxDirective
 
-from derive.ledger import VERDICTS, Entry, entries, recorded, recorded_on
+from derive.ledger import VERDICTS, Cause, Entry, causes, entries, recorded, recorded_on
 
 
 class LedgerDirective(SphinxDirective):
@@ -82,6 +94,39 @@ class Counts(LedgerDirective):
         return f"{len(chosen)} entries: {verdicts}."
 
 
+def causes_of(chosen: list[Entry]) -> list[Cause]:
+    """The causes of the chosen entries, each with all of its entries."""
+    return [c for c in causes() if any(e in chosen for e in c.entries)]
+
+
+class Causes(LedgerDirective):
+    """One row a cause."""
+
+    def text(self, chosen: list[Entry]) -> str:
+        return causes_table(causes_of(chosen))
+
+
+class Findings(LedgerDirective):
+    """Each cause in full."""
+
+    def text(self, chosen: list[Entry]) -> str:
+        return "\n\n".join(map(cause_text, causes_of(chosen)))
+
+
+class CausesCounted(LedgerDirective):
+    """One sentence."""
+
+    def text(self, chosen: list[Entry]) -> str:
+        return causes_counted(causes_of(chosen))
+
+
+class Verdicts(LedgerDirective):
+    """One row a verdict."""
+
+    def text(self, chosen: list[Entry]) -> str:
+        return verdicts_table()
+
+
 class Pieces(LedgerDirective):
     """One row a piece of evidence."""
 
@@ -93,6 +138,7 @@ class Pieces(LedgerDirective):
 
 def setup(app: Any) -> dict[str, Any]:
     """Called by Sphinx."""
-    for directive in (Table, Glance, Entries, Counts, Pieces):
+    for directive in (Table, Glance, Entries, Counts, Causes, Findings, Verdicts, Pieces):
         app.add_directive(f"ledger-{directive.__name__.lower()}", directive)
+    app.add_directive("ledger-causes-counted", CausesCounted)
     return {"parallel_read_safe": True}

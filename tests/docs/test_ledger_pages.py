@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from derive.ledger import FINDINGS, entries, find, recorded
+from derive.ledger import FINDINGS, causes, entries, find, recorded
 
 DOCS = Path(__file__).parents[2] / "docs"
 SELF = "selfconsistent2023"
@@ -30,7 +30,7 @@ def pages() -> ModuleType:
 
 def test_every_contradicted_entry_stands_on_the_page():
     text = (DOCS / "ledger" / "findings.md").read_text()
-    shown = set(re.findall(r"^```\{ledger-entries\} (\w+) (\w+)$", text, re.MULTILINE))
+    shown = set(re.findall(r"^```\{ledger-findings\} (\w+) (\w+)$", text, re.MULTILINE))
     assert shown == {(e.source, e.verdict) for e in FOUND}
     others = set(re.findall(r"^```\{ledger-entries\} (\w+)$", text, re.MULTILINE))
     assert others == {e.verdict for e in CONTRADICTED} - set(FINDINGS)
@@ -51,6 +51,23 @@ def test_every_finding_shows_what_is_printed_and_what_is_true(pages: ModuleType)
         order = [text.index(f"**{word}**") for word in ("Printed", "True", "Apart", "Again", "Why")]
         assert order == sorted(order)
         assert e.correct.splitlines()[0] in text
+
+
+def test_a_cause_stands_once_with_all_of_its_equations(pages: ModuleType):
+    for c in causes():
+        text = pages.cause_text(c)
+        assert text.startswith(f"**{pages.plain(c.headline)}**")
+        assert all(f"({pages.plain(e.number)})" in text.split("\n\n")[0] for e in c.entries)
+        assert text.count("**Again**") == len(c.entries)
+    table = pages.causes_table(list(causes())).splitlines()
+    assert len(table) == len(causes()) + 2
+    assert not [row for row in table if "nothing that is rejected" in row]
+
+
+def test_causes_are_counted_and_not_equations(pages: ModuleType):
+    linear = list(causes("linear2025"))
+    touched = sum(len(c.entries) for c in linear if c.verdict == "wrong")
+    assert f"6 causes of what is wrong, in {touched} equations" in pages.causes_counted(linear)
 
 
 def test_every_piece_stands_in_the_table_with_its_commit(pages: ModuleType):

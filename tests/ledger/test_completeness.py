@@ -98,7 +98,7 @@ def test_every_piece_of_evidence_exists() -> None:
 
 
 def test_verdicts_on_residual_networks_and_depth() -> None:
-    for number in ("17", "72", "73", "74", "81", "89", "93", "94"):
+    for number in ("17", "72", "73", "74", "89", "93", "94"):
         entry = find("linear2025", number)
         assert entry.verdict == "wrong"
         assert build(entry)

@@ -74,6 +74,11 @@ def test_a_finding_says_what_is_true_instead(verdict: str) -> None:
         Entry(**{**GOOD, "verdict": verdict, "evidence": ("module:function",)})
 
 
+def test_only_findings_have_causes() -> None:
+    with pytest.raises(ValueError, match="is no finding"):
+        Entry(**{**GOOD, "cause": "labels of layers"})
+
+
 def test_a_claim_is_a_name_or_absent() -> None:
     entry = find("selfconsistent2023", "F.14")
     assert entry.claim == "selfconsistent2023.two_layer:f14"
@@ -128,6 +133,7 @@ def test_json_carries_every_field() -> None:
         "correct",
         "claim",
         "copy",
+        "cause",
         "derived",
         "verdict",
         "why",

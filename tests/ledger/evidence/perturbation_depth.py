@@ -19,6 +19,7 @@ KINDS: dict[str, Expr] = {
     "saturating, x - x^3/6": x - x**3 / 6,
 }
 SHALLOW, DEEP = 3, 6
+NAMES = ("Phi", "G")
 
 
 @cache
@@ -47,6 +48,39 @@ def growth_with_layers() -> Evidence:
         "perturbation_depth:growth_with_layers",
         "From three layers to six, Phi^{ell,2} and G^{L+1-ell,2} should double. After one step they grow by "
         f"{', '.join(shown)} ({'; '.join(KINDS)}).",
+        *findings,
+    )
+
+
+def growth_after_training() -> Evidence:
+    """(P.22) text, (P.23) text: almost linear networks after training to the same targets, v as 1/K^0.
+
+    Second orders over the number of layers counted, ell or L + 1 - ell: bounded in layers and depth, as is
+    stated, after training; growing with both for given v.
+    """
+    first: dict[str, float] = {}
+    last: dict[str, float] = {}
+    largest: dict[tuple[str, int], float] = {}
+    for depth in (SHALLOW, DEEP):
+        case = one_step(next(iter(KINDS)), depth)
+        size = float(case.tangent_order(0)[1, 1])
+        for name in NAMES:
+            layers = {n: n if name == "Phi" else depth + 1 - n for n in range(1, depth + 1)}
+            orders = {n: _second(case, name, layer) / n for n, layer in layers.items()}
+            largest[name, depth] = max(orders.values()) / size**2
+            first[name], last[name] = orders[1], orders[depth]
+    findings: list[Finding] = []
+    for name in NAMES:
+        growth = largest[name, DEEP] / largest[name, SHALLOW] - 1
+        findings.append(agrees(f"{name}: largest after training, L = 6 over L = 3, minus 1", growth, 0.2))
+        given = last[name] / first[name] - 1
+        findings.append(contradicts(f"{name}: last layer over first for given v, minus 1", given, 0.2))
+    return conclude(
+        "perturbation_depth:growth_after_training",
+        "Second orders of kernels of almost linear networks over the number of layers: after training to the "
+        f"same targets the largest at L = 6 is {largest['Phi', DEEP] / largest['Phi', SHALLOW]:.3f} of that "
+        f"at L = 3. For given v the last of six layers has {last['Phi'] / first['Phi']:.3g} times as much as "
+        "the first.",
         *findings,
     )
 
