@@ -2,6 +2,7 @@
 
 from derive.calculus.symbols import IndexRange, L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.errors import ProgramError
+from derive.program.entrywise import Entrywise, adam, adamw, lion, rmsprop, sign_descent
 from derive.program.network import Network
 from derive.program.networks import (
     convolution,
@@ -45,6 +46,7 @@ __all__ = [
     "Along",
     "Attribute",
     "Definition",
+    "Entrywise",
     "Field",
     "GaussianMatrix",
     "GaussianVector",
@@ -72,6 +74,8 @@ __all__ = [
     "TrainedMatrix",
     "TrainedVector",
     "TrainingRule",
+    "adam",
+    "adamw",
     "alpha",
     "convolution",
     "depth_program",
@@ -81,12 +85,15 @@ __all__ = [
     "feedback_alignment",
     "gamma0",
     "isotropic",
+    "lion",
     "mlp",
     "mu",
     "network",
     "perceptron",
     "recurrent",
+    "rmsprop",
     "s",
+    "sign_descent",
     "structured",
     "t",
     "training_rule",

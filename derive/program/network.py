@@ -18,6 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import all_apart, defined, drawn_out, over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
+from derive.program.entrywise import Entrywise
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.naming import aside, bare_matrices, calls_in, complaints, functions_in, uses_of_names
 from derive.program.parts import Definition, Parts
@@ -524,11 +525,12 @@ class _Assembly:
             if isinstance(w, GaussianMatrix):
                 variance = w.variance * graph.parametrization.fan_in_of(w)
                 rule = with_noise(self.rules.get(w.name, self.rule), variance, w.name)
-                matrices.append(TrainedMatrix(w, replace(found[0], more=tuple(found[1:])), rule))
+                update = replace(found[0], more=tuple(found[1:]), outside=self._outside(w, rule))
+                matrices.append(TrainedMatrix(w, update, rule))
             else:
                 along = _one_along(w.name, found)
                 rule = with_noise(self.rules.get(w.name, self.rule), expression(w.variance), w.name)
-                vectors.append(TrainedVector(w, along, rule))
+                vectors.append(TrainedVector(w, replace(along, outside=self._outside(w, rule)), rule))
         for name, v in feedback.items():
             if isinstance(v, GaussianMatrix):
                 own = next(w for w in matrices if w.name == name)
@@ -569,6 +571,14 @@ class _Assembly:
             descent=None if feedback else graph.parametrization,
         )
         return Program(**vars(parts.drop_idle_indices()))
+
+    def _outside(self, weight: GaussianWeight, rule: TrainingRule) -> Expr:
+        """The factor of an update beside the gradient of an entry, ``A = -scale N dloss/dM``."""
+        if not isinstance(rule, Entrywise):
+            return S.One
+        p = self.graph.parametrization
+        fan_in = p.fan_in_of(weight) if isinstance(weight, GaussianMatrix) else S.One
+        return expression(p.scale) * p.rate_of(weight.name) / fan_in
 
     def _read_by_fields(self) -> None:
         """Raise if a matrix is applied to a vector of weights itself, whose gradient then has no field."""

@@ -12,6 +12,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, expression, s, spelled, t
 from derive.errors import ProgramError
+from derive.program.entrywise import Entrywise
 from derive.program.naming import functions_in
 from derive.program.rules import TrainingRule, tables_of
 from derive.program.training import Parametrization, TrainedMatrix, TrainedVector
@@ -209,7 +210,8 @@ class Parts(Rewritable):
     def tables(self) -> frozenset[str]:
         """The names of the functions that rules hold, such as a schedule of learning rates."""
         rules = [w.rule for w in self.trained()] or [self.rule]
-        return frozenset[str]().union(*(tables_of(x) for x in rules if hasattr(x, "memory")))
+        found = [x.tables if isinstance(x, Entrywise) else tables_of(x) for x in rules if hasattr(x, "noise")]
+        return frozenset[str]().union(*found)
 
     # -- the same, written otherwise --------------------------------
 

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sympy import Dummy, Expr, Mul, S, Sum, sympify
+from sympy import Dummy, Expr, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
+from derive.program.entrywise import Entrywise
 from derive.program.layer_index import with_layer_index
 from derive.program.naming import bare_matrices, calls_in, complaints, same_names, uses_of_names
 from derive.program.parts import Definition, Named, Parts, gaussian, parameter
@@ -288,7 +289,7 @@ def _about_names(program: Parts) -> Iterator[str]:
     yield from same_names([*said, *ends, *coefficients, *stated, *(x for _, x in _fixed_numbers(program))])
     outside = {"constant", "matrix", "vector", "given vector"}
     rules = [w.rule for w in program.trained() if hasattr(w.rule, "memory")]
-    tables = frozenset[str]().union(*map(own_names, rules))
+    tables = frozenset[str]().union(*map(own_names, rules), *map(_tables_of_entries, program.trained()))
     tables &= {name for kind, name in declared if kind not in outside}
     yield from (f"{x} is the name of a table of a rule and of something else: rename one" for x in tables)
     sizes: dict[str, Population] = {}
@@ -302,14 +303,13 @@ def _about_names(program: Parts) -> Iterator[str]:
 
 
 def _about_rules(program: Parts) -> Iterator[str]:
-    """A rule must be linear in the updates, or nothing is known of what weights remember."""
+    """A rule says what weights remember of their start and of updates, or how each entry moves."""
     for w in program.trained():
-        if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
+        if not isinstance(w.rule, Entrywise) and not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
             yield (
                 f"{w.name} is trained by {w.rule!r}, which says neither what is left of W(0) nor how an "
-                "update at s enters W(t). Only rules linear in the updates (descent, flow, momentum, decay, "
-                "noise, linear multistep, LinearRule) have a mean-field theory of this kind; adaptive "
-                "optimisers such as Adam do not"
+                "update at s enters W(t): use descent, flow, momentum, LinearRule, or Entrywise, for a rule "
+                "that is not linear in the updates such as Adam"
             )
         if w.rule.discrete != program.rule.discrete:
             yield f"{w.name} and the program disagree on whether time counts steps"
@@ -322,6 +322,15 @@ def _about_rules(program: Parts) -> Iterator[str]:
         yield f"{drawn[0]} is drawn anew at every step, but time flows: use a rule that counts steps"
 
 
+def _symbols_of(rule: TrainingRule | Entrywise) -> frozenset[Symbol]:
+    """The symbols of a rule that have one value for the whole of training."""
+    return rule.parameters if isinstance(rule, Entrywise) else fixed_symbols(rule)
+
+
+def _tables_of_entries(w: TrainedMatrix | TrainedVector) -> frozenset[str]:
+    return w.rule.tables if isinstance(w.rule, Entrywise) else frozenset()
+
+
 def _about_parameters(program: Parts) -> Iterator[str]:
     """A rule's memory depends on its two times alone: its parameters hold neither the time nor an index.
 
@@ -330,7 +339,7 @@ def _about_parameters(program: Parts) -> Iterator[str]:
     """
     indices = {ell.name, mu.name, alpha.name}
     indices |= {r.index.name for d in program.definitions for r in d.ranges}
-    rules = [("the program", program.rule, set[str]())] if hasattr(program.rule, "memory") else []
+    rules = [("the program", program.rule, set[str]())] if hasattr(program.rule, "noise") else []
     for w in program.trained():
         family = {r.index.name for r in _ranges_of(w.initial)}
         rules.append((w.name, w.rule, family))
@@ -340,9 +349,9 @@ def _about_parameters(program: Parts) -> Iterator[str]:
             told = f"{owner} is trained by {rule!r}, which cannot be hashed"
             yield f"{told}: write @dataclass(frozen=True) above its class"
             continue
-        found = {x.name for x in fixed_symbols(rule)}
+        found = {x.name for x in _symbols_of(rule)}
         partners = {f"{name}_" for name in indices} & indices
-        for name in sorted(found & partners - {x.name for x in fixed_symbols(rule) if x.is_integer}):
+        for name in sorted(found & partners - {x.name for x in _symbols_of(rule) if x.is_integer}):
             told = f"the symbol {name} is called like the partner of the index {name[:-1]}"
             yield f"{told} in correlations at two values of it: give it another name"
         if clock := found & _CLOCK:

@@ -29,7 +29,9 @@ class Outer(Rewritable):
 
     ``gradient`` is the coefficient with which the gradient of an output is ``left right^T / N``, where it is
     not the update's own over its error and the square of the program's scale (layers of different widths).
-    ``more`` are further terms, of a matrix that is used in several places.
+    ``more`` are further terms, of a matrix that is used in several places.  An entrywise rule
+    (:class:`~derive.program.entrywise.Entrywise`) takes the update over ``outside`` for the gradient of an
+    entry, and multiplies its own step by it.
     """
 
     coefficient: Expr
@@ -38,6 +40,7 @@ class Outer(Rewritable):
     over: tuple[IndexRange, ...] = ()
     gradient: Expr | None = None
     more: tuple[Outer, ...] = ()
+    outside: Expr = S.One
 
     def __post_init__(self) -> None:
         _take_numbers(self, "left", "right")
@@ -54,12 +57,14 @@ class Along(Rewritable):
 
     ``gradient`` is the coefficient with which the gradient of an output is ``vector/N``, where it is not the
     update's own over its error and the square of the program's scale (a weight with a rate of its own).
+    ``outside`` is as in :class:`Outer`.
     """
 
     coefficient: Expr
     vector: Expr
     over: tuple[IndexRange, ...] = ()
     gradient: Expr | None = None
+    outside: Expr = S.One
 
     def __post_init__(self) -> None:
         _take_numbers(self, "vector")

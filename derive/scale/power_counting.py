@@ -50,6 +50,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
+from derive.program.entrywise import require_linear_rules
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program, used_once
 from derive.program.rules import TrainingRule
@@ -495,6 +496,7 @@ class Counting:
 
     def memory(self, w: TrainedMatrix | TrainedVector) -> EntrySizes:
         """The power of the rate with which updates enter the weight."""
+        require_linear_rules([w], "counting powers of the width")
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
             raise NotApplicable(f"{w.name} is trained with noise, whose power of N is not counted")
         if w.rule not in self.rates:

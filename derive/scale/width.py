@@ -40,6 +40,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, exact
 from derive.errors import NotApplicable, require_type
+from derive.program.entrywise import require_linear_rules
 from derive.program.networks.options import Listed
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program, used_once
@@ -115,6 +116,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     >>> program.matrices[1].update.coefficient
     N**(1/2 - a_W(ell))*N**(d - 1/2)*gamma0*Delta(alpha, t)/N**c
     """
+    require_linear_rules(program.trained(), "counting powers of the width")
     used_once(program, "exponents of the width")
     if not isinstance(program.scale, Symbol):
         raise NotApplicable(

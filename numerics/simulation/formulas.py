@@ -32,7 +32,18 @@ from sympy import Function as SympyFunction
 from sympy.core.function import AppliedUndef, Derivative, Subs
 
 from derive.calculus.symbols import IndexRanges, IndexValues, primed
-from derive.program import Field, GaussianMatrix, GaussianVector, IndexRange, Mean, Outer, Product, Program, t
+from derive.program import (
+    Entrywise,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    IndexRange,
+    Mean,
+    Outer,
+    Product,
+    Program,
+    t,
+)
 from derive.program.parts import gaussian, parameter
 from derive.program.shifts import shifted_reads
 
@@ -421,7 +432,8 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
         yield d.rhs, d.ranges
     for w in program.trained():
         family = indices(w.initial)
-        for e in w.rule.system.coefficients if hasattr(w.rule, "system") else ():
+        stated = w.rule if isinstance(w.rule, Entrywise) else getattr(w.rule, "system", None)
+        for e in stated.coefficients if stated is not None else ():
             yield e, family
         for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):
             vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)

@@ -36,7 +36,7 @@ from .values import Tables, Values, given_sizes, given_vectors
 from .weights import (
     Factors,
     GaussianLaw,
-    Recalled,
+    Training,
     WeightTraining,
     accumulate,
     by_network,
@@ -58,7 +58,7 @@ NODES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
 
 def advance(
     network: StepOrder,
-    moving: Sequence[WeightTraining | Recalled],
+    moving: Sequence[Training],
     state: NetworkState,
     length: float,
     rngs: Sequence[np.random.Generator],
@@ -317,7 +317,7 @@ class Trainer:
 
     network: StepOrder
     weights: list[GaussianLaw]
-    moving: list[WeightTraining | Recalled]
+    moving: list[Training]
     initial: dict[MemberKey, Array]
     wanted: Wanted
     kept: Kept | None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import (
     Along,
+    Entrywise,
     IndexRange,
     Outer,
     Parametrization,
@@ -33,6 +34,7 @@ from derive.program import (
 from derive.program.parts import gaussian, parameter
 from numerics.names import MemberKey
 
+from .entrywise import EntryLaw
 from .formulas import Binder, members
 from .motion import WeightMotion, relaxed, root
 from .network import StepOrder, Task
@@ -237,6 +239,30 @@ class Recalled:
                     w += share * noise
 
 
+@dataclass(frozen=True, eq=False)
+class EntrywiseTraining:
+    """How one weight moves whose rule moves each entry by the history of its gradient."""
+
+    law: GaussianLaw
+    update: Update | Numerical
+    motion: EntryLaw
+
+    @property
+    def noisy(self) -> bool:
+        """Does noise enter the weight?"""
+        return False
+
+    def begin(self, state: NetworkState) -> None:
+        """States start at zero."""
+        w = state.weights[self.law.key]
+        state.hidden[self.law.key] = [np.zeros_like(w) for _ in range(self.motion.states)]
+
+    def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
+        """Move the weight one step on, by what its rule makes of the update ``u``."""
+        key = self.law.key
+        self.motion.move(state.weights[key], state.hidden[key], u.left, u.right, state)
+
+
 def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) -> None:
     """``w <- beta w + alpha left right`` in place, network by network: matrices are column by column."""
     n = len(w)
@@ -253,6 +279,10 @@ def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) 
             dger(alpha[k], left[k, :, 0], right[k, 0], a=w[k], overwrite_a=1)
         else:
             dgemm(alpha[k], left[k], right[k].T, beta=beta[k], c=w[k], trans_b=1, overwrite_c=1)
+
+
+Training: TypeAlias = WeightTraining | Recalled | EntrywiseTraining
+"""How one weight moves."""
 
 
 def laws(binder: Binder) -> list[GaussianLaw]:
@@ -274,14 +304,12 @@ def laws(binder: Binder) -> list[GaussianLaw]:
     return found
 
 
-def trainings(
-    binder: Binder, reading: FormulaReaders, every: Sequence[GaussianLaw]
-) -> list[WeightTraining | Recalled]:
+def trainings(binder: Binder, reading: FormulaReaders, every: Sequence[GaussianLaw]) -> list[Training]:
     """How each trained weight moves.  ``ValueError`` for a flow whose equation is not known here."""
     by_key = {x.key: x for x in every}
-    found: list[WeightTraining | Recalled] = []
+    found: list[Training] = []
     for w in binder.program.trained():
-        if not hasattr(w.rule, "system") and not w.rule.discrete:
+        if not w.rule.discrete and not hasattr(w.rule, "system"):
             told = f"{w.name} is trained by the flow {w.rule!r}, of which finite networks know no equation"
             raise ValueError(
                 f"{told}: use GradientFlow, MomentumFlow or LinearRule, or a rule that counts steps"
@@ -294,6 +322,10 @@ def trainings(
             ]
             scale = 1.0 if isinstance(w, TrainedVector) else binder.sizes.scale(w.initial, env)
             update = _update(reading, pieces, scale, law.shape)
+            if isinstance(w.rule, Entrywise):
+                law_of_entry = EntryLaw.of(w.rule, w.update.outside, scale, binder, reading, env)
+                found.append(EntrywiseTraining(law, update, law_of_entry))
+                continue
             motion = WeightMotion.of(w.rule, binder, reading, env)
             if motion is None:
                 found.append(Recalled(law, update, RuleMemory.of(w.rule, binder, env)))
@@ -320,9 +352,7 @@ def _update(
     return Update(coefficients, readers[0], right, (places[0], places[-1]), scale, shape)
 
 
-def move(
-    every: Sequence[WeightTraining | Recalled], state: NetworkState, rngs: Sequence[np.random.Generator]
-) -> None:
+def move(every: Sequence[Training], state: NetworkState, rngs: Sequence[np.random.Generator]) -> None:
     """All weights one step on, at once."""
     plan = [(x, x.update.factors(state)) for x in every]
     plan = [(x, Factors(u.left.copy(), u.right.copy())) for x, u in plan]
@@ -480,7 +510,7 @@ class Numerical:
     :class:`~derive.program.Parametrization` says of raw weights that go down the gradient.
     """
 
-    training: WeightTraining | Recalled
+    training: Training
     tasks: tuple[Task, ...]
     loss: NetworkReader
     factor: float
@@ -523,10 +553,10 @@ class Numerical:
 def numerical(
     binder: Binder,
     network: StepOrder,
-    moving: Sequence[WeightTraining | Recalled],
+    moving: Sequence[Training],
     loss: Expr,
     parametrization: Parametrization,
-) -> list[WeightTraining | Recalled]:
+) -> list[Training]:
     """The same weights, moved by what goes down ``loss``: an expression of numbers of the program and means
     of its fields, summed over its indices, as :meth:`derive.program.Network.train` takes it.
 

@@ -280,8 +280,9 @@ def training_rule(
             diffusion=S.One if noisy else S.Zero,
         )
     why = (
-        "its steps are not linear in the updates (they divide by their size), so weights have no memory "
-        "W(t) = m(t) W(0) + sum_s k(t, s) U(s) and no mean-field theory of this kind; "
+        "its steps are not linear in the updates, and theories of such rules are not derived; programs take "
+        "the rules adam, adamw, rmsprop, lion and sign_descent of derive.program, whose networks "
+        "numerics.simulate trains; "
     )
     why = why if rule.lower() in ADAPTIVE.split() else ""
     raise ProgramError(f"rule = {rule!r}: {why}must be 'gd', 'flow' or 'multistep'")

@@ -1,0 +1,114 @@
+"""Weights of finite networks whose rule moves each entry by the history of its own gradient.
+
+The gradient of a matrix is a product of few vectors, but the step that a rule such as Adam makes of it is
+none.  So steps are arrays of the shape of the weight; they are made of some columns at a time, which stay in
+the cache of the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Dummy, Expr, Symbol, lambdify
+from sympy.core.function import AppliedUndef
+
+from derive.program import Entrywise
+from derive.program.entrywise import A
+
+from .formulas import Binder
+from .rows import FormulaReaders, NetworkReader, NetworkState
+
+Array = NDArray[np.float64]
+
+BLOCK = 2**15
+"""Entries of a weight that are moved at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class EntryLaw:
+    """The law of one entry on arrays: the next states and the step, from gradient and states.
+
+    ``function`` takes the gradient, the states and the values of ``numbers``, and returns the next states
+    and Q.  The gradient is the update times ``units`` over ``outside``, and the weight moves by ``rate *
+    outside / units`` times Q.
+    """
+
+    function: Callable[..., tuple[Any, ...]]
+    numbers: tuple[NetworkReader, ...]
+    states: int
+    rate: NetworkReader
+    decay: NetworkReader
+    outside: NetworkReader
+    units: float
+
+    @classmethod
+    def of(
+        cls,
+        rule: Entrywise,
+        outside: Expr,
+        units: float,
+        binder: Binder,
+        reading: FormulaReaders,
+        env: Mapping[Any, int],
+    ) -> EntryLaw:
+        """Return the law of a rule, with readers of its parameters, which may depend on the time."""
+
+        def reader(e: Expr) -> NetworkReader:
+            return reading.read([binder.bind(e, env)])
+
+        own = [A, *(x for x, _ in rule.states)]
+        after = {x: e for x, e in rule.states}
+        step = rule.Q if rule.before else rule.Q.xreplace(after)
+        bodies = [*after.values(), step]
+        leaves = sorted({x for e in bodies for x in _leaves(e)} - {*own}, key=str)
+        slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate((*own, *leaves))}
+        function = lambdify([*slots.values()], [e.xreplace(slots) for e in bodies], "numpy")
+        numbers = tuple(map(reader, leaves))
+        rates = reader(rule.rate), reader(rule.decay)
+        return cls(function, numbers, len(rule.states), *rates, reader(outside), units)
+
+    def move(self, w: Array, states: list[Array], left: Array, right: Array, state: NetworkState) -> None:
+        """Move weights (networks, rows[, columns]) and states in place, by the update ``left right``."""
+        for k in range(len(w)):
+            values = [_of_network(x, state, k) for x in self.numbers]
+            rate, decay, outside = (_of_network(x, state, k) for x in (self.rate, self.decay, self.outside))
+            one, other = left[min(k, len(left) - 1)], right[min(k, len(right) - 1)]
+            for columns in _blocks(w[k].reshape(len(w[k]), -1).shape):
+                part = _columns(w[k], columns)
+                gradient = (one @ other[:, columns]) * (self.units / outside)
+                old = [_columns(x[k], columns) for x in states]
+                *new, step = self.function(gradient, *old, *values)
+                for x, value in zip(old, new, strict=True):
+                    x[...] = value
+                if decay:
+                    part *= 1 - decay
+                part += (rate * outside / self.units) * step
+
+
+def _leaves(e: Expr) -> set[Expr]:
+    """The symbols and functions of an expression, the largest ones."""
+    if isinstance(e, AppliedUndef | Symbol):
+        return {e}
+    return {x for arg in e.args for x in _leaves(arg)}
+
+
+def _of_network(read: NetworkReader, state: NetworkState, k: int) -> float:
+    """A number of the k-th network."""
+    found = read(state)[:, 0, 0]
+    return float(found[min(k, len(found) - 1)])
+
+
+def _columns(w: Array, columns: slice) -> Array:
+    """Columns of a matrix; a vector is one column."""
+    return w[:, None] if w.ndim == 1 else w[:, columns]
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Some columns at a time."""
+    size = max(1, BLOCK // shape[0])
+    for first in range(0, shape[1], size):
+        yield slice(first, min(first + size, shape[1]))

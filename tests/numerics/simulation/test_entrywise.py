@@ -1,0 +1,267 @@
+"""Networks trained by sign descent, Adam and its kin, against networks written out here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sympy import Function, Symbol, cos, pi
+
+import numerics
+from derive.errors import NotApplicable
+from derive.program import (
+    Entrywise,
+    GradientDescent,
+    Parametrization,
+    Program,
+    ProgramError,
+    adam,
+    adamw,
+    eta,
+    lion,
+    mlp,
+    rmsprop,
+    sign_descent,
+    t,
+)
+from derive.program.entrywise import A
+from derive.scale.width import width_constraints
+from derive.theory import mean_field
+from derive.theory.path_integral import path_integral
+from derive.theory.routes import check_routes
+from numerics.errors import SpecError
+from numerics.simulation import Networks, simulate_program
+
+Array = NDArray[np.float64]
+
+WIDTH, STEPS, GAMMA, RATE = 7, 5, 0.8, 0.3
+X = np.array([[1.2, -0.4], [0.3, 1.1]])
+K, Y = np.array([[1.0, 0.3], [0.3, 0.9]]), np.array([1.0, -0.7])
+NUMBERS = {"eta": RATE, "gamma0": GAMMA}
+SCHEDULE = eta * (1 + cos(pi * t / STEPS)) / 2
+EPSILON = 1e-3
+
+
+def rates(time: int) -> float:
+    """The schedule, by itself."""
+    return float(RATE * (1 + np.cos(np.pi * time / STEPS)) / 2)
+
+
+class SignDescent:
+    """Sign descent with a decay."""
+
+    share = 0.05
+
+    def step(self, a: Array, state: dict[str, Any], time: int) -> Array:
+        return np.sign(a)
+
+
+class Adam:
+    """As it was published, with the correction of both means."""
+
+    share = 0.0
+    correct = True
+
+    def step(self, a: Array, state: dict[str, Any], time: int) -> Array:
+        state["m"] = 0.7 * state.get("m", 0.0) + 0.3 * a
+        state["v"] = 0.8 * state.get("v", 0.0) + 0.2 * a * a
+        m, v = state["m"] / (1 - 0.7 ** (time + 1)), state["v"] / (1 - 0.8 ** (time + 1))
+        return m / (np.sqrt(v) + EPSILON)
+
+
+class AdamW(Adam):
+    """The same with decay beside the step."""
+
+    share = 0.04
+
+
+class RMSprop:
+    """No momentum, no correction."""
+
+    share = 0.0
+
+    def step(self, a: Array, state: dict[str, Any], time: int) -> Array:
+        state["v"] = 0.8 * state.get("v", 0.0) + 0.2 * a * a
+        return a / (np.sqrt(state["v"]) + EPSILON)
+
+
+class Lion:
+    """The sign of a mean of gradient and momentum; the momentum moves after it."""
+
+    share = 0.0
+
+    def step(self, a: Array, state: dict[str, Any], time: int) -> Array:
+        m = state.get("m", np.zeros_like(a))
+        state["m"] = 0.8 * m + 0.2 * a
+        return np.sign(0.7 * m + 0.3 * a)
+
+
+class Descent:
+    """The gradient itself."""
+
+    share = 0.0
+
+    def step(self, a: Array, state: dict[str, Any], time: int) -> Array:
+        return a
+
+
+CASES: dict[str, tuple[Entrywise, Any]] = {
+    "sign": (sign_descent(SCHEDULE, decay=0.05), SignDescent()),
+    "adam": (adam(SCHEDULE, 0.7, 0.8, EPSILON), Adam()),
+    "adamw": (adamw(SCHEDULE, 0.04, 0.7, 0.8, EPSILON), AdamW()),
+    "rmsprop": (rmsprop(SCHEDULE, 0.8, EPSILON), RMSprop()),
+    "lion": (lion(SCHEDULE, 0.7, 0.8), Lion()),
+}
+
+
+def by_hand(weights: list[Array], rule: Any, readout: Any = None) -> list[Array]:
+    """Outputs of two hidden tanh layers and a readout, of raw weights: (time, sample).
+
+    ``h1 = W0 x/sqrt(D)``, ``h2 = W1 phi(h1)/sqrt(N)``, ``f = w phi(h2)/(gamma0 N)``.  A raw weight moves by
+    ``rate gamma0 n Q`` over the root of n that it is divided by, with the gradient ``A = -gamma0 N dL/dM``.
+    """
+    x = X
+    W0, W1, w = (u.copy() for u in weights)  # as applied
+    found, states = [], [{}, {}, {}]
+    for time in range(STEPS + 1):
+        h1 = x @ W0.T
+        h2 = np.tanh(h1) @ W1.T
+        f = np.tanh(h2) @ w / (GAMMA * WIDTH)
+        found.append(f)
+        delta = Y - f
+        g2 = w * (1 - np.tanh(h2) ** 2)
+        g1 = (g2 @ W1) * (1 - np.tanh(h1) ** 2)
+        gradients = [
+            np.einsum("p,pi,pj->ij", delta, g1, x),
+            np.einsum("p,pi,pj->ij", delta, g2, np.tanh(h1)),
+            delta @ np.tanh(h2),
+        ]
+        rules = (rule, rule, readout or rule)
+        for u, a, n, x_, own in zip(
+            (W0, W1, w), gradients, (1 / 2, 1 / WIDTH, 1.0), states, rules, strict=True
+        ):
+            u *= 1 - own.share
+            u += rates(time) * GAMMA * n * own.step(a, x_, time)
+    return found
+
+
+def drawn() -> list[Array]:
+    rng = np.random.default_rng(3)
+    W0, W1, w = (
+        rng.standard_normal((WIDTH, 2)),
+        rng.standard_normal((WIDTH, WIDTH)),
+        rng.standard_normal(WIDTH),
+    )
+    return [W0 / np.sqrt(2), W1 / np.sqrt(WIDTH), w]
+
+
+def trained(program: Program, **more: Any) -> Networks:
+    W0, W1, w = drawn()
+    return simulate_program(
+        program,
+        width=WIDTH,
+        seeds=1,
+        steps=STEPS,
+        values={**NUMBERS, "P": 2},
+        data={"x": X, "y": Y},
+        initial={"W0": W0, "W": {1: W1}, "w": w},
+        **more,
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_networks_move_as_written_out(name: str) -> None:
+    rule, own = CASES[name]
+    found = trained(mlp(2, "tanh", rule=rule))["f"].mean
+    expected = np.array(by_hand(drawn(), own))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert np.abs(expected[-1] - expected[0]).min() > 0.1
+
+
+def test_gradients_by_differences_of_the_loss_move_networks_alike() -> None:
+    """The gradient of an entry is ``-gamma0 N`` times the slope of the loss, whoever finds it."""
+    program = mlp(2, "tanh", rule=CASES["adam"][0])
+    loss = program.loss
+    found = (
+        trained(program)["f"].mean,
+        trained(program, loss=loss, parametrization=Parametrization())["f"].mean,
+    )
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+
+
+def test_the_gradient_itself_is_gradient_descent() -> None:
+    """With ``Q = A`` nothing is left but the factors of the update, and wide layers are moved in blocks."""
+    told: dict[str, Any] = {"width": 300, "seeds": 2, "rng": 0, "kernels": "none", "numbers": NUMBERS}
+    told |= {"arrays": {"K_x": K, "y": Y}, "times": range(4)}
+    plain, entrywise = (
+        numerics.simulate(mlp(2, "relu", rule=rule, bias=True), **told).f
+        for rule in (GradientDescent(eta, decay=eta / 10), Entrywise(eta, A, decay=eta / 10))
+    )
+    np.testing.assert_allclose(entrywise, plain, rtol=1e-9)
+
+
+def test_single_weights_move_by_rules_of_their_own() -> None:
+    """Matrices by Adam and the readout by descent."""
+    program = mlp(2, "tanh", rule=CASES["adam"][0])
+    (w,) = program.vectors
+    program = replace(program, vectors=(replace(w, rule=GradientDescent(SCHEDULE)),))
+    found = trained(program)["f"].mean
+    np.testing.assert_allclose(found, by_hand(drawn(), Adam(), readout=Descent()), rtol=1e-9, atol=1e-12)
+
+
+def test_functions_of_time_in_a_law_are_arrays() -> None:
+    """A momentum that is a table is what it is at each step; what is not given is asked for by name."""
+    b, m = Function("b"), Symbol("m")
+    rule = Entrywise(eta, m, ((m, b(t) * m + A),))
+    told: dict[str, Any] = {"width": 9, "seeds": 2, "rng": 0, "times": range(4)}
+    arrays = {"K_x": K, "y": Y}
+    moving = numerics.simulate(
+        mlp(1, "tanh", rule=rule), numbers=NUMBERS, arrays={**arrays, "b": np.full(3, 0.5)}, **told
+    )
+    steady = numerics.simulate(
+        mlp(1, "tanh", rule=Entrywise(eta, m, ((m, m / 2 + A),))), numbers=NUMBERS, arrays=arrays, **told
+    )
+    np.testing.assert_allclose(moving.f, steady.f, rtol=1e-12)
+    with pytest.raises(SpecError, match=r"arrays\.b"):
+        numerics.simulate(mlp(1, "tanh", rule=rule), numbers=NUMBERS, arrays=arrays, **told)
+    with pytest.raises(SpecError, match=r"numbers\.eta"):
+        numerics.simulate(
+            mlp(1, "tanh", rule=sign_descent(eta)), numbers={"gamma0": 1.0}, arrays=arrays, **told
+        )
+
+
+def test_theories_are_refused_in_one_sentence() -> None:
+    program = mlp(2, "tanh", rule=adam(eta))
+    told = {"numbers": NUMBERS, "arrays": {"K_x": K, "y": Y}, "times": range(3)}
+    calls: list[Callable[[], Any]] = [
+        lambda: mean_field(program),
+        lambda: path_integral(program).theory(),
+        lambda: check_routes(program),
+        lambda: width_constraints(program),
+        lambda: numerics.solve(program, **told),
+        lambda: numerics.expand(program, order=2, **told),
+        lambda: numerics.verify(program, **told),
+    ]
+    for call in calls:
+        with pytest.raises(NotApplicable, match=r"W0? moves by Adam, which is not linear in the updates"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: adam(eta, beta1=1), "beta1 of Adam"),
+        (lambda: rmsprop(eta, epsilon=-1), "epsilon of RMSprop"),
+        (lambda: Entrywise(eta, eta), "neither on the gradient A nor on states"),
+        (lambda: Entrywise(eta, A, ((A, A),)), "a symbol of its own"),
+        (lambda: Entrywise(eta, A, (1, 2)), "pairs of a symbol and its next value"),
+        (lambda: Entrywise(-1, A), "rate of entrywise rule"),
+    ],
+)
+def test_what_is_no_rule_is_refused(made: Callable[[], Entrywise], said: str) -> None:
+    with pytest.raises(ProgramError, match=said):
+        made()
