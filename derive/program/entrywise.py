@@ -223,12 +223,32 @@ def lion(
     return Entrywise(rate, Q, ((m, b2 * m + (1 - b2) * A),), before=True, decay=decay, name="Lion")
 
 
+def vectors_by_entries(program: Any) -> dict[str, str]:
+    """Return the given vectors of a program whose entries matter, each with the weight that reads them.
+
+    A matrix that moves by an entrywise rule does not see its inputs through their kernel alone: on rotated
+    inputs another network is trained.
+
+    >>> from derive.program import mlp
+    >>> from derive.program.entrywise import sign_descent, vectors_by_entries
+    >>> vectors_by_entries(mlp(2, rule=sign_descent(Symbol("eta")))), vectors_by_entries(mlp(2))
+    ({'x': 'W0'}, {})
+    """
+    found = {}
+    for w in program.trained():
+        ends = {p.name for p in (getattr(w.initial, "rows", None), getattr(w.initial, "cols", None)) if p}
+        if isinstance(w.rule, Entrywise):
+            found.update({x.name: w.name for x in program.given if x.population.name in ends})
+    return found
+
+
 def require_linear_rules(weights: Iterable[Any], what: str) -> None:
     """Raise :class:`~derive.errors.NotApplicable` if a trained weight moves by a rule that is not linear.
 
     Examples
     --------
     >>> from derive.program import mlp
+    >>> from derive.program.entrywise import require_linear_rules, sign_descent
     >>> require_linear_rules(mlp(2, rule=sign_descent(Symbol("eta"))).trained(), "it")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...

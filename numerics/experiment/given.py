@@ -18,6 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import expression, s, spelled, t
 from derive.errors import ProgramError
 from derive.program import Entrywise, Mean, Program
+from derive.program.entrywise import vectors_by_entries
 from derive.program.parts import gaussian, parameter
 from derive.program.shifts import Slot, shifted_reads
 from numerics.errors import SpecError
@@ -43,6 +44,7 @@ def checked_arrays(
     numerics.errors.SpecError: arrays.y: has shape (2,), but arrays.K_x says P = 1 (accepted: shape (1,))
     """
     kernels, attributes = {x.kernel for x in program.given}, {x.name for x in program.attributes}
+    arrays, vectors = _with_kernels(program, arrays)
     known = names_of_arrays(program)
     for name in arrays:
         if name not in known:
@@ -70,7 +72,32 @@ def checked_arrays(
     literals, lengths = literals_in(program, sizes), {name: value.shape for name, value in found.items()}
     require_literals(literals, lengths)
     require_entries(shapes.shifted, literals, lengths)
-    return {name: found[name] for name in arrays}, {k: float(n) for k, (n, _) in shapes.sizes.items()}
+    found = {name: found[name] for name in arrays} | vectors
+    return found, {k: float(n) for k, (n, _) in shapes.sizes.items()}
+
+
+def _with_kernels(
+    program: Program, arrays: Mapping[str, ArrayLike]
+) -> tuple[dict[str, ArrayLike], dict[str, Array]]:
+    """The arrays with kernels in place of given vectors whose entries matter, and these vectors.
+
+    Raises SpecError for a kernel in place of such vectors, and for what are no vectors.
+    """
+    kernels = {x.name: x.kernel for x in program.given}
+    found, vectors = dict(arrays), dict[str, Array]()
+    for name, weight in vectors_by_entries(program).items():
+        key, kernel = f"arrays.{name}", kernels[name]
+        reason = f"{weight} moves by a rule whose steps depend on the entries of its inputs"
+        if kernel in found:
+            raise SpecError(f"arrays.{kernel}", None, f"is given, and {reason}", f"{key}, the inputs (P, D)")
+        if name not in found:
+            raise SpecError(key, None, f"is missing: {reason}", "the inputs (P, D)")
+        x = vectors[name] = real_numbers(key, found.pop(name))
+        if x.ndim < 2 or x.shape[-1] < 1:
+            raise SpecError(key, None, f"has shape {x.shape}", "the inputs (P, D)")
+        flat = x.reshape(-1, x.shape[-1])
+        found[kernel] = (flat @ flat.T / x.shape[-1]).reshape(*x.shape[:-1], *x.shape[:-1])
+    return found, vectors
 
 
 def or_a_weight(program: Program, name: str) -> str:

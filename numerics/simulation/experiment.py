@@ -321,7 +321,8 @@ def _networks(
         wanted = {x.name: x.pair for x in own.values() if x.pair is not None}
     elif fixed and kernels == "none":
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}
-    data: dict[str, Any] = dict(problem.arrays)
+    vectors = {v.kernel for v in program.given if v.name in problem.arrays}
+    data: dict[str, Any] = {name: x for name, x in problem.arrays.items() if name not in vectors}
     data |= {x.name: repeated(x.name, data[x.name]) for x in program.attributes if x.name in data}
     if problem.experiment is not None:
         modes = spectrum_of(problem.experiment, every=True)

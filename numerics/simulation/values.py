@@ -15,6 +15,7 @@ from sympy.core.function import FunctionClass
 
 from derive.calculus.symbols import IndexValues
 from derive.program import GaussianMatrix, GivenVector, IndexRange, Population, Program
+from derive.program.entrywise import vectors_by_entries
 from numerics.errors import SpecError, require_memory
 from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
 
@@ -269,10 +270,15 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
     products per unit, (P, P) or (P, positions, P, positions), of which a square root is taken.  Raises
     ``ValueError`` when there is neither or both, or when vectors on one population differ in size.
     """
-    found = {}
+    found, by_entries = {}, vectors_by_entries(program)
     for v in program.given:
         if (v.name in data) == (v.kernel in data):
             raise ValueError(f"give either data[{v.name!r}] (vectors) or data[{v.kernel!r}] (their kernel)")
+        if v.kernel in data and v.name in by_entries:
+            raise ValueError(
+                f"data[{v.kernel!r}]: {by_entries[v.name]} moves by a rule whose steps depend on the entries "
+                f"of its inputs; give data[{v.name!r}], the vectors"
+            )
         rivals = [w.name for w in program.given if w.population.name == v.population.name and w != v]
         if v.kernel in data and rivals:
             raise ValueError(

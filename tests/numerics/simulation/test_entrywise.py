@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 
 WIDTH, STEPS, GAMMA, RATE = 7, 5, 0.8, 0.3
 X = np.array([[1.2, -0.4], [0.3, 1.1]])
-K, Y = np.array([[1.0, 0.3], [0.3, 0.9]]), np.array([1.0, -0.7])
+Y = np.array([1.0, -0.7])
 NUMBERS = {"eta": RATE, "gamma0": GAMMA}
 SCHEDULE = eta * (1 + cos(pi * t / STEPS)) / 2
 EPSILON = 1e-3
@@ -195,10 +195,15 @@ def test_gradients_by_differences_of_the_loss_move_networks_alike() -> None:
 
 def test_the_gradient_itself_is_gradient_descent() -> None:
     """With ``Q = A`` nothing is left but the factors of the update, and wide layers are moved in blocks."""
-    told: dict[str, Any] = {"width": 300, "seeds": 2, "rng": 0, "kernels": "none", "numbers": NUMBERS}
-    told |= {"arrays": {"K_x": K, "y": Y}, "times": range(4)}
     plain, entrywise = (
-        numerics.simulate(mlp(2, "relu", rule=rule, bias=True), **told).f
+        simulate_program(
+            mlp(2, "relu", rule=rule, bias=True),
+            width=300,
+            seeds=2,
+            steps=3,
+            values={**NUMBERS, "P": 2},
+            data={"x": X, "y": Y},
+        )["f"].mean
         for rule in (GradientDescent(eta, decay=eta / 10), Entrywise(eta, A, decay=eta / 10))
     )
     np.testing.assert_allclose(entrywise, plain, rtol=1e-9)
@@ -218,7 +223,7 @@ def test_functions_of_time_in_a_law_are_arrays() -> None:
     b, m = Function("b"), Symbol("m")
     rule = Entrywise(eta, m, ((m, b(t) * m + A),))
     told: dict[str, Any] = {"width": 9, "seeds": 2, "rng": 0, "times": range(4)}
-    arrays = {"K_x": K, "y": Y}
+    arrays = {"x": X, "y": Y}
     moving = numerics.simulate(
         mlp(1, "tanh", rule=rule), numbers=NUMBERS, arrays={**arrays, "b": np.full(3, 0.5)}, **told
     )
@@ -234,9 +239,29 @@ def test_functions_of_time_in_a_law_are_arrays() -> None:
         )
 
 
+def test_inputs_are_given_by_their_entries() -> None:
+    """Rotated inputs have the same kernel, and train another network."""
+    program = mlp(1, "tanh", rule=sign_descent(eta))
+    told: dict[str, Any] = {"numbers": NUMBERS, "times": range(4), "width": 40, "seeds": 200, "rng": 0}
+    found = [
+        numerics.simulate(program, arrays={"x": [x], "y": [1.0]}, **told)
+        for x in ([np.sqrt(2), 0.0], [1.0, 1.0])
+    ]
+    apart = np.abs(found[0].f[-1] - found[1].f[-1]) / np.hypot(found[0].f_stderr[-1], found[1].f_stderr[-1])
+    assert float(apart.max()) > 5
+    with pytest.raises(SpecError, match=r"arrays\.K_x: is given, and W0 moves by a rule whose steps depend"):
+        numerics.simulate(program, arrays={"K_x": X @ X.T / 2, "y": Y}, **told)
+    with pytest.raises(SpecError, match=r"arrays\.x: is missing"):
+        numerics.simulate(program, arrays={"y": Y}, **told)
+    with pytest.raises(ValueError, match="give data\\['x'\\], the vectors"):
+        simulate_program(
+            program, width=9, seeds=1, steps=2, values={**NUMBERS, "P": 2}, data={"K_x": np.eye(2), "y": Y}
+        )
+
+
 def test_theories_are_refused_in_one_sentence() -> None:
     program = mlp(2, "tanh", rule=adam(eta))
-    told = {"numbers": NUMBERS, "arrays": {"K_x": K, "y": Y}, "times": range(3)}
+    told = {"numbers": NUMBERS, "arrays": {"x": X, "y": Y}, "times": range(3)}
     calls: list[Callable[[], Any]] = [
         lambda: mean_field(program),
         lambda: path_integral(program).theory(),
