@@ -10,10 +10,25 @@ layer then acts on the stream like a linear one, with Gaussian averages of phi a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sympy import Add, Derivative, Dummy, Expr, Function, KroneckerDelta, Mul, S, Sum, Symbol, sympify
+from sympy import (
+    Add,
+    Derivative,
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    KroneckerDelta,
+    Mul,
+    S,
+    Sum,
+    Symbol,
+    cancel,
+    factor,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, chain_rule
@@ -22,6 +37,7 @@ from derive.calculus.sums import addends, drawn_out, factors, opened, rewritten,
 from derive.calculus.symbols import ell, s, t
 from derive.depth.layers import neighbour
 from derive.errors import NotApplicable
+from derive.show.latex import aligned_latex
 from derive.theory.data import OrderParameter, Source, Term
 from derive.theory.theory import Theory
 
@@ -298,3 +314,80 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
         )
 
     return replace(theory, order_parameters=tuple(put(q) for q in theory.order_parameters))
+
+
+@dataclass(frozen=True)
+class BranchDiversity:
+    """How different neighbouring branches of a deep nonlinear residual network are.
+
+    Parameters
+    ----------
+    roughness : Expr
+        Variance of a branch's output, ``<o(h)^2>``: in the square distance ``<(x(tau + e) - x(tau))^2>`` of
+        the stream it multiplies e, for a branch multiplier ``1/sqrt(L)``.
+    alignment : Expr
+        Cosine between the gradients ``b`` of two neighbouring branches, ``<phi'>^2/<phi'^2>``.
+    """
+
+    roughness: Expr
+    alignment: Expr
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what is assumed, in words."""
+        return (
+            "small branches: h of a layer is Gaussian, and independent of h of other layers",
+            "the gradient on the stream is the same in neighbouring layers, and independent of their h",
+        )
+
+    def _repr_latex_(self) -> str:
+        names = Symbol("roughness"), Symbol("alignment")
+        return aligned_latex(map(Eq, names, (self.roughness, self.alignment)))
+
+
+def branch_diversity(theory: Theory, activation: Callable[[Expr], Expr] | None = None) -> BranchDiversity:
+    """Return the roughness of the stream and the alignment of the branches' gradients.
+
+    Layers are independent at leading order.  So the product of two branches' gradients averages to the square
+    of their mean slope ``d b/d e``, times ``<e^2>`` of the gradient on the stream.
+
+    Parameters
+    ----------
+    theory : Theory
+        That of a network with nonlinear residual layers, as for :func:`effective`.
+    activation : callable, optional
+        phi as a function of an expression; without it averages stay folded.
+
+    Returns
+    -------
+    BranchDiversity
+        Both at time t in layer ``ell``.
+
+    Raises
+    ------
+    NotApplicable
+        For a theory without nonlinear residual layers.
+
+    Examples
+    --------
+    >>> from sympy import Abs, Max
+    >>> from derive import mean_field
+    >>> from derive.program.networks.residual import nonlinear_program
+    >>> theory = mean_field(nonlinear_program())
+    >>> [branch_diversity(theory, phi).alignment for phi in (lambda z: z, lambda z: Max(z, 0), Abs)]
+    [1, 1/2, 0]
+    """
+    layer = _Effective(theory)
+    variance = layer.covariance.xreplace({s: t})
+
+    def average(body: Expr) -> Expr:
+        body = body.xreplace({layer.u(ell, t): x_})
+        if activation is not None:
+            body = body.replace(phi, activation).doit()
+        return GaussianAverage(body, {(x_, x_): variance}).doit()
+
+    mean = Dummy()
+    output = layer.output.replace(Function("M_0"), lambda *_: mean)
+    slope = layer.slope(layer.leading(layer.b.rhs), e(ell, t))
+    aligned = cancel(average(slope) ** 2 / average(slope**2))
+    rough = average((output**2).expand()).xreplace({mean: average(phi(x_))})
+    return BranchDiversity(factor(rough), factor(aligned))

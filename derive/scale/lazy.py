@@ -403,6 +403,34 @@ class LazySteps:
         return factor(self.moments[1] - self.moments[0] ** 2)
 
     @cached_property
+    def free_cumulants(self) -> tuple[Expr, ...]:
+        r"""Free cumulants of the spectrum, one for each moment.
+
+        Each moment is ``<k^n> = sum_j kappa_j sum_(i_1 + .. + i_j = n - j) <k^i_1> .. <k^i_j>``.  For n > 1
+        they are ``c_n(L) nu^(1 - n)``, those of a sum over ``nu D`` independent directions of
+        ``(d/nu) w w^T``, where ``<d^n> = c_n`` contains no width.
+
+        Returns
+        -------
+        tuple of Expr
+            ``kappa_1, kappa_2, ...``.
+
+        Examples
+        --------
+        >>> from derive import isotropic, mean_field
+        >>> lazy_steps(mean_field(isotropic(1, data="population", center=True))).free_cumulants
+        (2, 1/nu, nu**(-2), nu**(-3))
+        """
+        moments, found = (S.One, *self.moments), list[Expr]()
+        for n in range(1, len(moments)):
+            lower, power = S.Zero, [S.One] + [S.Zero] * n
+            for j, kappa in enumerate(found, 1):
+                power = [Add(*[power[i] * moments[m - i] for i in range(m + 1)]) for m in range(n)]
+                lower += kappa * power[n - j]
+            found.append(factor(moments[n] - lower))
+        return tuple(found)
+
+    @cached_property
     def slope(self) -> Expr:
         """How the noise of an input grows with the loss, ``dq/dC_v``."""
         return factor(self.noise(SIZE).diff(SIZE))
