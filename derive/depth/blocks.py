@@ -22,11 +22,12 @@ from derive.depth.infinite import LayerTime, Scaling, aligned, layer_time
 from derive.depth.layers import neighbour, tau, tau_
 from derive.depth.rescale import ends_apart, in_units
 from derive.linear.propagators import CrossLayer, k
+from derive.show.conditions import ConditionalResult
 from derive.theory import Equation, Source, Theory
 
 
 @dataclass(frozen=True)
-class BlockLimit:
+class BlockLimit(ConditionalResult):
     """``orders`` says with which power of L each function goes (those that are zero are left out), ``cross``
     is the system of what multiplies them, at any depth, and ``limit`` its limit.  Of single-site equations
     there are none: those within a block have no layer time.
@@ -35,6 +36,14 @@ class BlockLimit:
     orders: dict[str, Expr]
     cross: CrossLayer
     limit: LayerTime
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return the conditions of layer time, and those of the powers of L."""
+        return (
+            *self.limit.conditions(),
+            "derived: each function goes with the power of L of the largest terms of its equation",
+            "assumed: terms of the same power do not cancel",
+        )
 
     def _repr_latex_(self) -> str:
         return self.limit._repr_latex_()

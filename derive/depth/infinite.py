@@ -52,6 +52,7 @@ from derive.depth.layers import (
 from derive.depth.rescale import relabelled
 from derive.errors import NotApplicable, require_type
 from derive.linear.propagators import CrossLayer, find, k
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import Equation
 
@@ -59,6 +60,8 @@ between = Symbol("tau_1", nonnegative=True)
 """A layer time between the ends of an integral."""
 tau_2 = Symbol("tau_2", nonnegative=True)
 """Another layer time."""
+WIDTH_FIRST = "assumed: the width goes to infinity before the depth, at a fixed number of steps"
+"""The condition of all limits of infinite depth."""
 STEPS = S.NegativeOne
 """The power of L with which layers are steps and not an integral."""
 
@@ -86,7 +89,7 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class LayerTime:
+class LayerTime(ConditionalResult):
     """The equations in layer time.
 
     ``single_site`` are stochastic differential equations with white noise in layer time of covariance
@@ -126,13 +129,17 @@ class LayerTime:
         return find([e for e in self.single_site if isinstance(e.lhs, Derivative)], name)
 
     def conditions(self) -> tuple[str, ...]:
-        """What is assumed, and what was left out, in words."""
+        """Return what is assumed, and what was left out."""
         lost = sorted({str(x.order) for x in self.dropped})
         return (
-            "the width goes to infinity before the depth, at a fixed number of steps",
-            "functions are smooth in layer time on either side of the layer of a source",
-            *([f"terms of relative size L^({'), L^('.join(lost)}) are dropped"] if lost else []),
-            *([f"{', '.join(self.vanishing)} vanish: nothing causes them"] if self.vanishing else []),
+            WIDTH_FIRST,
+            "assumed: functions are smooth in layer time on either side of the layer of a source",
+            *([f"derived: terms of relative size L^({'), L^('.join(lost)}) are dropped"] if lost else []),
+            *(
+                [f"derived: {', '.join(self.vanishing)} vanish: nothing causes them"]
+                if self.vanishing
+                else []
+            ),
         )
 
     def _repr_latex_(self) -> str:
@@ -140,7 +147,7 @@ class LayerTime:
 
 
 @dataclass(frozen=True)
-class InfiniteDepth:
+class InfiniteDepth(ConditionalResult):
     """A network of L layers is ``sum over n <= order of L**(n power) X_n``; X_0 is ``limit``.
 
     ``system`` holds the equations of all ``X_n`` and of the derivatives by layer time that they need:
@@ -172,8 +179,13 @@ class InfiniteDepth:
         return self.equations[whole]
 
     def conditions(self) -> tuple[str, ...]:
-        """What is assumed, in words."""
-        return (*self.limit.conditions()[:2], f"a series in L^({self.power}) exists")
+        """Return what is assumed; what the limit drops is part of the series."""
+        orders = "one" if self.order == 1 else f"1 to {self.order}"
+        return (
+            *self.limit.conditions()[:2],
+            f"assumed: a series in powers of L^({self.power}) exists",
+            f"derived: the power of L, and the coefficients of order {orders}",
+        )
 
     def _repr_latex_(self) -> str:
         return aligned_latex(self.equations.values())
@@ -553,7 +565,7 @@ class _Expansion(_EquationTerms):
 
 
 @dataclass(frozen=True)
-class Diversity:
+class Diversity(ConditionalResult):
     """``distance`` is ``<(x(tau) - x(tau_2))**2>`` at time t, ``roughness`` its limit over ``|tau - tau_2|``.
 
     ``power`` is the lowest power of ``|tau - tau_2|`` in the distance, and ``coefficient`` stands before it.
@@ -571,7 +583,7 @@ class Diversity:
         return 1 - S(self.power) / 2
 
     def conditions(self) -> tuple[str, ...]:
-        """Say what is derived of the distance of close layers, and what is assumed."""
+        """Return what is derived of the distance of close layers, and what is assumed."""
         by = "sources between two layers" if self.power == 1 else "derivatives by layer time"
         told = f", {self.coefficient}," if self.power == 1 else ""
         return (
@@ -655,7 +667,7 @@ class _Increments:
             for x in e.args:
                 found = _added(found, self.series(x, between))
             return found
-        if isinstance(e, Mul | Pow):
+        if isinstance(e, Mul | Pow) and e.has(tau):
             product = {0: S.One}
             for x in factors(e):
                 product = _times(product, self.series(x, between))

@@ -30,6 +30,7 @@ from derive.program.training import TrainedVector
 from derive.reduce.homogeneous import Chain
 from derive.reduce.memoryless import exponential
 from derive.reduce.stationary import timeless
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import Source, Theory
 from derive.theory.path_integral.action import Partition
@@ -41,7 +42,7 @@ _PAIR = ((mu, 1, P), (alpha, 1, P))
 
 
 @dataclass(frozen=True)
-class Equilibrium:
+class Equilibrium(ConditionalResult):
     """The action per unit of width, and its stationary point, for a chain of ``depth`` hidden layers.
 
     ``inverse_temperature`` is b and ``prior`` the variance of a weight without data (in units of that at
@@ -75,8 +76,18 @@ class Equilibrium:
         sites = Average(inner).linear(frozenset({"hhat", str(self.field.func)})) if inner != 0 else S.Zero
         return _symmetric(algebra + sites)
 
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the equilibrium rests on."""
+        return (
+            "assumed: the width goes to infinity at a fixed number of samples and layers",
+            "assumed: long Langevin dynamics ends in the density of weights for which no current flows",
+            f"derived: this density, a Gaussian prior of variance {self.prior} in units of the start times a "
+            f"likelihood of inverse temperature {self.inverse_temperature}",
+            "assumed: one stationary point of the action has all the weight",
+        )
+
     @cached_property
-    def conditions(self) -> dict[str, Expr]:
+    def variations(self) -> dict[str, Expr]:
         """Each derivative of the action, zero at the saddle point (K.19).
 
         ``Phihat`` holds in layers 1..L, ``Phi`` in layers 1..L-1; ``Phi_last`` takes its place in layer L.
@@ -96,7 +107,7 @@ class Equilibrium:
         """The same, solved: conjugate output, output, kernels and their conjugates (K.20-K.22), with ``Delta
         = -loss'``."""
         slope = loss(f(mu), y(mu)).diff(f(mu))
-        c = {k: v.xreplace({slope: -Delta(mu)}) for k, v in self.conditions.items()}
+        c = {k: v.xreplace({slope: -Delta(mu)}) for k, v in self.variations.items()}
         hat = _isolate(c["f"], fhat(mu))
         put = {fhat(mu): hat, fhat(alpha): hat.xreplace({mu: alpha})}
         last = Phihat(self.depth, mu, alpha)

@@ -41,6 +41,7 @@ from derive.program.training import TrainedMatrix, TrainedVector
 from derive.reduce.homogeneous import network_degree, output
 from derive.reduce.memoryless import exponential
 from derive.reduce.moments import two_layer
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, Theory
 from derive.theory.applications import read
@@ -234,7 +235,7 @@ def _slope(*args: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class Representer:
+class Representer(ConditionalResult):
     """The output at rest of a homogeneous network with weight decay.
 
     ``kappa`` is the degree of the network, a weight at rest is ``held`` times its own update; ``balance``
@@ -251,6 +252,15 @@ class Representer:
     rate: Eq | None
     trained: Expr
     anywhere: Expr
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the rest point rests on."""
+        return (
+            f"derived: the output is homogeneous of degree {self.kappa} in the weights",
+            f"derived: a weight at rest is {self.held} times its own update",
+            "assumed: training comes to rest where the output is differentiable in the weights",
+            "assumed: K and k are the tangent kernels of the trained network, which are not known beforehand",
+        )
 
     def _repr_latex_(self) -> str:
         return aligned_latex(x for x in (self.balance, self.rate) if x is not None)

@@ -71,6 +71,7 @@ from derive.depth.balance import (
     over_layers,
     power,
 )
+from derive.depth.infinite import WIDTH_FIRST
 from derive.errors import NotApplicable
 from derive.linear.propagators import cross_layer, k
 from derive.program.parts import gaussian
@@ -78,6 +79,7 @@ from derive.program.program import Program
 from derive.program.training import Outer, TrainedMatrix
 from derive.program.words import Product
 from derive.scale.depth_steps import DepthExponents, Shown, StepRow, at_steps, depth_exponents, ladder
+from derive.show.conditions import ConditionalResult
 from derive.theory import mean_field
 from derive.theory.theory import Theory
 
@@ -106,7 +108,7 @@ z = Symbol("z", positive=True)
 
 
 @dataclass(frozen=True)
-class DepthFirstStep(Shown):
+class DepthFirstStep(Shown, ConditionalResult):
     """Functions of the layer ``ell``, of ``alpha``, ``gamma``, L, and of ``xi``, ``chi_0``.
 
     ``gain`` is q - 1.  ``start`` is ``<x_0 x_0>``, ``gradient`` ``<dx_0 dx_0>``; ``learnt`` is what
@@ -121,6 +123,13 @@ class DepthFirstStep(Shown):
     learnt: Expr
     moved: Expr
     output: Expr
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the closed form rests on."""
+        return (
+            WIDTH_FIRST,
+            f"derived: the first step of linear layers for every depth; correlations grow by {self.gain}",
+        )
 
     def large(self, value: Expr) -> Expr:
         """A value at the layer ``tau L`` for large L, at fixed z.
@@ -352,15 +361,15 @@ def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...
 
 
 @dataclass(frozen=True)
-class DepthClass(Shown):
+class DepthClass(Shown, ConditionalResult):
     """The classification of one (alpha, gamma); names as in depth2023, Def. 7.2-7.7.
 
     ``stable_in_training``: changes of the stream and the output stay bounded (Claim 7.2); Def. 7.2 asks for
     those of h too, which is ``faithful_in_training``: h is then of order one.  ``diversity`` is kappa: layers
     that are a share epsilon of the depth apart differ by ``epsilon^(1 - kappa)`` after a step of training, or
     None, if the difference vanishes or grows with L.  ``exponents`` are powers of L of root mean squares;
-    infinite where they grow faster.  The learning rate of ``rule`` is ``eta L^-rate``.  ``conditions`` says
-    what is assumed.
+    infinite where they grow faster.  The learning rate of ``rule`` is ``eta L^-rate``.  ``basis`` are the
+    powers for all alpha and gamma.
     """
 
     alpha: Expr
@@ -378,7 +387,11 @@ class DepthClass(Shown):
     layerwise_linear: bool
     exponents: dict[str, Expr]
     statements: tuple[Statement, ...]
-    conditions: tuple[str, ...]
+    basis: DepthExponents
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the classification rests on."""
+        return self.basis.conditions()
 
     @property
     def redundant(self) -> bool:
@@ -398,7 +411,7 @@ class DepthClass(Shown):
             "redundant": self.redundant,
             "diversity": None if self.diversity is None else str(self.diversity),
             "exponents": {n: str(e) for n, e in self.exponents.items()},
-            "conditions": list(self.conditions),
+            "conditions": list(self.conditions()),
             "statements": [
                 {n: None if v is None else str(v) for n, v in vars(x).items()} for x in self.statements
             ],
@@ -494,7 +507,7 @@ class DepthParametrization:
             layerwise_linear=size["linearisation"] < 0,
             exponents=found,
             statements=tuple(map(stated, self.statements)),
-            conditions=p.conditions(),
+            basis=p,
         )
 
     def rate(self, rule: str = "sgd") -> Expr:
@@ -615,7 +628,7 @@ def _check(rule: str) -> None:
 
 
 @dataclass(frozen=True)
-class FirstUpdate(Shown):
+class FirstUpdate(Shown, ConditionalResult):
     """Width one, one step at rate eta: ``x_1^L = x_0^L - eta L^-alpha A_L + O(eta^2)``.
 
     ``square`` is ``E A_L^2`` for every L; ``leading`` what it is for large L and alpha > 1/2, to be
@@ -628,6 +641,15 @@ class FirstUpdate(Shown):
     leading: Expr
     at_half: Expr
     rate: Expr
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the first update rests on."""
+        return (
+            f"assumed: width one, one step of the rule {self.rule}, to first order in the learning rate",
+            "assumed: the slope chi of the loss is fixed",
+            "derived: the average over independent normal weights, for every depth",
+            f"derived: the leading power of the depth for alpha > 1/2, times {self.at_half} at alpha = 1/2",
+        )
 
 
 def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:

@@ -37,9 +37,11 @@ from derive.depth.balance import (
     over_layers,
     together,
 )
+from derive.depth.infinite import WIDTH_FIRST
 from derive.depth.layers import layers_of, neighbour
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, cross_layer, k
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory.data import Equation
 from derive.theory.theory import Theory
@@ -381,7 +383,7 @@ REMAINDER = 2
 
 
 class Shown:
-    """A result whose expressions a notebook shows by their names."""
+    """A part of a result, or a result, whose expressions a notebook shows by their names."""
 
     def _repr_latex_(self) -> str:
         named = {**vars(self), **vars(self).get("exponents", {})}
@@ -393,7 +395,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class DepthExponents(Shown):
+class DepthExponents(Shown, ConditionalResult):
     """Powers of L for ``alpha >= 1/2``, in the first step; ``later`` has those at all steps where they stay.
 
     ``gain``: what the stream at the start adds to its own variance, in all layers together (it grows like
@@ -418,14 +420,16 @@ class DepthExponents(Shown):
     averaged: bool
 
     def conditions(self) -> tuple[str, ...]:
-        """What is assumed, in words."""
+        """Return what the powers of L rest on."""
         return (
-            "the width goes to infinity before the depth, at a fixed number of steps",
-            "powers are upper bounds; the closed form of the first step of linear layers attains them",
-            "linearisation: phi is smooth, and a layer leaves out Taylor's remainder of second order, which "
-            "layers agree on",
+            WIDTH_FIRST,
+            "derived: powers of L are upper bounds, which the first step of linear layers attains",
+            f"assumed: phi is smooth: a linear layer leaves out Taylor's remainder of order {REMAINDER}",
             *(
-                ["each layer may be averaged over its own source (gamma > 0), its averages are bounded"]
+                [
+                    "assumed: each layer may be averaged over its own source (gamma > 0), and these averages "
+                    "are bounded"
+                ]
                 * self.averaged
             ),
         )

@@ -26,6 +26,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import SourceCombination
 from derive.program.networks.random_data import sigma
 from derive.scale.first_steps import exact_steps, first_step
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
@@ -42,7 +43,7 @@ SHORT = 60
 
 
 @dataclass(frozen=True)
-class MemoryFree:
+class MemoryFree(ConditionalResult):
     """``C_v(t + 1) = factor C_v(t) + drive``, and the four terms that this drops in the step from ``step``.
 
     ``drive`` is what label noise adds.  ``dropped`` adds up to ``C_v(step + 1) - factor C_v(step) -
@@ -57,11 +58,11 @@ class MemoryFree:
     order: int | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """What the recursion rests on, in words, and of each whether it is derived or assumed."""
+        """Return what the recursion rests on."""
         known = "" if self.order is None else f", to the power {self.order} of the rate"
         return (
-            "derived: the factor and the drive, those of the first step from an error of any size",
-            "assumed: every step is a first step: nothing is remembered but the error",
+            "derived: the factor and the drive of the recursion, from the first step of an error of any size",
+            "assumed: every step is a first step, so that only the error is remembered",
             f"derived: all that this drops in the step from {self.step}{known}",
         )
 

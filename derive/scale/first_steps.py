@@ -58,6 +58,7 @@ from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, SourceCombination, linear_form
 from derive.program import Program
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
 from derive.theory.conditioning import theory_of
@@ -323,12 +324,24 @@ class ExactSteps(Unrolled):
 
 
 @dataclass(frozen=True)
-class FewSteps:
-    """``values[t]`` is the function ``name`` at equal times t: rational in the theory's symbols."""
+class FewSteps(ConditionalResult):
+    """``values[t]`` is the function ``name`` at equal times t: rational in the theory's symbols.
+
+    ``order`` is the symbol of which higher powers were dropped, and the last power; None if none were.
+    """
 
     theory: Theory
     name: str
     values: tuple[Expr, ...]
+    order: tuple[Symbol, int] | None = None
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the values rest on."""
+        known = "exactly" if self.order is None else f"to the power {self.order[1]} of {self.order[0]}"
+        return (
+            *_of_theory(self.theory),
+            f"derived: {self.name} at equal times 0 to {len(self.values) - 1}, {known}",
+        )
 
     def growth_factor(self, step: int = 1) -> Expr:
         """The value at ``step`` over the one at the start.  Raises IndexError beyond the last step."""
@@ -363,7 +376,19 @@ def few_steps(
         raise NotApplicable(f"steps = {steps}: give 0 or more")
     head, exact = _of_one_output(theory, name), exact_steps(theory, order)
     times = map(Integer, range(steps + 1))
-    return FewSteps(theory, name, tuple(exact.expr(exact.value(head.func(k, k))) for k in times))
+    return FewSteps(theory, name, tuple(exact.expr(exact.value(head.func(k, k))) for k in times), order)
+
+
+def _of_theory(theory: Theory) -> tuple[str, ...]:
+    """Conditions of the theory that is read at integer times."""
+    if any(e.name == "xi" for e in theory.equations):
+        start = "is subtracted (center), so that the error starts as the target"
+    else:
+        start = "is part of the error (no center)"
+    return (
+        "assumed: widths, inputs and samples go to infinity at fixed ratios",
+        f"assumed: the initial function {start}",
+    )
 
 
 # -- from layer to layer ------------------------------------------------------------------------------------
@@ -605,7 +630,7 @@ def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> Exac
 
 
 @dataclass(frozen=True)
-class FirstStep:
+class FirstStep(ConditionalResult):
     """The correlation function ``C_v`` before and after the first step, and what it is made of.
 
     ``values`` holds order parameters at integer times, families as functions of the layer ``ell``.  Where q
@@ -620,6 +645,18 @@ class FirstStep:
     root: Expr | None = None
     parameter: tuple[Symbol, Expr] | None = None
     name: str = "C_v"
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the first step rests on."""
+        depth = self.theory.program.depth
+        whole = (
+            f"depth {depth}" if depth.is_Integer else "every depth, held against the equations of both ends"
+        )
+        return (
+            *_of_theory(self.theory),
+            "assumed: a single step from random weights, so that nothing is remembered",
+            f"derived: {self.name} before and after this step, without label noise, for {whole}",
+        )
 
     @cached_property
     def growth_factor(self) -> Expr:

@@ -63,32 +63,21 @@ from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product
 from derive.scale.first_steps import first_step, same_unit
 from derive.scale.mellin import power_in
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Term, Theory, mean_field
 
 REGIMES = ("rich", "lazy")
 
-RICH = (
-    "derived: at this rate updates balance every field; what the random start gives is smaller, term by term",
-    "derived: aligned weights of rank one stay so, and s^2/strength of any two weights keep their distance",
-    "derived: of all aligned networks that have learnt the target the balanced one has the least sharpness",
-    "assumed: training ends aligned and balanced, the more so the smaller `neglected` is",
-    "assumed: there are steps enough to leave the start, where the loss rests longer for larger gamma0",
-)
-LAZY = (
-    "derived: as gamma0 -> 0 the error follows a kernel that does not move; its first two moments",
-    "assumed: eigenvalues of the kernel of wide layers form a semicircle (it has their mean and variance)",
-    "assumed: gamma0 -> 0 before the number of steps grows, so that no catapult moves the kernel",
-)
-
 
 @dataclass(frozen=True)
-class LargestRate:
+class LargestRate(ConditionalResult):
     """The largest learning rate, ``prefactor * nu**exponent`` to leading order.
 
     ``rate`` may hold more: of lazy networks also the first correction of limited width.  ``neglected`` is the
     size of what was left out, beside one.  ``crossover`` is the width nu at which the leading orders of rich
-    and lazy training meet; None where they do not depend on it.
+    and lazy training meet; None where they do not depend on it.  ``basis`` are the conditions of the steps by
+    which the rate was found.
     """
 
     regime: str
@@ -97,10 +86,11 @@ class LargestRate:
     prefactor: Expr
     neglected: Expr
     crossover: Expr | None
+    basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """What the rate rests on, in words, and of each whether it is derived or assumed."""
-        return RICH if self.regime == "rich" else LAZY
+        """Return what the rate rests on."""
+        return self.basis
 
     def _repr_latex_(self) -> str:
         return aligned_latex([Eq(eta, self.rate, evaluate=False)])
@@ -127,26 +117,47 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
         raise ValueError(f"regime = {regime!r}: must be one of {', '.join(REGIMES)}")
     theory = source if isinstance(source, Theory) else mean_field(source)
     rich, lazy = _rich(theory), _lazy(theory)
-    rate, neglected = rich if regime == "rich" else lazy
-    wide = simplify(limit(lazy[0], nu, oo))
-    leading = rich[0] if regime == "rich" else wide
-    power, apart = power_in(leading, nu), power_in(rich[0] / wide, nu)
-    crossover = None
+    own = rich if regime == "rich" else lazy
+    wide = simplify(limit(lazy.rate, nu, oo))
+    leading = rich.rate if regime == "rich" else wide
+    power, apart = power_in(leading, nu), power_in(rich.rate / wide, nu)
+    crossover, basis = None, own.basis
     if apart != 0:
-        (at,) = solve(expand_log(log(rich[0] / wide), force=True), log(nu))
+        (at,) = solve(expand_log(log(rich.rate / wide), force=True), log(nu))
         crossover = _plain(exp(at))
-    return LargestRate(regime, rate, power, _plain(leading / nu**power), neglected, crossover)
+        basis += (
+            "derived: the crossover, where the leading orders of the rich and of the lazy rate are equal",
+        )
+    prefactor = _plain(leading / nu**power)
+    return LargestRate(regime, own.rate, power, prefactor, own.neglected, crossover, basis)
 
 
-def _rich(theory: Theory) -> tuple[Expr, Expr]:
+@dataclass(frozen=True)
+class _Regime:
+    """The rate of a regime, the size of what it leaves out, and the conditions of the steps to it."""
+
+    rate: Expr
+    neglected: Expr
+    basis: tuple[str, ...]
+
+
+def _rich(theory: Theory) -> _Regime:
     end, balance = aligned(theory.program), dominant_balance(theory)
     rest = _plain(end.rate / balance.rate)
-    if any(power_in(rest, x) != 0 for x in balance.rate.free_symbols - theory.program.depth.free_symbols):
+    compared = balance.rate.free_symbols - theory.program.depth.free_symbols
+    if any(power_in(rest, x) != 0 for x in compared):
         raise NotApplicable(f"the balance gives the rate {balance.rate}, the end of training {end.rate}")
-    return rest * balance.rate, balance.neglected
+    basis = (
+        *balance.conditions(),
+        *end.conditions(),
+        f"derived: both rates go with the same powers of {', '.join(sorted(map(str, compared)))}",
+        f"assumed: training ends aligned and balanced, up to parts of the size {balance.neglected}",
+        "assumed: there are steps enough to leave the start, where the loss rests longer for larger gamma0",
+    )
+    return _Regime(rest * balance.rate, balance.neglected, basis)
 
 
-def _lazy(theory: Theory) -> tuple[Expr, Expr]:
+def _lazy(theory: Theory) -> _Regime:
     """Two over the end of a semicircle with the moments of the kernel; the sizes of its two parts."""
     step = first_step(theory)
     if step.degree != 2:
@@ -154,7 +165,13 @@ def _lazy(theory: Theory) -> tuple[Expr, Expr]:
     growth = Poly(step.growth_factor, eta)
     mean, square = -growth.nth(1) / 2, growth.nth(2)
     spread = factor(square - mean**2)
-    return 2 / (factor(mean) + 2 * sqrt(spread)), sqrt(spread) / mean
+    basis = (
+        *step.conditions(),
+        f"derived: mean {factor(mean)} and variance {spread} of the kernel's eigenvalues, from this step",
+        "assumed: the eigenvalues form a semicircle of this mean and variance, as those of wide layers do",
+        "assumed: the error follows a kernel that does not move: gamma0 -> 0 before there are many steps",
+    )
+    return _Regime(2 / (factor(mean) + 2 * sqrt(spread)), sqrt(spread) / mean, basis)
 
 
 def _plain(e: Expr) -> Expr:
@@ -169,13 +186,14 @@ size = Symbol("S", positive=True)
 
 
 @dataclass(frozen=True)
-class Aligned:
+class Aligned(ConditionalResult):
     """A deep linear network with aligned weights of rank one, ``s_M`` their singular values.
 
     Under small steps ``s_M ds_M/dt = strengths[M] xi v``, so that ``s_M^2/strengths[M]`` of any two weights
     differ by a constant: in a balanced network they are all ``size``.  ``output`` is what the network has
     learnt then, as a function of ``size``; ``end`` the size at which that is the target.  There an error
-    decays at ``sharpness`` times the learning rate in a step.
+    decays at ``sharpness`` times the learning rate in a step.  ``basis`` are the conditions of the steps by
+    which this was found.
     """
 
     program: Program
@@ -183,6 +201,11 @@ class Aligned:
     output: Expr
     end: Expr
     sharpness: Expr
+    basis: tuple[str, ...]
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the reduction to rank one rests on."""
+        return self.basis
 
     @property
     def rate(self) -> Expr:
@@ -227,6 +250,10 @@ class _Aligned:
         if any(w.update.over for w in weights) or len(self.readouts) != 1:
             raise NotApplicable("a network of several outputs does not become one of rank one")
         self.known = {self.amplitude(d.lhs): self.number(d.rhs) for d in program.definitions}
+        self.basis = [
+            "derived: weights of rank one along directions that neighbours share stay so under the updates "
+            f"of {', '.join(w.name for w in weights)}"
+        ]
 
     def found(self) -> Aligned:
         (readout,) = self.readouts
@@ -251,6 +278,8 @@ class _Aligned:
         pushes[readout.name] = self.push(readout), self.known[g(depth)] * h(depth)
         per = learnt * error / unit
         strengths = {name: self.same(self.put(a, error) / b / per) for name, (a, b) in pushes.items()}
+        scaled = ", ".join(f"s_{name}^2/({strength})" for name, strength in strengths.items())
+        self.basis.append(f"derived: singular values keep the differences of {scaled}")
         for name, strength in strengths.items():
             output = output.replace(Function(f"s_{name}"), lambda *_, k=strength: sqrt(k * size))
         output = Mul(*[x.doit() for x in Mul.make_args(output)])
@@ -260,7 +289,12 @@ class _Aligned:
         if factor.has(size):
             raise NotApplicable(f"what a balanced network has learnt is {output}, no power of the weights")
         end = _plain(factor ** (-2 / count))
-        return Aligned(self.program, strengths, output, end, _plain(count / end))
+        sharpness = _plain(count / end)
+        self.basis.append(
+            f"derived: the balanced network, in which these are equal, has learnt the target with sharpness "
+            f"{sharpness}, the least of all aligned ones (inequality of the arithmetic and geometric mean)"
+        )
+        return Aligned(self.program, strengths, output, end, sharpness, tuple(self.basis))
 
     def amplitude(self, a: Expr) -> Expr:
         """The amplitude of a field along its direction."""
@@ -324,7 +358,7 @@ i, j = Symbol("i", nonnegative=True), Symbol("j", nonnegative=True)
 
 
 @dataclass(frozen=True)
-class Balance:
+class Balance(ConditionalResult):
     """How the parts of a linear theory grow with gamma0 (and go with other parameters).
 
     ``rate`` is the learning rate at which training takes a number of steps that does not grow, up to a
@@ -340,11 +374,14 @@ class Balance:
     neglected: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """What the balance rests on, in words, and of each whether it is derived or assumed."""
+        """Return what the balance rests on."""
+        affine = "assumed: powers of gamma0 are affine in the layer"
         return (
-            "assumed: as gamma0 -> oo, what updates gave to a weight balances the field in every equation",
-            "assumed: powers of gamma0 are affine in the layer, unless the depth is a number",
-            "derived: these powers; that what the random start gives is smaller, term by term",
+            "assumed: gamma0 -> oo, and what updates gave to a weight balances the field in every equation",
+            *([affine] * (not self.theory.program.depth.is_Integer)),
+            f"derived: the powers of gamma0 of {len(self.sizes)} fields and of the rate, {self.rate}",
+            f"derived: each of the {len(self.dropped)} terms that the random start gives is at most "
+            f"{self.neglected} of the field of its equation",
         )
 
     def _repr_latex_(self) -> str:

@@ -63,6 +63,7 @@ from derive.program.parts import gaussian
 from derive.program.program import plain_steps, used_once
 from derive.program.training import TrainedVector
 from derive.scale.first_steps import exact_steps, same_unit
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
 
@@ -89,7 +90,7 @@ def _crossing(below: Callable[[Any], bool], high: Any, digits: int) -> Any:
 
 
 @dataclass(frozen=True)
-class LazyKernel:
+class LazyKernel(ConditionalResult):
     """The law of the eigenvalues k of the tangent kernel of a lazy network of ``depth`` hidden layers.
 
     ``equations`` give each response, over gamma0 or times it, by the others, in the units of the rate; that
@@ -101,7 +102,7 @@ class LazyKernel:
     equations: Mapping[Symbol, Expr]
 
     def conditions(self) -> tuple[str, ...]:
-        """What the law rests on, in words, and of each whether it is derived or assumed."""
+        """Return what the law of the eigenvalues rests on."""
         return (
             "assumed: as gamma0 -> 0 correlation functions stay as they start",
             "assumed: responses depend on the time between only, and have the size of their unit",
@@ -354,7 +355,7 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
 
 
 @dataclass(frozen=True)
-class LazySteps:
+class LazySteps(ConditionalResult):
     """The spectrum of the lazy kernel by its moments ``<k>, <k^2>, ...``, and the noise of ``h0`` given C_v.
 
     Without noise ``C_v(t) = <x^t>``, the moments of a positive variable: ``C_v(t + 1)/C_v(t)`` never falls
@@ -366,11 +367,12 @@ class LazySteps:
     noise: Callable[[Expr], Expr]
 
     def conditions(self) -> tuple[str, ...]:
-        """What the moments rest on, in words, and of each whether it is derived or assumed."""
+        """Return what the moments rest on."""
         known = len(self.moments)
         return (
             f"derived: moments 1 to {known}, from {known // 2} steps of the theory as gamma0 -> 0",
-            "derived: these steps are those of a kernel that stands still; assumed: so are all later ones",
+            "derived: these steps are those of a kernel that stands still",
+            "assumed: all later steps are those of this kernel",
             "assumed: gamma0 -> 0 before the number of steps grows, so that no catapult moves the kernel",
         )
 

@@ -56,6 +56,7 @@ from derive.scale.power_counting import (
     powers,
     shape_of,
 )
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory.names import QuantityAtLayer
 
@@ -193,6 +194,11 @@ OUTPUTS = "outputs that move in time of order one"
 FEATURES = "fields that move by order one"
 RAW_RATE = "raw learning rate of order one"
 REQUIREMENTS = (FIELDS, OUTPUTS, FEATURES, RAW_RATE)
+COUNTED = (
+    "assumed: the width N goes to infinity at a fixed number of updates, samples and layers",
+    "assumed: averages over units are of order one, unless the sign of a Gaussian source makes them vanish",
+)
+"""Conditions of every count of powers of the width."""
 
 
 @dataclass(frozen=True)
@@ -211,11 +217,15 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Constraints:
+class Constraints(ConditionalResult):
     """What a program asks of its exponents.  See :func:`width_constraints`."""
 
     program: Program
-    conditions: tuple[Condition, ...]
+    powers: tuple[Condition, ...]
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the count of powers rests on."""
+        return (*COUNTED, "derived: the powers of N of fields at the start, and of their first update")
 
     @cached_property
     def unknowns(self) -> tuple[Expr, ...]:
@@ -226,12 +236,12 @@ class Constraints:
         """The conditions of one requirement.  Raises ``KeyError`` for a name that is none."""
         if requirement not in REQUIREMENTS:
             raise KeyError(f"{requirement!r}: must be one of {', '.join(map(repr, REQUIREMENTS))}")
-        return tuple(x for x in self.conditions if x.requirement == requirement)
+        return tuple(x for x in self.powers if x.requirement == requirement)
 
     @property
     def equations(self) -> tuple[Eq, ...]:
         """Every different equation of the first three requirements."""
-        return tuple(dict.fromkeys(x.equation for x in self.conditions if x.requirement != RAW_RATE))
+        return tuple(dict.fromkeys(x.equation for x in self.powers if x.requirement != RAW_RATE))
 
     @property
     def inequalities(self) -> tuple[Le, ...]:
@@ -255,7 +265,7 @@ class Constraints:
         Exponents of weights that no condition speaks of are left out; further free ones stand for themselves.
         """
         solved = self.solution(FIELDS, OUTPUTS, FEATURES)
-        whole = {x: solved.get(x, x) for x in self.unknowns if any(y.power.has(x) for y in self.conditions)}
+        whole = {x: solved.get(x, x) for x in self.unknowns if any(y.power.has(x) for y in self.powers)}
         lead = whole[self._lead]
         inside = [x for x in self.unknowns if lead.has(x)]
         back = solve_linear([lead - FREE], (inside[0],)) if inside else {}
@@ -299,7 +309,7 @@ def width_constraints(program: Program) -> Constraints:
 
     >>> from derive.program import mlp
     >>> found = width_constraints(mlp(2, "tanh"))
-    >>> for x in found.conditions[:3]: print(x.what, x.equation)
+    >>> for x in found.powers[:3]: print(x.what, x.equation)
     h(1) Eq(-a_W0 - b_W0/2, 0)
     h(2) Eq(-a_W(1) - b_W(1)/2 + 1/2, 0)
     z(2) Eq(-a_w - b_w/2 + 1/2, 0)
@@ -415,13 +425,14 @@ WidthPowers = Mapping[QuantityAtLayer, Expr | None]
 
 
 @dataclass(frozen=True)
-class WidthClass:
+class WidthClass(ConditionalResult):
     """Powers of N of everything, and what they mean; None stands for what does not change at all.
 
     - ``start``: of fields and outputs before training;
     - ``rates``: of their first change, to first order in the update;
     - ``changes``: of their change after ``steps`` updates, if nothing blew up before;
-    - ``broken``: what blows up or vanishes, in words.
+    - ``broken``: what blows up or vanishes, in words;
+    - ``steps``: number of updates that were counted.
     """
 
     exponents: Mapping[str, Expr]
@@ -433,6 +444,12 @@ class WidthClass:
     stable_at_start: bool
     stable: bool
     broken: tuple[str, ...]
+    steps: int
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the count of powers rests on."""
+        settled = f"assumed: powers do not change after {self.steps} updates"
+        return (*COUNTED, "derived: the powers of N of fields and outputs", settled)
 
     @property
     def nontrivial(self) -> bool:
@@ -502,7 +519,9 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
         best = [p for n in group if (p := changes[n]) is not None]
         if not best or max(best) < 0:
             broken.append(f"{what} move only as N^({max(best)})" if best else f"{what} do not move")
-    return WidthClass(values, start, rates, changes, hidden, read, begun, stable, tuple(broken))
+    return WidthClass(
+        values, start, rates, changes, hidden, read, begun, stable, tuple(broken), steps if begun else 1
+    )
 
 
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:

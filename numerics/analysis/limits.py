@@ -8,6 +8,7 @@ refusal names the key of the file, or ``refused`` says why beside what was solve
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -26,6 +27,7 @@ from derive.scale import FirstStep, first_step, lazy_steps, memory_free, smalles
 from derive.scale.largest_rate import LargestRate
 from derive.scale.largest_rate import largest_rate as largest_rate_form
 from derive.scale.lazy import lazy_kernel
+from derive.show.conditions import ConditionalResult
 from derive.theory import Theory, mean_field
 from numerics.errors import Diverged, NotConverged, SpecError, require_finite
 from numerics.experiment import Experiment
@@ -35,21 +37,31 @@ from numerics.experiment.theory import beta, derived, program_of, reductions_of,
 from numerics.names import C_FIELD, C_LEARNT, LINEAR_KERNEL
 from numerics.progress import Progress
 from numerics.solver import solve
-from numerics.solver.depth.solve import LAYERS, correction_of, limit_of, solve_depth_correction
+from numerics.solver.depth.solve import (
+    LAYERS,
+    correction_of,
+    limit_of,
+    require_file,
+    solve_depth_correction,
+)
 
 Array = NDArray[np.float64]
 LimitValue = TypeVar("LimitValue")
 
 
-class Finite:
-    """What says its numbers, all of which are finite, or it is none."""
+class Finite(ConditionalResult):
+    """Base class of results that can be written as JSON. Raises if a number is not finite."""
 
     def __post_init__(self) -> None:
         require_finite(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        raise NotImplementedError
+        """Return the numbers, formulas and conditions that ``--json`` prints."""
+        return {**self.numbers(), "conditions": list(self.conditions())}
+
+    @abstractmethod
+    def numbers(self) -> dict[str, Any]:
+        """Return numbers and formulas by name."""
 
 
 # -- the largest rate, measured ------------------------------------------------------------------------------
@@ -151,15 +163,22 @@ class EarlyTime(Finite):
     ``root`` is what q stands for in a formula of every depth.  ``critical_learning_rate`` is the smallest
     rate at which the first step leaves the loss where it is; ``critical_formula`` the same in symbols, if it
     is a rational function.  Numbers are None if the depth is a symbol, or if there is no such rate.
+    ``basis`` are the conditions of the first step.
     """
 
     formula: Expr
     critical_formula: Expr | None
     growth_factor: float | None
     critical_learning_rate: float | None
+    basis: tuple[str, ...]
     root: Expr | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the first step rests on."""
+        return self.basis
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the growth factor and the critical rate, as numbers and as formulas."""
         return {
             "growth_factor": self.growth_factor,
             "critical_learning_rate": self.critical_learning_rate,
@@ -199,8 +218,8 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
         raise SpecError("training.learning_rate", None, "is missing; growth needs it", "a positive number")
     rate = numbers.pop(eta)
     growth = first_step(_put(_theory(experiment), numbers)).growth_factor
-    known = {"growth_factor": float(growth.subs(eta, rate))}
-    return replace(_formulas(step), **known, critical_learning_rate=smallest_rate(growth, eta))
+    factor, critical = float(growth.subs(eta, rate)), smallest_rate(growth, eta)
+    return replace(_formulas(step), growth_factor=factor, critical_learning_rate=critical)
 
 
 def _at(found: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> EarlyTime:
@@ -226,7 +245,7 @@ def _at(found: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> Early
 def _formulas(step: FirstStep) -> EarlyTime:
     """Growth and critical rate in symbols; the latter None if it is no rational function."""
     critical = step.critical_learning_rate if step.degree == 2 else None
-    return EarlyTime(step.growth_factor, critical, None, None, step.root)
+    return EarlyTime(step.growth_factor, critical, None, None, step.conditions(), step.root)
 
 
 def _of_program(program: Program, find: Callable[[Theory], LimitValue], what: str) -> LimitValue:
@@ -298,7 +317,8 @@ class EarlySteps(Finite):
     """``C_v`` and the loss on fresh or repeated samples (``C_Delta``) after each step, as solved.
 
     ``memory_free`` is the recursion beside ``C_v``, and ``dropped`` its neglected terms in the second step by
-    name; both are None, and ``refused`` says why, where the experiment has no such recursion.
+    name; both are None, and ``refused`` says why, where the experiment has no such recursion.  ``basis`` are
+    the conditions of the recursion.
     """
 
     C_v: tuple[float, ...]
@@ -307,6 +327,11 @@ class EarlySteps(Finite):
     memory_free: tuple[float, ...] | None
     dropped: Mapping[str, float] | None
     refused: str | None
+    basis: tuple[str, ...] = ()
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the losses after each step rest on."""
+        return ("derived: C_v after each step, by solving the theory with its memory", *self.basis)
 
     @property
     def test_growth_factor(self) -> float:
@@ -318,7 +343,8 @@ class EarlySteps(Finite):
         """The same of the training loss (online: on the batch of the step); None if there are no samples."""
         return None if self.C_Delta is None else self.C_Delta[1] / self.C_Delta[0]
 
-    def to_json(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, Any]:
+        """Return the losses after each step, and what the recursion drops."""
         return {
             C_LEARNT: list(self.C_v),
             "test_growth_factor": self.test_growth_factor,
@@ -360,7 +386,7 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
         return EarlySteps(*found, None, None, str(reason))
     repeated = tuple(float(recursion.loss(t).subs(rest)) for t in range(steps + 1))
     dropped = {k: float(x.subs(rest)) for k, x in recursion.dropped.items()}
-    return EarlySteps(*found, repeated, dropped, None)
+    return EarlySteps(*found, repeated, dropped, None, recursion.conditions())
 
 
 @dataclass(frozen=True)
@@ -368,7 +394,8 @@ class Recovery(Finite):
     """Rates: ``critical`` first raises the loss, below ``largest`` training still succeeds, as solved.
 
     ``lazy`` is the largest rate of the lazy limit and ``ceiling`` a bound on it in closed form; both are
-    None, and ``refused`` says why, where that limit has no closed form.
+    None, and ``refused`` says why, where that limit has no closed form.  ``basis`` are the conditions of the
+    lazy limit.
     """
 
     critical: float | None
@@ -376,13 +403,20 @@ class Recovery(Finite):
     lazy: float | None
     ceiling: float | None
     refused: str | None
+    basis: tuple[str, ...] = ()
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the largest rates rest on."""
+        measured = f"by bisection of the solved theory, over {self.largest.steps} steps"
+        return (f"measured: the largest learning rate, {measured}; it falls with their number", *self.basis)
 
     @property
     def recovers(self) -> bool:
         """Is there a rate at which the loss first rises and then falls below its start?"""
         return self.critical is not None and self.largest.stable > self.critical
 
-    def to_json(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, Any]:
+        """Return the largest rates of the experiment and of its lazy limit."""
         return {
             "largest_learning_rate": self.largest.value,
             "recovers": self.recovers,
@@ -406,12 +440,13 @@ def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) 
     """
     experiment.require_constant("a largest learning rate")
     numbers = {x: value for x, value in _numbers(experiment).items() if x not in (eta, gamma0)}
-    lazy: tuple[float | None, float | None, str | None]
+    lazy: tuple[float | None, float | None, str | None, tuple[str, ...]]
     try:
         found = lazy_steps(_put(_theory(experiment), numbers), nodes)
-        lazy = float(found.largest_rate()), float(found.ceiling), None
+        spectrum = f"assumed: {nodes} eigenvalues, which have these moments, stand for the spectrum"
+        lazy = float(found.largest_rate()), float(found.ceiling), None, (*found.conditions(), spectrum)
     except NotApplicable as reason:
-        lazy = None, None, str(reason)
+        lazy = None, None, str(reason), ()
     critical = early_time(experiment).critical_learning_rate
     return Recovery(critical, largest_rate(experiment, rtol=rtol), *lazy)
 
@@ -439,7 +474,8 @@ class RateLimit(Finite):
     """``form`` is the closed form, the rest its numbers, None if the depth is a symbol.
 
     ``rate`` of lazy networks is 2 over the largest eigenvalue of the kernel at the file's width, which the
-    closed form has to first order only; ``neglected`` is what the form leaves out, beside one.
+    closed form has to first order only; ``neglected`` is what the form leaves out, beside one.  ``kernel``
+    are the conditions of that eigenvalue.
     """
 
     form: LargestRate
@@ -447,8 +483,14 @@ class RateLimit(Finite):
     rate: float | None
     crossover: float | None
     neglected: float | None
+    kernel: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the formula and the rate rest on."""
+        return (*self.form.conditions(), *self.kernel)
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the rate, its power of nu and the crossover, as numbers and as formulas."""
         return {
             "regime": self.form.regime,
             "exponent": self.exponent,
@@ -458,7 +500,6 @@ class RateLimit(Finite):
             "crossover": self.crossover,
             "crossover_formula": _text(self.form.crossover),
             "neglected": self.neglected,
-            "assumptions": list(self.form.conditions()),
         }
 
 
@@ -509,9 +550,11 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
     leading = {k: number(x.prefactor * nu**x.exponent) for k, x in every.items()}
     own = regime or min(leading, key=lambda k: leading[k] or 0.0)
     form, rate = every[own], leading[own]
+    basis: tuple[str, ...] = ()
     if own == "lazy":
-        rate = 2 / lazy_kernel(_deep(experiment), experiment.depth).edge({nu: width})
-    return RateLimit(form, number(form.exponent), rate, number(form.crossover), number(form.neglected))
+        kernel = lazy_kernel(_deep(experiment), experiment.depth)
+        rate, basis = 2 / kernel.edge({nu: width}), kernel.conditions()
+    return RateLimit(form, number(form.exponent), rate, number(form.crossover), number(form.neglected), basis)
 
 
 def _deep(experiment: Experiment) -> Theory:
@@ -542,7 +585,7 @@ class DepthLimits(Finite):
     and, at a depth that is a number, that of the network itself (else None).
 
     ``limit_error`` and ``first_error`` estimate what the layer grid leaves.  ``diversity`` is that of the
-    stream, ``field`` its correlation.
+    stream, ``field`` its correlation.  ``basis`` are the conditions of the limit and of its correction.
     """
 
     name: str
@@ -557,13 +600,26 @@ class DepthLimits(Finite):
     order: float
     field: str
     diversity: Diversity
+    basis: tuple[str, ...]
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the limit, its correction and the diversity rest on."""
+        return (*self.basis, *self.diversity.conditions())
+
+    @property
+    def near(self) -> str:
+        """The distance of close layers, in symbols."""
+        found = self.diversity
+        power = "" if found.power == 1 else f"**{found.power}"
+        return f"<(x(tau) - x(tau_2))**2> / |tau - tau_2|{power} -> {found.coefficient}"
 
     @property
     def to_first_order(self) -> Array | None:
         """The network's loss as the limit and its first correction have it."""
         return None if self.depth is None else self.limit + self.depth**self.order * self.first
 
-    def to_json(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, Any]:
+        """Return the losses over time, their errors and the diversity."""
         first = self.to_first_order
         return {
             "time": self.time.tolist(),
@@ -578,7 +634,7 @@ class DepthLimits(Finite):
             "exponent": self.order,
             "to_first_order": None if first is None else first.tolist(),
             "diversity_exponent": float(self.diversity.exponent),
-            "formula": f"<(x(tau) - x(tau_2))**2> / |tau - tau_2| -> {self.diversity.roughness}",
+            "formula": self.near,
             "regime": REGIME,
             "status": "ok",
         }
@@ -608,13 +664,15 @@ def depth_limits(
         if network.branch is None:
             reason = "is missing: only residual networks have a limit of infinite depth here"
             raise SpecError("network.branch", None, reason, "a positive number, such as 1/sqrt(depth)")
+        require_file(experiment)
         if not experiment.symbolic:
             depth, beta0 = experiment.depth, float(network.branch) * float(np.sqrt(experiment.depth))
             source = experiment.replace({"network.depth": "L", "network.branch": beta0})
     problem = Problem.of(source)
     found = solve_depth_correction(problem, layers=layers, progress=progress)
     name = "train_loss" if problem.seen else "test_loss"
-    limit = correction_of(*limit_of(problem)).limit
+    correction = correction_of(*limit_of(problem))
+    limit = correction.limit
     field = next(str(e.lhs.func) for e in limit.correlations if str(e.lhs.func) in (C_FIELD, LINEAR_KERNEL))
     finite = None
     if depth is not None and experiment is not None:
@@ -632,4 +690,5 @@ def depth_limits(
         found.order,
         field,
         diversity(limit, field),
+        tuple(dict.fromkeys((*limit.conditions(), *correction.conditions()))),
     )

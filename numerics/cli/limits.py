@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,8 +71,11 @@ def early_time(
                 raise SpecError(option, given, "is not there for a program", f"a file, or no {option}")
         found = of.early_time(program, numbers_in(settings))
         refuse_arrays(data)
+    parts = {"the first step": found, "--steps": more, "--recovery": rates}
+    shown = {name: x for name, x in parts.items() if x is not None}
     if as_json:
-        print_json({k: v for x in (found, more, rates) if x is not None for k, v in x.to_json().items()})
+        basis = list(dict.fromkeys(line for x in shown.values() for line in x.conditions()))
+        print_json({**{k: v for x in shown.values() for k, v in x.numbers().items()}, "conditions": basis})
         return
     typer.echo(f"C_v(1)/C_v(0) = {found.formula}")
     if found.root is not None:
@@ -82,6 +85,15 @@ def early_time(
     typer.echo(f"critical learning rate: {_words(found.critical_learning_rate, found.critical_formula)}")
     for line in (*_steps(more), *_rates(rates)):
         typer.echo(line)
+    for name, x in shown.items():
+        _conditions(x.conditions(), "" if len(shown) == 1 else f" of {name}")
+
+
+def _conditions(sentences: Iterable[str], of: str = "") -> None:
+    """Print what a limit rests on, one sentence a line."""
+    typer.echo(f"conditions{of}")
+    for sentence in sentences:
+        typer.echo(f"  {sentence}")
 
 
 def _words(number: float | None, formula: object) -> str:
@@ -154,16 +166,18 @@ def largest_rate(
     typer.echo(f"largest rate: {form.rate}")
     if found.rate is not None:
         typer.echo(f"            = {found.rate:.6g}")
-    typer.echo(f"power of nu: {form.exponent}{_number(found.exponent)}")
-    where = "none" if form.crossover is None else f"nu = {form.crossover}{_number(found.crossover)}"
+    typer.echo(f"power of nu: {form.exponent}{_number(form.exponent, found.exponent)}")
+    where = "none, at any nu"
+    if form.crossover is not None:
+        where = f"nu = {form.crossover}{_number(form.crossover, found.crossover)}"
     typer.echo(f"crossover between rich and lazy: {where}")
-    typer.echo(f"neglected, beside one: {form.neglected}{_number(found.neglected)}")
-    for line in form.conditions():
-        typer.echo(f"  {line}")
+    typer.echo(f"neglected, beside one: {form.neglected}{_number(form.neglected, found.neglected)}")
+    _conditions(found.conditions())
 
 
-def _number(x: float | None) -> str:
-    return "" if x is None else f" = {x:.4g}"
+def _number(e: Expr, x: float | None) -> str:
+    """`` = `` and the number, unless the formula is that number."""
+    return "" if x is None or e.is_number else f" = {x:.4g}"
 
 
 def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings: Settings = None) -> None:
@@ -195,10 +209,8 @@ def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings
         f"{found.name} = limit + coefficient * {power}; errors of the layer grid: {found.limit_error:.1g}, "
         f"{found.first_error:.1g}"
     )
-    typer.echo(
-        f"feature-diversity exponent kappa = {found.diversity.exponent}: <(x(tau) - x(tau_2))**2> / "
-        f"|tau - tau_2| -> {found.diversity.roughness}"
-    )
+    typer.echo(f"feature-diversity exponent kappa = {found.diversity.exponent}: {found.near}")
+    _conditions(found.conditions())
 
 
 def scaling(
@@ -239,9 +251,7 @@ def scaling(
         what, of = "loss in the end", "P"
     typer.echo(f"{what} ~ {of}^-({found.exponent}) = {of}^{-float(found.exponent):.6g}")
     typer.echo(f"loss = {_near(found.formula)}")
-    typer.echo("holds where")
-    for line in found.conditions:
-        typer.echo(f"  {line}")
+    _conditions(found.conditions)
     for why, when in shown.items():
         typer.echo(f"meets {why} at t = {_near(when)}")
 
@@ -362,6 +372,7 @@ def parametrization(
     for name, row in found["named"].items():
         broken = f": {'; '.join(row['broken'])}" if row["broken"] else ""
         typer.echo(f"{name:20}{row['regime']}{broken}")
+    _conditions(found["conditions"])
 
 
 def width() -> dict[str, Any]:
@@ -373,9 +384,10 @@ def width() -> dict[str, Any]:
 
     program = mlp(HIDDEN, Function("phi"))
     constraints = width_constraints(program)
-    rows = {}
+    rows, basis = {}, list(constraints.conditions())
     for name, exponents in named(program).items():
         found = width_class(program, exponents)
+        basis += found.conditions()
         powers = {"start": found.start, "rates": found.rates, "changes": found.changes}
         rows[name] = {
             "exponents": _text(exponents),
@@ -394,6 +406,7 @@ def width() -> dict[str, Any]:
         "maximal_update": _text(constraints.maximal_update()),
         "symmetries": [_text(x) for x in constraints.symmetries],
         "named": rows,
+        "conditions": list(dict.fromkeys(basis)),
     }
 
 
@@ -420,8 +433,7 @@ def _depth(alpha: str, gamma: str, as_json: bool) -> None:
     for x in statements:  # type: ignore[attr-defined]
         leading = f"; first step {x['leading']}" if x["leading"] else ""
         typer.echo(f"  {x['name']}: L^({x['exponent']}){leading} [{x['how']}]")
-    for x in conditions:  # type: ignore[attr-defined]
-        typer.echo(f"assumed: {x}")
+    _conditions(conditions)  # type: ignore[arg-type]
 
 
 def _called(node: tuple[str, Any]) -> str:

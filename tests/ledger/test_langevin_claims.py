@@ -339,7 +339,7 @@ def test_action_at_equilibrium(rest: Equilibrium) -> None:
 
 
 def test_conditions_at_equilibrium(rest: Equilibrium) -> None:
-    claim, derived = printed("K.19"), rest.conditions
+    claim, derived = printed("K.19"), rest.variations
     negated = -derived["f"].xreplace(_errors())
     assert alike(claim["f"], negated)
     for name in ("fhat", "Phi_last", "Phihat"):

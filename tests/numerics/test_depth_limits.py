@@ -53,7 +53,7 @@ def test_text_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("limit: branch = 0.5/sqrt(L)")
     assert "L = 4" in lines[1]
-    assert len(lines) == 2 + 2 + 2
+    assert lines[2 + 2 + 2] == "conditions"
 
 
 def test_the_first_order_comes_closer_to_the_network_than_the_limit() -> None:
@@ -68,6 +68,38 @@ def test_symbolic_depth_has_the_limit_alone() -> None:
     assert (found.depth, found.finite, found.to_first_order) == (None, None, None)
     assert found.beta0 == 0.25
     assert found.to_json()["test_loss"] is None
+
+
+def test_a_file_that_has_no_such_limit_is_told_all_that_must_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The residual example, a rectifier with biases in a flow."""
+    example = Path(__file__).parents[2] / "docs" / "examples" / "residual.toml"
+    assert run(["limits", "depth", str(example)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    for told in (
+        'network.activation = "relu"',
+        '"linear"',
+        "network.bias = false",
+        "network.init_variance = one number",
+        'training.rule = "gd"',
+        "learning_rate and steps",
+    ):
+        assert told in said
+
+
+@pytest.mark.slow
+def test_a_file_on_given_samples_whose_weights_decay_is_solved(tmp_path: Path) -> None:
+    """What the residual example has and keeps: samples, variances other than one, and decay."""
+    text = RESIDUAL.replace('kind = "isotropic"', 'kind = "fixed"\nkernel = "k.npy"\ntargets = "y.npy"')
+    text = text.replace("width_ratio = 1.0", "init_variance = 1.5").replace(
+        "steps = 1", "steps = 1\nweight_decay = 0.1"
+    )
+    np.save(tmp_path / "k.npy", np.eye(1))
+    np.save(tmp_path / "y.npy", np.ones(1))
+    found = depth_limits(Experiment.load(written(tmp_path, text)), layers=4)
+    assert found.diversity.power == 1
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         value = sympify(printed[formula], locals=names).subs(numbers)
         assert float(value) == pytest.approx(printed[key])
     assert printed["regime"] == "rich"
-    assert any(x.startswith("assumed: ") for x in printed["assumptions"])
+    assert any(x.startswith("assumed: ") for x in printed["conditions"])
 
 
 @pytest.mark.slow

@@ -33,12 +33,13 @@ def test_width_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     table = {"a_w": "a"}
     row = {"regime": "lazy", "broken": ["features move only as N^(-1/2)"]}
     found = {"requirements": {"x": ["a_w = 0"]}, "family": table, "maximal_update": table}
-    found |= {"symmetries": [{"d": "1"}], "named": {"NTK": row}}
+    found |= {"symmetries": [{"d": "1"}], "named": {"NTK": row}, "conditions": ["width to infinity"]}
     monkeypatch.setattr(COMMAND, "width", lambda: found)
     assert run(["limits", "parametrization"]) == 0
     printed = capsys.readouterr().out
     assert "NTK                 lazy: features move only as N^(-1/2)" in printed
     assert "same network:   d = 1" in printed
+    assert "conditions\n  width to infinity" in printed
 
 
 def test_depth_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +58,7 @@ def test_depth_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     assert seen == [("1/2", "-1/3")]
     assert "regime                  depth-muP" in printed
     assert "  output: L^(0); first step -xi**2 [counted]" in printed
-    assert "assumed: width before depth" in printed
+    assert "  width before depth" in printed
 
 
 @pytest.mark.slow

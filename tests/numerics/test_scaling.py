@@ -204,7 +204,7 @@ def test_the_command(options, exponent, capsys):
 
 def test_the_command_says_where_it_holds(capsys):
     assert run(["limits", "scaling", "--depth", "3", "--source", "0.7"]) == 0
-    assert "holds where" in capsys.readouterr().out
+    assert "conditions" in capsys.readouterr().out
 
 
 @pytest.mark.slow

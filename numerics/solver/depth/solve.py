@@ -255,20 +255,43 @@ def require_limit(problem: Problem) -> None:
     if beta not in problem.numbers:
         accepted = "beta0, the branch times the square root of the depth"
         raise SpecError(*problem.said("network.branch"), f"has no branch {beta}", accepted)
+    if problem.experiment is not None:
+        require_file(problem.experiment)
+        return
     if problem.flow:
         raise SpecError(*problem.said("training.rule"), "is not served at infinite depth", '"gd" or "sgd"')
-    if problem.experiment is None:
-        _limit_table(*limit_of(problem))
-        return
-    network, training = problem.experiment.network, problem.experiment.training
+    _limit_table(*limit_of(problem))
+
+
+def require_file(experiment: Experiment) -> None:
+    """Raise SpecError if keys of a file have values without a limit of infinite depth that is served.
+
+    The message gives the reason for the first of these keys, and tells what to set all of them to.  The depth
+    of the file may be a number.
+    """
+    network, training = experiment.network, experiment.training
+    unfit: list[tuple[str, object, str, str]] = []
     if not is_linear(network.activation):
-        raise SpecError("network.activation", network.activation, "is not served", '"linear"')
+        unfit.append(
+            ("network.activation", network.activation, "is not served at infinite depth", '"linear"')
+        )
+    if network.bias:
+        reason = "has no limit of infinite depth: the updates of all biases add up"
+        unfit.append(("network.bias", True, reason, "false"))
+    for key in ("init_variance", "width_ratio", "relative_widths"):
+        if isinstance(value := getattr(network, key), list):
+            unfit.append((f"network.{key}", value, "has an entry for each layer", "one number"))
+    if training.rule == "flow":
+        reason, steps = "is not served at infinite depth", '"gd" or "sgd", with learning_rate and steps'
+        unfit.append(("training.rule", training.rule, reason, steps))
     if training.objective != "square":
         reason = "is not served at infinite depth, where the error must be linear in the output"
-        raise SpecError("training.objective", training.objective, reason, '"square"')
-    if network.bias:
+        unfit.append(("training.objective", training.objective, reason, '"square"'))
+    if unfit:
+        (key, value, reason, accepted), *others = unfit
+        also = [f"{other} = {good}" for other, _, _, good in others]
         raise SpecError(
-            "network.bias", True, "has no limit of infinite depth: the updates of all biases add up", "false"
+            key, value, reason, "; also set ".join([accepted, *([", ".join(also)] if also else [])])
         )
 
 

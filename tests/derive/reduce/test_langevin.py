@@ -269,9 +269,9 @@ def test_conditions_are_derivatives_of_the_action() -> None:
     algebra = found.algebra.subs(P, 2).doit()
     f, fhat, Phi = (Function(n) for n in ("f", "fhat", "Phi"))
     symmetric = lambda e: e.replace(Phi, lambda n, a, b: Phi(n, *sorted((a, b))))  # noqa: E731
-    opened = found.conditions["fhat"].subs(P, 2).doit().subs(mu, 1)
+    opened = found.variations["fhat"].subs(P, 2).doit().subs(mu, 1)
     assert simplify(symmetric(opened) - symmetric(algebra.diff(fhat(1)))) == 0
-    heat = found.conditions["f"].subs(mu, 1)
+    heat = found.variations["f"].subs(mu, 1)
     assert simplify(heat - algebra.diff(f(1))) == 0
     assert heat.has(Derivative)
 

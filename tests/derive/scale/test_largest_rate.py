@@ -54,6 +54,23 @@ def test_the_power_of_nu_is_that_of_the_layers_of_weights() -> None:
     assert rate("ntk").crossover == gamma0**2
 
 
+def test_a_rate_states_the_conditions_of_its_steps() -> None:
+    """Sentences come from the steps that ran, with what each of them found."""
+    balance, end, step = dominant_balance(theory()), aligned(program()), first_step(theory())
+    stated = rate().conditions()
+    assert {*balance.conditions(), *end.conditions()} <= set(stated)
+    assert set(step.conditions()) <= set(rate(regime="lazy").conditions())
+    assert not set(step.conditions()) & set(stated)
+    assert any(str(end.sharpness) in x for x in stated)
+    assert any(f"{len(balance.dropped)} terms" in x and str(balance.neglected) in x for x in stated)
+    affine = [
+        any("affine" in x for x in b.conditions()) for b in (balance, dominant_balance(theory(depth=2)))
+    ]
+    assert affine == [True, False]  # at a depth that is a number every layer has a power of its own
+    crossing = [any("crossover" in x for x in rate(x).conditions()) for x in ("mean-field", "ntk")]
+    assert crossing == [False, True]
+
+
 @pytest.mark.parametrize(("scaling", "depth"), [("mean-field", 4), ("ntk", 2)])
 def test_powers_of_each_layer_need_not_be_affine_in_it(scaling: str, depth: int) -> None:
     """At a depth that is a number every layer has a power of its own: the solution is the same."""

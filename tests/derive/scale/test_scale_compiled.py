@@ -112,7 +112,7 @@ def test_rates_and_powers_compile(module: str) -> None:
     assert value(log(balance.rate) / log(gamma0), module) == pytest.approx(-4 / 3)
     found = width_constraints(mlp(2, "tanh"))
     family = found.family()
-    for x in found.conditions[:3]:
+    for x in found.powers[:3]:
         names = list(family)
         powers = [value(family[k], module, {FREE: 0.25}) for k in names]
         assert lambdify(names, x.power, module)(*powers) == pytest.approx(0)

@@ -94,7 +94,7 @@ def test_the_family_of_the_paper(depth, activation):
 def test_conditions_are_plain_equations():
     found = width_constraints(mlp(2, "tanh"))
     assert all(isinstance(e, Eq) for e in found.equations)
-    assert all(isinstance(x.power, Expr) for x in found.conditions)
+    assert all(isinstance(x.power, Expr) for x in found.powers)
     assert "a_{W}" in latex(found.equations[1])
     assert found.solution(FIELDS)[found.unknowns[1]] == -2 * found.unknowns[0]
     (rate,) = found.of(RAW_RATE)

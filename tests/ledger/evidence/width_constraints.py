@@ -66,7 +66,7 @@ def _size(e: Expr) -> float:
 
 def conditions() -> Evidence:
     """(N.3), (N.4), (N.6), (N.8), (N.9): the printed exponents are those counted on the program."""
-    table = {(x.requirement, x.what, x.weight): x.power for x in counted().conditions}
+    table = {(x.requirement, x.what, x.weight): x.power for x in counted().powers}
     built = {k: claimed("selfconsistent2023", k) for k in ("N.3", "N.4", "N.6", "N.8", "N.9")}
     findings = [_same("N.3", table[FIELDS, "h(1)", None] * 2, built["N.3"]["h1_h1"], 0)]
     for k in range(1, DEPTH):
