@@ -31,6 +31,10 @@ def with_start(e: Expr, name: str) -> Expr:
     """A claim with chi or xi put in: sources and responses of weights that keep their start (D.44)."""
     if name == "h":
         value = u(ell, mu, t) + past(A(ell - 1, mu, alpha, t, s) * g(ell, alpha, s))
-        return e.replace(chi, lambda site, *_: value.subs(ell, site))
+        return e.replace(chi, lambda *i: _at(value, *i))
     value = r(ell, mu, t) + past(B(ell, mu, alpha, t, s) * phi(h(ell, alpha, s)))
-    return e.replace(xi, lambda site, *_: value.subs(ell, site))
+    return e.replace(xi, lambda *i: _at(value, *i))
+
+
+def _at(value: Expr, site: Expr, sample: Expr, time: Expr) -> Expr:
+    return value.subs({ell: site, mu: sample, t: time}, simultaneous=True)

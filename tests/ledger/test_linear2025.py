@@ -5,86 +5,38 @@ hidden layers, at a time at which all sums have terms, every sum written out.
 """
 
 from collections.abc import Mapping
-from functools import cache
 
 import pytest
 import sympy
 from sympy import Add, Expr, Function, KroneckerDelta, Sum, Symbol, sympify
-from sympy.core.function import AppliedUndef
 
 from derive.ledger import entries, find
-from derive.linear.propagators import transfer
-from derive.program import L, ell, eta, gamma0, s, t
+from derive.program import ell, eta, gamma0, s, t
 from derive.program.networks.random_data import c, nu
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.reduce.data import absorb_factors, loss_decomposition, mode_sums
-from derive.theory import Average, Response, Theory
-from tests.derive.once import isotropic, mean_field, structured
+from derive.reduce.data import loss_decomposition
+from derive.theory import Average, Response
+from tests.derive.once import isotropic, mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025 import full_batch
+from tests.ledger.evidence.identities_isotropic import (
+    DEPTH,
+    NOW,
+    covariance,
+    equation,
+    modes,
+    terms_of_sums,
+    theory,
+    written_out,
+)
 
 SOURCE = "linear2025"
-DEPTH, NOW = 3, 3
 MINE = [e for e in entries(SOURCE) if e.number not in ("Table 1", "Figure 9")]
-N_c = Symbol("N_c", integer=True, positive=True)
 h, g, v, h0, Delta = (Function(x) for x in ("h", "g", "v", "h0", "Delta"))
 
 
 def claim(number: str) -> dict[str, Expr]:
     return {k: sympify(x) for k, x in claimed(SOURCE, number).items()}
-
-
-@cache
-def theory(data: str = "full-batch", center: bool = False, outputs: int | None = None) -> Theory:
-    return absorb_factors(
-        mean_field(isotropic(noise=True, data=data, center=center, outputs=outputs)), "r0", "u0"
-    )
-
-
-@cache
-def modes() -> Theory:
-    return mode_sums(absorb_factors(mean_field(structured(noise=True)), "r0", "u0"))
-
-
-def written_out(e: Expr, layer: int | None = None) -> Expr:
-    """At the time NOW (and layer), sums as their terms."""
-    at = {t: NOW} if layer is None else {t: NOW, ell: layer}
-    return _terms(sympify(e).subs(L, DEPTH).subs(at)).expand()
-
-
-def _terms(e: Expr) -> Expr:
-    if isinstance(e, Sum):
-        (index, first, last), *others = reversed(e.limits)
-        inner = Sum(e.function, *reversed(others)) if others else e.function
-        return Add(*[_terms(inner.subs(index, n)) for n in range(int(first), int(last) + 1)])
-    return e.func(*[_terms(x) for x in e.args]) if e.has(Sum) else e
-
-
-def equation(found: Theory, name: str, layer: int | None = None) -> Expr:
-    """The right-hand side of a field (of one layer), written out."""
-    for e in found.at_depth(DEPTH).equations:
-        args = e.lhs.args
-        for at in _members(e, layer if layer is not None and len(args) > 1 else None):
-            lhs = e.lhs.subs(at)
-            if e.name == name and (layer is None or lhs.args[0] == layer):
-                return written_out(e.rhs.subs(at))
-    raise AssertionError(f"no equation of {name} at {layer}")
-
-
-def _members(e: object, layer: int | None) -> list[dict[Symbol, int]]:
-    ranges = [r for r in e.ranges if r.index == ell]  # type: ignore[attr-defined]
-    if not ranges or layer is None:
-        return [{}]
-    return [{ell: n} for n in range(int(ranges[0].lower), int(ranges[0].upper) + 1)]
-
-
-def covariance(found: Theory, name: str, layer: int | None = None) -> Expr:
-    for u in found.at_depth(DEPTH).sources:
-        for at in _members(u, layer):
-            symbol = u.symbol.subs(at)
-            if str(symbol.func) == name and (layer is None or symbol.args[0] == layer):
-                return sympify(u.covariance.subs(at)).expand()
-    raise AssertionError(f"no source {name} at {layer}")
 
 
 # -- all there ---------------------------------------------------------------------------------------------
@@ -165,41 +117,6 @@ def test_14_and_11_are_lines_of_65_and_62_lacks_a_factor() -> None:
     assert written_out(claim("65")["Delta"]) == equation(theory(), "Delta")
 
 
-@pytest.mark.parametrize("number", ["12", "64", "66", "101"])
-def test_responses_are_the_order_parameters_of_the_theory(number: str) -> None:
-    found = theory("online" if number == "101" else "full-batch")
-    defined = {q.symbol.func.__name__: q for q in found.order_parameters if q.kind == "response"}
-    checked = 0
-    for name, e in claim(number).items():
-        if name == "R_vu" and number == "101":
-            continue  # defined in the paper, needed by no equation
-        body, source = e.args
-        q = defined[name]
-        shift = {ell: q.symbol.args[0]} if len(q.symbol.args) == 3 else {}
-        assert q.definition == Average(Response(body.subs(shift), source.subs(shift)))
-        checked += 1
-    assert checked >= 3
-
-
-@pytest.mark.parametrize("number", ["67", "102"])
-def test_correlations_are_the_order_parameters_of_the_theory(number: str) -> None:
-    for name, e in claim(number).items():
-        one, two = e.args
-        assert theory().order_parameter(name).definition == Average(one * two)
-
-
-def test_15_is_the_answer_of_the_errors_to_their_own_source() -> None:
-    derived = transfer(theory(), "Delta").equation("Delta").rhs
-    printed = claim("15")["R_Delta"]
-    names = {Function("H_Delta_Delta"): Function("R_Delta")}
-    again = derived.replace(
-        lambda x: isinstance(x, AppliedUndef) and x.func in names, lambda x: names[x.func](*x.args)
-    )
-    for past in range(NOW + 1):
-        gap = written_out(again.subs(s, past)) - written_out(printed.subs(s, past))
-        assert sympy.expand(gap) == 0
-
-
 def test_13_has_the_derived_parts_but_for_its_limits() -> None:
     parts = loss_decomposition(theory())
     printed = claim("13")
@@ -223,29 +140,6 @@ def test_responses_of_the_first_kind_have_an_equal_time_part() -> None:
     causal = {q.symbol.func.__name__: q.causal for q in theory().responses()}
     assert {k for k, x in causal.items() if x == "past"} == {"R_Delta", "R_h0r0", "R_hr"}
     assert {k for k, x in causal.items() if x == "strict"} == {"R_vu", "R_gu"}
-
-
-def test_memory_terms_are_those_of_the_text_after_26() -> None:
-    printed = claim("26 text")
-    for name, layer, key in (("h", 1, "h"), ("h", 2, "h"), ("g", 2, "g"), ("v", None, "v")):
-        found = _memory(theory(), name, layer)
-        at = (layer - 1 if name == "h" else layer) if layer else None
-        e = written_out(printed[key], at).replace(Function("C_h"), _c_h)
-        silent = [a for a in e.atoms(AppliedUndef) if str(a.func) in ("chi", "xi", "xi0", "w_star")]
-        assert sympy.expand(found - e.xreplace(dict.fromkeys(silent, sympy.S.Zero))) == 0
-
-
-def _c_h(layer: Expr, *times: Expr) -> Expr:
-    """The paper's C_h^0 has a name of its own in the engine."""
-    return Function("C_h0")(*times) if layer == 0 else Function("C_h")(layer, *times)
-
-
-def _memory(found: Theory, name: str, layer: int | None) -> Expr:
-    for e in found.at_depth(DEPTH).equations:
-        for at in _members(e, layer):
-            if e.name == name and (layer is None or e.lhs.subs(at).args[0] == layer):
-                return written_out(Add(*[x.expr.subs(at) for x in e.terms if x.kind == "memory"]))
-    raise AssertionError(name)
 
 
 def test_centring_has_a_minus_sign() -> None:
@@ -298,65 +192,12 @@ def test_modes_follow_107_and_the_layers_do_not_follow_the_display_after_111() -
     assert equation(found, "h", 2).has(Function("R_hr")(1, NOW, NOW))
 
 
-def test_sums_over_modes_are_those_of_108_and_109() -> None:
-    found = modes()
-    batch = next(u for u in found.sources if str(u.symbol.func) == "u_Delta").covariance
-    name = next(a for a in batch.atoms(AppliedUndef))
-    defined = {"C_v": found.order_parameter(str(name.func)), "C_h0": found.order_parameter("C_h0")}
-    for key, e in claim("108").items():
-        assert _plain(defined[key].definition) == e
-    assert _plain(found.order_parameter("R_h0r0").definition) == claim("109")["R_h0r0"]
-
-
-def _plain(e: Expr) -> Expr:
-    """Averages and responses as plain functions of two arguments; deterministic factors outside."""
-    average, response = Function("average"), Function("response")
-
-    def one(x: Average) -> Expr:
-        body = x.body
-        if isinstance(body, Response):
-            return response(*body.args)
-        known = [a for a in body.args if str(getattr(a, "func", "")) == "lamda"]
-        fields = sorted((a for a in body.args if a not in known), key=lambda a: a.args[-1] != t)
-        return sympy.Mul(*known) * average(*fields)
-
-    return e.replace(lambda x: isinstance(x, Average), one)
-
-
-def test_111_is_the_answer_of_the_error_to_a_push() -> None:
-    from derive.reduce.data import instant_responses
-
-    answers = transfer(instant_responses(modes()), "v")
-    H = Function("H")
-    last = next(e for e in answers.reduced if e.lhs.func == answers.answer("v").func)
-    derived = last.rhs.replace(answers.answer("v").func, H)
-    printed = claim("111")["H"]
-    for past in range(NOW):
-        gap = written_out(derived.subs(s, past)) - written_out(printed.subs(s, past))
-        assert sympy.expand(gap) == 0, past
-
-
 def test_19_and_110_are_empty_at_the_start() -> None:
     for number in ("19", "110"):
-        assert _terms(claim(number)["v"].subs(t, 0)) == 0
+        assert terms_of_sums(claim(number)["v"].subs(t, 0)) == 0
 
 
 # -- widths and channels -----------------------------------------------------------------------------------
-
-
-def test_several_outputs_close_as_123_and_125_say() -> None:
-    found = theory(outputs=2)
-    printed = claim("123")
-    for name, layer in (("h", 2), ("g", 2)):
-        own = written_out(printed[name].subs(N_c, 2), layer)
-        silent = [a for a in own.atoms(AppliedUndef) if str(a.func) in ("chi", "xi")]
-        assert len(silent) == 1
-        memory = _memory(found, name, layer)
-        assert sympy.expand(memory - own.xreplace({silent[0]: sympy.S.Zero})) == 0
-    definitions = {q.definition for q in found.order_parameters}
-    for name, e in claim("125").items():
-        body, source = (x.subs(ell, 1) if name == "R_gu" else x for x in e.args)
-        assert Average(Response(body, source)) in definitions, name
 
 
 def test_121_has_the_sign_of_the_gradient_but_for_its_second_line() -> None:

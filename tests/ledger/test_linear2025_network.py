@@ -5,20 +5,17 @@ Entries of the engine's matrices have variance ``variance/D``: printed ones are 
 
 import pytest
 import sympy
-from sympy import Add, Expr, Function, I, Mul, S, Sum, sqrt, sympify
-from sympy.core.function import AppliedUndef
+from sympy import Expr, Function, I, Mul, S, sqrt, sympify
 
 from derive.program import ell, s, t
 from derive.program.networks.random_data import alpha, nu
-from derive.program.parts import gaussian
-from derive.program.training import TrainedVector
 from derive.reduce.data import absorb_factors
 from derive.theory import Average
-from derive.theory.path_integral.action import Inner
-from derive.theory.path_integral.action import N as size
 from tests.derive.once import isotropic, mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025.notation import D, N, P
+from tests.ledger.evidence.identities_isotropic import factors, of_matrix
+from tests.ledger.evidence.identities_isotropic import same_terms as same
 from tests.ledger.isotropic_route import route, units
 
 SIZES = {alpha: P / D, nu: N / D}
@@ -27,24 +24,6 @@ dot, average = Function("dot"), Function("average")
 
 def claim(number: str) -> dict[str, Expr]:
     return {k: sympify(x) for k, x in claimed("linear2025", number).items()}
-
-
-def factors(outputs: int | None = None) -> dict[str, Expr]:
-    """In front of products with matrices of standard normal entries, and of their updates."""
-    program = isotropic(noise=True, outputs=outputs)
-    found: dict[str, Expr] = {}
-    for d in program.definitions:
-        for product in d.products():
-            first = d.name == "h" and d.lhs.args[0] == 1
-            root = sqrt(gaussian(program.matrix_of(product)).variance / D)
-            found["h1" if first else d.name] = d.rhs.coeff(product) * root
-    for x in program.trained():
-        rate = x.rule.rate * x.update.coefficient
-        if isinstance(x, TrainedVector):
-            found[x.initial.name] = rate
-        else:
-            found[x.initial.name] = rate / D / sqrt(x.initial.variance / D)
-    return {k: sympify(x).subs(SIZES) for k, x in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -70,57 +49,6 @@ def test_factors_of_the_network_are_the_programs_but_for_the_slips(
 
 # -- averages ----------------------------------------------------------------------------------------------
 
-Term = tuple[tuple[str, ...], ...]
-"""Two overlaps, each by the names of its vectors."""
-
-
-def terms(e: Expr) -> dict[Term, Expr]:
-    """Coefficients of products of two overlaps; a term and the one with t and t' exchanged are the same."""
-    found: dict[Term, Expr] = {}
-    for x in Add.make_args(_summands(sympify(e)).expand()):
-        overlaps = [a for a in x.atoms(AppliedUndef) if a.func == dot]
-        overlaps = [a for a in overlaps for _ in range(int(sympy.degree(x, a)))]
-        key = min(_key(overlaps, False), _key(overlaps, True))
-        found[key] = found.get(key, S.Zero) + x / Mul(*overlaps)
-    return found
-
-
-def _summands(e: Expr) -> Expr:
-    return e.replace(lambda x: isinstance(x, Sum), lambda x: x.function)
-
-
-def _key(overlaps: list[Expr], exchanged: bool) -> Term:
-    name = {t: "s", s: "t"} if exchanged else {t: "t", s: "s"}
-
-    def vector(v: Expr) -> str:
-        return f"{v.func}{v.args[:-1]}{name[v.args[-1]]}"
-
-    return tuple(sorted(tuple(sorted(vector(v) for v in x.args)) for x in overlaps))
-
-
-def of_matrix(*names: str) -> Expr:
-    """The engine's products of two overlaps in which one of the fields occurs, in the paper's units."""
-    total = S.Zero
-    for term in Add.make_args(route().average_exponent):
-        overlaps = term.function.atoms(Inner)
-        if len(overlaps) == 2 and {str(v.func) for x in overlaps for v in x.vectors} & set(names):
-            total += _in_units(term.function)
-    return total.subs(size, D).subs(SIZES)
-
-
-def _in_units(e: Expr) -> Expr:
-    def one(x: Inner) -> Expr:
-        scaled = [units().get(str(v.func), (S.One, str(v.func))) for v in x.vectors]
-        vectors = [Function(name)(*v.args) for v, (_, name) in zip(x.vectors, scaled, strict=True)]
-        return Mul(*[f for f, _ in scaled]) * dot(*vectors)
-
-    return e.replace(lambda x: isinstance(x, Inner), one)
-
-
-def same(a: Expr, b: Expr) -> bool:
-    one, two = terms(a), terms(b)
-    return one.keys() == two.keys() and all(sympy.simplify(one[k] - two[k]) == 0 for k in one)
-
 
 def test_the_average_over_the_data_is_34_and_35_with_other_times() -> None:
     squares, cross = claim("34")["exponent"], claim("35")["exponent"]
@@ -136,10 +64,6 @@ def test_the_average_over_the_first_matrix_is_42_and_43() -> None:
     overlap = Function("C_g")(1, t, s)
     assert covariance("r0").has(overlap)
     assert claim("42")["bracket"] != overlap
-
-
-def test_the_average_over_an_inner_matrix_is_47() -> None:
-    assert same(of_matrix("xihat", "h"), claim("47")["exponent"])
 
 
 # -- responses and sources -----------------------------------------------------------------------------------
@@ -170,11 +94,6 @@ def test_responses_are_36_and_48_and_45_lacks_a_factor() -> None:
             assert sympy.simplify(engine[name] - printed) == 0, name
     for name, printed in claim("45").items():
         assert sympy.simplify(engine[name] + I * printed) == 0, name
-
-
-def test_60_is_the_engines() -> None:
-    zero = {str(e.lhs.func): e.rhs for e in route().conjugates}
-    assert all(zero[name] == printed for name, printed in claim("60").items())
 
 
 def test_61_has_the_covariances_of_the_sources_but_for_two() -> None:

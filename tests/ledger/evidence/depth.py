@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -27,6 +28,7 @@ from numerics.solver.direct import evaluate
 from tests.derive.once import depth_program, mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+from tests.ledger.evidence.explicit import number, written_out
 from tests.ledger.evidence.layers import (
     Array,
     Known,
@@ -154,40 +156,43 @@ def output_kernel() -> Evidence:
     )
 
 
+def _printed_step(powers: Mapping[str, Rational], found: Solution) -> dict[tuple[str, int], float]:
+    """(11) run through its recursions from ``c(1)`` and the first step: b, c, f and the norms by layer."""
+    printed = claimed(SOURCE, "11")
+    at = {x: powers[x.name] for e in printed.values() for x in e.free_symbols if x.name in powers}
+    known: dict[tuple[str, int], float] = {
+        ("b", 1): 0.0,
+        ("c", 1): -float(found["C_x"][0, 1, 0]),
+        ("chi", 0): float(found["chi"][0]),
+        ("C_x", 0): float(found["C_x"][0, 0, 0]),
+    }
+
+    def value(name: str, layer: int) -> float:
+        e = written_out(printed[name].subs(at), {L: DEPTH, ell: layer})
+        return number(e, lambda a: known[str(a.func), int(a.args[0])]).real
+
+    for layer in range(2, DEPTH + 1):
+        known["c", layer] = value("c", layer)
+        known["b", layer] = value("b", layer - 1)
+    return known | {("f", 1): value("f", 0)} | {("norm", n): value("norm", n) for n in range(DEPTH + 1)}
+
+
 def first_step() -> Evidence:
     """11: b, c and f_1 from the printed recursions against the derived theory, for two scalings."""
     gaps, sizes, others = [], [], []
     for a, g in ((Rational(1, 2), Rational(1, 2)), (Rational(3, 4), Rational(1, 4))):
         theory = mean_field(depth_program(alpha=a, gamma=g))
         found = solve_layers(ends_apart(cross_layer(theory)), DEPTH, 2, {}, KNOWN)
-        printed = claimed(SOURCE, "11")["c"]
-        exponents = {
-            x: {"alpha": a, "gamma": g}[x.name] for x in printed.free_symbols if x.name in ("alpha", "gamma")
-        }
-        share = DEPTH ** (-float(a))
-        b = [0.0, 0.0]
-        c = [0.0, -float(found["C_x"][0, 1, 0])]
-        ratio = float(printed.subs(exponents).subs(L, DEPTH) / Function("c")(ell - 1))
-        factor = float(DEPTH) ** (-2 * float(a))
-        for m in range(1, DEPTH):
-            b.append(factor * sum(b[i] + c[i] for i in range(1, m + 1)))
-            c.append(ratio * c[m])
-        direct = [float(found["R_xr"][m - 1, m - 1, 1, 0]) * DEPTH ** float(g) for m in range(1, DEPTH + 1)]
-        gaps += [b[m] - direct[m - 1] for m in range(1, DEPTH + 1)]
-        gaps += [c[m] + float(found["C_x"][m - 1, 1, 0]) for m in range(1, DEPTH + 1)]
-        f1 = (
-            share
-            * DEPTH ** (-float(g))
-            * sum(b[m] + c[m] for m in range(1, DEPTH + 1))
-            * float(found["chi"][0])
-        )
-        gaps.append(f1 - float(found["f"][1]))
-        grown = (1 + factor) ** np.arange(DEPTH + 1) * INPUTS[0] ** 2
-        gaps += list(found["C_x"][:, 0, 0] - grown)
-        linear = (1 + factor * np.arange(DEPTH + 1)) * INPUTS[0] ** 2
+        step, layers = _printed_step({"alpha": a, "gamma": g}, found), range(1, DEPTH + 1)
+        moved = [float(found["C_x"][m - 1, 1, 0]) for m in layers]
+        gaps += [step["b", m] - float(found["R_xr"][m - 1, m - 1, 1, 0]) * DEPTH ** float(g) for m in layers]
+        gaps += [step["c", m] + x for m, x in zip(layers, moved, strict=True)]
+        others.append(max(abs(step["c", 1] + x) for x in moved))
+        gaps.append(step["f", 1] - float(found["f"][1]))
+        gaps += [step["norm", m] - float(found["C_x"][m, 0, 0]) for m in range(DEPTH + 1)]
+        linear = (1 + float(DEPTH) ** (-2 * float(a)) * np.arange(DEPTH + 1)) * INPUTS[0] ** 2
         others.append(float(np.max(np.abs(found["C_x"][:, 0, 0] - linear))))
-        others.append(max(abs(c[1] + float(found["C_x"][m - 1, 1, 0])) for m in range(1, DEPTH + 1)))
-        sizes.append(f1)
+        sizes.append(step["f", 1])
     worst = max(abs(x) for x in gaps)
     return conclude(
         "depth:first_step",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
-from sympy import Expr, Integer, Rational, Sum, exp, integrate
+from sympy import Expr, Integer, Rational, Sum, exp, integrate, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P, alpha, ell, gamma0, mu, s, t
@@ -307,7 +307,8 @@ def relative_change_with_depth() -> Evidence:
             found.append(o.tangent[-1, 0, -1, 0] / (depth + 1))
     cubic = np.array(fixed_v) / (depths * (depths + 1) * (depths + 2))
     linear = np.array(trained) / (depths * (depths + 2) / (depths + 1))
-    per_layer = np.array(trained) / (depths + 1)
+    said = sympify(claimed("selfconsistent2023", "16 text")["relative_change"]).coeff(gamma0, 2)
+    per_layer = np.array(trained) / np.array([float(said.subs(L, int(d) + 1)) for d in depths])
     printed = np.array([_printed_tangent(int(d)) / (d + 1) ** 3 for d in depths])
     falling = printed / printed[0] - np.array(trained) / trained[0]
     return conclude(
@@ -317,7 +318,11 @@ def relative_change_with_depth() -> Evidence:
         "is L(L+2)/(L+1) = L + 1 - 1/(L+1) times a constant: linear in L, as stated.",
         agrees("spread of change/(L(L+1)(L+2)) at given v", np.ptp(cubic) / np.mean(cubic), TOLERANCE),
         agrees("spread of change (L+1)/(L(L+2)) after training", np.ptp(linear) / np.mean(linear), TOLERANCE),
-        agrees("change over L+1 after training, L = 6 against 3", per_layer[5] / per_layer[2] - 1.0, 1 / 16),
+        agrees(
+            "change over the printed order at L+1 after training, L = 6 against 3",
+            per_layer[5] / per_layer[2] - 1.0,
+            1 / 16,
+        ),
         contradicts("printed (16) after training, ratio to L = 1", np.max(np.abs(falling[1:])), TOLERANCE),
     )
 

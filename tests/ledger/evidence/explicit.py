@@ -51,6 +51,12 @@ def number(expr: Expr, values: Callable[[AppliedUndef], complex]) -> complex:
     return complex(expr.xreplace({a: values(a) for a in expr.atoms(AppliedUndef)}))
 
 
+def at_time(a: AppliedUndef, *times: Expr) -> None:
+    """Raise KeyError unless the last indices of a function are ``times``: numbers are for these alone."""
+    if times and a.args[-len(times) :] != times:
+        raise KeyError(f"{a} is needed at {', '.join(map(str, times))} only")
+
+
 def lattice(expr: Expr, axes: Sequence[Symbol], sizes: Sequence[int], read: Read) -> Array:
     """A sum of products as an array over ``axes``; Theta(t - s) is read as ``w(t, s)``.
 

@@ -12,7 +12,10 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
+from sympy import Basic, sympify
+from sympy.core.function import AppliedUndef
 
+from derive.program.networks.random_data import sigma
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.lab import Weights, gradients
@@ -227,16 +230,31 @@ def losses() -> Evidence:
     squares = (labels - network.output(inputs)[:, 0]) ** 2
     error = float(squares.std() / np.sqrt(draws))
     predicted = float(v @ v) / D
+    said = {n: claimed("linear2025", n) for n in ("10", "68")}
+    test = {n: _valued(e["test"], {"C_v": predicted}) for n, e in said.items()}
+    train = float(np.sum(network.errors() ** 2)) / P
+    trained = {n: _valued(e["train"], {"C_Delta": train}) for n, e in said.items()}
     return conclude(
         "isotropic_network:losses",
         f"{draws} fresh samples: {squares.mean():.4f} +- {error:.4f}, C_v + sigma^2 = "
         f"{predicted + NOISE**2:.4f}.",
-        agrees("z of C_v + sigma^2", (squares.mean() - predicted - NOISE**2) / error, 4.0),
+        *[agrees(f"z of ({n}), test loss", (squares.mean() - x) / error, 4.0) for n, x in test.items()],
         contradicts("z without sigma^2", (squares.mean() - predicted) / error, 1.0),
-        agrees(
-            "C_Delta minus training loss", float(np.sum(network.errors() ** 2)) / P - network.loss(), EXACT
-        ),
+        *[agrees(f"({n}) minus training loss", x - network.loss(), EXACT) for n, x in trained.items()],
     )
+
+
+def _valued(e: Basic, values: dict[str, float]) -> float:
+    """A printed loss at this noise, with numbers for correlations at equal times."""
+
+    def value(x: AppliedUndef) -> float:
+        now, then = x.args
+        if now != then:
+            raise KeyError(f"{x} is not at equal times")
+        return values[str(x.func)]
+
+    numbers = {x: value(x) for x in e.atoms(AppliedUndef)}
+    return float(sympify(sympify(e).xreplace(numbers)).subs(sigma, NOISE))
 
 
 class Counter:

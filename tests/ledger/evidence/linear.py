@@ -8,9 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 import xarray as xr
-from sympy import Expr, Integral, Sum
+from sympy import Expr, Function, Integral, Sum, exp
+from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import L, gamma0
+from derive.calculus.symbols import L, gamma0, t
 from numerics.experiment import Experiment
 from numerics.simulation import simulate
 from numerics.solver.grid import flow_grid
@@ -18,7 +19,7 @@ from numerics.verification import compare
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, Solved, solved, steps_of
-from tests.ledger.evidence.explicit import number, written_out
+from tests.ledger.evidence.explicit import at_time, number, written_out
 from tests.ledger.evidence.published import (
     Iterate,
     Scheme,
@@ -272,8 +273,13 @@ def whitened_error() -> Evidence:
     """F.16: Delta(t) from the printed rate, with the kernels of the engine's flow on whitened data."""
     depth, end = 2, 1.0
     claim = claimed("selfconsistent2023", "F.16")
-    rate = written_out(next(x for x in claim["dDelta"].args if isinstance(x, Sum)), {L: depth})
-    fewer = written_out(next(x for x in claim["dDelta"].args if isinstance(x, Sum)), {L: depth - 1})
+    start, decay = claim["Delta"].as_independent(exp)
+    (integral,) = (-decay.args[0]).atoms(Integral)
+    assert tuple(integral.limits[0][1:]) == (0, t)
+    by_exponent = -decay.args[0].xreplace({integral: integral.function.subs(integral.limits[0][0], t)})
+    by_rate = -claim["dDelta"] / Function("Delta")(t)
+    rates_of = [written_out(x, {L: n}) for x, n in ((by_rate, depth), (by_exponent, depth), (by_rate, 1))]
+    norm = float(start.subs({x: 1 for x in start.free_symbols}))  # of the targets below
     gaps = []
     for pieces in (40, 80):
         grid = flow_grid(np.linspace(0.0, end, 2), step=end / pieces)
@@ -281,10 +287,11 @@ def whitened_error() -> Evidence:
         along = np.array([0.6, -0.8])
         H = [np.einsum("tmta,m,a->t", x, along, along) for x in run.H]
         G = [np.einsum("tt->t", x) for x in run.G]
-        rates = np.array([[_rate(x, H, G, k) for x in (rate, fewer)] for k in range(len(grid.nodes))])
+        rates = np.array([[_rate(x, H, G, k) for x in rates_of] for k in range(len(grid.nodes))])
         exponent = grid.weights @ rates  # the integral, with the weights of the march
-        printed, short = np.exp(-exponent).T
-        gaps.append(float(np.max(np.abs(run.error @ along - printed))))
+        by_rates, closed, short = (np.exp(-exponent) * np.array([1.0, norm, 1.0])).T
+        off = [float(np.max(np.abs(run.error @ along - x))) for x in (by_rates, closed)]
+        gaps.append(max(off))
         lacking = float(np.max(np.abs(run.error @ along - short)))
         across = float(np.max(np.abs(run.error @ np.array([0.8, 0.6]))))
     order = float(np.log2(gaps[0] / gaps[1]))
@@ -301,4 +308,8 @@ def whitened_error() -> Evidence:
 
 
 def _rate(rate: Expr, H: list[Array], G: list[Array], k: int) -> float:
-    return number(rate, lambda a: float((G if str(a.func) == "G" else H)[int(a.args[0])][k])).real
+    def value(a: AppliedUndef) -> float:
+        at_time(a, t, t)
+        return float({"G": G, "H_y": H}[str(a.func)][int(a.args[0])][k])
+
+    return number(rate, value).real

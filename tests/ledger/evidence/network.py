@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import L, P
+from derive.calculus.symbols import L, P, mu, t
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array
-from tests.ledger.evidence.explicit import number, written_out
+from tests.ledger.evidence.explicit import at_time, number, written_out
 from tests.ledger.evidence.lab import Weights, moved, slopes
 from tests.ledger.evidence.plain_networks import Plain, backward, drawn, forward, output, outputs
 
@@ -142,6 +142,7 @@ def prediction_velocity() -> Evidence:
 
         def value(atom: AppliedUndef, sample: int = sample) -> complex:
             index = int(next(x for x in atom.args if x.is_Integer)) - 1
+            at_time(atom, *[t] * sum(not x.is_Integer and x != mu for x in atom.args))
             return float(error[index]) if str(atom.func) == "Delta" else float(tangent[sample, index])
 
         printed.append(number(claim, value).real)

@@ -54,6 +54,11 @@ def odd_orders() -> Evidence:
     findings: list[Finding] = []
     for what, case in CASES.items():
         layers = range(1, case.depth + 1)
+        even_orders = printed("P.11")["Phi"]
+        gaps = [gap for n in (0, 2) for gap in _gaps(case, even_orders, "Phi", n)]
+        findings.append(agrees(f"(P.11), orders 0 and 2, {what}", max(gaps), EXACT))
+        odd_terms = [even_orders.expand().coeff(gamma0, n) for n in (1, 3)]
+        findings.append(agrees(f"(P.11), orders 1 and 3, {what}", float(odd_terms != [0, 0]), EXACT))
         for name in ("Phi", "G"):
             odd = [v for k in layers for n in (1, 3) for v in case.kernel_order(name, k, n).ravel()]
             even = [float(abs(case.kernel_order(name, k, 2)).max()) for k in layers]

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from sympy import Eq, Expr, Function, Integral, Symbol, sqrt
+from sympy import Eq, Expr, Function, Integral, Symbol, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, eta, gamma0
@@ -21,9 +21,10 @@ from derive.depth import (
     rescale,
 )
 from derive.program.networks.random_data import nu
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.layers import Solution, extrapolated, solve_layer_time, solve_layers
-from tests.ledger.evidence.residual import Values, beta, theory
+from tests.ledger.evidence.residual import SOURCE, Values, beta, theory
 
 beta0 = Symbol("beta0", positive=True)
 DEEP: dict[Symbol, float] = {beta0: 1.2, eta: 0.1, gamma0: 0.8, nu: 4.0}
@@ -96,22 +97,34 @@ def response_orders() -> Evidence:
     sizes = []
     for d in (8, 16, 32):
         cross = ends_apart(cross_layer(theory()))
-        found = solve_layers(cross, d, 1, DEEP | {beta: DEEP[beta0] / np.sqrt(d)})
+        found = solve_layers(cross, d, 2, DEEP | {beta: DEEP[beta0] / np.sqrt(d)})
         sizes.append(
-            [found["R_hu"][d, d // 2, 0, 0], found["R_hr"][d, d // 2, 0, 0], found["R_hu_1"][d, 0, 0]]
+            [
+                found["R_hu"][d, d // 2, 0, 0],
+                found["R_hr"][d, d // 2, 0, 0],
+                found["R_gu"][1, d // 2, 1, 0],
+                found["R_gr"][1, d // 2, 0, 0],
+                found["R_hu_1"][d, 0, 0],
+            ]
         )
     first, second = (np.log2(np.abs(np.array(a) / np.array(b))) for a, b in pairwise(sizes))
     slopes = 2 * second - first  # the next order in 1/L taken out
+    claims = {**claimed(SOURCE, "83"), **claimed(SOURCE, "84")}
+    names = ("dh/du", "dh/dr", "dg/du", "dg/dr")
+    printed = [-float(sympify(claims[n]).as_powers_dict()[L]) for n in names]
     return conclude(
         "residual_limit:response_orders",
         f"The responses to u^k, r^k in the body fall like L^-{slopes[0]:.2f}, "
-        f"L^-{slopes[1]:.2f}; that to u^1 like L^-{slopes[2]:.2f}.",
-        agrees("exponent of dh/du minus 1/2", slopes[0] - 0.5, 0.03),
-        agrees("exponent of dh/dr minus 1/2", slopes[1] - 0.5, 0.03),
+        f"L^-{slopes[1]:.2f} in h and L^-{slopes[2]:.2f}, L^-{slopes[3]:.2f} in g; that of h to u^1 like "
+        f"L^-{slopes[4]:.2f}.",
+        *[
+            agrees(f"exponent of {n} minus printed", x - said, 0.03)
+            for n, x, said in zip(names, slopes, printed, strict=False)
+        ],
         contradicts(
-            "the nearer of both minus that of the response to u^1", min(slopes[:2]) - slopes[2], 0.03
+            "the nearest of these minus that of the response to u^1", min(slopes[:4]) - slopes[4], 0.03
         ),
-        agrees("exponent of the response to u^1", slopes[2], 0.05),
+        agrees("exponent of the response to u^1", slopes[4], 0.05),
         contradicts(
             "(91), (92): dh/du, printed for R_hr, over dh/dr, minus 1", sizes[-1][0] / sizes[-1][1] - 1, 1e-6
         ),

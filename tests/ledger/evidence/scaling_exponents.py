@@ -235,9 +235,12 @@ def from_kernel_to_loss() -> Evidence:
             findings.append(agrees(label, found.limit - flow.decay.limit, spread))
             label = f"L = {depth}, beta = {task}: power with chi = 1 minus solved"
             findings.append(contradicts(label, task - flow.decay.limit, spread))
+    start = mean_field(structured(data="population", rule="flow")).equation("v").rhs.subs(t, 0)
+    begins = float(built.subs(t, 0) != start)
     return conclude(
         "scaling_exponents:from_kernel_to_loss",
         "With chi from the growth of C_g^1 at either depth, the loss of (114) falls as that of the theory.",
+        agrees("(114) at t = 0 is not the derived error", begins, 0.5),
         *findings,
     )
 

@@ -67,7 +67,8 @@ def _size(e: Expr) -> float:
 def conditions() -> Evidence:
     """(N.3), (N.4), (N.6), (N.8), (N.9): the printed exponents are those counted on the program."""
     table = {(x.requirement, x.what, x.weight): x.power for x in counted().powers}
-    built = {k: claimed("selfconsistent2023", k) for k in ("N.3", "N.4", "N.6", "N.8", "N.9")}
+    built = {k: claimed("selfconsistent2023", k) for k in ("N.3", "N.4", "N.6", "N.8", "N.8 text", "N.9")}
+    scales = built["N.8 text"]
     findings = [_same("N.3", table[FIELDS, "h(1)", None] * 2, built["N.3"]["h1_h1"], 0)]
     for k in range(1, DEPTH):
         last = f"W({k})"
@@ -82,6 +83,9 @@ def conditions() -> Evidence:
         _same("N.8, readout", -table[OUTPUTS, "f", "w"], built["N.8"]["inner"], DEPTH),
         _same("N.8, first layer", -table[OUTPUTS, "f", "W0"], built["N.8"]["first"], 0),
         _same("N.9, first layer", table[FEATURES, "h(1)", "W0"] + 1, built["N.9"]["h"], 0),
+        _solves("N.8 text, first layer", table[OUTPUTS, "f", "W0"], "a_W0", scales["a0"]),
+        _solves("N.8 text, inner layer", table[OUTPUTS, "f", "W(1)"], "a_W(1)", scales["a"]),
+        _solves("N.8 text, readout", table[OUTPUTS, "f", "w"], "a_w", scales["a"]),
     ]
     return conclude(
         "width_constraints:conditions",
@@ -93,6 +97,12 @@ def conditions() -> Evidence:
 
 def _same(label: str, ours: Expr, printed: Any, layer: int) -> Finding:
     return agrees(f"{label}: counted minus printed", _size(ours - of_paper(printed, layer)), 0.0)
+
+
+def _solves(label: str, condition: Expr, scale: str, printed: Any) -> Finding:
+    """A counted condition holds with the printed scale put in."""
+    left = condition.subs(_symbol(scale), of_paper(printed, 0))
+    return agrees(f"{label}: counted condition at the printed scale", _size(left), 0.0)
 
 
 def family() -> Evidence:
@@ -132,7 +142,7 @@ def only_half() -> Evidence:
 
     One hidden layer; c = 0 without loss, by the symmetry that shifts it.
     """
-    program = mlp(1, "tanh")
+    program, half = mlp(1, "tanh"), float(claimed("selfconsistent2023", "N.2 text")["d"])
     quiet: list[tuple[Rational, ...]] = []
     loud: list[tuple[Rational, ...]] = []
     quarters = [Rational(k, 4) for k in range(5)]
@@ -148,8 +158,8 @@ def only_half() -> Evidence:
         f"Of {len(grid)} parametrisations these are stable, move outputs and learn features, (a_0, a_1, d) = "
         f"{', '.join(map(str, quiet))}; all have d = 1/2. If z may grow, which outputs do not see, so do "
         f"{', '.join(map(str, loud))}.",
-        agrees("largest |d - 1/2| where z stays", max(abs(float(x[2]) - 0.5) for x in quiet), 0.0),
-        contradicts("smallest |d - 1/2| where z grows", min(abs(float(x[2]) - 0.5) for x in loud), 0.01),
+        agrees("largest |d - 1/2| where z stays", max(abs(float(x[2]) - half) for x in quiet), 0.0),
+        contradicts("smallest |d - 1/2| where z grows", min(abs(float(x[2]) - half) for x in loud), 0.01),
         contradicts("how many do not learn", len(grid) - len(quiet) - len(loud), 1.0),
     )
 
