@@ -2,8 +2,9 @@
 
 An average of S paths misses noise, which replicas show, and a bias of order 1/S, which the difference
 between S and S/2 paths from the same seeds shows.  Both are measured relative to the scale of a watched
-quantity (:func:`scales_of`).  Samples come first: the noise falls faster with them than with replicas, and
-the bias with them alone; few more replicas take less time than twice the samples.  The grid of a flow is
+quantity (:func:`scales_of`).  The bias falls with samples alone.  Of more samples and more replicas a search
+takes what costs fewer paths, by the power with which the noise has fallen so far: replicas add to those that
+there are, and new samples begin anew.  The grid of a flow is
 refined until what it misses is small beside the noise: every grid is solved from the same seeds, so most of
 the noise drops out of differences between grids.
 """
@@ -33,14 +34,22 @@ REPLICAS = 8
 PILOTS = 2
 """Replicas that show what a grid misses, the first of those to come."""
 
-ADDED = REPLICAS
-"""Replicas that are added at a time instead of doubling the samples, at most."""
+EAGER = 0.7
+"""Share of the replicas that would do which are added at first: the largest of many standard errors, each
+found from few replicas, is too large."""
 
 MARGIN = 1.1
 """Replicas that are added, over those that would do if standard errors were known exactly."""
 
 POWER = 0.75
 """The power of the samples with which standard errors fall, measured (docs/theory/nonlinear.md)."""
+
+EXPECTED = 2.0
+"""Doublings of the samples that POWER counts as, beside those over which the error was seen to fall."""
+
+POWERS_SEEN = 0.5, 1.0
+"""The least and the largest power that a search takes from its sizes: those of independent paths, and of
+smooth functions of few numbers."""
 
 LEAP = 3
 """Doublings at once, at most: the bias is known from the size before, where it still falls like 1/samples."""
@@ -211,9 +220,9 @@ def reach(
 ) -> Reached[CollectedSolutions]:
     """Double the samples from ``first`` until standard errors and bias are below ``accuracy``.
 
-    Sizes are left out that would not do if noise fell with POWER of the samples and the bias like 1/samples.
-    Replicas are added instead where few more do, and at ``most`` samples, up to as many as are ``affordable``
-    with these samples.
+    Sizes are left out that would not do if noise fell with the power seen so far and the bias like
+    1/samples.  Replicas are added instead where they cost fewer paths, and at ``most`` samples, up to as many
+    as are ``affordable`` with these samples.
     Some with half as many samples come before, which show the bias.  ``begun`` are the first ones with
     ``first`` samples, if they have been solved before.  Without an accuracy ``first`` samples are what there
     are.  Raises NotConverged with the accuracy that was reached when these do not do.
@@ -228,10 +237,16 @@ def reach(
         bias, bound = level.bias(before)
         if accuracy is None or max(level.error, bias) <= accuracy or 2 * samples > most:
             break
-        if bias <= accuracy and _few_more_do(attempt, level, accuracy, affordable(samples)):
+        while level.error > accuracy or bias > accuracy:
+            doublings = _plan(level, before, accuracy, bias, most // samples, affordable(samples))
+            if doublings:
+                break
+            have, needed = len(level.watched), _needed(level, accuracy)
+            _extend(attempt, level, have + int(np.ceil(EAGER * max(needed - have, 1))))
+        else:
             break
         before = level
-        samples *= 2 ** _doublings(level.error / accuracy, bias / accuracy, most // samples)
+        samples *= 2**doublings
     if accuracy is not None:
         if bias > accuracy:
             raise _out_of_reach(level, accuracy, bias, f"a bias of {bias:.1e} is left")
@@ -261,35 +276,48 @@ def _needed(level: Level[CollectedSolutions], accuracy: float) -> int:
     return int(np.ceil(MARGIN * len(level.watched) * (level.error / accuracy) ** 2))
 
 
-def _few_more_do(
-    attempt: ReplicaSolver[CollectedSolutions], level: Level[CollectedSolutions], accuracy: float, most: int
-) -> bool:
-    """Add replicas while few are needed, and return whether the standard error is below the accuracy then.
+def _plan(
+    level: Level[CollectedSolutions],
+    before: Level[CollectedSolutions],
+    accuracy: float,
+    bias: float,
+    most: int,
+    affordable: int,
+) -> int:
+    """Return how often samples are doubled, so that the fewest paths reach the accuracy; 0 for more replicas.
 
-    ADDED replicas take half the time of twice the samples.
+    The noise is taken to fall as it fell since the size ``before``, less surely the closer that is, and the
+    bias like 1/samples.  Samples grow ``most`` times at most, and by LEAP doublings.
     """
-    while level.error > accuracy:
-        have, needed = len(level.watched), _needed(level, accuracy)
-        if needed > min(have + ADDED, 3 * REPLICAS, most):
-            return False
-        _extend(attempt, level, max(needed, have + 1))
-    return True
+    doublings = np.log2(level.samples / before.samples)
+    fell = np.log2(before.typical / level.typical) if level.typical > 0 else doublings
+    seen = (EXPECTED * POWER + fell) / (EXPECTED + doublings)
+    power = float(np.clip(seen, *POWERS_SEEN))
+    return cheapest(level.error / accuracy, bias / accuracy, power, len(level.watched), most, affordable)
 
 
-def _doublings(noise: float, bias: float, most: int) -> int:
-    """Return how often samples are doubled for a standard error and a bias, in units of the accuracy.
+def cheapest(
+    noise: float, bias: float, power: float, have: int, most: int, affordable: int = MOST_REPLICAS
+) -> int:
+    """Return the number of doublings that costs the fewest paths, for errors in units of the accuracy.
 
-    The noise is taken to fall with POWER of the samples, and the bias like 1/samples: the fewest doublings
-    after which ADDED replicas or fewer would do, at least one and at most LEAP, and so that samples grow
-    ``most`` times at most.
+    ``have`` replicas are there, whose standard error is ``noise``; it falls with the ``power`` of the samples
+    and the root of the number of replicas.  Without a plan that does there are as many doublings as may be.
 
-    >>> _doublings(1.2, 0.0, 64), _doublings(5.0, 0.0, 64), _doublings(5.0, 0.0, 4), _doublings(0.5, 3.5, 64)
-    (1, 3, 2, 1)
+    >>> cheapest(1.3, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 2)
+    (0, 2, 1)
+    >>> cheapest(0.5, 3.5, 0.75, 8, 64), cheapest(1.9, 0.0, 0.5, 8, 64), cheapest(30.0, 0.0, 0.75, 8, 64)
+    (1, 0, 3)
     """
-    enough = np.sqrt((1 + ADDED / REPLICAS) / MARGIN)
-    few = np.ceil(np.log2(max(noise / enough, 1.0)) / POWER)
-    unbiased = np.floor(np.log2(max(bias, 1.0)))  # fewer than bring it down, as it is known with its noise
-    return int(min(max(1.0, few, unbiased), LEAP, most.bit_length() - 1))
+    unbiased = int(np.floor(np.log2(max(bias, 1.0))))  # fewer than bring it down: it is known with its noise
+    unbiased = max(unbiased, int(bias > 1))
+    largest = max(min(LEAP, most.bit_length() - 1), 1)
+    costs: dict[int, float] = {}
+    for k in range(unbiased, largest + 1):
+        replicas = np.ceil(MARGIN * have * (noise * 2.0 ** (-k * power)) ** 2)
+        if replicas <= affordable:
+            costs[k] = 2**k * max(replicas, REPLICAS) if k else max(replicas - have, 1)
+    return min(costs, key=costs.__getitem__) if costs else largest
 
 
 def _more_replicas(

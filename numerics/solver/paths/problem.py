@@ -394,6 +394,10 @@ def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> Non
     require_memory(prepared.bytes(samples), said, f"with {samples} paths", "fewer times, or fewer samples")
 
 
+LIKELY = 1.4
+"""The error of the first replicas, over the accuracy, with which a search is likely to end there."""
+
+
 # -- replicas side by side ----------------------------------------------------------------------------------
 
 
@@ -402,10 +406,10 @@ class _Derivatives:
     """Which replicas carry derivatives along their paths, which a result shows and no replica reads.
 
     They take longer than the paths, so that a search for an ``accuracy`` goes without them until it is likely
-    to end, if the error falls with POWER of the number of paths.  Without an accuracy it ends with the
-    ``first`` number of paths.  Of one number of paths the first REPLICAS carry them: others are added for
-    the accuracy of errors and outputs, and responses have standard errors of their own.  ``done`` holds
-    numbers of paths of which replicas have carried them.
+    to end, if the error falls with POWER of the number of paths, to LIKELY times the accuracy.  Without an
+    accuracy it ends with the ``first`` number of paths.  Of one number of paths the first REPLICAS carry
+    them: others are added for the accuracy of errors and outputs, and responses have standard errors of their
+    own.  ``done`` holds numbers of paths of which replicas have carried them.
     """
 
     prepared: Prepared
@@ -423,7 +427,8 @@ class _Derivatives:
     def _is_last(self, samples: int) -> bool:
         if self.accuracy is None:
             return samples == self.first
-        return any(e * (n / samples) ** POWER <= self.accuracy for n, e in self.errors.items() if n < samples)
+        likely = self.accuracy * LIKELY
+        return any(e * (n / samples) ** POWER <= likely for n, e in self.errors.items() if n < samples)
 
     def note(self, samples: int, watched: list[dict[str, Array]]) -> None:
         """Keep the standard error of these replicas."""
