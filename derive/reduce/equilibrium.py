@@ -10,11 +10,29 @@ checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from sympy import Dummy, Eq, Expr, Function, I, Matrix, MatrixSymbol, S, Sum, Symbol, log, simplify, solve
+from sympy import (
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    I,
+    Matrix,
+    MatrixSymbol,
+    Poly,
+    S,
+    Sum,
+    Symbol,
+    cancel,
+    log,
+    numer,
+    simplify,
+    solve,
+    together,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -193,6 +211,52 @@ class Equilibrium(ConditionalResult):
             found.append(Eq(kernels[n], simplify(1 / precision.subs(names)), evaluate=False))
         return tuple(found)
 
+    def linear_output(self, numbers: Mapping[str, Expr] | None = None) -> tuple[Expr, dict[Symbol, Expr]]:
+        """Eliminate the kernels from the equations of :meth:`linear_saddle`.
+
+        The equation of the output is linear in the last kernel, that of each kernel in the one below, down to
+        the kernel of the input, which is given.
+
+        Parameters
+        ----------
+        numbers : mapping from str to Expr, optional
+            Exact values for symbols of the equations, by name.
+
+        Returns
+        -------
+        tuple
+            A polynomial in the output ``f``, which vanishes at every stationary point, and the kernels as
+            functions of ``f``.
+
+        Raises
+        ------
+        NotApplicable
+            For what :meth:`linear_saddle` refuses, and for an equation that is not linear in such a kernel.
+
+        Examples
+        --------
+        >>> from derive import mean_field, mlp
+        >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
+        >>> rest = equilibrium(mean_field(mlp(1, rule="flow", weight_decay=lam, temperature=T)))
+        >>> one = {"lam": S.One, "T": S.One, "gamma0": S.One, "K": S.One, "y": S(2)}
+        >>> rest.linear_output(one)
+        (-f**3 + 4*f**2 - 2*f - 2, {Phi1: -f/(f - 2)})
+        """
+        known = numbers or {}
+        (out, value), *layers = [(e.lhs, e.rhs) for e in self.linear_saddle()]
+        given = Symbol("K", positive=True)
+        names = [given, *[kernel for kernel, _ in layers]]
+
+        def put(e: Expr) -> Expr:
+            return e.subs({x: known[x.name] for x in e.free_symbols if x.name in known and x != given})
+
+        kernels: dict[Symbol, Expr] = {}
+        rows = [put(out - value), *[put(kernel - right) for kernel, right in reversed(layers)]]
+        for row, below in zip(rows, reversed(names), strict=True):
+            kernels[below] = _linear_root(row.subs(kernels), below)
+        top = numer(together(kernels.pop(given) - known.get(given.name, given)))
+        return Poly(top, out).as_expr(), dict(reversed(kernels.items()))
+
     def _repr_latex_(self) -> str:
         return aligned_latex(self.solved.values())
 
@@ -334,6 +398,15 @@ def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:
     if slope == 0 or rest.expand().has(unknown):
         raise NotApplicable(f"{condition} = 0 does not fix {unknown}")
     return (-rest / slope).expand()
+
+
+def _linear_root(e: Expr, x: Symbol) -> Expr:
+    """Where a rational function of ``x`` with a numerator that is linear in it vanishes."""
+    p = Poly(numer(together(e)), x)
+    p = p.exquo(Poly(x, x)) if p.degree() > 1 and p.nth(0) == 0 else p
+    if p.degree() != 1:
+        raise NotApplicable(f"{e} is not linear in {x}")
+    return cancel(-p.nth(0) / p.nth(1))
 
 
 def _symmetric(e: Expr) -> Expr:

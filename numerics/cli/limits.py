@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -449,6 +449,46 @@ def _listed(table: dict[str, Any]) -> str:
     return ", ".join(f"{k} = {v}" for k, v in table.items())
 
 
+RestForm = Annotated[
+    Literal["text", "latex"], typer.Option("--format", help="The form to print the equations in.")
+]
+
+
+def equilibrium(
+    file: SpecFile,
+    form: RestForm = "text",
+    as_json: AsJson = False,
+    data: DataIn = None,
+    settings: Settings = None,
+) -> None:
+    """The equations of a network at rest: equilibrium of noise and decay, or ridge regression without noise.
+
+    They are solved for linear networks on one sample (without noise: with one hidden layer).  FILE may be a
+    program: then there are equations and no numbers.
+    """
+    program = load_program(file)
+    from numerics.analysis.equilibrium import rest_point
+
+    found = rest_point(load(file, data, settings) if program is None else program)
+    if program is not None:
+        refuse_arrays(data)
+        if settings:
+            reason = "is not put into the equations of a program"
+            raise SpecError("--set", settings[0], reason, "no --set, or an experiment file")
+    if as_json:
+        print_json(found.to_json())
+        return
+    told = {"equilibrium": "the density of weights that noise and decay end in", "ridge": "ridge regression"}
+    typer.echo(f"at rest: {told[found.kind]}")
+    for line in [found.latex()] if form == "latex" else found.numbers()["equations"]:
+        typer.echo(f"  {line}")
+    for name, value in found.values.items():
+        typer.echo(f"{name} = {value:.10g}")
+    if found.others:
+        typer.echo(f"other rest points: f = {', '.join(f'{x:.10g}' for x in found.others)}")
+    _conditions(found.conditions())
+
+
 limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
-for command in (early_time, largest_rate, scaling, parametrization, depth):
+for command in (early_time, largest_rate, scaling, parametrization, depth, equilibrium):
     limits.command()(command)

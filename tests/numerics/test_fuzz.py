@@ -52,6 +52,7 @@ COMMANDS = (
     "limits early-time spec.toml --json",
     "limits largest-rate spec.toml --json",
     "limits depth spec.toml --json",
+    "limits equilibrium spec.toml --json",
     "limits scaling --depth 2 --source {} --capacity {} --json",
     "limits parametrization --alpha {} --gamma {} --json",
     "simulate spec.toml --width {} --seeds 2 --json",
