@@ -37,6 +37,7 @@ from derive.calculus.sums import addends, drawn_out, factors, opened, rewritten,
 from derive.calculus.symbols import ell, s, t
 from derive.depth.layers import neighbour
 from derive.errors import NotApplicable
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory.data import OrderParameter, Source, Term
 from derive.theory.theory import Theory
@@ -317,7 +318,7 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
 
 
 @dataclass(frozen=True)
-class BranchDiversity:
+class BranchDiversity(ConditionalResult):
     """How different neighbouring branches of a deep nonlinear residual network are.
 
     Parameters
@@ -333,10 +334,10 @@ class BranchDiversity:
     alignment: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what is assumed, in words."""
+        """Return what the diversity rests on."""
         return (
-            "small branches: h of a layer is Gaussian, and independent of h of other layers",
-            "the gradient on the stream is the same in neighbouring layers, and independent of their h",
+            "assumed: branches are small, so that h of a layer is Gaussian and independent of other layers",
+            "assumed: the gradient on the stream is the same in close layers, and independent of their h",
         )
 
     def _repr_latex_(self) -> str:

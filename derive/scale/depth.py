@@ -369,7 +369,7 @@ class DepthClass(Shown, ConditionalResult):
     that are a share epsilon of the depth apart differ by ``epsilon^(1 - kappa)`` after a step of training, or
     None, if the difference vanishes or grows with L.  ``exponents`` are powers of L of root mean squares;
     infinite where they grow faster.  The learning rate of ``rule`` is ``eta L^-rate``.  ``basis`` are the
-    powers for all alpha and gamma.
+    conditions of the powers and of the first step.
     """
 
     alpha: Expr
@@ -387,11 +387,11 @@ class DepthClass(Shown, ConditionalResult):
     layerwise_linear: bool
     exponents: dict[str, Expr]
     statements: tuple[Statement, ...]
-    basis: DepthExponents
+    basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
         """Return what the classification rests on."""
-        return self.basis.conditions()
+        return self.basis
 
     @property
     def redundant(self) -> bool:
@@ -507,7 +507,7 @@ class DepthParametrization:
             layerwise_linear=size["linearisation"] < 0,
             exponents=found,
             statements=tuple(map(stated, self.statements)),
-            basis=p,
+            basis=tuple(dict.fromkeys((*p.conditions(), *self.first_step.conditions()))),
         )
 
     def rate(self, rule: str = "sgd") -> Expr:

@@ -117,7 +117,7 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
         raise ValueError(f"regime = {regime!r}: must be one of {', '.join(REGIMES)}")
     theory = source if isinstance(source, Theory) else mean_field(source)
     rich, lazy = _rich(theory), _lazy(theory)
-    own = rich if regime == "rich" else lazy
+    own, other = (rich, lazy) if regime == "rich" else (lazy, rich)
     wide = simplify(limit(lazy.rate, nu, oo))
     leading = rich.rate if regime == "rich" else wide
     power, apart = power_in(leading, nu), power_in(rich.rate / wide, nu)
@@ -127,6 +127,7 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
         crossover = _plain(exp(at))
         basis += (
             "derived: the crossover, where the leading orders of the rich and of the lazy rate are equal",
+            *other.basis,
         )
     prefactor = _plain(leading / nu**power)
     return LargestRate(regime, own.rate, power, prefactor, own.neglected, crossover, basis)

@@ -61,6 +61,7 @@ def test_a_rate_states_the_conditions_of_its_steps() -> None:
     assert {*balance.conditions(), *end.conditions()} <= set(stated)
     assert set(step.conditions()) <= set(rate(regime="lazy").conditions())
     assert not set(step.conditions()) & set(stated)
+    assert set(step.conditions()) <= set(rate("ntk").conditions())  # the crossover rests on both
     assert any(str(end.sharpness) in x for x in stated)
     assert any(f"{len(balance.dropped)} terms" in x and str(balance.neglected) in x for x in stated)
     affine = [

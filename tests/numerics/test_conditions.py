@@ -1,0 +1,180 @@
+"""Conditions of limits: every limit states them, and the command that shows the limit prints them.
+
+Limits are found by walking the packages, and commands by walking the command line.
+"""
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import derive
+import numerics.analysis
+from derive.show.conditions import ConditionalResult
+from numerics.cli.limits import limits
+
+ROOMS = ("derive.scale", "derive.depth", "derive.reduce.equilibrium")
+"""Where every result that a notebook shows is a limit."""
+PARTS = {"Powers", "Statement"}
+"""Results that are parts of a limit: a sum of powers of the time, and a row of a table."""
+PYTHON = {"BlockLimit", "BranchDiversity", "FewSteps", "FirstUpdate"}
+"""Limits that no command shows."""
+OPEN = {
+    "BatchNoise",
+    "FixedData",
+    "LazyModes",
+    "LeadingOrder",
+    "PowerLaw",
+    "RankOne",
+    "RichScaling",
+    "WidthNoise",
+}
+"""Parts of power laws, whose conditions the laws hold as an attribute."""
+
+HEAD = "[network]\ndepth = {depth}\n{network}\n[data]\n{data}\n[training]\n{training}\n"
+ONLINE = 'kind = "isotropic"\nbatch_ratio = 1.0'
+GIVEN = 'kind = "fixed"\nkernel = "k.npy"\ntargets = "y.npy"'
+FLOW = 'rule = "flow"\ntime = 1.0\nloss = "sum"\nweight_decay = 0.5'
+FILES = {
+    "online": HEAD.format(
+        depth=1,
+        network="width_ratio = 1.0\ngamma0 = 0.5",
+        data=ONLINE,
+        training='rule = "sgd"\nlearning_rate = 0.1\nsteps = 4\ncenter = true',
+    ),
+    "population": HEAD.format(
+        depth=2,
+        network='width_ratio = 4.0\nparametrization = "ntk"',
+        data='kind = "isotropic"',
+        training="learning_rate = 0.1\nsteps = 4\ncenter = true",
+    ),
+    "residual": HEAD.format(
+        depth='"L"',
+        network="branch = 0.5\nwidth_ratio = 1.0",
+        data='kind = "isotropic"',
+        training="learning_rate = 0.05\nsteps = 1",
+    ),
+    "noisy": HEAD.format(depth=1, network="", data=GIVEN, training=f"{FLOW}\ntemperature = 0.5"),
+    "decaying": HEAD.format(depth=1, network="", data=GIVEN, training=FLOW),
+}
+LAW = ["--depth", "2", "--source", "1/2", "--capacity", "2"]
+COMMANDS = {
+    "early-time": [["online.toml", "--steps", "2", "--recovery"]],
+    "largest-rate": [["population.toml", "--regime", "rich"], ["population.toml", "--regime", "lazy"]],
+    "scaling": [[*LAW, "--regime", x] for x in ("lazy", "leading", "rich", "batch", "width", "data")],
+    "parametrization": [[], ["--alpha", "1/2", "--gamma", "1/2"]],
+    "depth": [["residual.toml"]],
+    "equilibrium": [["noisy.toml"], ["decaying.toml"]],
+}
+"""Arguments of each command with which it shows all of its limits."""
+
+RECORDER = """
+import json, sys
+from tests.numerics.test_conditions import limits_in_the_packages
+from numerics.cli import run
+
+seen = {}
+
+def recorded(kind, conditions):
+    def inner(self):
+        found = conditions(self)
+        seen.setdefault(kind.__name__, []).extend(found)
+        return found
+    return inner
+
+for kind in limits_in_the_packages():
+    kind.conditions = recorded(kind, kind.conditions)
+status = run(sys.argv[1:])
+print(json.dumps({"status": status, "seen": seen}), file=sys.stderr)
+"""
+
+
+def modules(package: ModuleType) -> Iterator[ModuleType]:
+    """A package and everything in it."""
+    yield package
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not found.name.startswith("derive.ledger"):
+            yield importlib.import_module(found.name)
+
+
+@lru_cache(maxsize=1)
+def public_classes() -> tuple[type, ...]:
+    """The public classes of the symbolic package and of the analysis of experiments."""
+    found = {}
+    for module in (*modules(derive), *modules(numerics.analysis)):
+        for name, kind in vars(module).items():
+            if isinstance(kind, type) and kind.__module__ == module.__name__ and not name.startswith("_"):
+                found[kind] = None
+    return tuple(found)
+
+
+def limits_in_the_packages() -> list[type[ConditionalResult]]:
+    """The limits that have values: those that are no base class of others."""
+    kinds = [x for x in public_classes() if issubclass(x, ConditionalResult) and is_dataclass(x)]
+    assert len(kinds) > 15
+    return kinds
+
+
+def test_every_result_of_a_limit_states_its_conditions() -> None:
+    shown = {
+        x.__name__: issubclass(x, ConditionalResult)
+        for x in public_classes()
+        if x.__module__.startswith(ROOMS) and is_dataclass(x) and hasattr(x, "_repr_latex_")
+    }
+    assert {name for name, states in shown.items() if not states} == PARTS | OPEN
+    # one form: a method
+    attributes = [x for x in public_classes() if x.__module__.startswith(ROOMS) and "conditions" in vars(x)]
+    attributes = [x for x in attributes if x.__name__ not in PARTS | OPEN]
+    assert all(callable(vars(x)["conditions"]) for x in attributes)
+
+
+def test_every_command_of_limits_is_run_here() -> None:
+    names = {
+        str(x.name or x.callback.__name__).replace("_", "-") for x in limits.registered_commands if x.callback
+    }
+    assert names == set(COMMANDS)
+
+
+@lru_cache(maxsize=1)
+def seen_by_commands(folder: Path) -> dict[str, str]:
+    """Run every command in a process of its own; return limits whose conditions are in its output."""
+    for name, text in FILES.items():
+        (folder / f"{name}.toml").write_text(text)
+    np.save(folder / "k.npy", np.eye(1))
+    np.save(folder / "y.npy", np.ones(1))
+    found = {}
+    root = Path(__file__).parents[2]
+    for command, runs in COMMANDS.items():
+        for options in runs:
+            words = [str(folder / x) if x.endswith(".toml") else x for x in options]
+            done = subprocess.run(
+                [sys.executable, "-c", RECORDER, "limits", command, *words],
+                capture_output=True,
+                text=True,
+                cwd=root,
+                check=True,
+            )
+            told = json.loads(done.stderr.splitlines()[-1])
+            assert told["status"] == 0, done.stderr
+            for kind, sentences in told["seen"].items():
+                assert sentences, kind
+                for sentence in sentences:
+                    assert sentence in done.stdout, (command, options, kind, sentence)
+                found[kind] = command
+    return found
+
+
+@pytest.mark.slow
+def test_commands_print_the_conditions_of_every_limit(tmp_path: Path) -> None:
+    """A limit that no command shows stands in the list of those, and a new one fails here."""
+    kinds = {x.__name__ for x in limits_in_the_packages()}
+    assert kinds - set(seen_by_commands(tmp_path)) == PYTHON
