@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from sympy import (
@@ -58,9 +58,9 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import rewritten
 from derive.calculus.symbols import L, ell, exact, gamma0, s, t
 from derive.errors import NotApplicable
-from derive.program.networks.random_data import k
+from derive.program.networks.random_data import M, k
 from derive.scale.mellin import Power, Powers, euler, mode_sum_of, power_in, unit
-from derive.scale.modes import EASY, HARD, beta, given, kind_of, lamda, numbers, on_power_law, w_star, wide
+from derive.scale.modes import HARD, beta, given, kind_of, lamda, numbers, on_power_law, w_star, wide
 from derive.scale.modes import capacity as capacity_
 from derive.scale.modes import time as late
 from derive.show.latex import aligned_latex
@@ -124,6 +124,7 @@ class RankOne:
             "ansatz: kernels are of rank one in time, "
             + ", ".join(f"{x.lhs} = {x.rhs}" for x in self.ansatz)
             + "; what this leaves out is counted by derive.scale.rich.dropped",
+            "assumed: c_h, c_g and phi are not negative, for targets whose signs are chosen positive",
         )
 
     def singular(self, size: Expr) -> Expr:
@@ -159,23 +160,36 @@ class RankOne:
     def inner_response(self) -> Expr:
         """A response of an inner layer over the memory kernel beside it, at times with sigma and sigma_s.
 
-        Both fields of the layer are followed after a push of one of them, in the kept terms alone:
-        ``h(ell) = c_h(ell-1,t) int c_h(ell-1) g``, ``g(ell) = c_g(ell+1,t) int c_g(ell+1) h``, times gamma0.
-        In ``x = log sigma`` the integrals y, z obey ``y' = r z``, ``z' = r' y``, with ``y = 1, z = 0`` at the
-        push.  Raises :class:`NotApplicable` where r and r' depend on time.
+        Both fields of the layer are followed after a push of one of them, in the kept terms alone.  Each is a
+        factor at t times an integral of a factor at s and of the other field, such as
+        ``h(ell) = c_h(ell-1,t) int c_h(ell-1) g``.  The rates of the two integrals are a linear system in
+        ``x = log sigma``, which SymPy solves.  Raises :class:`NotApplicable` where its coefficients depend on
+        time, or if the two fields answer differently.
         """
-        up, down = _memory(self.theory, "h", ell + 1)[0].subs(ell, ell - 1), _memory(self.theory, "g", ell)[0]
-        below, above = c_h(ell - 1, t), c_g(ell + 1, t)
-        gains = simplify(up / (below * c_h(ell - 1, s))), simplify(down / (above * c_g(ell + 1, s)))
-        speed = self.rates[1].rhs / (2 * sigma(ell, t) ** 2)  # d log sigma / dt
-        neighbours = {c_h(ell, t): sigma(ell, t) * below, c_g(ell, t): sigma(ell, t) * above}
-        rates = [simplify(x * below * above / speed.xreplace(neighbours)) for x in gains]
+        sizes = {x.lhs: x.rhs for x in self.layers}
+        down_a_layer = sizes[c_h(ell + 1, t)].subs(ell, ell - 1).subs(sigma(ell - 1, t), sigma(ell, t))
+        neighbours = {c_h(ell, t): down_a_layer, c_g(ell, t): sizes[c_g(ell, t)]}
+        neighbours |= {x.subs(t, s): e.subs(t, s) for x, e in neighbours.items()}
+        speed = (self.rates[1].rhs / (2 * sigma(ell, t) ** 2)).xreplace(neighbours)  # d log sigma / dt
+        beside = _memory(self.theory, "h", ell + 1)[0], _memory(self.theory, "g", ell)[0].subs(ell, ell - 1)
+        kernels = beside[0].subs(ell, ell - 1), beside[1].subs(ell, ell + 1)
+        inside, outside = zip(*[x.as_independent(t, as_Add=False) for x in kernels], strict=True)
+        # h = outside[0] y_h, g = outside[1] y_g; y_h = int inside[0] g, y_g = int inside[1] h
+        rates = [simplify(inside[i].subs(s, t) * outside[1 - i] / speed) for i in (0, 1)]
         if any(r.has(t) for r in rates):
             raise NotApplicable(f"the answers of a layer are not autonomous in log sigma: {rates}")
-        z, y = Symbol("z", nonnegative=True), Function("y")
-        motion = Eq(y(z).diff(z, 2), rates[0] * rates[1] * y(z))
-        grown = dsolve(motion, y(z), ics={y(0): 1, y(z).diff(z).subs(z, 0): 0}).rhs
-        return expand(simplify(grown.subs(z, log(now / then))) / (now * then))
+        z, fields = Symbol("z", nonnegative=True), [Function(x) for x in ("y_h", "y_g")]
+        system = [Eq(fields[i](z).diff(z), rates[i] * fields[1 - i](z)) for i in (0, 1)]
+        answers = []
+        for i in (0, 1):
+            pushed = {fields[i](0): S.One, fields[1 - i](0): S.Zero}
+            grown = dict(x.args for x in dsolve(system, [y(z) for y in fields], ics=pushed))[fields[i](z)]
+            share = simplify(outside[i] * inside[i] / beside[i].xreplace(neighbours))
+            share = share.subs({sigma(ell, t): now, sigma(ell, s): then})
+            answers.append(expand(simplify(grown.rewrite(exp).subs(z, log(now / then)) * share)))
+        if simplify(answers[0] - answers[1]) != 0 or answers[0].has(t, s):
+            raise NotApplicable(f"h and g of a layer answer differently: {answers}")
+        return answers[0]
 
 
 def put(e: Expr) -> Expr:
@@ -342,6 +356,25 @@ def memory(reduced: RankOne, q: Any) -> Integral:
     return Integral(simplify(inside), (u, 0, 1))
 
 
+def profile_slope(reduced: RankOne, q: Any) -> Expr:
+    """``x dF/dx`` of the profile in terms of x and ``F``, from the memory of a mode and ``c_g(1) = B X^q``.
+
+    The memory M of a mode obeys ``dM/dX = source - rate M``, and F is M times ``c_g(1)`` over the target.
+
+    >>> from derive import mean_field, structured
+    >>> print(profile_slope(rank_one(mean_field(structured(data="population", rule="flow"))), Symbol("q")))
+    F*q - F*x + x
+    """
+    past, size, own = reduced.memory, Function("c"), Symbol("F")
+    earlier, _, at = past.limits[0]
+    source = past.function.subs(earlier, at)
+    rate = -(past.function.diff(at) / past.function)
+    front = size(at) / w_star(reduced.mode)
+    slope = at * (front * (source - rate * own / front) + own * front.diff(at) / front)
+    slope = slope.replace(size, lambda y: y**q).doit().subs(lamda(reduced.mode), x / at)
+    return simplify(slope).expand()
+
+
 def profile(q: Any) -> Expr:
     """``F_q(x) = x int_0^1 u^-q exp(-x (1 - u)) du``, the memory of a mode, for ``q < 1``; as a series in x.
 
@@ -376,13 +409,15 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
 
     Over x first: ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the square.  That is the triangle
     ``u + v < 2`` less its two corners, where u or v is above 1; in each the inner integral is Euler's, and
-    the outer one again.
+    the outer one again.  :func:`check_transforms` shows that the closed form obeys what the equation of F
+    says of it.
 
-    >>> from sympy import Rational
-    >>> found = product_transform(Rational(1, 8), Rational(1, 8), Rational(-1, 2))
-    >>> F = profile(Rational(1, 8))
-    >>> print(found.n(8), Integral(x ** Rational(-3, 2) * F**2, (x, 0, 8)).n(4))
-    2.3159970 1.601
+    >>> import mpmath
+    >>> q, at = 0.125, -0.5
+    >>> def F(y): return y / (1 - q) * mpmath.hyp1f1(1, 2 - q, -y)
+    >>> found = mpmath.quad(lambda y: y ** (at - 1) * F(y) ** 2, [0, 0.1, 1, 10, 100, 1000, mpmath.inf])
+    >>> abs(found - product_transform(q, q, at).n()) < 1e-6
+    True
     """
     q, r, at = (sympify(y, strict=True) for y in (q, r, at))
 
@@ -401,6 +436,58 @@ def missing(q: Any, r: Any, at: Any) -> Expr:
     """The same of ``(1 - F_q)(1 - F_r)``, for ``0 < s < 2``; powers of x have no transform."""
     left = product_transform(q, r, at) - transform(q, at) - transform(r, at)
     return gammasimp(left) if q == r == 0 else left
+
+
+@lru_cache
+def check_transforms(slope: Expr) -> None:
+    """Check the closed forms against the equation of the profile, ``x dF/dx = slope`` in F, x and q.
+
+    Partial integration, ``int x^(s-1) x f' = -s int x^(s-1) f``, turns the equations of ``F_q`` and of
+    ``F_q F_r`` into relations between transforms at s and at ``s + 1``.  SymPy must find both to be
+    identities in q, r and s; the two integrals over corners at ``s + 1`` are first written by those at s.
+    Raises :class:`NotApplicable` otherwise.
+    """
+    own, other, q, r, at = (Symbol(n) for n in ("F", "G", "q", "r", "s"))
+    twin = slope.subs({own: other, q: r}, simultaneous=True)
+    known = {(1, 0): lambda p: transform(q, p), (0, 1): lambda p: transform(r, p)}
+    known |= {(0, 0): lambda p: S.Zero, (1, 1): lambda p: product_transform(q, r, p)}
+
+    def mellin(e: Expr) -> Expr:
+        found = S.Zero
+        for part in Add.make_args(e.expand()):
+            n, i, j = (int(power_in(part, y)) for y in (x, own, other))
+            found += part / (x**n * own**i * other**j) * known[i, j](at + n)
+        return found
+
+    relations = (
+        -at * mellin(own) - mellin(slope),
+        -at * mellin(own * other) - mellin(slope * other + own * twin),
+    )
+    if any(gammasimp(e) != 0 for y in relations for e in _by_corners(y, (q, r), at)):
+        raise NotApplicable(f"the closed forms of the moments are not those of x dF/dx = {slope}")
+
+
+def _by_corners(e: Expr, powers: tuple[Expr, Expr], at: Expr) -> list[Expr]:
+    """The coefficients of an expression in the integrals over corners, those at ``at`` alone, and the rest.
+
+    ``E(b) = int_0^1 x^(b-1) (2 - x)^-p dx`` obeys ``2 b E(b) - (b + 1 - p) E(b + 1) = 1``, the integral of
+    the derivative of ``x^b (2 - x)^(1-p)``; SymPy differentiates that.
+    """
+    p, b = Symbol("p"), Symbol("b")
+    antiderivative = x**b * (2 - x) ** (1 - p)
+    whole = simplify(antiderivative.diff(x) / antiderivative) * x * (2 - x)
+    if simplify(whole - (2 * b - (b + 1 - p) * x)) != 0:
+        raise NotApplicable(f"{antiderivative} is not what relates the integrals over corners")
+    names = []
+    for own, other in (powers, powers[::-1]):
+        low = -other - at - 1
+        names.append(name := Dummy("E"))
+        for place, value in ((low, name), (low + 1, (2 * low * name - 1) / (low + 1 - own))):
+            corner = euler(place - 1, -own, 1)
+            (function,) = corner.atoms(hyper)
+            e = e.subs(function, value * function / corner)
+    e = e.expand()
+    return [*(e.coeff(name) for name in names), e.subs(dict.fromkeys(names, 0))]
 
 
 # -- the law -----------------------------------------------------------------------------------------------
@@ -536,7 +623,7 @@ def rich_scaling(
     9/16 3/2
     >>> print(rich_scaling(reduced, task="easy").formula)
     I_v/(a*gamma0**(2*L*beta/(L + 1))*t**beta*zeta(a*beta - a + 1)**(L*beta/(L + 1)))
-    >>> print(law.conditions[1])
+    >>> print(law.conditions[2])
     ansatz: c_g(1, t) = B*X**q, where X is the integral of C_g(1, t, t)
     """
     values = numbers(depth, source, capacity)
@@ -556,6 +643,13 @@ def tidied(e: Expr) -> Expr:
         for part in Mul.make_args(factor(base)):
             found *= part ** factor(simplify(power))
     return found
+
+
+def _short(e: Expr, moments: Mapping[Symbol, Expr]) -> Expr:
+    """A product of powers with its number to six digits, moments put in; with their names if it has none."""
+    found = e.xreplace(dict(moments))
+    number, rest = found.as_independent(*found.free_symbols, as_Add=False)
+    return e if any(x.free_symbols for x in moments.values()) else number.n(6) * rest
 
 
 class _Rich:
@@ -591,6 +685,7 @@ class _Rich:
         values = {I_F: product_transform(q, q, own), I_v: missing(q, q, -loss.power)}
         if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
             raise NotApplicable(f"a mode remembers {memory(reduced, q)}")
+        check_transforms(profile_slope(reduced, Symbol("q")))
         speed = power_in(named_clock, late)
         F = Function("F")(x)
         moments = tuple(
@@ -614,7 +709,7 @@ class _Rich:
             corrections=self.corrections(
                 q, rise, size.xreplace(values), named_clock.xreplace(values), learnt.subs(values), start
             ),
-            conditions=self.conditions(),
+            conditions=self.conditions(tidied(size**2 * named_clock ** (2 * q)), named_clock, values),
         )
 
     def corrections(
@@ -668,26 +763,27 @@ class _Rich:
         hands = -self.source * simplify(shift * X**d)
         return Correction(name, size * (fields + hands) * clock**-d, after, known)
 
-    def conditions(self) -> tuple[str, ...]:
-        power = (
+    def conditions(self, kernel: Expr, clock: Expr, moments: Mapping[Symbol, Expr]) -> tuple[str, ...]:
+        """Conditions in words: assumptions, and when the terms that are kept are the largest."""
+        big = Dummy("sigma", positive=True)
+        depth = power_in(self.reduced.kernel.rhs.subs({sigma(t): big, L: self.depth}), big)
+        squared = _short(tidied(kernel ** (2 / depth)), moments)
+        # a mode is learnt at lamda clock = 1
+        grown = Power.of(clock, late)
+        first, last = (
+            _short(tidied((n**self.capacity / grown.coefficient) ** (1 / grown.power)), moments)
+            for n in (S.One, M)
+        )
+        return (
+            *self.reduced.conditions(),
             f"ansatz: {c_g(1, t)} = B*X**q, where X is the integral of {self.reduced.kernel.lhs}",
             "ansatz: that the flow ends in this regime is not derived, and at the input end what is left out "
             "is counted, not solved",
+            "0 < beta < 1" if self.task == HARD else "beta > 1",
+            f"sigma**2 = {squared} >> 1: training has outgrown the random start",
+            f"{first} << t << {last}: the first mode has been learnt, and the last of M modes has not",
+            "gradient flow on the population's loss, infinitely wide layers, no label noise",
         )
-        where = {
-            HARD: (
-                "0 < beta < 1",
-                "sigma^2 >> 1: training has outgrown the random start",
-                "clock >> 1 and clock << (number of modes)^a: the modes learnt are many, and not all",
-            ),
-            EASY: (
-                "beta > 1",
-                "gamma0 |w_star| >> 1: training has outgrown the random start",
-                "1 << clock << (number of modes)^a",
-            ),
-        }[self.task]
-        flow = "gradient flow on the population's loss, infinitely wide layers, no label noise"
-        return (*self.reduced.conditions(), *power, *where, flow)
 
 
 # -- what the ansatz leaves out ----------------------------------------------------------------------------

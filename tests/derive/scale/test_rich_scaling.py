@@ -17,6 +17,7 @@ from sympy import (
     simplify,
     solve,
     symbols,
+    sympify,
 )
 
 from derive.calculus.symbols import L, ell, gamma0, t
@@ -25,6 +26,7 @@ from derive.reduce.closed_forms import conserved
 from derive.scale.modes import beta, capacity
 from derive.scale.modes import time as late
 from derive.scale.rich import (
+    check_transforms,
     dropped,
     kappa,
     memory,
@@ -33,6 +35,7 @@ from derive.scale.rich import (
     phi,
     product_transform,
     profile,
+    profile_slope,
     rank_one,
     rich_scaling,
     sigma,
@@ -70,6 +73,41 @@ def test_closed_equations() -> None:
 def test_inner_fields_answer_as_their_singular_value_moves() -> None:
     """A field of a layer and sigma move alike, both by gamma0 c_h c_g: y' = z, z' = y in x = log sigma."""
     assert expand(reduced().inner_response() - (now**-2 + then**-2) / 2) == 0
+
+
+F, Q = symbols("F q")
+
+
+def test_closed_forms_of_moments_obey_the_equation_of_a_mode() -> None:
+    found = profile_slope(reduced(), Q)
+    assert expand(found - (Q * F + x * (1 - F))) == 0
+    check_transforms(found)
+
+
+@pytest.mark.parametrize("factors", [(2, 1, 1), (1, 2, 1), (1, 1, 2)])
+def test_closed_forms_of_moments_do_not_obey_another_one(factors: tuple[int, int, int]) -> None:
+    """With a factor of two at any term of the equation."""
+    a, b, c = factors
+    with pytest.raises(NotApplicable, match="closed forms"):
+        check_transforms(a * Q * F + b * x - c * x * F)
+
+
+def test_assumptions_stand_in_the_conditions() -> None:
+    said = rich_at(1, "1/2").conditions
+    for assumed in ("rank one", "c_h, c_g and phi are not negative", "c_g(1, t) = B*X**q"):
+        assert any(assumed in y for y in said)
+
+
+def test_when_modes_are_learnt_is_read_from_the_clock() -> None:
+    """The first mode at a clock of one, the last of M modes at M^capacity."""
+    law, modes = rich_at(1, "1/2"), Symbol("M", integer=True, positive=True)
+    (said,) = (y for y in law.conditions if "<< t <<" in y)
+    first, last = (
+        sympify(y.split(":")[0], locals={"M": modes, "gamma0": gamma0}) for y in said.split("<< t <<")
+    )
+    for end, clock in ((first, 1), (last, modes**2)):
+        ratio = (law.clock.subs(late, end) / clock).subs({gamma0: Rational(1, 3), modes: 7})
+        assert float(ratio.n()) == pytest.approx(1, rel=1e-4)
 
 
 def test_conserved_at_depth_two() -> None:
