@@ -124,10 +124,12 @@ class Powers:
         return "$" + " + ".join(latex(x) for x in parts if x != 0) + "$"
 
     def subs(self, values: Mapping[Any, Any]) -> Powers:
-        """With values put in; terms whose coefficient vanishes are gone."""
+        """With values put in; terms that vanish or are not above the error are gone."""
         values = {k: sympify(v, strict=True) for k, v in values.items()}
-        terms = tuple(p for p in (x.subs(values) for x in self.terms) if p.coefficient != 0)
-        return Powers(self.variable, terms, sympify(self.error).subs(values), self.conditions.subs(values))
+        error = sympify(self.error).subs(values)
+        found = (x.subs(values) for x in self.terms)
+        terms = tuple(p for p in found if p.coefficient != 0 and not (p.power - error).is_nonpositive)
+        return Powers(self.variable, terms, error, self.conditions.subs(values))
 
     def scaled(self, factor: Any, power: Any = 0) -> Powers:
         """Times ``factor * variable^power``."""
@@ -140,15 +142,19 @@ class Powers:
         ``given`` writes symbols in terms of positive ones, as ``{beta: 1/(1 + p)}`` for ``beta < 1``, where
         the order depends on them.  Raises :class:`NotApplicable` if it is still open.
         """
-        left, out = list(self.terms), []
-        while left:
-            top = [p for p in left if all(_above(p, q, given or {}) for q in left if q is not p)]
-            if len(top) != 1:
-                shown = ", ".join(str(p.power) for p in left)
-                raise NotApplicable(f"which of the powers {shown} of {self.variable} is the largest is open")
-            out.append(top[0])
-            left.remove(top[0])
+        left, out = self, []
+        while left.terms:
+            out.append(top := left.largest(given))
+            left = replace(left, terms=tuple(p for p in left.terms if p is not top))
         return replace(self, terms=tuple(out))
+
+    def largest(self, given: Mapping[Any, Any] | None = None) -> Power:
+        """The largest term; ``given`` as in :meth:`sorted`.  Raises :class:`NotApplicable` if it is open."""
+        top = [p for p in self.terms if all(_above(p, q, given or {}) for q in self.terms if q is not p)]
+        if len(top) != 1:
+            shown = ", ".join(str(p.power) for p in self.terms)
+            raise NotApplicable(f"which of the powers {shown} of {self.variable} is the largest is open")
+        return top[0]
 
     def turns(self, symbol: Symbol) -> Expr:
         """The value of a symbol at which the first two powers are one, and the larger becomes the smaller."""
@@ -285,6 +291,41 @@ def convolution(
         raise NotApplicable(f"powers of {x} meet, and there is a logarithm")
     error = Max(w - early if less != 0 else -oo, late.error + weight + 1 + w)
     return Powers(x, tuple(out), error, And(top.conditions, late.conditions))
+
+
+def full_convolution(
+    first: tuple[Expr, Any], second: tuple[Expr, Any], y: Symbol, b: Any, x: Symbol, *, weight: int = 0
+) -> Powers:
+    r"""``int_0^x tau^weight D(tau) W(x - tau) dtau`` for large x, the convolution of two sums over modes.
+
+    ``first`` and ``second`` are the F and a of the sums D and W; both must be a single power of their
+    argument.  Where both arguments are late, the two powers give Euler's integral; where one is early, its
+    moment multiplies the other sum at x.  The second moments are the error.  Raises :class:`NotApplicable`
+    for other sums, and where powers meet.
+
+    >>> from sympy import symbols
+    >>> x, y = symbols("x y", positive=True)
+    >>> found = full_convolution((exp(-y), S(10) / 3), (exp(-y), S(3) / 2), y, 1, x, weight=1)
+    >>> print([p.power for p in found.terms], found.error)
+    [-5/6, -1/2, -4/3] -3/2
+    """
+    sums = [mode_sum(F, y, a, b, x) for F, a in (first, second)]
+    for found in sums:
+        if len(found.terms) != 1 or found.error != -oo:
+            raise NotApplicable(f"{found.expr} is not one power of {x}")
+    (d,), (w,) = (found.terms for found in sums)
+    late = d.coefficient * w.coefficient * unit(d.power + weight, w.power)
+    early = moment(first[0], y, first[1], b, weight) * w.coefficient
+    end = moment(second[0], y, second[1], b) * d.coefficient
+    out = [
+        Power(late, simplify(d.power + w.power + weight + 1)),
+        Power(early, w.power),
+        Power(end, d.power + weight),
+    ]
+    if any(p.coefficient.has(zoo, nan) for p in out):
+        raise NotApplicable(f"powers of {x} meet, and there is a logarithm")
+    error = Max(w.power - 1, d.power + weight - 1)
+    return total([Powers(x, tuple(out), error, And(*[found.conditions for found in sums]))])
 
 
 def euler(q: Expr, r: Expr, less: Any) -> Expr:

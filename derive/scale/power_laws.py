@@ -3,8 +3,9 @@
 Eigenvalues are ``k^-capacity``, targets ``w_star(k)^2 lamda(k) = k^(-capacity source - 1)``; the depth, the
 source and the capacity may be numbers or symbols.  Each law is read from what was derived of a theory:
 :func:`~derive.scale.modes.lazy_modes`, :func:`~derive.scale.modes.leading_order`,
-:func:`~derive.scale.rich.rank_one`, and here what finite batches (:func:`batch_noise`), finite width
-(:func:`width_noise`) and finite data (:func:`fixed_data`) do to the lazy law: other powers, and floors.
+:func:`~derive.scale.rich.rank_one`, :func:`~derive.scale.finite_batch.batch_noise`,
+:func:`~derive.scale.finite_width.width_noise`, and here what finite data (:func:`fixed_data`) do to the lazy
+law: other powers, and floors.
 
 A fresh batch drives every mode with the loss itself, so the loss obeys a renewal equation; the randomness of
 the first weights drives it with what the layers above have learnt; samples that are used at every step
@@ -29,35 +30,34 @@ from sympy import (
     Expr,
     Function,
     Max,
-    Ne,
     S,
     Sum,
     Symbol,
-    exp,
     factor,
     factor_terms,
     false,
     gammasimp,
-    integrate,
     inverse_laplace_transform,
     nan,
-    oo,
     powdenest,
     powsimp,
+    series,
     simplify,
     solve,
     zeta,
     zoo,
 )
 
-from derive.calculus.averages import Average, Response
-from derive.calculus.symbols import L, gamma0, s, t
+from derive.calculus.averages import Response
+from derive.calculus.symbols import L, eta, exact, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
-from derive.linear.propagators import START, transfer
-from derive.program.networks.random_data import N, P, k
-from derive.reduce.data import mode_sums
-from derive.scale.mellin import Power, Powers, convolution, mode_sum, total
+from derive.linear.propagators import transfer
+from derive.program.networks.random_data import B, N, P, k
+from derive.scale.finite_batch import A, BatchNoise, q
+from derive.scale.finite_width import WidthNoise
+from derive.scale.lazy_answers import answers, on_eigenvalues, source_of, summable, weight_in_loss, z, z_
+from derive.scale.mellin import Power, Powers, mode_sum
 from derive.scale.modes import (
     EASY,
     HARD,
@@ -68,15 +68,11 @@ from derive.scale.modes import (
     beta,
     factor_of,
     given,
-    in_modes,
     kernel_of_modes,
     kind_of,
     lamda,
-    late,
     numbers,
     on_power_law,
-    powers_of,
-    rate_,
     task_of,
     time,
     wide,
@@ -84,192 +80,11 @@ from derive.scale.modes import (
 from derive.scale.modes import capacity as capacity_
 from derive.scale.rich import RankOne, rich_scaling
 from derive.show.latex import aligned_latex, latex
-from derive.theory import Source, Theory
+from derive.theory import Theory
 
-z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
-"""Rates that belong to two times."""
 cut, cut_ = Symbol("lamda_c", positive=True), Symbol("lamda_cprime", positive=True)
 """``z/(K R_Delta(z))``, a cut-off: modes with eigenvalues above it have been learnt."""
 _t, _t_ = Dummy("t", positive=True), Dummy("t'", positive=True)
-
-
-def _eigenvalues(e: Expr) -> Expr:
-    return e.subs(lamda(k), k**-capacity_)
-
-
-def _weight(theory: Theory) -> Expr:
-    """What a mode adds to the loss, over the squared error ``v(k,t) v(k,s)``."""
-    (average,) = theory.order_parameter("C_v").definition.atoms(Average)
-    v = Function("v")
-    return average.args[0] / (v(k, t) * v(k, s))
-
-
-def _source(theory: Theory, name: str) -> Source:
-    return next(x for x in theory.sources if x.symbol.func == Function(name))
-
-
-# -- batches -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class BatchNoise:
-    """Lazy descent on fresh batches, infinitely wide: ``loss = signal + sum gain(t-1-s) (loss(s) + label)``.
-
-    ``signal`` is the loss of the population's descent, ``gain`` what a unit of squared error on a batch does
-    to the loss some steps later, both at late times; ``amplification`` is the sum of the gain over all steps,
-    and the loss diverges unless it is below 1.
-    ``learnt`` is the sum of the signal over all steps, and ``label`` the variance of the labels' noise.
-    """
-
-    kernel: Expr
-    signal: Powers
-    gain: Powers
-    amplification: Expr
-    learnt: Expr
-    label: Expr
-
-    def _repr_latex_(self) -> str:
-        return self.decay()._repr_latex_()
-
-    @cached_property
-    def _renewed(self) -> tuple[Expr, Symbol, Symbol, Symbol]:
-        """The loss by the transforms of signal, gain and labels: ``l = s + g (l + n)``."""
-        loss, signal, gain, labels = (Dummy(x) for x in ("l", "s", "g", "n"))
-        (found,) = solve(signal + gain * (loss + labels) - loss, loss)
-        return found, signal, gain, labels
-
-    def floor(self, amplification: Expr | None = None) -> Expr:
-        """What the loss tends to: zero without label noise; a name for the amplification may be given.
-
-        A drive that does not stop has a pole in its transform, and the loss the same with another residue.
-        """
-        loss, _, gain, labels = self._renewed
-        return factor(loss.diff(labels) * self.label).subs(gain, amplification or self.amplification)
-
-    def decay(self) -> Powers:
-        """The loss without label noise: what the tails add, to first order in singular transforms.
-
-        Where the signal falls slower than the gain (``source < 2 - 1/capacity``) it is the signal, amplified;
-        on steeper tasks the loss follows the tail of the gain, and no source is learnt faster.
-        """
-        loss, signal, gain, labels = self._renewed
-        at = {labels: S.Zero, gain: self.amplification, signal: self.learnt}
-        parts = [(self.signal, loss.diff(signal)), (self.gain, loss.diff(gain))]
-        tails = [Power(factor(e).subs(at) * x.terms[0].coefficient, x.terms[0].power) for x, e in parts]
-        return Powers(time, tuple(tails))
-
-
-def batch_noise(theory: Theory) -> BatchNoise:
-    """Read off the theory of online descent on structured data, in the limits N -> oo and gamma0 -> 0.
-
-    The depth may be a symbol; the capacity must be above 1.
-
-    >>> from derive import mean_field, structured
-    >>> noise = batch_noise(mean_field(structured(noise=True)))
-    >>> print(noise.kernel, *[simplify(x.power) for x in noise.decay().terms])
-    eta*(L + 1) -beta -2 + 1/a
-    >>> print(noise.floor(Symbol("q")))
-    -q*sigma**2/(q - 1)
-    """
-    theory = wide(theory)
-    _, kernel = kernel_of_modes(theory)
-    form, u0 = linear_form(theory), _source(theory, "u0")
-    push, errors = form.row("h0"), form.row("Delta")
-    per_loss = factor_of(push, "u0") ** 2 * _at_once(u0.covariance) / Function("C_Delta")(t, t)
-    weight = _weight(theory)
-    keeps = 1 - K * factor_of(push, "v")
-    added, start = simplify(weight * per_loss * K**2), weight * at_start(theory) ** 2
-    sources = [x for x in theory.sources if not x.covariance.has(Function("C_v"))]
-    label = Add(*[factor_of(errors, str(x.symbol.func)) ** 2 * _at_once(x.covariance) for x in sources])
-    put = {K: kernel}
-    over = 1 / (1 - keeps**2)
-    amplification, learnt = (
-        Sum(factor(_eigenvalues(on_power_law(x) * over)), (k, 1, oo)).xreplace(put) for x in (added, start)
-    )
-    signal = late(start * keeps ** (2 * t), 2).subs(put)
-    gain = late(_eigenvalues(added) * keeps ** (2 * t), 2).subs(put)
-    return BatchNoise(kernel, signal, gain, amplification, learnt, label)
-
-
-def _at_once(covariance: Expr) -> Expr:
-    """The variance of a source that is fresh at every step."""
-    return simplify(covariance.subs(s, t))
-
-
-# -- width -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class WidthNoise:
-    """Order 1/N of the lazy loss of a flow: the variance of the function that N units learn.
-
-    ``variance`` times 1/N is added to the loss.  The mean of the error has an order 1/N of its own, a share
-    ``t^(1/capacity)/N`` of the loss; on easy tasks the variance is larger by a power of t, on hard ones it is
-    alike.  Both say that order 1/N is all there is as long as ``t << N^capacity``.
-    """
-
-    lazy: Powers
-    variance: Powers
-
-    def _repr_latex_(self) -> str:
-        return self.variance._repr_latex_()
-
-    def crossover(self, task: str) -> Expr:
-        """The time at which the variance is as large as the loss of infinite width."""
-        (base,) = self.lazy.terms
-        top = self.variance.sorted(width_order(task)).terms[0]
-        return Power(top.coefficient / N, top.power).meets(base)
-
-
-def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise:
-    """Order 1/N from the structured theory of finite width, in flow on the population's loss.
-
-    ``samples`` is the theory of the same network on fixed samples, as :func:`derive.scale.modes.pair_force`
-    takes it, ``modes`` the lazy limit of ``theory``.  The source of the modes is the first weights'
-    randomness, times ``g(1)``; what it has at the start is subtracted, so that it counts how ``g(1)`` moves,
-    which is order gamma0 and known in words.  Raises :class:`NotApplicable` where it enters otherwise.
-
-    >>> from derive import mean_field, mlp, structured
-    >>> from derive.scale.modes import lazy_modes
-    >>> theory = mean_field(structured(data="population", rule="flow"))
-    >>> noise = width_noise(theory, mean_field(mlp(rule="flow", loss="sum")), lazy_modes(theory))
-    >>> print([p.power for p in noise.variance.terms], noise.variance.error)
-    [-beta + 1/a, -1 + 1/a] Max(-2 + 1/a, -beta - 1)
-    >>> for task in ("hard", "easy"):
-    ...     when = noise.crossover(task)
-    ...     print(task, simplify(N * when.diff(N) / when))
-    hard a
-    easy a/(a*(beta - 1) + 1)
-    """
-    theory = mode_sums(theory)
-    r0 = _source(theory, "r0")
-    front = factor_of(linear_form(theory).row("xi"), "r0")
-    share = simplify((front * gamma0) ** 2 * r0.covariance / Function("C_g")(1, t, s))
-    if share != 1 / N:
-        raise NotApplicable(f"r0 enters with the variance {share}")
-    # d/dt d/ds of order gamma0^2 of C_g(1, t, s), a sum over modes
-    moved = in_modes(samples, {rate_: S.One}).coefficient("G", 2, layer=1).subs(K, modes.kernel).diff(t, s)
-    if simplify(moved.subs({t: t + s, s: 0}) - moved) != 0:
-        raise NotApplicable(f"{moved} does not depend on t + s alone")
-    strength, wave = moved.subs(s, 0).as_independent(rate_, as_Add=False)
-    power, _ = powers_of(wave, rate_)
-    # int_0^t int_0^t of the sums own(2 t - x - y) drive(x + y): tau = x + y, or what is left of 2 t
-    u = Dummy("u", positive=True)
-    own, drive = (exp(-u), capacity_), (exp(-u), capacity_ * (beta + power) + 1)
-    found = total(
-        convolution(x, y, u, capacity_, time, less=1, weight=1, early=early)
-        for x, y, early in ((own, drive, 1), (drive, own, 0))
-    )
-    # so far for rates k^-capacity and times t kernel
-    fronts = [strength * p.coefficient * modes.kernel ** simplify(p.power + power - 2) for p in found.terms]
-    terms = [Power(factor_terms(c), p.power.expand()) for c, p in zip(fronts, found.terms, strict=True)]
-    variance = Powers(time, tuple(terms), found.error.expand())
-    return WidthNoise(modes.loss(), replace(variance, conditions=Ne(beta, variance.turns(beta))))
-
-
-def width_order(task: str) -> dict[Symbol, Expr]:
-    """beta and the capacity in terms of positive numbers: the capacity is above 1."""
-    return {**given(task), capacity_: 1 + Symbol("p_a", positive=True)}
 
 
 # -- data --------------------------------------------------------------------------------------------------
@@ -356,7 +171,7 @@ class FixedData:
         finite sum, and a mode forgets them as it is learnt.
         """
         here = on_power_law(simplify(self.signal / (cut * cut_)).subs({cut: 0, cut_: 0}))
-        here = powsimp(powdenest(_eigenvalues(here), force=True))
+        here = powsimp(powdenest(on_eigenvalues(here), force=True))
         pushes = Power.of(here, k)
         return self._order_one(cut * cut_, pushes.coefficient * zeta(-pushes.power))
 
@@ -410,9 +225,9 @@ def fixed_data(theory: Theory) -> FixedData:
     theory = wide(theory)
     _, kernel = kernel_of_modes(theory)
     R, loop, v = Symbol("R_Delta", positive=True), Symbol("R_vu"), Function("v")
-    into_v, into_h0 = (_answer(theory, name, R) for name in ("v", "h0"))
+    into_v, into_h0 = (answers(theory, name, R)["v"] for name in ("v", "h0"))
     push, samples = (linear_form(theory).row(name) for name in ("h0", "Delta"))
-    u0, u_Delta, eps = (_source(theory, name) for name in ("u0", "u_Delta", "eps"))
+    u0, u_Delta, eps = (source_of(theory, name) for name in ("u0", "u_Delta", "eps"))
     enters = factor_of(push, "u0")
 
     summed = theory.order_parameter("R_vu").definition
@@ -426,7 +241,7 @@ def fixed_data(theory: Theory) -> FixedData:
     rest = simplify((P + P * R * back).subs(at))  # -P R times: R_vu by its sum is R_vu by R_Delta
     balance = Eq(P, rest + Sum(freedom, *summed.limits), evaluate=False)
 
-    weight = _weight(theory)
+    weight = weight_in_loss(theory)
     drive = enters**2 * u0.covariance / Function("C_Delta")(t, s) * factor_of(samples, "u_Delta") ** 2
     drive *= u_Delta.covariance / Function("C_v")(t, s)
     label = factor_of(samples, "eps") ** 2 * eps.covariance
@@ -444,26 +259,6 @@ def _at_two(e: Expr) -> Expr:
     return one * one.subs({z: z_, cut: cut_})
 
 
-def _answer(theory: Theory, into: str, R: Symbol) -> Expr:
-    """The transform of ``H_v_into`` at gamma0 = 0.
-
-    The kernel of the function is the constant K, with the transform K/z; that of the inputs contains
-    ``R_Delta``.  A flow's memory is empty at time 0.
-    """
-    found = transfer(theory, into)
-    values = {START: S.Zero}
-    for x in found.kernels:
-        if x.name == "K_xi_h0":
-            values[x.operator] = integrate(K * exp(-z * t), (t, 0, oo))
-        else:
-            values[x.operator] = x.definition.xreplace({Function("R_Delta")(t, s): R})
-    word = found.operators["v"]
-    out = factor(word.subs(values))
-    if any(not a.is_commutative for a in out.free_symbols) or out.has(t, s):
-        raise NotApplicable(f"{word} has kernels without a transform")
-    return out
-
-
 # -- laws ----------------------------------------------------------------------------------------------------
 
 
@@ -475,7 +270,7 @@ class PowerLaw:
     its sign.  On finite data it is the loss in the end, ``constant P^-exponent``.  ``formula`` is the loss
     with all terms that are known, ``conditions`` say when it holds and what was assumed, and ``crossover``
     where it meets another regime, by what that is.  ``series`` is what the exponent was read from, if it is a
-    sum of powers.
+    sum of powers, and ``names`` are the sums over modes that are symbols in the constant.
     """
 
     regime: str
@@ -485,6 +280,7 @@ class PowerLaw:
     conditions: tuple[str, ...]
     crossover: Mapping[str, Expr] = field(default_factory=dict)
     series: Powers | None = None
+    names: Mapping[Symbol, Expr] = field(default_factory=dict)
 
     def _repr_latex_(self) -> str:
         return f"${latex(self.formula)}$"
@@ -581,31 +377,87 @@ def rich_law(
     return PowerLaw("rich", found.loss, found.exponent, found.constant, found.conditions, crossover)
 
 
-def batch_law(noise: BatchNoise, depth: Any = L, source: Any = beta, capacity: Any = capacity_) -> PowerLaw:
-    """Descent on fresh batches, lazy and infinitely wide, without label noise: ``t`` counts steps.
+def batch_law(
+    noise: BatchNoise,
+    depth: Any = L,
+    source: Any = beta,
+    capacity: Any = capacity_,
+    *,
+    learning_rate: Any = eta,
+    batch: Any = B,
+) -> PowerLaw:
+    """Return the law of descent on fresh batches, lazy and infinitely wide, without label noise.
 
-    Where targets are learnt faster than ``t^-(2 - 1/capacity)``, that is the power of the loss: each batch
-    stirs modes that had been learnt, and these forget it no faster.  Raises NotApplicable where symbols
-    leave open which of the two it is, ValueError for a capacity of 1 or less.
+    ``t`` counts steps.  Where targets are learnt faster than ``t^-(2 - 1/capacity)``, that is the power of
+    the loss: each batch stirs modes that had been learnt, and these forget it no faster.  The constant
+    contains two sums over modes, q and A of :class:`BatchNoise`: symbols whose sums are in ``names``, or
+    numbers if the depth, the source, the capacity, the learning rate and the batch are numbers.
 
+    Raises
+    ------
+    NotApplicable
+        If symbols leave open which of the two powers it is.
+    ValueError
+        For a capacity of 1 or less, and for numbers at which the loss diverges.
+
+    Examples
+    --------
     >>> from derive import mean_field, structured
+    >>> from derive.scale.finite_batch import batch_noise
     >>> noise = batch_noise(mean_field(structured(noise=True)))
     >>> print(batch_law(noise, 1, "1/2", 2).exponent, batch_law(noise, 1, 2, "3/2").exponent)
     1/2 4/3
+    >>> print(batch_law(noise, 1, "1/2", 2, learning_rate="1/5", batch=4).constant.n(6))
+    1.09558
     """
     values = numbers(depth, source, capacity, summed=True)
-    tails = noise.decay()
+    values |= {eta: exact("learning_rate", learning_rate), B: exact("batch", batch)}
+    for name, x in (("learning_rate", values[eta]), ("batch", values[B])):
+        if x.is_number and not x > 0:
+            raise ValueError(f"{name} = {x}: must be positive")
+    tails = noise.decay(names=True)
     try:
-        top = tails.subs(values).sorted().terms[0]
+        top = tails.subs(values).largest()
     except NotApplicable:
         where = tails.turns(beta).expand().subs(values)
         raise NotApplicable(f"source = {values[beta]}: must be below or above {where}") from None
+    names = {x: e.subs(values) for x, e in ((q, noise.amplification), (A, noise.learnt))}
+    used = {x: e for x, e in names.items() if x == q or top.coefficient.has(x)}
+    rate = noise.kernel.subs(values)
+    if rate.is_number and not rate < 2:
+        raise ValueError(
+            f"learning_rate = {learning_rate}: the first mode diverges, as {rate} is not below 2"
+        )
+    known = {x: e.evalf(DIGITS) for x, e in used.items() if not e.free_symbols - {k}}
+    if q in known and not known[q] < 1:
+        raise ValueError(
+            f"learning_rate = {learning_rate}: the loss diverges, as q = {known[q].n(6)} is not below 1"
+        )
+    said = {x: _sum_said(e) if x not in known else f"{float(known[x]):.10g}" for x, e in used.items()}
     conditions = [
-        f"gamma0 -> 0, N -> oo, no label noise; with it the loss ends at {noise.floor(Symbol('q'))}",
-        f"q = {noise.amplification.subs(values)} < 1",
-        "kernels that fall as a power: the renewal theorem is used, not derived",
+        f"gamma0 -> 0, N -> oo, no label noise; with it the loss ends at {noise.floor(q)}",
+        f"q < 1, which is what a unit of loss adds to all later losses: q = {said[q]}",
+        *([f"A is the population's loss, summed over all steps: A = {said[A]}"] if A in said else []),
+        f"{rate} < 2: the first mode does not diverge",
+        "the renewal equation and both sums are derived; that its solution falls as the singular part of its "
+        "transform, where kernels fall as powers (the renewal theorem), is used",
+        "t >> 1 steps",
     ]
-    return _law("batch", top.at(time), top, conditions)
+    top = top.subs(known)
+    return replace(_law("batch", top.at(time), top, conditions), names=used)
+
+
+DIGITS = 10
+"""Of sums over modes that have no closed form."""
+
+
+def _sum_said(e: Sum) -> str:
+    """A sum over modes in words, with two orders in the learning rate as zeta functions."""
+    orders = e.function.leadterm(eta)[1] + 2
+    parts = series(e.function, eta, 0, orders).removeO().expand()
+    powers = [Power.of(powsimp(x, force=True), k) for x in Add.make_args(parts)]
+    small = Add(*[simplify(x.coefficient) * zeta(-x.power) for x in powers])
+    return f"{small} + O({eta**orders}), the sum over k >= 1 of {factor(e.function)}"
 
 
 def width_law(
@@ -616,22 +468,35 @@ def width_law(
     *,
     task: str | None = None,
 ) -> PowerLaw:
-    """Order 1/N of the lazy loss: the variance of what N units learn, ``c t^-exponent/N``.
+    """Order 1/N of the lazy loss, ``c t^-exponent/N``: the variance of what N units learn, and their mean.
 
-    On easy tasks it falls slower than the loss of infinite width and takes over long before ``N^capacity``.
-    Raises as :func:`leading_law` does, and ValueError for a capacity of 1 or less.
+    On easy tasks the variance falls slower than the loss of infinite width, and takes over long before order
+    1/N ends; on hard ones both have one power.  Raises as :func:`leading_law` does, and ValueError for a
+    capacity of 1 or less.
     """
     values = numbers(depth, source, capacity, summed=True)
-    kind = kind_of(values[beta], task, "the variance at order 1/N", noise.variance.turns(beta))
-    top = noise.variance.sorted(width_order(kind)).terms[0].subs(values)
+    turn = noise.variance.turns(beta)
+    kind = kind_of(values[beta], task, "the loss at order 1/N", turn)
+    given_ = summable(kind)
+    top, variance, mean = (x.largest(given_).subs(values) for x in (noise.total, noise.variance, noise.mean))
+    number, rest = mean.coefficient.as_independent(*mean.coefficient.free_symbols, as_Add=False)
+    part = Power(number.n(6) * rest, mean.power)
+    beside = Max(
+        *[p.power.subs(values) for p in noise.total.terms if p.power != noise.total.largest(given_).power]
+    )
+    gap, end = simplify(mean.power - variance.power), noise.end().subs(values)
     conditions = [
-        "source < 1" if kind == HARD else "source > 1",
-        f"1 << t << N**({values[capacity_]}): beyond, order 1/N is not enough",
-        "the mean error has an order 1/N too: "
-        + ("of the same power, so that the constant is not all" if kind == HARD else "a smaller power"),
+        f"source < {turn}" if kind == HARD else f"source > {turn}",
+        f"gamma0 -> 0, and t << {noise.last.subs(values)}, M the number of modes",
+        f"t << {end}, where order 1/N of the kernel of the modes is as large as the kernel: the recursion "
+        "over layers is a series in this ratio, and higher orders of the loss are not given",
+        f"corrections are smaller by t**({simplify(beside - top.power)})",
+        f"the mean error's part is {part.at(time)}/N, "
+        + ("of the same power as the variance" if gap == 0 else f"smaller than the variance by t**({gap})"),
     ]
     formula = noise.lazy.subs(values).expr + top.at(time) / N
-    return _law("width", formula, top, conditions, {"width": noise.crossover(kind).subs(values)})
+    crossover = {"width": noise.crossover(kind).subs(values), "order 1/N**2": end}
+    return _law("width", formula, top, conditions, crossover, noise.total.subs(values))
 
 
 def data_law(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -224,13 +224,19 @@ def scaling(
     gamma0: Annotated[
         str | None, typer.Option(help="A number for gamma0 in crossover times. A symbol if left out.")
     ] = None,
+    learning_rate: Annotated[
+        str | None, typer.Option(help="A number for eta, in the batch regime. A symbol if left out.")
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option(help="A number for B, in the batch regime. A symbol if left out.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """By which power of time the loss of gradient flow falls on power-law data, and when.
 
     Numbers may be fractions, such as 2/3.
     """
-    found = _found(depth, source, capacity, regime)
+    found = _found(depth, source, capacity, regime, {"learning_rate": learning_rate, "batch": batch})
     if not found.exponent.is_number:
         raise SpecError("--capacity", None, f"is missing; the exponent is {found.exponent}", "a number")
     shown = _numbers(found, gamma0)
@@ -259,35 +265,43 @@ def scaling(
 REGIMES = ("lazy", "leading", "rich", "batch", "width", "data")
 
 
-def _found(depth: int, source: str, capacity: str | None, regime: str) -> PowerLaw:
+def _found(
+    depth: int, source: str, capacity: str | None, regime: str, more: Mapping[str, str | None]
+) -> PowerLaw:
     from derive.errors import NotApplicable
     from derive.scale.modes import capacity as symbol
 
     if regime not in REGIMES:
         raise SpecError("--regime", regime, "is no regime", ", ".join(REGIMES))
+    numbers = {name: x for name, x in more.items() if x is not None}
+    for name, x in numbers.items():
+        if regime != "batch":
+            raise SpecError(
+                f"--{name.replace('_', '-')}", x, f"is not used in the {regime} regime", "--regime batch"
+            )
     try:
-        return _law(regime)(depth, source, symbol if capacity is None else capacity)
+        return _law(regime)(depth, source, symbol if capacity is None else capacity, **numbers)
     except (ValueError, NotApplicable) as error:
         name, _, said = str(error).partition(" = ")
         value, _, problem = said.partition(": ")
-        if name not in ("depth", "source", "capacity"):
+        if name not in ("depth", "source", "capacity", *numbers):
             raise
         accepted = "1, 2, 3, ..." if name == "depth" else "a positive number"
         if isinstance(error, NotApplicable):
             accepted += " other than this"
-        raise SpecError(f"--{name}", value.strip("'"), problem, accepted) from error
+        raise SpecError(f"--{name.replace('_', '-')}", value.strip("'"), problem, accepted) from error
 
 
 @cache
 def _law(regime: str) -> Callable[..., PowerLaw]:
     """The law of a regime from a depth, source and capacity; what it is read from is derived once."""
     from derive.program.networks import mlp, structured
-    from derive.scale import modes, power_laws
+    from derive.scale import finite_batch, finite_width, modes, power_laws
     from derive.scale.rich import rank_one
     from derive.theory import mean_field
 
     if regime == "batch":
-        return partial(power_laws.batch_law, power_laws.batch_noise(mean_field(structured(noise=True))))
+        return partial(power_laws.batch_law, finite_batch.batch_noise(mean_field(structured(noise=True))))
     flow = mean_field(structured(data="population", rule="flow"))
     if regime == "rich":
         return partial(power_laws.rich_law, rank_one(flow), modes.lazy_modes(flow))
@@ -296,7 +310,7 @@ def _law(regime: str) -> Callable[..., PowerLaw]:
         return partial(power_laws.data_law, power_laws.fixed_data(fixed), modes.lazy_modes(flow))
     samples = mean_field(mlp(rule="flow", loss="sum"))
     if regime == "width":
-        return partial(power_laws.width_law, power_laws.width_noise(flow, samples, modes.lazy_modes(flow)))
+        return partial(power_laws.width_law, finite_width.width_noise(flow, samples, modes.lazy_modes(flow)))
     order = modes.leading_order(flow, samples)
     if regime == "leading":
         return partial(power_laws.leading_law, order)

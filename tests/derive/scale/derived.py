@@ -4,8 +4,10 @@ from functools import lru_cache
 
 from derive.depth.balance import alpha, gamma
 from derive.scale.depth import DepthParametrization
+from derive.scale.finite_batch import BatchNoise, batch_noise
+from derive.scale.finite_width import WidthNoise, width_noise
 from derive.scale.modes import LazyModes, LeadingOrder, lazy_modes, leading_order
-from derive.scale.power_laws import BatchNoise, FixedData, WidthNoise, batch_noise, fixed_data, width_noise
+from derive.scale.power_laws import FixedData, fixed_data
 from derive.scale.rich import RankOne, RichScaling, rank_one, rich_scaling
 from derive.theory import Theory
 from tests.derive.once import depth_program, mean_field, mlp, structured

@@ -34,8 +34,8 @@ def rich(*at, **options):
     return rich_law(reduced(), modes(), *at, **options)
 
 
-def finite_batch(*at):
-    return batch_law(batches(), *at)
+def finite_batch(*at, **options):
+    return batch_law(batches(), *at, **options)
 
 
 def finite_width(*at, **options):
@@ -191,9 +191,8 @@ def test_the_power_with_batches_solves_the_renewal_equation(source, within):
     loss = signal.copy()
     for m in range(1, steps):
         loss[m] += gain[:m] @ loss[m - 1 :: -1]
-    values = {Symbol("B", positive=True): 4, eta: Rational(3, 10)}
-    found = finite_batch(1, source, "3/2")
-    constant = float(_summed(found.constant.subs(values), k, weight))
+    found = finite_batch(1, source, "3/2", learning_rate="3/10", batch=4)
+    constant = float(found.constant)
     assert loss[1990] * 1990 ** float(found.exponent) == pytest.approx(constant, rel=within)
     power = np.log(loss[1990] / loss[995]) / np.log(2)
     assert abs(power + float(found.exponent)) < 0.02

@@ -12,9 +12,10 @@ from derive.errors import NotApplicable
 from derive.program.networks.random_data import M, P, k, sigma
 from derive.program.networks.random_data import alpha as ratio
 from derive.reduce.data import mode_sums
+from derive.scale.lazy_answers import z
 from derive.scale.modes import K, beta, capacity, lamda, w_star
 from derive.scale.modes import time as T
-from derive.scale.power_laws import cut, cut_, data_law, lazy_law, z
+from derive.scale.power_laws import cut, cut_, data_law, lazy_law
 from tests.chance import excess
 from tests.derive.once import isotropic, mean_field, structured
 from tests.derive.scale.derived import data, modes
