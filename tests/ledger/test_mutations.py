@@ -44,6 +44,7 @@ PAIRS: dict[str, Callable[[], Iterable[Pair]]] = {
     "equilibrium": identities_rules.equilibrium_pairs,
     "steps": identities_rules.step_pairs,
     "series": identities_series.series_pairs,
+    "tangent kernel": identities_series.tangent_pairs,
     "full batch": identities_isotropic.full_batch_pairs,
     "averages": identities_isotropic.average_pairs,
     "online": identities_isotropic.online_pairs,

@@ -11,6 +11,7 @@ from sympy import (
     Add,
     Expr,
     Function,
+    Heaviside,
     I,
     Identity,
     Integral,
@@ -53,10 +54,10 @@ from derive.reduce.equilibrium import Equilibrium
 from derive.reduce.stationary import TwoSources, two_sources
 from derive.theory import Theory
 from tests.derive.once import equilibrium, mean_field, mlp, network_degree, representer, stationary
-from tests.ledger.claims.selfconsistent2023.discrete import N, i, w
+from tests.ledger.claims.selfconsistent2023.discrete import N, T, fhat, i, w, xihat
 from tests.ledger.evidence.base import Evidence
 from tests.ledger.evidence.identity import Pair, compared, difference, sides
-from tests.ledger.jklm import ENDS, NEXT, Phi, beta, h, lam, r, tau, with_start
+from tests.ledger.jklm import ENDS, NEXT, Delta, Phi, beta, h, lam, r, tau, with_start
 from tests.ledger.printed_forms import at, covariance, phi
 
 SOURCE = "selfconsistent2023"
@@ -364,7 +365,8 @@ def at_equilibrium() -> Evidence:
 
 
 def step_pairs() -> Iterator[Pair]:
-    """(M.1): by units, from the readout's memory; by the kernel, from the derived output."""
+    """(M.1), by units from the readout's memory and by the derived kernel; (M.3), (M.4)."""
+    yield from _readout_average()
     claim, size = sides(SOURCE, "M.1"), {N: 2, P: 2, t: 2}
     program = mlp(L, phi, "gd")
     kept, fed = (x.subs(ETA, 1) for x in program.rule.memory(t, s))
@@ -380,6 +382,76 @@ def step_pairs() -> Iterator[Pair]:
     yield Pair("M.1", "f_by_units", claim["f_by_units"], by_units, opened)
     start = Sum(w(i, 0) * phi(h(L, mu, i, t)), (i, 1, N)) / (N * gamma0)
     yield Pair("M.1", "f", claim["f"], start + _past_of_the_output(), opened)
+
+
+def _readout_average() -> Iterator[Pair]:
+    """(M.3): minus half the squared length of what multiplies w(0), two units, samples and times; (M.4):
+    with the outputs that (M.2) keeps, each kernel times its conjugate, and ``phi . xi_hat = i N gamma0 A``."""
+    hat, feature = Function("x"), Function("y")  # entries of xi_hat and phi(h)
+    places = list(product((1, 2), (0, 1)))
+    squares = S.Zero
+    for unit in (1, 2):
+        pushed = Add(*[hat(a, k, unit) + fhat(a, k) * feature(a, k, unit) / gamma0 for a, k in places])
+        squares -= pushed**2 / 2
+
+    def entry(v: Expr, unit: int) -> Expr:
+        if v.func == xihat:
+            return hat(*v.args, unit)
+        if v.args[0].args[0] != L:
+            raise KeyError(f"{v} is not in the last layer")
+        return feature(*v.args[0].args[1:], unit)
+
+    def kernel(n: Expr, a: Expr, b: Expr, x: Expr, y: Expr) -> Expr:
+        if n != L:
+            raise KeyError(f"the kernel of layer {n}")
+        return Add(*[feature(a, x, unit) * feature(b, y, unit) for unit in (1, 2)]) / 2
+
+    def by_entries(e: Expr) -> Expr:
+        opened = e.subs({P: 2, T: 1, N: 2}).doit().replace(Phi, kernel)
+        return opened.replace(
+            Function("dot"), lambda a, b: Add(*[entry(a, unit) * entry(b, unit) for unit in (1, 2)])
+        )
+
+    log = sides(SOURCE, "M.3")["log"]
+    yield Pair("M.3", "log", log, squares, lambda one, other: difference(by_entries(one), other))
+    yield Pair("M.4", "S", sides(SOURCE, "M.4")["S"], _action(log), _same_for_two_samples)
+
+
+def _action(log: Expr) -> Expr:
+    """The action from the average over the readout."""
+    one, other = ((mu, 1, P), (t, 0, T)), ((alpha, 1, P), (s, 0, T))
+    f, A_, B_, G_, Phihat, Ghat = (Function(n) for n in ("f", "A", "B", "G", "Phihat", "Ghat"))
+    place = (mu, alpha, t, s)
+
+    def product_of(a: Expr, b: Expr) -> Expr:
+        if a.func != phi:
+            return S.Zero  # w(0) alone, part of the average over the matrices
+        field = a.args[0]
+        return I * N * gamma0 * A_(field.args[0], field.args[1], b.args[0], field.args[2], b.args[1])
+
+    kept = f(mu, t) - Sum(Heaviside(t - s) * Delta(alpha, s) * Phi(L, *place), *other)
+    pairs = Phi(ell, *place) * Phihat(ell, *place) + G_(ell, *place) * Ghat(ell, *place)
+    pairs -= A_(ell, *place) * B_(ell, *place)
+    return (
+        log.replace(Function("dot"), product_of) / N
+        + I * Sum(fhat(mu, t) * kept, *one)
+        + Sum(pairs, *one, *other, (ell, 1, L))
+        + Function("lnZ")(L)
+    )
+
+
+def _same_for_two_samples(one: Expr, other: Expr) -> bool:
+    """Equality for two samples and times and one layer, Theta(0) = 0, kernels symmetric."""
+
+    def symmetric(n: Expr, a: Expr, b: Expr, x: Expr, y: Expr) -> Expr:
+        first, second = sorted(((a, x), (b, y)), key=str)
+        return Phi(n, first[0], second[0], first[1], second[1])
+
+    def opened(e: Expr) -> Expr:
+        e = e.subs(L, 1).subs({P: 2, T: 1}).doit()
+        return e.replace(Heaviside, lambda x: S.One if x.is_positive else S.Zero).replace(Phi, symmetric)
+
+    return bool((opened(one) - opened(other)).expand() == 0)
 
 
 def _of_unit(e: Expr) -> Expr:
@@ -401,9 +473,10 @@ def _past_of_the_output() -> Expr:
 
 
 def in_steps() -> Evidence:
-    """(M.1): the output after steps, by units and by the kernel."""
+    """(M.1), (M.3), (M.4): the output after steps, the average over the readout and the action."""
     return compared(
         "identities_rules:in_steps",
-        "The output after steps is the derived one, written by units of the last layer and by its kernel.",
+        "The output after steps is the derived one, written by units of the last layer and by its kernel; "
+        "the average over the readout is that of a Gaussian, and the action follows from it.",
         step_pairs(),
     )

@@ -1,4 +1,4 @@
-"""selfconsistent2023, appendix P: orders of G in gamma0 as expressions, before their averages vanish."""
+"""selfconsistent2023, appendix P: the tangent kernel, and odd orders of G before their averages vanish."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from sympy import Expr, Function, factorial
 
-from derive.calculus.symbols import gamma0
+from derive.calculus.symbols import L, alpha, gamma0, mu, s, t
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023 import perturbation as claim
+from tests.ledger.claims.selfconsistent2023.notation import Kx
 from tests.ledger.evidence.base import Evidence
 from tests.ledger.evidence.identity import Pair, compared, difference, sides
 
@@ -43,6 +45,45 @@ def up_to_transposes(one: Expr, other: Expr) -> bool:
         )
 
     return bool((sorted_pairs(one) - sorted_pairs(other)).expand() == 0)
+
+
+def tangent_pairs() -> Iterator[Pair]:
+    """(P.5): the derived tangent kernel of a linear network, and its second order."""
+    printed = sides(SOURCE, "P.5")
+    (kernel,) = mean_field(mlp(L, "linear", "flow")).observables
+    assert kernel.lhs.args == (mu, alpha, t, s)
+    yield Pair("P.5", "K", printed["K"], kernel.rhs, _at_depth_three)
+    orders = {name: Function(name) for name in ("H2", "G2")}
+    moved = kernel.rhs.replace(
+        Function("H"), lambda n, a, b, *x: Kx(a, b) + gamma0**2 * orders["H2"](n, a, b, *x)
+    ).replace(Function("G"), lambda n, *x: 1 + gamma0**2 * orders["G2"](n, *x))
+    opened = moved.subs(L, DEPTH).doit().expand().replace(Function("K_x"), Kx)
+    second = opened.coeff(gamma0, 0) + gamma0**2 * opened.coeff(gamma0, 2)
+    yield Pair("P.5", "K_expanded", printed["K_expanded"], second, _at_depth_three)
+
+
+DEPTH = 3
+
+
+def _at_depth_three(one: Expr, other: Expr) -> bool:
+    """Equality with three hidden layers, H^0 = K_x, G^{L+1} = 1 and their second orders zero."""
+    H, G = Function("H"), Function("G")
+
+    def opened(e: Expr) -> Expr:
+        e = e.subs(L, DEPTH).doit().replace(Function("K_x"), Kx)
+        e = e.replace(H, lambda n, a, b, *x: Kx(a, b) if n == 0 else H(n, a, b, *x))
+        return e.replace(G, lambda n, *x: 1 if n == DEPTH + 1 else G(n, *x))
+
+    return bool((opened(one) - opened(other)).expand() == 0)
+
+
+def tangent_kernel() -> Evidence:
+    """(P.5): the tangent kernel of a linear network as a sum over layers, and its second order."""
+    return compared(
+        "identities_series:tangent_kernel",
+        "The tangent kernel is the derived sum over layers, and its second order the printed one.",
+        tangent_pairs(),
+    )
 
 
 def odd_orders() -> Evidence:

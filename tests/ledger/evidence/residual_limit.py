@@ -233,8 +233,8 @@ def networks() -> Evidence:
     derived = ", ".join(f"{x:.2f}" for x in _four(right["loss"], right["last"]))
     return conclude(
         "residual_limit:networks",
-        f"Trained networks of depth {', '.join(map(str, NETWORKS))}, extrapolated to infinite depth: loss and "
-        f"C_h of the last layer before and after a step are {shown}; derived {derived}.",
+        f"Trained networks of depth {', '.join(map(str, NETWORKS))}, extrapolated to infinite depth: loss "
+        f"and C_h of the last layer before and after a step are {shown}; derived {derived}.",
         agrees("largest z of the networks, limit", float(np.max(scores(right))), Z),
         agrees("largest z of the networks, theory of their depth", max(layers), Z),
         agrees("bias of the extrapolation in standard errors", float(np.max(bias)), 1.0),

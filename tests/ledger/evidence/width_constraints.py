@@ -108,11 +108,11 @@ def _solves(label: str, condition: Expr, scale: str, printed: Any) -> Finding:
 def family() -> Evidence:
     """(N.9) text: the solutions, at several depths, and that a changed program has others."""
     printed = claimed("selfconsistent2023", "N.9 text")
-    findings = []
+    findings, member = [], sympify(printed["rate_of_order_one"])
     for depth in (1, 2, 4):
         found = counted(depth)
         findings += _member(f"L = {depth}", found.family(), printed)
-        findings += _member(f"L = {depth}, muP", found.maximal_update(), printed, Integer(0))
+        findings += _member(f"L = {depth}, muP", found.maximal_update(), printed, member)
     bare = width_constraints(without_root(mlp(2, "tanh"), "W")).family()
     gaps = _member("W without 1/sqrt(N)", bare, printed)
     findings.append(contradicts("W without 1/sqrt(N): largest difference", max(x.value for x in gaps), 0.05))
