@@ -81,7 +81,7 @@ def networks() -> tuple[dict[str, Array], dict[str, Array]]:
 
 
 def recursions() -> Evidence:
-    """Program 1, Def. 4.1, Lemma 4.3: the recursions, the direct evaluation of the theory, and networks."""
+    """Program 1, Def. 4.1, Lemma 4.3, (8), (9): recursions, the theory evaluated directly, networks."""
     theory = mean_field(depth_program())
     found = solve_layers(gamma_c_recursion(theory), DEPTH, STEPS, {}, KNOWN)
     direct = evaluate(mean_field(depth_program(DEPTH)), steps=STEPS, data=KNOWN)
@@ -115,7 +115,7 @@ def _deep() -> tuple[list[Solution], list[Solution]]:
 
 
 def infinite_depth() -> Evidence:
-    """Prop. 4.2, 4.4: finite depth approaches the integral equations like 1/L; f_1 by hand (11)."""
+    """Prop. 4.2, 4.4, Thm. C.3: finite depth approaches the integral equations like 1/L; f_1 by hand (11)."""
     finite, grids = _deep()
     value = extrapolated([x["f"] for x in grids])
     gaps = [float(np.max(np.abs(x["f"] - value))) for x in finite]

@@ -110,8 +110,8 @@ def _outside(e: Expr, of: Expr, a: Symbol) -> Expr:
 
 
 def linearise() -> Evidence:
-    """Section 9.2: the derived limits of the network and of the one linearised within blocks are equal; at
-    finite depth they differ by a derived coefficient over L.
+    """(6), section 9.2: the derived limits of the network and of the one linearised within blocks are
+    equal; at finite depth they differ by a derived coefficient over L.
     """
     whole, linear = limit_of(False).limit, limit_of(True).limit
     ours, theirs = (
@@ -173,7 +173,7 @@ def trained(width: int, seeds: int, linearised: bool) -> Array:
 
 
 def networks() -> Evidence:
-    """Section 9: networks with two blocks, as they are and linearised, against their theories."""
+    """(6), section 9: networks with two blocks, as they are and linearised, against their theories."""
     scores, lines = [], []
     for linearised in (False, True):
         (few, few_error), (many, many_error) = (
@@ -194,8 +194,8 @@ def networks() -> Evidence:
 
 
 def parametrizations() -> Evidence:
-    """Section 9.3: over a grid of (alpha, gamma_W, gamma_Z), what the updates of a block do to each other
-    stays only at alpha = 1 with rates that do not fall, where features are redundant.
+    """(6) text, section 9.3: over a grid of (alpha, gamma_W, gamma_Z), what the updates of a block do to
+    each other stays only at alpha = 1 with rates that do not fall, where features are redundant.
     """
     a, w, z = Symbol("a"), Symbol("w"), Symbol("z")
     program = block_program(alpha=a, gammas=(w, z))

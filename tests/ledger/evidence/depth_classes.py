@@ -119,7 +119,7 @@ def measured(point: Point, steps: int, depths: Sequence[int] = DEPTHS) -> dict[t
 
 
 def exponents() -> Evidence:
-    """Claims 7.2, 7.3, Def. 7.5: solved theories of 16 to 256 layers, all regions and edges."""
+    """Claims 7.2, 7.3, 7.6, Def. 7.5: solved theories of 16 to 256 layers, all regions and edges."""
     worst, where = 0.0, ""
     moves = measured(("1/2", "1/2"), GRID["1/2", "1/2"])["h change", 1]
     for point, steps in GRID.items():

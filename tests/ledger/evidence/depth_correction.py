@@ -71,7 +71,7 @@ def _differences(alpha: float, name: str, layer: float | None = None) -> tuple[A
 
 
 def frozen_ends() -> Evidence:
-    """Prop. 4.4, C.2: at alpha = gamma = 1/2 the limit is off by a derived coefficient over L."""
+    """Prop. 4.4, C.2, Thm. C.3: at alpha = gamma = 1/2 the limit is off by a derived coefficient over L."""
     gaps, sizes, lines = [], [], []
     for name, layer in (("f", None), ("C_x", 0.5), ("C_dx", 0.5)):
         derived, rows = _differences(0.5, name, layer)
@@ -94,7 +94,7 @@ def frozen_ends() -> Evidence:
 
 
 def residual() -> Evidence:
-    """linear2025 section 3: deep residual networks converge to the limit, with a derived coefficient."""
+    """17 text of linear2025: deep residual networks converge to the limit, with a derived coefficient."""
 
     def at(depth: int | str) -> Experiment:
         branch = BRANCH if depth == "L" else BRANCH / np.sqrt(float(depth))

@@ -68,7 +68,7 @@ def memory() -> Evidence:
 
 
 def not_centred() -> Evidence:
-    """Where gamma0 enters the first step: loss of networks that are not centred, with noisy labels."""
+    """(105) text: gamma0 in the first step, by networks that are not centred, with noisy labels."""
     step = first_step(mean_field(isotropic(1, data="online", noise=True)))
     findings, words = [], []
     for strength in (0.7, 1.4):

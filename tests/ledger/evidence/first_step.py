@@ -52,7 +52,7 @@ def gradients() -> Evidence:
 
 
 def growth() -> Evidence:
-    """(104) and the caption of figure 9 against networks, at L and at L + 1 for what they call L."""
+    """(104), (105) text: against networks, at L and at L + 1 for what they call L."""
     findings: list[Finding] = []
     words = []
     forms = {

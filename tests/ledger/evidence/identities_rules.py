@@ -386,7 +386,7 @@ def step_pairs() -> Iterator[Pair]:
 
 def _readout_average() -> Iterator[Pair]:
     """(M.3): minus half the squared length of what multiplies w(0), two units, samples and times; (M.4):
-    with the outputs that (M.2) keeps, each kernel times its conjugate, and ``phi . xi_hat = i N gamma0 A``."""
+    with outputs as (M.2) keeps them, each kernel times its conjugate, ``phi . xi_hat = i N gamma0 A``."""
     hat, feature = Function("x"), Function("y")  # entries of xi_hat and phi(h)
     places = list(product((1, 2), (0, 1)))
     squares = S.Zero

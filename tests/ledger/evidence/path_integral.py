@@ -292,7 +292,7 @@ def _characteristic(covariance: Array, hat: Array) -> float:
 
 
 def source_convention() -> Evidence:
-    """(D.42): the second derivative in j at zero, with the sources of (D.22) and with the printed i."""
+    """(D.23), (D.42): second derivative in j at zero, the sources of (D.22) and with the printed i."""
     run = solved(KERNEL, np.array([0.8, -0.5]), steps_of(0.3, 2), depth=2, gamma=1.0)
     covariance = run.H[1][-1, :, -1, :]
     root = np.linalg.cholesky(covariance)

@@ -167,7 +167,7 @@ def _residual(functions: dict[str, list[Fraction]], right: list[Fraction]) -> fl
 
 
 def gradient_independence_near_zero() -> Evidence:
-    """Section 5.1: A = B = 0 near gamma0 = 0, by fitted second orders of the tangent kernel."""
+    """Figure 4 text: A = B = 0 near gamma0 = 0, by fitted second orders of the tangent kernel."""
     depths = (1, 2, 3, 4, 5)
     full, ansatz = (
         [fit(second_orders(d, tied).tangent, tangent_basis(d, tied))[0].mean() for d in depths]

@@ -205,7 +205,7 @@ def equal_time_responses() -> Evidence:
 
 
 def response_recursions() -> Evidence:
-    """73: the derived recursions solve the theory; the printed dg/du has a delta that belongs to dg/dr."""
+    """73, 75: derived recursions solve the theory; the printed dg/du has a delta that belongs to dg/dr."""
     cross = ends_apart(cross_layer(theory()))
     values = solved(cross)
     direct = theory_values(theory())

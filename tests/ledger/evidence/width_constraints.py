@@ -65,7 +65,7 @@ def _size(e: Expr) -> float:
 
 
 def conditions() -> Evidence:
-    """(N.3), (N.4), (N.6), (N.8), (N.9): the printed exponents are those counted on the program."""
+    """(N.3), (N.4), (N.6), (N.8), (N.9), N.8 text: the printed exponents are those counted on the program."""
     table = {(x.requirement, x.what, x.weight): x.power for x in counted().powers}
     built = {k: claimed("selfconsistent2023", k) for k in ("N.3", "N.4", "N.6", "N.8", "N.8 text", "N.9")}
     scales = built["N.8 text"]
@@ -83,6 +83,11 @@ def conditions() -> Evidence:
         _same("N.8, readout", -table[OUTPUTS, "f", "w"], built["N.8"]["inner"], DEPTH),
         _same("N.8, first layer", -table[OUTPUTS, "f", "W0"], built["N.8"]["first"], 0),
         _same("N.9, first layer", table[FEATURES, "h(1)", "W0"] + 1, built["N.9"]["h"], 0),
+        contradicts(
+            "N.8, N.8 text: first layer with the scale of the others",
+            _size(table[OUTPUTS, "f", "W0"].subs(_symbol("a_W0"), of_paper(scales["a"], 0))),
+            0.05,
+        ),
         _solves("N.8 text, first layer", table[OUTPUTS, "f", "W0"], "a_W0", scales["a0"]),
         _solves("N.8 text, inner layer", table[OUTPUTS, "f", "W(1)"], "a_W(1)", scales["a"]),
         _solves("N.8 text, readout", table[OUTPUTS, "f", "w"], "a_w", scales["a"]),
