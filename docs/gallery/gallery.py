@@ -79,7 +79,10 @@ REJECTED = 5.0
 
 @dataclass(frozen=True)
 class Number:
-    """A number with its error bar, what it is held against, and how many errors apart they are and may be."""
+    """A number with its error bar, what it is held against, and how many errors apart they are and may be.
+
+    ``alternative`` is what it must be told from before it is said to agree.
+    """
 
     label: str
     value: float
@@ -88,6 +91,17 @@ class Number:
     errors_apart: float
     allowed: float
     rejects: bool = False
+    alternative: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """What is said of the number: it ``agrees`` only if it is five errors from the alternative."""
+        if not self.holds:
+            return "FAILS"
+        if self.rejects:
+            return "rejected"
+        told = abs(self.value - self.alternative) >= REJECTED * self.error
+        return "agrees" if told else f"cannot be told from {self.alternative:g}"
 
     @property
     def holds(self) -> bool:
@@ -96,10 +110,9 @@ class Number:
 
     def __str__(self) -> str:
         value = f"{self.value:.5g}" + (f" ± {self.error:.1g}" if self.error else "")
-        verdict = ("rejected" if self.rejects else "agrees") if self.holds else "FAILS"
         most = f"{'beyond' if self.rejects else 'allowed'} {self.allowed:.1f}"
         far = f"{self.errors_apart:.1f} errors apart, {most}"
-        return f"{self.label}: {value} against {self.expected:.5g}, {far}: {verdict}"
+        return f"{self.label}: {value} against {self.expected:.5g}, {far}: {self.verdict}"
 
 
 def said_of(path: Path) -> tuple[str, str]:
@@ -174,10 +187,13 @@ class Run:
         dof: Any = np.inf,
         allowed: float | None = None,
         rejects: bool = False,
+        alternative: float | None = None,
     ) -> Number:
         """Says the worst of some numbers, which fails a right theory once in a hundred times (Sidak).
 
-        With ``allowed`` it is that many errors; with ``rejects`` what is expected is to be wrong.
+        With ``allowed`` it is that many errors; with ``rejects`` what is expected is to be wrong.  The
+        ``alternative`` that a number must be told from is zero, where zero is not what is expected.
+        Raises ``ValueError`` for an expected zero without an alternative.
         """
         v, e, x = (np.ravel(a).astype(float) for a in np.broadcast_arrays(value, error, expected))
         known = np.isfinite(v) & (e > 0)
@@ -186,7 +202,10 @@ class Run:
         worst = int(np.argmax(far))
         most = allowed or (REJECTED if rejects else float(bound(len(v), 0.01, dof)))
         many = f" (worst of {len(v)})" if len(v) > 1 else ""
-        found = Number(label + many, v[worst], e[worst], x[worst], far[worst], most, rejects)
+        if alternative is None and not rejects and x[worst] == 0:
+            raise ValueError(f"{label}: alternative = None: zero is expected, say what it is to be told from")
+        other = alternative or 0.0
+        found = Number(label + many, v[worst], e[worst], x[worst], far[worst], most, rejects, other)
         self.numbers.append(found)
         print(" ", found)
         return found

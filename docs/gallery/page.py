@@ -29,7 +29,11 @@ Results are kept in `out/gallery/kept` and not computed twice. Numbers and pictu
 short form.
 
 A number *agrees* if a right theory would miss it by as much once in a hundred times (Sidak's bound over all
-values compared); a form is *rejected* at five errors and more. `python docs/gallery/page.py` makes this page.
+values compared) and if it is five errors and more from an alternative: from zero, or, where zero is expected,
+from half a power or from the target. Otherwise it *cannot be told* from the alternative: the worst of the
+values compared is shown, often a late one that is nearly zero. A form is *rejected* at five errors and more.
+
+`python docs/gallery/page.py` makes this page.
 """
 
 TABLE = "| figure | its first number | ledger | seconds |\n| --- | --- | --- | --- |"

@@ -60,6 +60,7 @@ def draw(run: Run) -> None:
             limit,
             abs(limit - slopes[-1]),
             power,
+            alternative=0.0 if power else 0.5,
         )
     panel.set(xlabel=r"$\alpha$ (branch $L^{-\alpha}$)", ylabel=r"$\gamma$ (update $L^{-\gamma}$)")
     panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -13,7 +13,8 @@ def draw(run: Run) -> None:
     cases = {"alpha = 1": (1.0, 0.0, 0.02, 3.0, r"$\alpha = 1, \gamma = 0$")}
     moved = drawn(run, cases, (4, 8, 32) if run.full else (4, 12), (5.0, 3.0))
     power, step = moved["alpha = 1"]
-    run.number("alpha = 1: power of the depth of the rate that leaves a tenth", power, step, 0.0, allowed=5.0)
+    words = "alpha = 1: power of the depth of the rate that leaves a tenth"
+    run.number(words, power, step, 0.0, allowed=5.0, alternative=0.5)
 
 
 if __name__ == "__main__":

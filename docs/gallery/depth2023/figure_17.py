@@ -83,7 +83,7 @@ def drawn(run: Run, panels: list, steps: tuple[int, ...]) -> None:
             kappa = 1 - powers[step]
             error = max(abs(kappa[0] - kappa[1]), 0.01)
             words = f"alpha = {alpha}, step {step}: 1 - local power, 1/{1 / ahead[1]:.0f} of the depth apart"
-            run.number(words, kappa[0], error, exponent, allowed=3.0)
+            run.number(words, kappa[0], error, exponent, allowed=3.0, alternative=0.0 if exponent else 0.5)
         panel.minorticks_off()
         ticks = [2.0**-k for k in range(1, 6)]
         panel.set(xticks=ticks, xticklabels=[f"1/{1 / x:.0f}" for x in ticks])

@@ -53,7 +53,8 @@ def draw(run: Run) -> None:
             decade = list(ratios.round(9)).index(10.0)  # beyond it wide networks begin to be lazy
             power, power_error = np.log10(found[decade] / found[0]), 2 * rtol / np.log(10)
             said = f"{scaling}, L = {depth}: power of nu"
-            run.number(said, power, power_error, float(form.exponent.subs(L, depth)))
+            expected = float(form.exponent.subs(L, depth))
+            run.number(said, power, power_error, expected, alternative=0.0 if expected else 0.5)
             if scaling == "ntk":  # printed is the derived power of one layer less
                 printed = float(form.exponent.subs(L, depth - 1))
                 panel.loglog(ratios, law[0] * ratios**printed, ":", color=colour, linewidth=1)

@@ -65,7 +65,12 @@ def draw(run: Run) -> None:
         f = np.abs(y - theirs[0][:, -1]).max(-1)
         if strength == strengths[0]:
             run.number(
-                "below the threshold: largest output of networks at the end", f.max(), 0.02, 0.0, allowed=3.0
+                "below the threshold: largest output of networks at the end",
+                f.max(),
+                0.02,
+                0.0,
+                allowed=3.0,
+                alternative=1.0,
             )
         if strength == strengths[-1]:
             run.number("above it: smallest output of networks at the end", f.min(), 0.02, 0.0, rejects=True)
