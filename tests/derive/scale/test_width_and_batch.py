@@ -80,6 +80,14 @@ def test_the_first_effect_of_features_contains_no_width() -> None:
     assert found.coeff(gamma0, 0).coeff(eta, 2).coeff(nu, -1) == 6
 
 
+def test_an_initial_function_is_forgotten_sooner_by_narrow_layers() -> None:
+    """Its part of the loss rises with nu for rates above ``nu/4(1 + nu)``, to first order in the rate."""
+    step = few_steps(mean_field(isotropic(1, data="population")), 1, order=(eta, 1)).values[1]
+    part = step.expand().coeff(gamma0, -2)
+    assert cancel(part - (1 - 2 * eta * (2 + 1 / nu)) / nu) == 0
+    assert cancel(part.diff(nu).subs(eta, nu / (4 * (1 + nu)))) == 0
+
+
 @pytest.mark.slow
 def test_two_steps_of_every_depth_are_better_for_wide_layers_and_large_batches() -> None:
     """To order ``eta^2``, at any gamma0; the rest is smaller."""
@@ -172,7 +180,7 @@ def test_solved_losses_fall_with_width_and_batch_at_small_rates(depth: int) -> N
 
 @pytest.mark.parametrize(("given", "pair", "step"), [WIDER, UNCENTRED, LARGER])
 def test_solved_losses_that_grow_with_width_or_batch(given: Any, pair: Any, step: int) -> None:
-    """Rich networks at large rates, and lazy ones whose initial function is not subtracted."""
+    """Rich networks at large rates, and those whose large initial function is not subtracted."""
     small, large = (losses(**given, **x, steps=step)[step] for x in pair)
     assert large > 1.1 * small
 
