@@ -39,6 +39,7 @@ from derive.program.networks.random_data import k
 from derive.scale.lazy_answers import on_eigenvalues, weight_in_loss
 from derive.scale.mellin import Power, Powers
 from derive.scale.modes import K, at_start, factor_of, kernel_of_modes, late, on_power_law, time, wide
+from derive.show.conditions import ConditionalResult
 from derive.theory import Theory
 
 lag = Symbol("n", integer=True, positive=True)
@@ -50,7 +51,7 @@ _x = Dummy("x", positive=True)
 
 
 @dataclass(frozen=True)
-class BatchNoise:
+class BatchNoise(ConditionalResult):
     """Lazy descent on fresh batches, infinitely wide, where the loss obeys ``renewal``.
 
     This is ``loss(t) = signal(t) + sum gain(t - s) errors(s)`` over ``s < t``, and ``errors`` is the squared
@@ -71,6 +72,14 @@ class BatchNoise:
 
     def _repr_latex_(self) -> str:
         return self.decay()._repr_latex_()
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return the limits that are taken, and the theorem that is used."""
+        return (
+            "derived: the renewal equation of the loss and its sums over steps, at gamma0 = 0 and N -> oo",
+            "assumed: a renewal equation falls as the singular part of its transform, where its kernels fall "
+            "as powers (the renewal theorem)",
+        )
 
     @cached_property
     def _renewed(self) -> tuple[Expr, Symbol, Symbol, Symbol]:

@@ -60,6 +60,7 @@ from derive.scale.modes import (
     wide,
 )
 from derive.scale.modes import capacity as capacity_
+from derive.show.conditions import ConditionalResult
 from derive.theory import Theory
 
 driver = Symbol("lamda_j", positive=True)
@@ -166,7 +167,7 @@ def _first_in_response() -> Expr:
 
 
 @dataclass(frozen=True)
-class WidthNoise:
+class WidthNoise(ConditionalResult):
     """Order 1/N of the lazy loss of a flow, times N: a variance and a shift of the mean.
 
     ``variance`` is that of the function that N units learn, ``mean`` what the mean of the error adds, and
@@ -184,6 +185,14 @@ class WidthNoise:
 
     def _repr_latex_(self) -> str:
         return self.total._repr_latex_()
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return the limits that are taken, and the order at which the law ends."""
+        return (
+            "derived: order 1/N at gamma0 = 0, the variance of what N units learn and the shift of the mean",
+            "assumed: order 1/N**2 is smaller, as long as order 1/N of the kernel of the modes is smaller "
+            "than the kernel; the recursion over layers is a series in this ratio",
+        )
 
     def crossover(self, task: str) -> Expr:
         """The time at which order 1/N is as large as the loss of infinite width."""

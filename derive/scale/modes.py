@@ -50,6 +50,7 @@ from derive.linear.form import Row, linear_form
 from derive.program.networks.random_data import M, N, k
 from derive.reduce.data import mode_sums, theory_limit
 from derive.scale.mellin import Power, Powers, convolution, mode_sum, total
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
@@ -126,7 +127,7 @@ def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) ->
 
 
 @dataclass(frozen=True)
-class LazyModes:
+class LazyModes(ConditionalResult):
     """A structured theory at ``gamma0 = 0``.
 
     ``responses`` is ``R_gu(ell)/gamma0``, ``kernel`` what stands in front of ``lamda(k) v(k)`` in the rate of
@@ -151,6 +152,10 @@ class LazyModes:
 
     def _repr_latex_(self) -> str:
         return aligned_latex([Eq(Function("v")(k, t), self.error, evaluate=False)])
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return the limits that are taken."""
+        return ("derived: infinitely wide layers at gamma0 = 0, where each mode is learnt by itself",)
 
     def loss(self, terms: int = 3) -> Powers:
         """The loss at late times on power-law data with infinitely many modes.
@@ -335,7 +340,7 @@ def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
 
 
 @dataclass(frozen=True)
-class LeadingOrder:
+class LeadingOrder(ConditionalResult):
     """``loss = lazy + gamma0^2 correction + O(gamma0^4)`` at late times, both as sums of powers of t.
 
     Hard tasks (beta < 1): the correction is led by ``t^(1 - 2 beta)``, which the sum over the driving modes
@@ -350,6 +355,14 @@ class LeadingOrder:
 
     def _repr_latex_(self) -> str:
         return self.correction._repr_latex_()
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return those of the lazy limit, and what the order gamma0^2 is read from."""
+        return (
+            *self.modes.conditions(),
+            "derived: order gamma0**2 is that of the same network on fixed samples, along the eigenvectors "
+            "of their kernel",
+        )
 
     def relative(self, task: str) -> Power:
         """The correction over the lazy loss, leading power, for ``hard`` or ``easy`` tasks."""

@@ -79,6 +79,7 @@ from derive.scale.modes import (
 )
 from derive.scale.modes import capacity as capacity_
 from derive.scale.rich import RankOne, rich_scaling
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex, latex
 from derive.theory import Theory
 
@@ -91,7 +92,7 @@ _t, _t_ = Dummy("t", positive=True), Dummy("t'", positive=True)
 
 
 @dataclass(frozen=True)
-class FixedData:
+class FixedData(ConditionalResult):
     """Lazy flow on the same P samples, infinitely wide, by Laplace transforms.
 
     ``balance`` determines the cut-off at the rate z; ``freedom`` is what mode k adds to the sum in it.  With
@@ -109,6 +110,15 @@ class FixedData:
 
     def _repr_latex_(self) -> str:
         return aligned_latex([self.balance])
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return the limits that are taken, and the theorem that is used."""
+        return (
+            "derived: the cut-off and the correlations of errors in Laplace transforms, at gamma0 = 0 and "
+            "N -> oo",
+            "assumed: the loss has a limit at late times, which is that of its transform at small rates (the "
+            "final value theorem)",
+        )
 
     @cached_property
     def rest(self) -> Eq:
@@ -263,12 +273,12 @@ def _at_two(e: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class PowerLaw:
+class PowerLaw(ConditionalResult):
     """``loss ~ constant t^-exponent`` at late times.
 
     At leading order in gamma0 it is the term ``gamma0^2 c t^-exponent`` that is meant, and ``constant`` has
     its sign.  On finite data it is the loss in the end, ``constant P^-exponent``.  ``formula`` is the loss
-    with all terms that are known, ``conditions`` say when it holds and what was assumed, and ``crossover``
+    with all terms that are known, ``basis`` are its conditions, and ``crossover`` says
     where it meets another regime, by what that is.  ``series`` is what the exponent was read from, if it is a
     sum of powers, and ``names`` are the sums over modes that are symbols in the constant.
     """
@@ -277,13 +287,17 @@ class PowerLaw:
     formula: Expr
     exponent: Expr
     constant: Expr
-    conditions: tuple[str, ...]
+    basis: tuple[str, ...]
     crossover: Mapping[str, Expr] = field(default_factory=dict)
     series: Powers | None = None
     names: Mapping[Symbol, Expr] = field(default_factory=dict)
 
     def _repr_latex_(self) -> str:
         return f"${latex(self.formula)}$"
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return when the law holds, what it was derived from, and what was assumed."""
+        return self.basis
 
 
 def lazy_law(
@@ -321,6 +335,7 @@ def lazy_law(
     if order is not None and task_of(values[beta]) == EASY:
         share = order.relative(EASY).coefficient.subs(values)
         conditions.append(f"features change the constant by the share gamma0**2*({share}), not the power")
+    conditions += modes.conditions()
     return _law("lazy", series.expr, series.terms[0], conditions, crossover, series)
 
 
@@ -348,6 +363,7 @@ def leading_law(
         f"corrections are smaller by t**({simplify(series.terms[1].power - top.power)})",
         f"1 << t << {order.modes.cutoff().subs(values)}, M the number of modes",
     ]
+    conditions += order.conditions()
     crossover = {"features": order.crossover().subs(values)} if kind == HARD else {}
     formula = order.lazy.subs(values).expr + gamma0**2 * series.expr
     return _law("leading", formula, top, conditions, crossover, series)
@@ -374,7 +390,7 @@ def rich_law(
         raise NotApplicable(f"source = {values[beta]}: the closed form of the constant is 0/0 there")
     before = modes.loss().subs(values).expr
     crossover = {"lazy": found.crossover(before)} if found.task == HARD else {}
-    return PowerLaw("rich", found.loss, found.exponent, found.constant, found.conditions, crossover)
+    return PowerLaw("rich", found.loss, found.exponent, found.constant, found.conditions(), crossover)
 
 
 def batch_law(
@@ -439,9 +455,8 @@ def batch_law(
         f"q < 1, which is what a unit of loss adds to all later losses: q = {said[q]}",
         *([f"A is the population's loss, summed over all steps: A = {said[A]}"] if A in said else []),
         f"{rate} < 2: the first mode does not diverge",
-        "the renewal equation and both sums are derived; that its solution falls as the singular part of its "
-        "transform, where kernels fall as powers (the renewal theorem), is used",
         "t >> 1 steps",
+        *noise.conditions(),
     ]
     top = top.subs(known)
     return replace(_law("batch", top.at(time), top, conditions), names=used)
@@ -488,12 +503,12 @@ def width_law(
     conditions = [
         f"source < {turn}" if kind == HARD else f"source > {turn}",
         f"gamma0 -> 0, and t << {noise.last.subs(values)}, M the number of modes",
-        f"t << {end}, where order 1/N of the kernel of the modes is as large as the kernel: the recursion "
-        "over layers is a series in this ratio, and higher orders of the loss are not given",
+        f"t << {end}, where order 1/N of the kernel of the modes is as large as the kernel",
         f"corrections are smaller by t**({simplify(beside - top.power)})",
         f"the mean error's part is {part.at(time)}/N, "
         + ("of the same power as the variance" if gap == 0 else f"smaller than the variance by t**({gap})"),
     ]
+    conditions += noise.conditions()
     formula = noise.lazy.subs(values).expr + top.at(time) / N
     crossover = {"width": noise.crossover(kind).subs(values), "order 1/N**2": end}
     return _law("width", formula, top, conditions, crossover, noise.total.subs(values))
@@ -553,7 +568,7 @@ def data_law(
         f"t beyond the last crossover; the loss is {earlier}",
         f"no label noise; with it {data.label_floor.subs(values)} is added at the end, and "
         f"{(data.label_fit.at(time) / P).subs(values)} before",
-        "the final value theorem is used: the limit of late times is taken to exist",
+        *data.conditions(),
     ]
     return _law("data", end, top, conditions, crossover, found)
 
@@ -566,6 +581,9 @@ def _law(
     crossover: Mapping[str, Expr] | None = None,
     series: Powers | None = None,
 ) -> PowerLaw:
-    ansatz = "the eigenvalues and targets are powers of k, and modes are many enough for sums without an end"
+    ansatz = (
+        "assumed: the eigenvalues and targets are powers of k, and modes are many enough for sums without "
+        "an end"
+    )
     said = (*conditions, ansatz)
     return PowerLaw(regime, formula, -top.power, top.coefficient, said, crossover or {}, series)

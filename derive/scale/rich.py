@@ -63,6 +63,7 @@ from derive.scale.mellin import Power, Powers, euler, mode_sum_of, power_in, uni
 from derive.scale.modes import HARD, beta, given, kind_of, lamda, numbers, on_power_law, w_star, wide
 from derive.scale.modes import capacity as capacity_
 from derive.scale.modes import time as late
+from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, Term, Theory
 
@@ -85,7 +86,7 @@ SHAPES = tuple(f"C_{name}" for name in SIZES)
 
 
 @dataclass(frozen=True)
-class RankOne:
+class RankOne(ConditionalResult):
     """The rich regime of a structured theory, before any power law.
 
     ``ansatz`` are the kernels of rank one; ``layers`` the sizes of neighbouring layers, ``growth`` the
@@ -508,14 +509,14 @@ class Correction:
 
 
 @dataclass(frozen=True)
-class RichScaling:
+class RichScaling(ConditionalResult):
     """Late times of gradient flow on power-law data in the rich regime.
 
     ``loss = constant t^-exponent``, ``kernel = C_g(1,t,t)``, both with their powers of gamma0; ``clock`` is
     the integral of the kernel, ``profile`` the share learnt of a mode as a function of ``x = lamda clock``.
     Constants contain two moments of the profile, ``I_F`` and ``I_v``: ``moments`` are their definitions,
     ``values`` their closed forms, and :attr:`formula` has their names.  ``task`` is ``"hard"`` (beta < 1) or
-    ``"easy"``; there the kernel has stopped growing.  ``conditions`` says in words when this holds.
+    ``"easy"``; there the kernel has stopped growing.  ``basis`` are its conditions.
     """
 
     reduced: RankOne
@@ -532,11 +533,15 @@ class RichScaling:
     moments: tuple[Eq, ...]
     values: Mapping[Symbol, Expr]
     corrections: tuple[Correction, ...]
-    conditions: tuple[str, ...]
+    basis: tuple[str, ...]
 
     def _repr_latex_(self) -> str:
         loss = Eq(Function("loss")(late), self.formula, evaluate=False)
         return aligned_latex([loss, Eq(Function("F")(x), self.profile, evaluate=False), *self.moments])
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return the two assumptions of form, and when the terms that are kept are the largest."""
+        return self.basis
 
     def _valued(self, e: Expr) -> Expr:
         """With the moments in closed form."""
@@ -623,7 +628,7 @@ def rich_scaling(
     9/16 3/2
     >>> print(rich_scaling(reduced, task="easy").formula)
     I_v/(a*gamma0**(2*L*beta/(L + 1))*t**beta*zeta(a*beta - a + 1)**(L*beta/(L + 1)))
-    >>> print(law.conditions[2])
+    >>> print(law.conditions()[2])
     ansatz: c_g(1, t) = B*X**q, where X is the integral of C_g(1, t, t)
     """
     values = numbers(depth, source, capacity)
@@ -709,7 +714,7 @@ class _Rich:
             corrections=self.corrections(
                 q, rise, size.xreplace(values), named_clock.xreplace(values), learnt.subs(values), start
             ),
-            conditions=self.conditions(tidied(size**2 * named_clock ** (2 * q)), named_clock, values),
+            basis=self.conditions(tidied(size**2 * named_clock ** (2 * q)), named_clock, values),
         )
 
     def corrections(

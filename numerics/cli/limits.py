@@ -246,7 +246,7 @@ def scaling(
                 "exponent": float(found.exponent),
                 "formula": str(found.formula),
                 "regime": found.regime,
-                "conditions": list(found.conditions),
+                "conditions": list(found.conditions()),
                 "crossover": {why: float(x) if x.is_number else str(x) for why, x in shown.items()},
             }
         )
@@ -257,7 +257,7 @@ def scaling(
         what, of = "loss in the end", "P"
     typer.echo(f"{what} ~ {of}^-({found.exponent}) = {of}^{-float(found.exponent):.6g}")
     typer.echo(f"loss = {_near(found.formula)}")
-    _conditions(found.conditions)
+    _conditions(found.conditions())
     for why, when in shown.items():
         typer.echo(f"meets {why} at t = {_near(when)}")
 

@@ -28,17 +28,6 @@ PARTS = {"Powers", "Statement"}
 """Results that are parts of a limit: a sum of powers of the time, and a row of a table."""
 PYTHON = {"BlockLimit", "BranchDiversity", "FewSteps", "FirstUpdate"}
 """Limits that no command shows."""
-OPEN = {
-    "BatchNoise",
-    "FixedData",
-    "LazyModes",
-    "LeadingOrder",
-    "PowerLaw",
-    "RankOne",
-    "RichScaling",
-    "WidthNoise",
-}
-"""Parts of power laws, whose conditions the laws hold as an attribute."""
 
 HEAD = "[network]\ndepth = {depth}\n{network}\n[data]\n{data}\n[training]\n{training}\n"
 ONLINE = 'kind = "isotropic"\nbatch_ratio = 1.0'
@@ -130,10 +119,10 @@ def test_every_result_of_a_limit_states_its_conditions() -> None:
         for x in public_classes()
         if x.__module__.startswith(ROOMS) and is_dataclass(x) and hasattr(x, "_repr_latex_")
     }
-    assert {name for name, states in shown.items() if not states} == PARTS | OPEN
+    assert {name for name, states in shown.items() if not states} == PARTS
     # one form: a method
     attributes = [x for x in public_classes() if x.__module__.startswith(ROOMS) and "conditions" in vars(x)]
-    attributes = [x for x in attributes if x.__name__ not in PARTS | OPEN]
+    attributes = [x for x in attributes if x.__name__ not in PARTS]
     assert all(callable(vars(x)["conditions"]) for x in attributes)
 
 

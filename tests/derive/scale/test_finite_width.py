@@ -75,7 +75,7 @@ def test_the_bound_is_where_the_orders_of_the_kernel_are_alike() -> None:
     values = {L: depth, capacity: 2, N: abs(summed)}
     assert float(width().end().subs(values)) == pytest.approx(at, rel=10 * at**-0.5 / 3)
     law = width_law(width(), depth, "1/2", 2)
-    assert any(str(law.crossover["order 1/N**2"]) in x for x in law.conditions)
+    assert any(str(law.crossover["order 1/N**2"]) in x for x in law.conditions())
 
 
 def test_the_law_of_hard_tasks_has_the_mean_in_its_constant() -> None:

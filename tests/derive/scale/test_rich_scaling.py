@@ -93,7 +93,7 @@ def test_closed_forms_of_moments_do_not_obey_another_one(factors: tuple[int, int
 
 
 def test_assumptions_stand_in_the_conditions() -> None:
-    said = rich_at(1, "1/2").conditions
+    said = rich_at(1, "1/2").conditions()
     for assumed in ("rank one", "c_h, c_g and phi are not negative", "c_g(1, t) = B*X**q"):
         assert any(assumed in y for y in said)
 
@@ -101,7 +101,7 @@ def test_assumptions_stand_in_the_conditions() -> None:
 def test_when_modes_are_learnt_is_read_from_the_clock() -> None:
     """The first mode at a clock of one, the last of M modes at M^capacity."""
     law, modes = rich_at(1, "1/2"), Symbol("M", integer=True, positive=True)
-    (said,) = (y for y in law.conditions if "<< t <<" in y)
+    (said,) = (y for y in law.conditions() if "<< t <<" in y)
     first, last = (
         sympify(y.split(":")[0], locals={"M": modes, "gamma0": gamma0}) for y in said.split("<< t <<")
     )
