@@ -1,5 +1,6 @@
 """The same P samples at every step: derived floors against sums over modes and against random samples."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -7,18 +8,18 @@ import pytest
 from scipy.optimize import brentq
 from sympy import Function, Rational, Sum, Symbol, lambdify, simplify
 
-from derive.calculus.symbols import L
+from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import M, P, k, sigma
 from derive.program.networks.random_data import alpha as ratio
 from derive.reduce.data import mode_sums
 from derive.scale.lazy_answers import z
-from derive.scale.modes import K, beta, capacity, lamda, w_star
+from derive.scale.modes import K, beta, capacity, lamda, lazy_modes, w_star
 from derive.scale.modes import time as T
-from derive.scale.power_laws import cut, cut_, data_law, lazy_law
+from derive.scale.power_laws import cut, cut_, data_law, fixed_data, lazy_law
 from tests.chance import excess
 from tests.derive.once import isotropic, mean_field, structured
-from tests.derive.scale.derived import data, modes
+from tests.derive.scale.derived import data, modes, population
 
 
 def lazy(*at):
@@ -177,6 +178,33 @@ def test_before_the_floor_against_random_samples():
         error = ratio.std(ddof=1) / np.sqrt(len(ratio))
         assert error < 0.03
         assert excess(max(abs(ratio.mean() - 1) - times[0] ** -0.5, 0) / error, len(ratio) - 1) < 1
+
+
+@pytest.mark.parametrize(("name", "factor"), [("u_Delta", 2), ("u0", 2)])
+def test_a_factor_in_the_theory_is_a_factor_of_the_gain(name, factor):
+    theory = mean_field(structured(data="full-batch", noise=True, rule="flow"))
+    sources = (
+        replace(x, covariance=x.covariance * factor) if str(x.symbol.func) == name else x
+        for x in theory.sources
+    )
+    other = fixed_data(replace(theory, sources=tuple(sources)))
+    assert simplify(other.gain / data().gain) == factor
+    assert simplify(other.signal - data().signal) == 0
+
+
+@pytest.mark.parametrize("name", ["xi", "g"])
+def test_a_factor_in_a_memory_moves_the_lazy_kernel(name):
+    """That of one layer alone leaves a recursion that no longer closes, and is refused."""
+    theory = population()
+    wrong = theory.equation(name, *([] if name == "xi" else [ell]))
+    terms = tuple(replace(x, coefficient=2 * x.coefficient) if x.kind == "memory" else x for x in wrong.terms)
+    equations = tuple(replace(e, terms=terms) if e is wrong else e for e in theory.equations)
+    changed = replace(theory, equations=equations)
+    if name == "g":
+        with pytest.raises(NotApplicable, match="recursion"):
+            lazy_modes(changed)
+    else:
+        assert simplify(lazy_modes(changed).kernel - modes().kernel) == 1
 
 
 # -- what it says --------------------------------------------------------------------------------------------
