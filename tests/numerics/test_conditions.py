@@ -8,7 +8,7 @@ import json
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,15 +19,27 @@ import pytest
 
 import derive
 import numerics.analysis
+from derive.calculus.symbols import eta
+from derive.depth import block_limit, cross_layer, within_blocks
+from derive.depth.balance import alpha, gamma
+from derive.depth.nonlinear import branch_diversity
+from derive.program.networks.residual import block_program, nonlinear_program
+from derive.scale.depth import first_update
 from derive.show.conditions import ConditionalResult
 from numerics.cli.limits import limits
+from tests.derive.once import depth_program, few_steps, isotropic, mean_field
 
 ROOMS = ("derive.scale", "derive.depth", "derive.reduce.equilibrium")
 """Where every result that a notebook shows is a limit."""
 PARTS = {"Powers", "Statement"}
 """Results that are parts of a limit: a sum of powers of the time, and a row of a table."""
-PYTHON = {"BlockLimit", "BranchDiversity", "FewSteps", "FirstUpdate"}
-"""Limits that no command shows."""
+PYTHON: dict[str, Callable[[], ConditionalResult]] = {
+    "BlockLimit": lambda: block_limit(within_blocks(cross_layer(mean_field(block_program())))),
+    "BranchDiversity": lambda: branch_diversity(mean_field(nonlinear_program())),
+    "FewSteps": lambda: few_steps(mean_field(isotropic(1, data="population")), 1, order=(eta, 1)),
+    "FirstUpdate": lambda: first_update(depth_program(alpha=alpha, gamma=gamma)),
+}
+"""Limits that no command shows, and one of each."""
 
 HEAD = "[network]\ndepth = {depth}\n{network}\n[data]\n{data}\n[training]\n{training}\n"
 ONLINE = 'kind = "isotropic"\nbatch_ratio = 1.0'
@@ -166,4 +178,12 @@ def seen_by_commands(folder: Path) -> dict[str, str]:
 def test_commands_print_the_conditions_of_every_limit(tmp_path: Path) -> None:
     """A limit that no command shows stands in the list of those, and a new one fails here."""
     kinds = {x.__name__ for x in limits_in_the_packages()}
-    assert kinds - set(seen_by_commands(tmp_path)) == PYTHON
+    assert kinds - set(seen_by_commands(tmp_path)) == set(PYTHON)
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_a_limit_that_no_command_shows_says_what_is_derived_and_assumed(name: str) -> None:
+    found = PYTHON[name]()
+    assert type(found).__name__ == name
+    assert all(x.startswith(("assumed: ", "derived: ")) for x in found.conditions())
+    assert any(x.startswith("assumed: ") for x in found.conditions())
