@@ -36,6 +36,7 @@ COMMANDS = {
     "early-time": ["limits", "early-time", "FILE", "--json"],
     "largest-rate": ["limits", "largest-rate", "FILE", "--json"],
     "depth": ["limits", "depth", "FILE", "--json"],
+    "equilibrium": ["limits", "equilibrium", "FILE", "--json"],
     "verify": ["verify", "FILE"],
 }
 
