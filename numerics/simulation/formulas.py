@@ -307,6 +307,13 @@ def members(x: GaussianMatrix | GaussianVector, values: Values) -> list[dict[Sym
     return list(values.members(indices(x)))
 
 
+def _carried_out(x: Expr) -> Expr:
+    """A derivative by fields, which are real: that of ``Abs`` is a sign."""
+    fields = {field: Dummy(str(field), real=True) for field in x.atoms(AppliedUndef)}
+    found: Expr = x.xreplace(fields).doit()
+    return found.xreplace({dummy: field for field, dummy in fields.items()})
+
+
 @lru_cache(maxsize=1000)
 def named(e: Expr, functions: Functions) -> Expr:
     """Activations replaced by the functions they stand for, derivatives done.
@@ -318,7 +325,7 @@ def named(e: Expr, functions: Functions) -> Expr:
             lambda x, name=name: isinstance(x, AppliedUndef) and str(x.func) == name,
             lambda x, function=function: function(*x.args),
         )
-    e = e.replace(lambda x: isinstance(x, Derivative | Subs), lambda x: x.doit())
+    e = e.replace(lambda x: isinstance(x, Derivative | Subs), _carried_out)
     return e.replace(DiracDelta, lambda *_: S.Zero)
 
 

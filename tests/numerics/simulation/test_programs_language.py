@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from sympy import Expr, Function, S, Sum, Symbol, sqrt, tanh
+from sympy import Abs, Expr, Function, Max, S, Sum, Symbol, sqrt, tanh
 
 from derive.program import (
     Along,
@@ -36,6 +36,7 @@ from derive.program import (
     s,
     t,
 )
+from derive.program.networks.residual import nonlinear_program
 from numerics.errors import Diverged
 from numerics.simulation import simulate_program
 from numerics.simulation.weights import GaussianLaw
@@ -406,3 +407,21 @@ def test_what_a_sum_runs_over_is_no_axis():
     whole = np.einsum("t,s,ltsmn->ltsmn", errors.sum(1), errors.sum(1), overlap)
     np.testing.assert_allclose(run["other"].mean, whole, rtol=1e-12)
     np.testing.assert_allclose(run["same name"].mean, whole, rtol=1e-12)
+
+
+def test_a_function_of_fields_may_be_their_absolute_value() -> None:
+    """Fields are real: ``|h|`` has the slope ``sign(h)``, as ``max(h, 0) + max(-h, 0)``."""
+    program = nonlinear_program(3)
+    functions = (Abs, lambda z: Max(z, 0) + Max(-z, 0))
+    one, other = (
+        simulate_program(
+            program,
+            width=8,
+            steps=2,
+            seeds=2,
+            values={"phi": phi},
+            data={"xi": np.ones(3), "dloss": lambda step, f: 0.2 * (f - 1)},
+        )["f"].mean
+        for phi in functions
+    )
+    np.testing.assert_allclose(one, other, rtol=1e-12)
