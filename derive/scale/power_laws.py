@@ -356,11 +356,11 @@ def leading_law(
     values = numbers(depth, source, capacity)
     kind = kind_of(values[beta], task, "the order gamma0^2", order.correction.turns(beta))
     series = order.correction.sorted(given(kind)).subs(values)
-    top = series.terms[0]
+    top, beside = series.terms[0], series.terms[1].power if len(series.terms) > 1 else series.error
     conditions = [
         "source < 1" if kind == HARD else "source > 1",
         "gamma0**2 times the term is small beside the lazy loss; the next order is gamma0**4",
-        f"corrections are smaller by t**({simplify(series.terms[1].power - top.power)})",
+        f"corrections are smaller by t**({simplify(beside - top.power)})",
         f"1 << t << {order.modes.cutoff().subs(values)}, M the number of modes",
     ]
     conditions += order.conditions()
@@ -496,9 +496,9 @@ def width_law(
     top, variance, mean = (x.largest(given_).subs(values) for x in (noise.total, noise.variance, noise.mean))
     number, rest = mean.coefficient.as_independent(*mean.coefficient.free_symbols, as_Add=False)
     part = Power(number.n(6) * rest, mean.power)
-    beside = Max(
-        *[p.power.subs(values) for p in noise.total.terms if p.power != noise.total.largest(given_).power]
-    )
+    largest = noise.total.largest(given_)
+    others = [p.power.subs(values) for p in noise.total.terms if p is not largest]
+    beside = Max(*others, noise.total.error.subs(values))
     gap, end = simplify(mean.power - variance.power), noise.end().subs(values)
     conditions = [
         f"source < {turn}" if kind == HARD else f"source > {turn}",

@@ -153,7 +153,7 @@ def test_the_crossover_is_a_power_of_gamma0():
         pytest.param(2, "7/10", "2/5", marks=pytest.mark.slow),
         (3, "3/2", "3/2"),
         pytest.param(4, "1/2", 0, marks=pytest.mark.slow),
-        pytest.param(1, "5/2", "5/2", marks=pytest.mark.slow),
+        (1, "5/2", "5/2"),
     ],
 )
 def test_exponents(depth, source, power):
