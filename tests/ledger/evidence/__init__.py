@@ -2,7 +2,8 @@
 
 Each module says in its first line what it proves.  `network`, `nonlinear_network` and `isotropic_network`
 hold identities of one finite network; `path_integral`, `isotropic_average`, `saddle_point` and
-`isotropic_action` the other route; `edited` changes a derived theory to what is printed, so that networks can
+`isotropic_action` the other route; ``identities_*`` compare printed right-hand sides with derived ones as
+expressions; `edited` changes a derived theory to what is printed, so that networks can
 judge between the two; `captions` what captions of figures state; the rest is named after what it is about.
 """
 
