@@ -268,7 +268,7 @@ class Judgement:
 
 
 def judge(entry: Entry, seconds: float = 60.0) -> Judgement:
-    """Run the evidence of an entry with each mutant of its claim, cheap pieces first.
+    """Run the evidence of an entry with each mutant of its claim, identities and cheap pieces first.
 
     A mutant that one piece notices is not shown to the others.  Pieces are skipped that would take more than
     ``seconds`` of processor time by what was recorded.
@@ -276,7 +276,7 @@ def judge(entry: Entry, seconds: float = 60.0) -> Judgement:
     total = mutants_of(entry)
     survivors, readers, skipped = total, [], []
     costs = {name: recorded()[name].seconds if name in recorded() else 0.0 for name in entry.evidence}
-    for piece in sorted(entry.evidence, key=lambda name: costs[name]):
+    for piece in sorted(entry.evidence, key=lambda name: (not name.startswith("identities_"), costs[name])):
         if not survivors:
             break
         if costs[piece] * (1 + len(survivors) / 10) > seconds:
