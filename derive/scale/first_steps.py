@@ -655,7 +655,7 @@ class FirstStep(ConditionalResult):
         return (
             *_of_theory(self.theory),
             "assumed: a single step from random weights, so that nothing is remembered",
-            f"derived: {self.name} before and after this step, without label noise, for {whole}",
+            f"derived: {self.name} before and after this step, for {whole}",
         )
 
     @cached_property

@@ -126,6 +126,11 @@ def test_text_and_symbolic_depth(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert lines[1].startswith("critical learning rate: 12*alpha_B*nu/(")
     assert run(["limits", "early-time", str(file), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
+    assert lines[-len(printed["conditions"]) - 1 :] == [
+        "conditions",
+        *[f"  {x}" for x in printed["conditions"]],
+    ]
+    assert any("every depth" in x for x in printed["conditions"])
     assert printed["growth_factor"] is None
     assert printed["critical_learning_rate"] is None
 
