@@ -12,6 +12,7 @@ from numerics.analysis.equilibrium import RestPoint, rest_point
 from numerics.cli import run
 from numerics.experiment import Experiment
 from tests.derive.once import mean_field, mlp
+from tests.ledger.evidence import equilibrium as posterior
 
 LAMBDA, HEAT = Symbol("lambda", positive=True), Symbol("T", positive=True)
 
@@ -35,6 +36,18 @@ def test_the_solution_obeys_the_derived_equations(depth: int) -> None:
     for e in equilibrium(mean_field(network)).linear_saddle():
         gap = (e.lhs - e.rhs).subs({x: Float(numbers[x.name]) for x in (e.lhs - e.rhs).free_symbols})
         assert abs(float(gap)) < 1e-12
+
+
+@pytest.mark.parametrize("depth", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_solution_is_the_posterior_of_wide_networks(depth: int) -> None:
+    """Against exact posterior means by quadrature at widths 400 to 3200, extrapolated."""
+    mean, error = posterior.limit_mean(depth)
+    decay, heat = posterior.LAMBDA / posterior.BETA, 1 / posterior.BETA
+    found = at_rest(
+        posterior.TARGET, posterior.KERNEL, depth=depth, decay=decay, heat=heat, gamma0=posterior.GAMMA
+    )
+    assert abs(found.values["f"] - mean) < posterior.TOLERANCE
+    assert error < posterior.TOLERANCE
 
 
 def test_without_noise_one_layer_comes_to_rest_below_its_target_or_at_zero() -> None:
