@@ -433,11 +433,15 @@ def _action(log: Expr) -> Expr:
     pairs = Phi(ell, *place) * Phihat(ell, *place) + G_(ell, *place) * Ghat(ell, *place)
     pairs -= A_(ell, *place) * B_(ell, *place)
     return (
-        log.replace(Function("dot"), product_of) / N
+        log.replace(Function("dot"), product_of).replace(_is_empty, lambda _: S.Zero) / N
         + I * Sum(fhat(mu, t) * kept, *one)
         + Sum(pairs, *one, *other, (ell, 1, L))
         + Function("lnZ")(L)
     )
+
+
+def _is_empty(x: Expr) -> bool:
+    return isinstance(x, Sum) and x.function == 0
 
 
 def _same_for_two_samples(one: Expr, other: Expr) -> bool:
