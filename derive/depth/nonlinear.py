@@ -319,7 +319,7 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
 
 @dataclass(frozen=True)
 class BranchDiversity(ConditionalResult):
-    """How different neighbouring branches of a deep nonlinear residual network are.
+    """The difference of neighbouring branches of a deep nonlinear residual network.
 
     Parameters
     ----------

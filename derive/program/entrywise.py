@@ -99,7 +99,7 @@ class Entrywise:
         NONNEGATIVE.require(self.decay, f"decay of {self.name}")
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """The covariance of the noise of training: there is none."""
+        """The covariance of the noise of training, which is zero: entrywise rules have no noise."""
         return S.Zero
 
     @property

@@ -401,7 +401,7 @@ def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:
 
 
 def _linear_root(e: Expr, x: Symbol) -> Expr:
-    """Where a rational function of ``x`` with a numerator that is linear in it vanishes."""
+    """The zero of a rational function of ``x`` whose numerator is linear in x."""
     p = Poly(numer(together(e)), x)
     p = p.exquo(Poly(x, x)) if p.degree() > 1 and p.nth(0) == 0 else p
     if p.degree() != 1:

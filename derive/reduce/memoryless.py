@@ -270,7 +270,7 @@ def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
 
 
 def _scale(covariance: Expr, first: Expr) -> Expr | None:
-    """The function with ``c(0) = 1`` for which a covariance is ``c(t) c(s) first``; None if there is none.
+    """The time factor ``c``, ``c(0) = 1``, of a covariance ``c(t) c(s) first``; None for another covariance.
 
     A function that the program does not give, such as a kernel at two times, is taken for none.
     """

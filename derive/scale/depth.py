@@ -692,7 +692,7 @@ def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
 weight = Dummy("W", real=True)
 """The matrix of a layer at width one."""
 own, added = Dummy("own", positive=True), Dummy("added", real=True)
-"""What a layer multiplies P and A by, and what it adds to A for every P."""
+"""The factor by which a layer multiplies P and A, and the multiple of P that it adds to A."""
 
 
 def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:

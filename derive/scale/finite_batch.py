@@ -90,7 +90,7 @@ class BatchNoise(ConditionalResult):
         return found, signal, gain, labels
 
     def floor(self, amplification: Expr | None = None) -> Expr:
-        """What the loss tends to: zero without label noise; a name for the amplification may be given.
+        """The late limit of the loss, zero without label noise; the amplification may stand as a name.
 
         A drive that does not stop has a pole in its transform, and the loss the same with another residue.
         """

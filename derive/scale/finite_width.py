@@ -156,7 +156,7 @@ _a, _b = Symbol("a_h"), Symbol("b_g")
 
 
 def _first_in_response() -> Expr:
-    """What b adds to ``dg/du`` at first order, beside what it adds to the kernel a; ``dh/dr`` is b there."""
+    """The first-order term of ``dg/du`` in b, apart from that of the kernel a; ``dh/dr`` is b there."""
     h, g, u, r, small, more = (Dummy(x) for x in "hgure1")
     fields = solve([u + _b * g - h, r + _a * h - g], [g, h])
     around = {_a: _a + small * more, _b: small * _b}
@@ -271,7 +271,7 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     _check_pair(drive, own, pushed, pushing, rise, modes.kernel)
     sums = (argument, capacity_, time)
     (W, w), (D, d) = (((x.F, x.decay), x.amplitude) for x in (drive, own))
-    # int_0^t int_0^t of own(2 t - x - y) drive(x + y): tau = x + y, or what is left of 2 t
+    # int_0^t int_0^t of own(2 t - x - y) drive(x + y), with tau = x + y, or tau = 2 t - x - y
     first_half = convolution(D, W, *sums, less=1, weight=1)
     second_half = convolution(W, D, *sums, less=1, weight=1, early=0)
     variance = total([first_half, second_half]).scaled(w * d)

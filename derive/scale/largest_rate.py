@@ -246,7 +246,7 @@ class _Aligned:
         trained = {w.name for w in weights}
         if fixed := [gaussian(m).name for m in program.matrices if gaussian(m).name not in trained]:
             raise NotApplicable(
-                f"with the matrix of samples ({', '.join(fixed)}) there is none: give the population's loss"
+                f"it is not derived for a matrix of samples ({', '.join(fixed)}): give the population's loss"
             )
         if any(w.update.over for w in weights) or len(self.readouts) != 1:
             raise NotApplicable("a network of several outputs does not become one of rank one")

@@ -28,7 +28,7 @@ def on_eigenvalues(e: Expr) -> Expr:
 
 
 def weight_in_loss(theory: Theory) -> Expr:
-    """What a mode adds to the loss, over the squared error ``v(k,t) v(k,s)``."""
+    """The share of a mode in the loss, over its squared error ``v(k,t) v(k,s)``."""
     (average,) = theory.order_parameter("C_v").definition.atoms(Average)
     v = Function("v")
     return average.args[0] / (v(k, t) * v(k, s))

@@ -95,7 +95,7 @@ class Number:
 
     @property
     def verdict(self) -> str:
-        """What is said of the number: it ``agrees`` only if it is five errors from the alternative."""
+        """The verdict on the number: it ``agrees`` only if it is five errors from the alternative."""
         if not self.holds:
             return "FAILS"
         if self.rejects:

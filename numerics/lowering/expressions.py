@@ -241,7 +241,7 @@ class KnownArrays:
         return total % size
 
     def _start_of_axis(self, a: Expr) -> int:
-        """Where an axis begins that is read at ``p + k``: at the first value of ``p``."""
+        """The first index of an axis that is read at ``p + k``, which is the first value of ``p``."""
         index = index_of_axis(a, self.first)
         return 1 if index is None else self.first[index]
 

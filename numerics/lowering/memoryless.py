@@ -83,7 +83,7 @@ class System:
         return self.values[str(x)]
 
     def shape(self, axes: IndexSymbols) -> tuple[int, ...]:
-        """How many values these indices have."""
+        """The numbers of values of these indices."""
         return self.extents.shape(axes)
 
     def is_random(self, e: Expr) -> bool:

@@ -199,7 +199,7 @@ class QuantityTables:
         return self.extents.sizes
 
     def size(self, symbols: Iterable[Symbol]) -> tuple[int, ...]:
-        """How many values these indices have."""
+        """The numbers of values of these indices."""
         return self.extents.shape(symbols)
 
     def node(self, x: AppliedUndef) -> MemberKey:

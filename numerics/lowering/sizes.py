@@ -112,5 +112,5 @@ class Extents:
                 raise Unserved(f"index {index} has two ranges")
 
     def shape(self, indices: Iterable[Symbol]) -> tuple[int, ...]:
-        """How many values these indices have."""
+        """The numbers of values of these indices."""
         return tuple(self.sizes[x] for x in indices)

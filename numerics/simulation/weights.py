@@ -241,7 +241,7 @@ class Recalled:
 
 @dataclass(frozen=True, eq=False)
 class EntrywiseTraining:
-    """How one weight moves whose rule moves each entry by the history of its gradient."""
+    """The training of one weight whose rule moves each entry by the history of its gradient."""
 
     law: GaussianLaw
     update: Update | Numerical
@@ -282,7 +282,7 @@ def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) 
 
 
 Training: TypeAlias = WeightTraining | Recalled | EntrywiseTraining
-"""How one weight moves."""
+"""The training of one weight, by any kind of rule."""
 
 
 def laws(binder: Binder) -> list[GaussianLaw]:

@@ -59,7 +59,7 @@ PAIRS: dict[str, Callable[[], Iterable[Pair]]] = {
 
 @cache
 def counts() -> dict[tuple[str, str], int]:
-    """How many mutants each entry has."""
+    """The number of mutants of each entry."""
     return {(e.source, e.number): len(mutants_of(e)) for e in JUDGED}
 
 
@@ -85,7 +85,7 @@ def test_a_changed_term_fails_the_evidence(entry: Entry) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_changed_term_of_a_derived_side_is_noticed(name: str) -> None:
-    """What the engine derives is held against print term by term, not only in total."""
+    """Derived equations are held against print term by term, not only in total."""
     unseen = []
     for pair in PAIRS[name]():
         for m in mutants({pair.name: pair.derived}):

@@ -1,4 +1,4 @@
-"""What an entry prints in LaTeX and its claim in SymPy have the same letters and numbers.
+"""The LaTeX of an entry and its claim in SymPy have the same letters and numbers.
 
 Letters that stand only for indices are left out.  What differs is listed with its reason.
 """

@@ -30,7 +30,7 @@ from numerics.cli.limits import limits
 from tests.derive.once import depth_program, few_steps, isotropic, mean_field
 
 ROOMS = ("derive.scale", "derive.depth", "derive.reduce.equilibrium")
-"""Where every result that a notebook shows is a limit."""
+"""The packages in which every result that a notebook shows is a limit."""
 PARTS = {"Powers", "Statement"}
 """Results that are parts of a limit: a sum of powers of the time, and a row of a table."""
 PYTHON: dict[str, Callable[[], ConditionalResult]] = {

@@ -91,7 +91,7 @@ def test_a_file_that_has_no_such_limit_is_told_all_that_must_change(
 
 @pytest.mark.slow
 def test_a_file_on_given_samples_whose_weights_decay_is_solved(tmp_path: Path) -> None:
-    """What the residual example has and keeps: samples, variances other than one, and decay."""
+    """The settings of the residual example that stay: samples, variances other than one, and decay."""
     text = RESIDUAL.replace('kind = "isotropic"', 'kind = "fixed"\nkernel = "k.npy"\ntargets = "y.npy"')
     text = text.replace("width_ratio = 1.0", "init_variance = 1.5").replace(
         "steps = 1", "steps = 1\nweight_decay = 0.1"

@@ -25,7 +25,7 @@ def gradients(theory: Theory, samples: int) -> tuple[float, float]:
 
 
 def kernel_change(theory: Theory, depth: int, strength: float) -> float:
-    """How much the tangent kernel moves in the first step, over gamma0 squared."""
+    """The change of the tangent kernel in the first step, over gamma0 squared."""
     run = evaluate(theory, steps=2, values={eta: 1.0, gamma0: strength, P: 1}, data=ONE)
     H, G = ([run.value(n, k).reshape(2, 2).diagonal() for k in range(1, depth + 1)] for n in "HG")
     kernel = G[0] + H[-1] + sum(h * g for h, g in zip(H[:-1], G[1:], strict=True))

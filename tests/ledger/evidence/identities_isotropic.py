@@ -141,7 +141,7 @@ def _defined(found: Theory) -> dict[str, OrderParameter]:
 
 
 def _responses(number: str) -> Iterator[Pair]:
-    """What is differentiated by what; in (101) R_vu, which no equation needs, as with a full batch."""
+    """The pairs of vector and source of each response; R_vu of (101) stands in no equation."""
     own = _defined(theory("online" if number == "101" else "full-batch"))
     known = {**_defined(theory()), **own}
     for name, e in sides(SOURCE, number).items():
