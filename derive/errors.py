@@ -9,6 +9,10 @@ class NotApplicable(ValueError):
     """A theory has not the form that was asked for; the message says what it lacks."""
 
 
+class NotDerived(NotApplicable):
+    """A program whose mean-field theory is not derived; the message names the weight and its rule."""
+
+
 def require_type(value: object, kind: type, what: str, accepted: str) -> None:
     """Raise :class:`NotApplicable` for an argument of another type, with what would do.
 

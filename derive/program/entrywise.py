@@ -20,7 +20,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.intervals import FRACTION, NONNEGATIVE
 from derive.calculus.symbols import expression, t
-from derive.errors import NotApplicable, ProgramError
+from derive.errors import NotDerived, ProgramError
 
 A = Symbol("A", real=True)
 """The normalised negative gradient of one entry of a weight at the time of the step."""
@@ -243,7 +243,7 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
 
 
 def require_linear_rules(weights: Iterable[Any], what: str) -> None:
-    """Raise :class:`~derive.errors.NotApplicable` if a trained weight moves by a rule that is not linear.
+    """Raise :class:`~derive.errors.NotDerived` if a trained weight moves by a rule that is not linear.
 
     Examples
     --------
@@ -252,11 +252,11 @@ def require_linear_rules(weights: Iterable[Any], what: str) -> None:
     >>> require_linear_rules(mlp(2, rule=sign_descent(Symbol("eta"))).trained(), "it")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    derive.errors.NotApplicable: W0 moves by sign descent, which is not linear in the updates: ...
+    derive.errors.NotDerived: W0 moves by sign descent, which is not linear in the updates: ...
     """
     for w in weights:
         if isinstance(w.rule, Entrywise):
-            raise NotApplicable(
+            raise NotDerived(
                 f"{w.name} moves by {w.rule.name}, which is not linear in the updates: {what} takes descent, "
                 "flow, momentum, decay, noise and LinearRule; numerics.simulate trains its networks"
             )

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
+from derive.errors import NotDerived
 from numerics.errors import NumericsError, SpecError, memory_there
 
 BAD_INPUT = 2
@@ -37,6 +38,8 @@ def run(arguments: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except SpecError as error:
         return _fail(f"{error}", BAD_INPUT)
+    except NotDerived as error:
+        return _fail(f"program: {error}", BAD_INPUT)
     except NumericsError as error:
         return _fail(f"{type(error).__name__}: {error}", NO_RESULT)
     except OSError as error:  # a full disk, a folder that vanished: not foreseen by the checks on paths

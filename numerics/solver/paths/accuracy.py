@@ -290,7 +290,8 @@ def _plan(
     bias like 1/samples.  Samples grow ``most`` times at most, and by LEAP doublings.
     """
     doublings = np.log2(level.samples / before.samples)
-    fell = np.log2(before.typical / level.typical) if level.typical > 0 else doublings
+    known = min(before.typical, level.typical) > 0
+    fell = np.log2(before.typical / level.typical) if known else POWER * doublings
     seen = (EXPECTED * POWER + fell) / (EXPECTED + doublings)
     power = float(np.clip(seen, *POWERS_SEEN))
     return cheapest(level.error / accuracy, bias / accuracy, power, len(level.watched), most, affordable)

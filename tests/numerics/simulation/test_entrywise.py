@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from derive.scale.width import width_constraints
 from derive.theory import mean_field
 from derive.theory.path_integral import path_integral
 from derive.theory.routes import check_routes
+from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.simulation import Networks, simulate_program
 
@@ -274,6 +276,24 @@ def test_theories_are_refused_in_one_sentence() -> None:
     for call in calls:
         with pytest.raises(NotApplicable, match=r"W0? moves by Adam, which is not linear in the updates"):
             call()
+
+
+def test_commands_train_networks_and_refuse_theories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``dmft derive`` and ``dmft solve`` took the refusal for a defect of their own."""
+    monkeypatch.chdir(tmp_path)
+    lines = "from derive.program import adam, eta, mlp\nprogram = mlp(1, 'tanh', rule=adam(eta))\n"
+    (tmp_path / "net.py").write_text(lines)
+    np.save("x.npy", X)
+    np.save("y.npy", Y)
+    given = ["-D", "x=x.npy", "-D", "targets=y.npy"]
+    for key in ("network.gamma0=1", "training.learning_rate=0.1", "training.steps=2"):
+        given += ["--set", key]
+    for command in (["derive", "net.py:program"], ["solve", "net.py:program", *given]):
+        assert run(command) == 2
+        assert capsys.readouterr().err.startswith("dmft: program: W0 moves by Adam")
+    assert run(["simulate", "net.py:program", *given, "--width", "8", "--seeds", "2"]) == 0
 
 
 @pytest.mark.parametrize(
