@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, TypeAlias
 
 from sympy import Expr, Rational, S, Symbol, sign, sqrt
@@ -21,6 +22,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.intervals import FRACTION, NONNEGATIVE
 from derive.calculus.symbols import expression, t
 from derive.errors import NotDerived, ProgramError
+from derive.program.rules import LinearSystem
 
 A = Symbol("A", real=True)
 """The normalised negative gradient of one entry of a weight at the time of the step."""
@@ -98,6 +100,16 @@ class Entrywise:
         NONNEGATIVE.require(self.rate, f"rate of {self.name}")
         NONNEGATIVE.require(self.decay, f"decay of {self.name}")
 
+    @property
+    def system(self) -> LinearSystem:
+        """The equation of motion of the weight, whose input is its step Q and no longer its gradient."""
+        return LinearSystem(1 - self.decay, self.rate)
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """Return ``(m(t), k(t, s))``, the factors of W(0) and of the step Q made at ``past``."""
+        found: tuple[Expr, Expr] = _system_of(self).solution("steps", time, past)
+        return found
+
     def noise(self, time: Expr, past: Expr) -> Expr:
         """The covariance of the noise of training, which is zero: entrywise rules have no noise."""
         return S.Zero
@@ -117,6 +129,12 @@ class Entrywise:
     def tables(self) -> frozenset[str]:
         """The names of functions of time in the rule, such as a schedule ``eta(t)``."""
         return frozenset(str(a.func) for e in self.coefficients for a in e.atoms(AppliedUndef))
+
+
+@lru_cache(maxsize=256)
+def _system_of(rule: Entrywise) -> LinearSystem:
+    """The equation of motion of a rule, always the same object, which keeps its solution."""
+    return rule.system
 
 
 def sign_descent(rate: Expr, decay: Expr = S.Zero) -> Entrywise:
@@ -258,7 +276,7 @@ def require_linear_rules(weights: Iterable[Any], what: str) -> None:
         if isinstance(w.rule, Entrywise):
             raise NotDerived(
                 f"{w.name} moves by {w.rule.name}, which is not linear in the updates: {what} takes descent, "
-                "flow, momentum, decay, noise and LinearRule; numerics.simulate trains its networks"
+                "flow, momentum, decay, noise and LinearRule; sampled paths solve its theory (numerics.solve)"
             )
 
 

@@ -19,7 +19,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
-from derive.program.entrywise import Entrywise
+from derive.program.entrywise import Entrywise, require_linear_rules
 from derive.program.layer_index import with_layer_index
 from derive.program.naming import bare_matrices, calls_in, complaints, same_names, uses_of_names
 from derive.program.parts import Definition, Named, Parts, gaussian, parameter
@@ -572,6 +572,7 @@ def plain_steps(program: Program) -> None:
     >>> from derive.program import mlp
     >>> plain_steps(mlp(2))
     """
+    require_linear_rules(program.trained(), "a theory in plain steps")
     first, *others = {w.rule for w in program.trained()}
     start, weight = map(sympify, first.memory(t, s))
     alike = start == 1 and not weight.has(t, s) and first.noise(t, s) == 0

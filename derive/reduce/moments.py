@@ -19,6 +19,7 @@ from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
 from derive.program import Program
+from derive.program.entrywise import require_linear_rules
 from derive.program.networks.options import has_sample_weights
 from derive.reduce.memoryless import Motion
 from derive.reduce.single_site import SingleSite, every_index, flowing
@@ -77,6 +78,7 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
     -G(t)*Sum(Delta(alpha, t)*K_x(mu, alpha), (alpha, 1, P)) - Sum(Delta(alpha, t)*H(mu, alpha, t), ...)
     """
     theory = theory_of(theory, "two_layer")
+    require_linear_rules(theory.program.trained(), "the theory of two layers in moments")
     site = every_index(flowing(theory))
     found = _Moments(theory, site)
     rates = tuple(Eq(Derivative(m.lhs, t), site.moment_rate(m.rhs.body)) for m in found.moments)

@@ -32,7 +32,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import ProgramError
-from derive.program.entrywise import require_linear_rules
+from derive.program.entrywise import Entrywise
 from derive.program.naming import apart as apart_from
 from derive.program.naming import aside
 from derive.program.parts import Definition, gaussian
@@ -430,7 +430,6 @@ def read(program: Program) -> Reading:
     >>> [str(a.source()) for a in read(mlp(1)).uses], [str(p.source()) for p in read(mlp(1)).entries]
     (['u(1, mu, t)'], ['r(1, t)'])
     """
-    require_linear_rules(program.trained(), "the mean-field theory")
     program = with_ends_apart(program)
     registry = Registry(program)
     reading = Reading(program, registry, nonempty(program.causal_order()))
@@ -651,6 +650,8 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     """
     forward, scalars = _forward_weights(reading), reading.program.scalars
     weights = [w for w in reading.program.trained() if w.name in forward]
+    if any(isinstance(w.rule, Entrywise) for w in weights):  # outputs do not move by inner products
+        return ()
     matrices = [w for w in weights if isinstance(w, TrainedMatrix)]
     errors = [
         [a for a in w.update.coefficient.atoms(AppliedUndef) if str(a.func) in scalars and len(a.args) > 1]

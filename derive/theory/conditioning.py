@@ -13,24 +13,28 @@ family of matrices that acts through the sum of its products counts as one on st
 members act apart, u and r have the member as an index; different members are independent.  When M is
 square and M_ij is correlated with M_ji by tau, every use sees tau times the same terms from uses of the
 same orientation.  A trained weight adds its memory, whose product with a field is an order parameter times
-the update's own vector.
+the update's own vector.  The memory of a weight whose rule acts on each entry is an average over an
+independent unit of the other population.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
-from sympy import Expr, KroneckerDelta, S, sympify
+from sympy import Add, Expr, KroneckerDelta, S, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.pairs import Copy, EntryStep, PairMean
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import require_type
+from derive.program.entrywise import Entrywise
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import TrainedMatrix
-from derive.theory.applications import Application, Parameter, earlier, overlap, read, tangent_kernel
+from derive.theory.applications import Application, Parameter, apart, earlier, overlap, read, tangent_kernel
 from derive.theory.data import Source, Term
 from derive.theory.names import primed_apart
 from derive.theory.theory import Theory
@@ -151,6 +155,8 @@ class _Derivation:
         each place in which the matrix is used.
         """
         weight = a.here(trained.rule.memory(t, s)[1])
+        if isinstance(trained.rule, Entrywise):
+            return [self.pair(a, trained, weight)]
         found = []
         for u in trained.update.terms:
             value, coefficient, stays, over = overlap(self.reading, a, u)
@@ -159,6 +165,25 @@ class _Derivation:
             found.append(Term("memory", stays, S.One, kernel, *told))
         return found
 
+    def pair(self, a: Application, trained: TrainedMatrix, weight: Expr) -> Term:
+        """``sum_s k(t, s) E~[Q_s copy(a(t))]``: the steps of a row's entries met by the vector.
+
+        An entry depends on its row and its column.  Its initial value moves both by ``O(N^(-1/2))``, which is
+        lost in the sum over N of them: row and column are independent, and the sum becomes an average over
+        one of them.
+        """
+        at: dict[Any, Any] = {**a.chosen, t: s}
+        outside, gradient = trained.update.outside, []
+        for u in trained.update.terms:
+            names, ranges = apart(u.over, a.indices)
+            own, other = (u.right, u.left) if a.transposed else (u.left, u.right)
+            entry = (u.coefficient / outside).xreplace(names) * own.xreplace(names)
+            gradient.append(over((entry * Copy(other.xreplace(names))).xreplace(at), ranges))
+        step = EntryStep(trained.name, Add(*gradient), s)
+        kernel = weight * outside.xreplace(at) * a.acts_on.ratio
+        told = "steps of entries met by the vector, averaged over an independent unit"
+        return Term("pair", PairMean(step * Copy(a.vector.body)), S.One, kernel, a.summed, *_reached(a, told))
+
     def parameter(self, v: Parameter) -> list[Term]:
         """A vector parameter: its Gaussian start and what training has added."""
         self.sources[str(v.source())] = self.parameter_source(v, v)
@@ -166,8 +191,12 @@ class _Derivation:
         terms = [Term.local(v.source(), "source", name, "value at initialisation")]
         if v.trained is not None:
             weight = v.here(v.trained.rule.memory(t, s)[1])
-            over, coefficient, moved = v.update(t, s)
-            told = (over, _reach(v.trained.rule), name, "updates so far")
+            ranges, coefficient, moved = v.update(t, s)
+            if isinstance(v.trained.rule, Entrywise):
+                outside = v.here(v.trained.update.outside).xreplace({t: s})
+                moved = EntryStep(name, over(coefficient / outside * moved, ranges), s)
+                coefficient, ranges = outside, ()
+            told = (ranges, _reach(v.trained.rule), name, "updates so far")
             terms.append(Term("memory", moved, S.One, weight * coefficient, *told))
         return terms
 
@@ -178,6 +207,11 @@ class _Derivation:
         doubled = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in x.ranges if r.index in names)
         partner = x.source(s, v.indices)
         return Source(v.source(), partner, v.covariance(x, names), (*v.ranges, *doubled), v.initial.name)
+
+
+def _reached(a: Application, told: str) -> tuple[str, str, str]:
+    """How far a sum of steps goes, the name of the matrix and the reason for a term."""
+    return "strict", a.matrix.name, told
 
 
 def _reach(rule: TrainingRule, inclusive: bool = False) -> str:

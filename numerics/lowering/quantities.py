@@ -32,12 +32,23 @@ from sympy import Function as Named
 from sympy.core.function import AppliedUndef, UndefinedFunction
 
 from derive.calculus.averages import Average, Response, is_random
+from derive.calculus.pairs import has_pairs
 from derive.calculus.symbols import IndexRange, s, t
 from derive.program.shifts import Slot
 from derive.theory import Equation, OrderParameter, Term, Theory
 from numerics.errors import Unserved
 from numerics.experiment.literals import Literals
 from numerics.lowering.averages import MeanResponse, read_average
+from numerics.lowering.entries import (
+    EntryArray,
+    EntrySum,
+    EntryVector,
+    GradientTerm,
+    beside_memory,
+    entrywise_rule,
+    gradient_parts,
+    step_sum,
+)
 from numerics.lowering.expressions import CompiledFunction, function, leaves_of
 from numerics.lowering.indices import (
     TIMES,
@@ -87,6 +98,8 @@ class Quantity:
     expr: Expr
     memories: Mapping[Expr, list[PastSum]]
     """The sums over the past among the leaves of the expression."""
+    entries: Mapping[Expr, EntrySum] = field(default_factory=dict)
+    """The weights whose rule acts on each entry among the leaves, each applied to a vector."""
 
     @cached_property
     def function(self) -> CompiledFunction:
@@ -175,6 +188,7 @@ class QuantityTables:
     - ``random``: names of what differs between paths.
     - ``sources``: indices and sizes of each source; ``covariances`` of pairs of them.
     - ``quantities``: fields, and functions of fields that equations and averages read.
+    - ``weights``: weights whose rule acts on each entry.
     - ``entries``, ``scalars``, ``observables``: order parameters, numbers, and what no equation reads.
     """
 
@@ -191,6 +205,7 @@ class QuantityTables:
     covariances: dict[tuple[MemberKey, MemberKey], Covariance] = field(default_factory=dict)
     quantities: dict[MemberKey, Quantity] = field(default_factory=dict)
     entries: dict[MemberKey, PathEntry] = field(default_factory=dict)
+    weights: list[EntryArray] = field(default_factory=list)
     scalars: dict[MemberKey, PathEntry] = field(default_factory=dict)
 
     @property
@@ -217,7 +232,12 @@ class QuantityTables:
     def feeds(self, q: Quantity) -> list[MemberKey]:
         """The random nodes in the expression of ``q``."""
         own = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
+        own += [n for x in q.entries.values() for n in self.own_nodes(x)]
         return own + [m.what for ms in q.memories.values() for m in ms]
+
+    def own_nodes(self, x: EntrySum) -> tuple[MemberKey, ...]:
+        """The quantities at the unit itself in the gradient of its entries of a weight."""
+        return self.weights[x.array].nodes[int(x.transposed)]
 
     @cached_property
     def groups(self) -> list[tuple[MemberKey, ...]]:
@@ -345,10 +365,17 @@ class _QuantityReader:
                 own, symbols = self._piece(x, t)
                 self.tables.random.add(own[0])
                 expr = expr.xreplace({x: UndefinedFunction(own[0])(*symbols, t)})
-        added = [x for x in Add.make_args(expr) if isinstance(x, Sum) and is_random(x)]
+        entries = {
+            x: self._entry_sum(x, indices)
+            for x in sorted(expr.atoms(Sum), key=str)
+            if has_pairs(x) and _outer(x, expr)
+        }
+        added = [x for x in Add.make_args(expr) if isinstance(x, Sum) and is_random(x) and x not in entries]
         expr = Add(expr, *(-x for x in added[1:]))
         memories: dict[Expr, list[PastSum]] = {}
         for x in function(expr).leaves:
+            if x in entries:
+                continue
             if isinstance(x, Sum) and is_random(x):
                 sums = added if x in added else [x]
                 memories[x] = _joined(self._memory(y, term, indices) for y in sums for term in _terms(y))
@@ -357,7 +384,56 @@ class _QuantityReader:
                     raise Unserved(f"{x} stands in an equation at time t")
                 if set(indices_of(x)) - set(indices):
                     raise Unserved(f"{x} carries an index that {node[0]} does not have")
-        return Quantity(node, indices, self.extents.shape(indices), expr, memories)
+        return Quantity(node, indices, self.extents.shape(indices), expr, memories, entries)
+
+    # -- weights whose rule acts on each entry ---------------------------------------------------------
+
+    def _entry_sum(self, leaf: Sum, own: tuple[Symbol, ...]) -> EntrySum:
+        """Read a sum over steps of entries as a weight that is applied to a vector."""
+        found = step_sum(leaf)
+        rule = entrywise_rule(self.theory.program, found.step.weight)
+        inside, factor = beside_memory(found.kernel, rule)
+        terms = tuple(self._gradient_term(*x) for x in gradient_parts(found.step.gradient))
+        if not terms:
+            raise Unserved(f"{leaf}: the gradient of an entry is zero")
+        summed = {x for g in terms for x in g.over}
+        free = {*found.step.gradient.free_symbols, *inside.free_symbols} & {*self.extents.sizes}
+        indices = tuple(sorted(free - summed, key=str))
+        array = EntryArray(found.step.weight, rule, terms, indices, inside)
+        number, transposed = self._number_of(array)
+        vector = None if found.vector is None else self._entry_vector(found.vector, t)
+        carried = {*indices, *(vector.symbols if vector else ())}
+        if carried - {*own}:
+            raise Unserved(f"{leaf} carries an index that its equation does not have")
+        return EntrySum(number, transposed, factor, vector)
+
+    def _number_of(self, array: EntryArray) -> tuple[int, bool]:
+        """The number of a weight among all, and whether it is there as its transpose."""
+        keys = [x.key for x in self.tables.weights]
+        if array.key in keys:
+            return keys.index(array.key), False
+        units = not array.single and not array.given
+        if units and array.mirrored.key in keys:
+            return keys.index(array.mirrored.key), True
+        self.tables.weights.append(array)
+        return len(keys), False
+
+    def _gradient_term(self, own: Expr, other: Expr, limits: tuple[Any, ...]) -> GradientTerm:
+        """Read a term of the gradient of an entry."""
+        self.extents.add(limits)
+        factors = Mul.make_args(own)
+        moving = Mul(*[x for x in factors if self.tables.is_random(x)])
+        kernel = Mul(*[x for x in factors if not self.tables.is_random(x)])
+        partner = None if other == 1 else self._entry_vector(other, s)
+        return GradientTerm(kernel, self._entry_vector(moving, s), partner, tuple(x[0] for x in limits))
+
+    def _entry_vector(self, e: Expr, time: Symbol) -> EntryVector:
+        """Read a vector in the gradient of an entry, or one that a weight is applied to."""
+        if isinstance(e, AppliedUndef) and self.theory.program.given_of(str(e.func)) is not None:
+            if not all(isinstance(x, Symbol) for x in e.args):
+                raise Unserved(f"{e} is read at shifted indices, or at integers")
+            return EntryVector((str(e.func), ()), tuple(e.args), given=True)
+        return EntryVector(*self._piece(e, time))
 
     def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> PastSum:
         """Read a term of a sum over the past, whose indices are ``own`` and those that are summed."""
@@ -519,6 +595,11 @@ def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
     if not any(str(x.func) in names for x in e.atoms(AppliedUndef)):
         return e
     return e.func(*[_attributes_at(x, names, time) for x in e.args])
+
+
+def _outer(x: Expr, e: Expr) -> bool:
+    """Is this sum not a part of another one?"""
+    return not any(y != x and y.has(x) for y in e.atoms(Sum))
 
 
 def _is_smooth(x: Expr) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from sympy import Expr, Sum
 from sympy.core.function import AppliedUndef
 
-from derive.program import t
+from derive.program import Entrywise, t
 from numerics.errors import SpecError
 from numerics.experiment.problem import EVALUATE, Problem
 from numerics.names import ERROR, OUTPUT
@@ -45,6 +45,16 @@ def given_samples(problem: Problem) -> No | None:
     if no is not None or problem.seen or not problem.has_roles:
         return no
     return no_for(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
+
+
+def linear_rules(problem: Problem) -> No | None:
+    """Weights whose rule acts on each entry have no closed equations; sampled paths alone take them."""
+    trained = problem.program.trained()
+    rule = next((w.rule for w in trained if isinstance(w.rule, Entrywise)), None)
+    if rule is None:
+        return None
+    reason = f"{rule.name} moves each entry of a weight by the history of its own gradient"
+    return no_for(problem, "training.rule", reason, 'solver.method = "paths"')
 
 
 def no_attributes(problem: Problem) -> No | None:

@@ -153,9 +153,10 @@ def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | Non
         name = str(x.func)
         of_samples = [a in indices[count] for a in x.args]
         places = [(given.get(name, name), k) for k in range(len(x.args))]
-        if name in given:  # a kernel has the axes of two vectors
+        if name in given:  # a kernel has the axes of two vectors, and the vector may be given by its entries
             places += [(given[name], len(x.args) + k) for k in range(len(x.args))]
-            of_samples *= 2
+            places += [(name, k) for k in range(len(x.args))]
+            of_samples *= 3
         for place, is_sample in zip(places, of_samples, strict=True):
             if place[0] in problem.arrays:
                 reads.setdefault(place, set()).add(is_sample)

@@ -12,13 +12,17 @@ from typing import Any
 
 from sympy import Expr, KroneckerDelta, S, Symbol, sympify
 
+from derive.calculus.pairs import EntryStep
+from derive.calculus.sums import over as summed
 from derive.calculus.symbols import s, t
+from derive.program.entrywise import Entrywise
 from derive.program.rules import TrainingRule
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.theory.applications import Application, Parameter, Reading, apart
 from derive.theory.data import Term
 from derive.theory.names import vector
 from derive.theory.path_integral.elimination import solution
+from derive.theory.path_integral.pairs import pair_memory
 
 
 def covariance(use: Application | Parameter, time: Expr = t, past: Expr = s) -> Expr:
@@ -61,6 +65,8 @@ def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]
 def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> list[Term]:
     """``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``: the updates ``c l r^T / N`` (or their transposes) applied."""
     member, found = _member(a), []
+    if isinstance(trained.rule, Entrywise):
+        return [pair_memory(a, trained, member)]
     weight = solution(trained.rule).fed(t, s).xreplace(member)
     for u in trained.update.terms:
         names, over = apart(u.over, a.indices)
@@ -81,6 +87,13 @@ def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
     member = _member(p)
     moved, c = (x.xreplace(names).xreplace(member).xreplace({t: s}) for x in (u.vector, u.coefficient))
     kernel = solution(trained.rule).fed(t, s).xreplace(member) * c
+    if isinstance(trained.rule, Entrywise):
+        unit = u.outside.xreplace(member).xreplace({t: s})
+        moved, kernel, over = (
+            EntryStep(trained.name, summed(c / unit * moved, over), s),
+            kernel / c * unit,
+            (),
+        )
     return Term("memory", moved, S.One, kernel, over, _reach(trained.rule), p.initial.name, _RULE)
 
 

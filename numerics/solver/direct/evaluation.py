@@ -16,8 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from sympy import Symbol
 
+from derive.errors import NotDerived
+from derive.program.entrywise import require_linear_rules
 from derive.theory import Equation, OrderParameter, Theory
-from numerics.errors import diverged_at
+from numerics.errors import Unserved, diverged_at
 from numerics.experiment.checks import finite_number
 from numerics.lowering.indices import TIMES, RealNumber
 from numerics.names import MemberKey
@@ -99,6 +101,10 @@ def entries(
     """Every scalar, order parameter and observable, and the interpreter that knows the fields; time goes
     forward, so that demands stay shallow.
     """
+    try:
+        require_linear_rules(layout.theory.program.trained(), "the reference solver")
+    except NotDerived as reason:
+        raise Unserved(str(reason)) from None
     interpreter = Interpreter(layout, constants)
     interpreter.algebra = algebra(interpreter)
     families: list[tuple[str, str, Family]] = [

@@ -9,7 +9,14 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
 from numerics.progress import Progress
 from numerics.solver.method import EXACT, KeptKernels, MethodResult, No, Yes
-from numerics.solver.refusals import integer_depth, no_attributes, no_for, one_output, steady_numbers
+from numerics.solver.refusals import (
+    integer_depth,
+    linear_rules,
+    no_attributes,
+    no_for,
+    one_output,
+    steady_numbers,
+)
 
 Array = NDArray[np.float64]
 
@@ -19,7 +26,7 @@ class MarchMethod:
 
     name = "march"
     responses = True
-    needs = (integer_depth, no_attributes, one_output, steady_numbers)
+    needs = (linear_rules, integer_depth, no_attributes, one_output, steady_numbers)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         from numerics.lowering import NotLinear

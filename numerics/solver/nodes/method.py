@@ -17,6 +17,7 @@ from numerics.progress import Progress
 from numerics.solver.method import ACCURACY, QUICK, KeptKernels, MethodResult, No, Yes
 from numerics.solver.refusals import (
     given_samples,
+    linear_rules,
     no_attributes,
     no_for,
     one_output,
@@ -33,7 +34,15 @@ class QuadratureMethod:
 
     name = "nodes"
     responses = False
-    needs = (given_samples, one_output, no_attributes, samples_not_asked, steady_data, separate_errors)
+    needs = (
+        linear_rules,
+        given_samples,
+        one_output,
+        no_attributes,
+        samples_not_asked,
+        steady_data,
+        separate_errors,
+    )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         from numerics.solver.by_role import kept

@@ -16,6 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
 from numerics.errors import Unserved
+from numerics.lowering.entries import EntrySum
 from numerics.lowering.expressions import UnseenJump
 from numerics.lowering.indices import TIMES, node_of
 from numerics.lowering.quantities import PathCorrelation, PathEntry, QuantityTables, Responding
@@ -173,6 +174,8 @@ def _kind(model: Model, c: Responding) -> str:
     linear = True
     for n in way:
         q = tables.quantities[n]
+        if any(feels.intersection(tables.own_nodes(x)) for x in q.entries.values()):
+            return "jumps"  # derivatives along paths are not carried through weights of pairs
         for i, x in enumerate(q.function.leaves):
             if x not in q.memories and not (
                 isinstance(x, AppliedUndef) and tables.is_random(x) and tables.node(x) in feels
@@ -226,7 +229,9 @@ def _needs(model: Model, op: PathOperation) -> Iterator[PathOperation]:
     elif kind == "quantity":
         q = tables.quantities[node]
         for x in q.function.leaves:
-            if x in q.memories:
+            if x in q.entries:
+                yield from _applied(model, q.entries[x])
+            elif x in q.memories:
                 for m in q.memories[x]:
                     yield from _reads(model, m.kernel, present=m.through)
                     if m.through:
@@ -237,6 +242,13 @@ def _needs(model: Model, op: PathOperation) -> Iterator[PathOperation]:
                 yield from _reads(model, x, present=True)
     else:
         yield from _averages(model, kind, tables.scalars[node] if kind == "scalar" else tables.entries[node])
+
+
+def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
+    """What a weight with pairs of units that is applied to a vector reads of this step."""
+    yield from _reads(model, x.factor, present=True)
+    if x.vector is not None and not x.vector.given:
+        yield from _drawn(model, x.vector.node)
 
 
 def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:

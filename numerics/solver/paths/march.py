@@ -23,6 +23,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import s, t
 from numerics.arrays import PathArray, transposed
 from numerics.errors import SMALLER, Diverged, Unserved, remedy_at_start
+from numerics.lowering.entries import EntrySum
 from numerics.lowering.expressions import KnownArrays, TensorReader, arranged
 from numerics.lowering.indices import TIMES, IndexSymbols, indices_of, node_of
 from numerics.lowering.quantities import (
@@ -42,6 +43,7 @@ from numerics.solver.paths.causal_order import (
     size_of,
     sources_now,
 )
+from numerics.solver.paths.entries import EntryWeights
 from numerics.solver.paths.gaussian import Growing, Latents, Room
 from numerics.solver.paths.parity import paired
 
@@ -210,6 +212,7 @@ class PathMarch:
         }
         self.functions = {n: q.function.compiled(self.device) for n, q in tables.quantities.items()}
         self.covariance_of = {(a, b): self._covariance(a, b) for g in model.groups for a in g for b in g}
+        self.weights = EntryWeights(self, max(samples)) if tables.weights else None
         children = [seed.spawn(len(tables.populations)) for seed in seeds]
         in_pairs = [x and not any(n % 4 for n in samples) for x in paired(model)]
         self.groups: dict[int, Growing] = {}
@@ -255,6 +258,8 @@ class PathMarch:
             for tangents in (self.tangents, self.again):
                 if tangents is not None:
                     tangents.finish(now)
+            if self.weights is not None:
+                self.weights.advance(now)
             for call in after:
                 call(now + 1)
         every = slice(0, self.steps)
@@ -332,8 +337,10 @@ class PathMarch:
         full = self.device.broadcast(value, (self.replicas, *q.sizes, self.paths(q.node)))
         here[...] = full.reshape(here.shape)
 
-    def _leaf(self, q: Quantity, x: Expr) -> list[PastTerm] | TensorReader | PathArray:
-        """A sum over the past, what is known, or paths at all steps, along the indices of ``q``."""
+    def _leaf(self, q: Quantity, x: Expr) -> list[PastTerm] | EntrySum | TensorReader | PathArray:
+        """A sum over the past, a weight, what is known, or paths at all steps, along the indices of ``q``."""
+        if x in q.entries:
+            return q.entries[x]
         if x in q.memories:
             return self.terms[q.node, x]
         if not (isinstance(x, AppliedUndef) and self.tables.is_random(x)):
@@ -350,6 +357,9 @@ class PathMarch:
         for x in self.leaves_of[q.node]:
             if isinstance(x, list):
                 found.append(self.memory(q, x, now))
+            elif isinstance(x, EntrySum):
+                assert self.weights is not None
+                found.append(self.weights.applied(x, q.indices, now))
             elif isinstance(x, TensorReader):
                 value = x(now)
                 found.append(self.device.put(value[..., None]) if np.ndim(value) else value)

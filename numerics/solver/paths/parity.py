@@ -15,6 +15,8 @@ import numpy as np
 from sympy import Expr
 from sympy.core.function import AppliedUndef
 
+from derive.program.entrywise import Entrywise
+from numerics.lowering.entries import EntryRule
 from numerics.lowering.quantities import Quantity, QuantityTables
 from numerics.names import MemberKey
 from numerics.solver.paths.causal_order import Model
@@ -24,6 +26,9 @@ EVEN, ODD, NEITHER = 1, -1, 0
 
 POINTS = 16
 """Points at which a function is compared with itself."""
+
+STEPS = 3
+"""Length of the histories on which the parity of a rule is found."""
 
 ROUNDING = 1e-9
 """The largest difference between equal values, relative to the largest of them."""
@@ -72,7 +77,8 @@ def _parity(tables: QuantityTables, q: Quantity, known: Mapping[MemberKey, int],
     values: list[Any] = []
     signs = [_sign(tables, q, x, known, complete) for x in q.function.leaves]
     for x, sign in zip(q.function.leaves, signs, strict=True):
-        if sign == NEITHER and not (x in q.memories and not complete and _is_unknown(q, x, known)):
+        summed = x in q.memories or x in q.entries
+        if sign == NEITHER and not (summed and not complete and _is_unknown(q, x, known)):
             return NEITHER
         is_number = x not in q.memories and not tables.is_random(x)
         values.append(rng.uniform(0.5, 1.5) if is_number else sign**2 * rng.normal(size=POINTS))
@@ -94,6 +100,12 @@ def _sign(
     tables: QuantityTables, q: Quantity, leaf: Expr, known: Mapping[MemberKey, int], complete: bool
 ) -> int:
     """Return the parity of what a function is made of; numbers and kernels are even."""
+    if leaf in q.entries:
+        entries = q.entries[leaf]
+        own = {known.get(n, NEITHER) for n in tables.own_nodes(entries)} or {EVEN}
+        if own == {ODD}:
+            return parity_of_rule(tables.weights[entries.array].rule)
+        return own.pop() if len(own) == 1 else NEITHER
     if leaf in q.memories:
         terms = {known.get(m.what, NEITHER) for m in q.memories[leaf]}
         terms = terms if complete else terms - {NEITHER}
@@ -103,6 +115,35 @@ def _sign(
     return EVEN
 
 
+@lru_cache(maxsize=32)
+def parity_of_rule(rule: Entrywise) -> int:
+    """Return whether the steps of a rule are odd or even in the history of the gradient, at random histories.
+
+    >>> from derive.program import adam, eta
+    >>> parity_of_rule(adam(eta))
+    -1
+    """
+    compiled, rng = EntryRule.of(rule), np.random.default_rng(0)
+    numbers = rng.uniform(0.2, 0.8, size=len(compiled.numbers))
+    histories = rng.normal(size=(STEPS, POINTS))
+    found = []
+    for sign in (1.0, -1.0):
+        states, steps = [np.zeros(POINTS)] * compiled.states, []
+        with np.errstate(all="ignore"):
+            for a in histories:
+                *states, step = compiled.function(sign * a, *states, *numbers)
+                steps.append(step * np.ones(POINTS))
+        found.append(np.array(steps))
+    before, after = found
+    allowed = ROUNDING * float(np.abs(before).max())
+    for factor in (ODD, EVEN):
+        if np.allclose(after, factor * before, rtol=0.0, atol=allowed, equal_nan=True):
+            return factor
+    return NEITHER
+
+
 def _is_unknown(q: Quantity, leaf: Expr, known: Mapping[MemberKey, int]) -> bool:
     """Return whether no term of a sum over the past has a known parity."""
+    if leaf in q.entries:
+        return True
     return not any(m.what in known for m in q.memories[leaf])

@@ -22,6 +22,7 @@ from derive.theory import Theory
 from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
 from numerics.errors import Unserved
+from numerics.lowering.entries import EntryArray
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
 from numerics.lowering.indices import RealNumber, indices_of, node_of, sizes_of
 from numerics.lowering.plain_indices import put_together
@@ -202,6 +203,10 @@ SPEED, CALL, DERIVATIVE = 1.5e10, 2e-5, 8e-9
 and of a derivative along a path: on one core, measured.
 """
 
+ENTRY = 4e-9
+"""Seconds of a step of one entry of a weight whose rule acts on each, for each of its states and two more: on
+one core, measured (sign 8 ns, Adam 16 ns an entry)."""
+
 VALUE, NORMAL = 1e-8, 1.2e-7
 """Seconds of a value of a field on a path, and of a normal number with its part in conditional sources, on
 one core, measured.
@@ -254,6 +259,12 @@ class Prepared:
         self.values = {str(k): v for k, v in (values or {}).items()}
         self.model = _read(theory, frozenset(sizes_of(theory, self.values).items()))
         self.tables = self.model.tables
+        for weight in self.tables.weights:
+            if weight.given and np.ndim(self.data.get(weight.given, 0.0)) < 2:
+                raise ValueError(
+                    f"data must hold {weight.given}, the entries of the inputs (samples, coordinates): "
+                    f"{weight.weight} moves by {weight.rule.name}, which their kernel does not determine"
+                )
         self.whole = {n: x.node for x in self.tables.written_out for n in x.members}
         nodes = (*self.tables.sources, *self.tables.quantities)
         self.units = {n: units_of(self.tables, n, self.data) for n in nodes}
@@ -333,7 +344,16 @@ class Prepared:
     def bytes(self, samples: int) -> int:
         """About how much memory a replica takes."""
         paths, tables = self._numbers
-        return 8 * (samples * paths + tables)
+        return 8 * (samples * paths + tables + self._weights(samples))
+
+    def _weights(self, samples: int) -> int:
+        """Numbers that a replica keeps of weights whose rule acts on each entry, with their states."""
+        return sum(self._entries(x, samples) * (1 + len(x.rule.states)) for x in self.tables.weights)
+
+    def _entries(self, x: EntryArray, samples: int) -> int:
+        """The number of entries of such a weight: of pairs of paths, or of paths and coordinates."""
+        partners = 1 if x.single else np.shape(self.data[x.given])[-1] if x.given else samples
+        return int(prod(self.tables.size(x.indices)) * samples * partners)
 
     @cached_property
     def _numbers(self) -> tuple[int, int]:
@@ -357,7 +377,9 @@ class Prepared:
         count = samples if "jacobian" in self.chosen.values() else self.carriers(samples)
         values = self.steps * sum(prod(q.sizes) for q in self.tables.quantities.values())
         numbers = samples * (values * VALUE + sum(self._moving()) * NORMAL)
-        return self._march_seconds(samples) + numbers + self._derivative_seconds(count)
+        pairs = sum(self._entries(x, samples) * (2 + len(x.rule.states)) for x in self.tables.weights)
+        steps = self.steps * pairs * ENTRY
+        return self._march_seconds(samples) + numbers + steps + self._derivative_seconds(count)
 
     def _derivative_seconds(self, paths: int) -> float:
         """The same of derivatives along so many paths, each a sum over the past."""

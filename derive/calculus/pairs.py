@@ -1,0 +1,149 @@
+"""Averages over an independent unit, for weights whose rule acts on each entry.
+
+An entry of a matrix belongs to a pair of units.  A step that such a rule makes of its gradient is a function
+of both, and enters one unit averaged over the other: ``E~[Q(sum_alpha Delta g copy(phi)) copy(phi)]``.  The
+expressions here are made by :mod:`derive.theory`; solvers read them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Expr, S
+from sympy.core.function import AppliedUndef
+from sympy.core.symbol import Str
+
+
+class Copy(Expr):
+    """``x`` at an independent unit of the population that its fields live on (or at a given coordinate).
+
+    It is deterministic for the unit in whose equation it stands; :class:`PairMean` averages over it.
+
+    >>> from sympy import Function, tanh
+    >>> from sympy.abc import t
+    >>> Copy(tanh(Function("h")(t)))
+    copy(tanh(h(t)))
+    """
+
+    is_commutative = True
+    is_averaged = True
+
+    def __new__(cls, body: Any) -> Copy:
+        node: Copy = Expr.__new__(cls, S(body))
+        return node
+
+    @property
+    def body(self) -> Expr:
+        """The vector of which an independent entry is taken."""
+        return self.args[0]
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        return rf"\widetilde{{{printer._print(self.body)}}}"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"copy({printer._print(self.body)})"
+
+
+class PairMean(Expr):
+    """The average over all :class:`Copy` in ``body``, the fields of the unit itself kept fixed.
+
+    Copies of one average are of the same unit.
+
+    >>> from sympy import Function
+    >>> from sympy.abc import t
+    >>> g, h = Function("g"), Function("h")
+    >>> PairMean(g(t) * Copy(h(t)))
+    E~[g(t)*copy(h(t))]
+    """
+
+    is_commutative = True
+
+    def __new__(cls, body: Any) -> PairMean:
+        node: PairMean = Expr.__new__(cls, S(body))
+        return node
+
+    @property
+    def body(self) -> Expr:
+        """What is averaged, a function of the unit itself and of the copy."""
+        return self.args[0]
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        return rf"\widetilde{{\mathbb{{E}}}}\left[{printer._print(self.body)}\right]"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"E~[{printer._print(self.body)}]"
+
+
+class EntryStep(Expr):
+    """``Q_weight(gradient; time)``: what the rule of a weight makes of the history of an entry's gradient.
+
+    It is a functional of ``gradient`` at all times up to ``time``; the rule of the weight in the program
+    (:class:`~derive.program.entrywise.Entrywise`) is its definition.
+
+    >>> from sympy import Function
+    >>> from sympy.abc import s
+    >>> EntryStep("W", Function("g")(s), s)
+    Q_W(g(s); s)
+    """
+
+    is_commutative = True
+
+    def __new__(cls, weight: Any, gradient: Any, time: Any) -> EntryStep:
+        name = weight if isinstance(weight, Str) else Str(str(weight))
+        node: EntryStep = Expr.__new__(cls, name, S(gradient), S(time))
+        return node
+
+    @property
+    def weight(self) -> str:
+        """The name of the weight."""
+        return str(self.args[0])
+
+    @property
+    def gradient(self) -> Expr:
+        """The gradient of an entry, as a function of the time."""
+        return self.args[1]
+
+    @property
+    def time(self) -> Expr:
+        """The time of the step."""
+        return self.args[2]
+
+    @property
+    def pair(self) -> bool:
+        """Whether the entry belongs to a pair of units."""
+        return bool(self.gradient.has(Copy))
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        weight, gradient, time = (printer._print(x) for x in self.args)
+        return rf"Q^{{{weight}}}_{{{time}}}\left({gradient}\right)"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        gradient, time = (printer._print(x) for x in self.args[1:])
+        return f"Q_{self.weight}({gradient}; {time})"
+
+
+def copied(e: Expr) -> tuple[Expr, Expr]:
+    """Return the factor of a product that belongs to the unit itself, and the one of its copy.
+
+    >>> from sympy import Function
+    >>> from sympy.abc import t
+    >>> g, h = Function("g"), Function("h")
+    >>> copied(2 * g(t) * Copy(h(t)))
+    (2*g(t), h(t))
+    """
+    own, other = e.as_independent(Copy, as_Add=False)
+    return own, other.replace(lambda x: isinstance(x, Copy), lambda x: x.body)
+
+
+def has_pairs(e: Expr) -> bool:
+    """Return whether an expression holds the step of an entrywise rule."""
+    return bool(e.has(EntryStep))
+
+
+def fields_of(e: Expr) -> set[AppliedUndef]:
+    """Return the functions of an expression that belong to the unit itself, not to a copy."""
+    if isinstance(e, Copy):
+        return set()
+    if isinstance(e, AppliedUndef):
+        return {e}
+    return set[AppliedUndef]().union(*map(fields_of, e.args)) if e.args else set()

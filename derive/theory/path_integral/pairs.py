@@ -1,0 +1,86 @@
+"""Entrywise rules in the path integral: a pair interaction between the units of two populations.
+
+The updates of a matrix whose rule acts on each entry are no product of vectors, so that no finite number of
+inner products decouples the units.  They add ``-(i/N) sum_rc V_rc(t) x_r(t) y_c(t)`` to the exponent for each
+use, with one hatted field among x and y: a classical mean-field coupling of pairs.  Its order parameters are
+the laws of the paths of both populations.  At the saddle point a unit sees its partner as an independent
+one, averaged: the exponent of a unit holds ``-i sum hat E~[V copy]``, of which the derivative by the hatted
+field is the term of the unit's equation.  The average of a partner's hatted field with V, which would act as
+a force on the unit, is the response of earlier fields to a later source, and vanishes.  Nothing here is taken
+from the conditioning rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Add, Expr, Function, I, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.functional import functional_derivative
+from derive.calculus.pairs import Copy, EntryStep, PairMean
+from derive.calculus.sums import over
+from derive.calculus.symbols import IndexRange, s, t
+from derive.program.training import TrainedMatrix
+from derive.theory.applications import Application, apart
+from derive.theory.data import Term
+from derive.theory.path_integral.elimination import solution
+
+RULE = "saddle point of the interaction of pairs of units"
+
+
+def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) -> Term:
+    """``sum_s k(t, s) E~[Q_s copy(a(t))]``, from varying the hatted field of a use in the pair potential."""
+    names = [r.index for r in a.ranges]
+    hat, field = (Function(x)(*names, t) for x in ("hat", "field"))
+    vector = a.vector.body
+    row, column = (vector, hat) if a.transposed else (hat, vector)
+    step = entry_step(trained, a.indices, member, a.transposed)
+    rate = solution(trained.rule).fed(t, s).xreplace(member) * trained.update.outside.xreplace(
+        {**member, t: s}
+    )
+    units = a.acts_on.ratio  # of the partner's population, over N
+    coupling = _exponent(-I * rate * units, step, (row, column), hat, a.ranges)
+    constraint = _sum(I * hat * field, a.ranges)
+    slope = functional_derivative(constraint, hat, a.ranges).coeff(field)
+    term = (-functional_derivative(coupling, hat, a.ranges) / slope).expand()
+    (mean,) = term.atoms(PairMean)
+    return Term("pair", mean, kernel=term.coeff(mean), over=a.summed, reach="strict", **_told(a))
+
+
+def entry_step(
+    trained: TrainedMatrix, taken: tuple[Symbol, ...], member: dict[Any, Any], transposed: bool
+) -> EntryStep:
+    """The step of an entry at the time s, of the gradient ``sum c l r`` of the pair of its row and column.
+
+    The unit itself is the row of the entry, or the column of one that is used ``transposed``.
+    """
+    parts = []
+    for u in trained.update.terms:
+        names, ranges = apart(u.over, taken)
+        row, column = (Copy(u.left), u.right) if transposed else (u.left, Copy(u.right))
+        entry = u.coefficient / trained.update.outside * row * column
+        parts.append(over(entry.xreplace({**names, **member, t: s}), ranges))
+    return EntryStep(trained.name, Add(*parts), s)
+
+
+def _exponent(
+    factor: Expr,
+    step: EntryStep,
+    ends: tuple[Expr, Expr],
+    hat: AppliedUndef,
+    ranges: tuple[IndexRange, ...],
+) -> Expr:
+    """What one use adds to the exponent of the unit with the hatted field, its partner averaged over."""
+    own = [x for x in ends if x.has(hat.func)]
+    partner = [x for x in ends if not x.has(hat.func)]
+    return _sum(factor * own[0] * PairMean(step * Copy(partner[0])), ranges)
+
+
+def _sum(integrand: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
+    """The sum over the indices of a use; that over times, which the derivative removes, is left out."""
+    return over(integrand, ranges)
+
+
+def _told(a: Application) -> dict[str, str]:
+    return {"matrix": a.matrix.name, "rule": RULE}

@@ -1,0 +1,193 @@
+"""Weights whose rule acts on each entry, on sampled paths: arrays over pairs of paths.
+
+An entry of a matrix belongs to a path of each of two populations.  The array V of what training has added
+starts at zero and obeys the rule of the weight itself,
+
+    V(t + 1) = (1 - decay) V(t) + rate inside Q_t,
+
+with the states of the rule beside it; a unit reads ``(1/S) sum_j V_ij v_j``.  Arrays have S^2 entries for S
+paths, D S towards D given coordinates, and S for a vector of weights.  They are moved by blocks of rows that
+stay in the cache of the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING
+from weakref import proxy
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Symbol
+
+from numerics.arrays import CPU
+from numerics.errors import Unserved
+from numerics.lowering.entries import EntryArray, EntryRule, EntrySum, EntryVector, GradientTerm
+from numerics.lowering.expressions import TensorReader, arranged
+
+if TYPE_CHECKING:
+    from numerics.solver.paths.march import PathMarch
+
+Array = NDArray[np.float64]
+
+BLOCK = 2**15
+"""Entries that are moved at once: their states and what is computed of them stay in the cache."""
+
+UNIT = Symbol("unit")
+"""The axis of paths, or of coordinates."""
+
+
+class EntryWeights:
+    """All weights of pairs of some replicas that are marched together."""
+
+    def __init__(self, march: PathMarch, paths: int) -> None:
+        if march.device != CPU:
+            raise Unserved("weights whose rule acts on each entry are marched in NumPy's memory alone")
+        self.march: PathMarch = proxy(march)
+        self.arrays = [_EntryWeight(self.march, x, paths) for x in march.tables.weights]
+        self.factors: dict[tuple[EntrySum, tuple[Symbol, ...]], TensorReader] = {}
+
+    def advance(self, now: int) -> None:
+        """Make the step of every weight at this time."""
+        for x in self.arrays:
+            x.advance(now)
+
+    def applied(self, x: EntrySum, indices: tuple[Symbol, ...], now: int) -> Array:
+        """``factor E~[V copy(v)]``, broadcastable to ``(replicas, *indices, paths)``."""
+        key = (x, indices)
+        if key not in self.factors:
+            march = self.march
+            self.factors[key] = TensorReader(march.known, x.factor, indices, march.tables.sizes)
+        factor = np.asarray(self.factors[key](now))
+        value, symbols = self.arrays[x.array].applied(x, now)
+        value = arranged(value, ("replica", *symbols, UNIT), ("replica", *indices, UNIT))
+        found: Array = value * (factor[..., None] if factor.ndim else factor)
+        return found
+
+
+class _EntryWeight:
+    """One weight: entries ``(replicas, members, paths, partners)`` and the states of its rule."""
+
+    def __init__(self, march: PathMarch, array: EntryArray, paths: int) -> None:
+        self.march, self.array, self.rule = march, array, EntryRule.of(array.rule)
+        sizes, known = march.tables.sizes, march.known
+        self.members = march.tables.size(array.indices)
+        partners = 1 if array.single else len(known.arrays[array.given].T) if array.given else paths
+        shape = (march.replicas, prod(self.members), paths, partners)
+        self.V, self.states = np.zeros(shape), [np.zeros(shape) for _ in range(self.rule.states)]
+        self.kernels = [TensorReader(known, x.kernel, (*array.indices, *x.over), sizes) for x in array.terms]
+        motion = (array.rule.rate, array.rule.decay, array.inside)
+        self.motion = [TensorReader(known, x, array.indices, sizes) for x in motion]
+        self.numbers = [TensorReader(known, x, array.indices, sizes) for x in self.rule.numbers]
+
+    def applied(self, x: EntrySum, now: int) -> tuple[Array, tuple[Symbol, ...]]:
+        """The weight times a vector, averaged over partners, and its indices: ``(replicas, ..., paths)``."""
+        V, own = self.V, self.array.indices
+        if x.vector is None:
+            return V[..., 0].reshape(len(V), *self.members, -1), own
+        values = self.values(x.vector, now)  # (replicas or 1, *symbols, partners)
+        symbols = x.vector.symbols
+        more = tuple(y for y in symbols if y not in own)
+        order = (*own, *more)
+        full = arranged(values, ("replica", *symbols, UNIT), ("replica", *order, UNIT))
+        shape = (len(full), *self.members, *self.march.tables.size(more), full.shape[-1])
+        rows = np.broadcast_to(full, shape).reshape(len(full), prod(self.members), -1, full.shape[-1])
+        W = V if x.transposed else V.swapaxes(2, 3)
+        found = rows @ W / W.shape[2]
+        return found.reshape(len(V), *self.members, *self.march.tables.size(more), -1), order
+
+    def values(self, v: EntryVector, now: int) -> Array:
+        """A vector at this time, ``(replicas or 1, *indices, units)``."""
+        march = self.march
+        if v.given:
+            return march.known.arrays[v.node[0]][None]
+        paths = march.random[v.node][:, now]
+        found: Array = paths.reshape(len(paths), *march.tables.size(v.symbols), paths.shape[-1])
+        return found
+
+    def sides(self, x: GradientTerm, reader: TensorReader, now: int) -> tuple[Array, Array | None]:
+        """The two factors of a term of the gradient: ``(replicas, members, summed, units)`` each."""
+        kernel = np.asarray(reader(now, now))
+        own = self._along(x.own, x, now)
+        own = own * (kernel[..., None] if kernel.ndim else kernel)
+        return self._flat(own, x), None if x.other is None else self._flat(self._along(x.other, x, now), x)
+
+    def _along(self, v: EntryVector, x: GradientTerm, now: int) -> Array:
+        """A vector along the indices of the weight and those that are summed over, replicas first."""
+        axes = (*self.array.indices, *x.over)
+        return arranged(self.values(v, now), ("replica", *v.symbols, UNIT), ("replica", *axes, UNIT))
+
+    def _flat(self, values: Array, x: GradientTerm) -> Array:
+        """The same with members, and what is summed over, as one axis each."""
+        whole = (*self.members, *self.march.tables.size(x.over))
+        full = np.broadcast_to(values, (len(values), *whole, values.shape[-1]))
+        return full.reshape(len(full), prod(self.members), -1, full.shape[-1])
+
+    def advance(self, now: int) -> None:
+        """One step of every entry, by blocks of rows."""
+        pairs = [self.sides(x, r, now) for x, r in zip(self.array.terms, self.kernels, strict=True)]
+        rate, decay, inside = (self._number(x, now) for x in self.motion)
+        numbers = [self._number(x, now) for x in self.numbers]
+        for replica in range(len(self.V)):
+            for member in range(self.V.shape[1]):
+                at = (replica, member)
+                left, right = self._joined(pairs, at)
+                scale = _at(rate, at) * _at(inside, at)
+                self._move(at, left, right, (scale, _at(decay, at)), [_at(x, at) for x in numbers])
+
+    def _number(self, reader: TensorReader, now: int) -> Array:
+        """A number of each replica and member."""
+        value = np.asarray(reader(now, now), dtype=float)
+        value = value.reshape(1) if not value.ndim else value
+        lead = len(value)
+        return np.broadcast_to(value, (lead, *self.members)).reshape(lead, -1)
+
+    @staticmethod
+    def _joined(pairs: list[tuple[Array, Array | None]], at: tuple[int, int]) -> tuple[Array, Array | None]:
+        """Two matrices whose product is the gradient of all entries of one replica and member."""
+        left = np.concatenate([_of(x, at) for x, _ in pairs])
+        if pairs[0][1] is None:
+            return left, None
+        return left, np.concatenate([_of(y, at) for _, y in pairs if y is not None])
+
+    def _move(
+        self,
+        at: tuple[int, int],
+        left: Array,
+        right: Array | None,
+        motion: tuple[float, float],
+        numbers: list[float],
+    ) -> None:
+        """The step of one matrix, ``left`` (summed, rows) and ``right`` (summed, columns)."""
+        V, (scale, decay) = self.V[at], motion
+        for rows in _blocks(V.shape):
+            part = left[:, rows]
+            gradient = part.sum(axis=0)[:, None] if right is None else part.T @ right
+            old = [x[at][rows] for x in self.states]
+            *new, step = self.rule.function(gradient, *old, *numbers)
+            for x, value in zip(old, new, strict=True):
+                x[...] = value
+            here = V[rows]
+            if decay:
+                here *= 1 - decay
+            here += scale * step
+
+
+def _of(values: Array, at: tuple[int, int]) -> Array:
+    """The values of one replica and member."""
+    replica, member = at
+    found: Array = values[min(replica, len(values) - 1), member]
+    return found
+
+
+def _at(values: Array, at: tuple[int, int]) -> float:
+    replica, member = at
+    return float(values[min(replica, len(values) - 1), member])
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Some rows at a time."""
+    size = max(1, BLOCK // shape[1])
+    for first in range(0, shape[0], size):
+        yield slice(first, min(first + size, shape[0]))

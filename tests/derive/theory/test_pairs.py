@@ -1,0 +1,146 @@
+"""Theories of entrywise rules: the average over pairs by both routes, how it prints, and who refuses it."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+from sympy import Function, Sum, Symbol
+
+import derive
+from derive.calculus.pairs import Copy, EntryStep, PairMean
+from derive.errors import NotApplicable, NotDerived
+from derive.program import (
+    Entrywise,
+    P,
+    Program,
+    adam,
+    adamw,
+    alpha,
+    eta,
+    gamma0,
+    lion,
+    mlp,
+    mu,
+    rmsprop,
+    s,
+    sign_descent,
+    t,
+)
+from derive.program.entrywise import A
+from derive.theory import mean_field
+from derive.theory.routes import check_routes
+
+lam = Symbol("lam", positive=True)
+RULES = {
+    "sign": sign_descent(eta),
+    "adam": adam(eta),
+    "adamw": adamw(eta, lam),
+    "rmsprop": rmsprop(eta, decay=lam),
+    "lion": lion(eta, decay=Function("lam")(t)),
+    "schedule": sign_descent(eta / (1 + t)),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(("depth", "activation"), [(1, "relu"), (2, "tanh"), (3, "linear")])
+def test_both_routes_agree(name: str, depth: int, activation: str) -> None:
+    assert check_routes(mlp(depth, activation, rule=RULES[name])) == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        mlp(2, "tanh", rule=adam(eta), bias=True),
+        mlp(rule=adam(eta)),
+        mlp(2, "relu", rule=adam(eta), loss="mean", outputs=3),
+    ],
+    ids=["biases", "any depth", "outputs"],
+)
+def test_both_routes_agree_on_other_networks(program: Program) -> None:
+    assert check_routes(program) == []
+
+
+def test_the_memory_of_a_matrix_is_an_average_over_an_independent_unit() -> None:
+    """Equation (5) of the theory: the step meets the vector at the present time, and is strict in time."""
+    theory = mean_field(mlp(2, "tanh", rule=adam(eta)))
+    g, Delta, x = (Function(n) for n in ("g", "Delta", "x"))
+    (term,) = (y for y in theory.equation("h", 1).terms if y.kind == "pair")
+    gradient = Sum(Delta(alpha, s) * g(1, alpha, s) * Copy(x(alpha)), (alpha, 1, P))
+    assert term.field == PairMean(EntryStep("W0", gradient, s) * Copy(x(mu)))
+    assert (term.kernel, term.reach) == (eta * gamma0, "strict")
+    (readout,) = (y for y in theory.equation("z", 2).terms if y.kind == "memory")
+    assert not readout.expr.has(PairMean)
+    assert "E~[" in theory.render()
+    assert r"\widetilde{\mathbb{E}}" in theory.render(format="latex")
+
+
+def test_decay_and_schedule_stand_in_the_kernel_alone() -> None:
+    rate, decay = Function("eta")(t), Function("lam")(t)
+    theory = mean_field(mlp(2, "tanh", rule=Entrywise(rate, A**3, decay=decay)))
+    (term,) = (y for y in theory.equation("h", 1).terms if y.kind == "pair")
+    assert term.kernel.has(Function("lam"))
+    assert not term.field.has(Function("lam"))
+
+
+def test_descent_as_an_entrywise_rule_has_the_gradient_as_its_step() -> None:
+    """With Q = A the average over copies is linear, and gives the memory of gradient descent."""
+    theory = mean_field(mlp(1, "tanh", rule=Entrywise(eta, A)))
+    plain = mean_field(mlp(1, "tanh"))
+    (term,) = (y for y in theory.equation("z", 1).terms if y.kind == "memory")
+    (usual,) = (y for y in plain.equation("z", 1).terms if y.kind == "memory")
+    (step,) = term.expr.atoms(EntryStep)
+    assert (term.kernel * step.gradient.function - usual.kernel * usual.field).expand() == 0
+
+
+ALLOWED = {
+    *("absorb_factors", "both_ways", "check_routes", "families", "headline", "independent_backward"),
+    *("instant_responses", "mean_field", "members_apart", "output", "outputs", "path_integral", "read"),
+    *("render", "summary", "tensor_program", "unknowns", "weights", "with_ends_apart", "without_equal_times"),
+    *("without_responses", "without_silent", "as_written", "symbols_of", "gradient_independence"),
+    *("loss_decomposition", "weight_in_loss", "at_start"),
+}
+"""Functions that read a theory of any rule, or what the program itself says, and those of random data."""
+
+
+def public_functions() -> Iterator[Callable[..., Any]]:
+    """Every function of derive that takes a theory or a program, and nothing else that must be said."""
+    for module in pkgutil.walk_packages(derive.__path__, "derive."):
+        if not module.name.startswith(("derive.program", "derive.show", "derive.calculus", "derive.ledger")):
+            for name, f in sorted(vars(import_module(module.name)).items()):
+                if not name.startswith("_") and inspect.isfunction(f) and f.__module__ == module.name:
+                    first, *rest = [*inspect.signature(f).parameters.values()] or [None]
+                    kind = "" if first is None else str(first.annotation)
+                    needed = [x for x in rest if x is not None and x.default is x.empty]
+                    if ("Theory" in kind or "Program" in kind) and not needed and name not in ALLOWED:
+                        yield f
+
+
+@pytest.mark.parametrize("f", [*public_functions()], ids=lambda f: f"{f.__module__}.{f.__name__}")
+def test_whoever_needs_linear_updates_refuses(f: Callable[..., Any]) -> None:
+    program = mlp(2, "tanh", rule=adam(eta))
+    kind = str(next(iter(inspect.signature(f).parameters.values())).annotation)
+    with pytest.raises(NotApplicable):
+        f(program if "Program" in kind else mean_field(program))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        derive.expand,
+        derive.error_projected,
+        derive.linear_closure,
+        derive.lazy,
+        derive.two_layer,
+        derive.largest_rate,
+        derive.first_step,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_the_refusal_is_one_sentence(call: Callable[..., Any]) -> None:
+    with pytest.raises(NotDerived, match="W0 moves by Adam, which is not linear in the updates: "):
+        call(mean_field(mlp(2, "linear", rule=adam(eta))))
