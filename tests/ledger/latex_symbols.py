@@ -62,7 +62,7 @@ _INDEX = re.compile(r"[_^]\{[^{}]*\}|[_^](\\[A-Za-z]+|[A-Za-z0-9])")
 CALLED = {"lam": "lambda", "lamda": "lambda", "Kx": "K", "gh": "g", "eps": "epsilon", "vv": "v", "ut": "u"}
 CALLED |= {"xL": "x", "dg": "g"}
 NOTATION = frozenset(
-    "dot outer hessian fixed transpose loss Tr grad scaled product lnZ hat tilde ones dx dh".split()  # noqa: SIM905
+    "dot form outer hessian fixed transpose loss Tr grad scaled product lnZ hat tilde ones dx dh".split()  # noqa: SIM905
 )
 """Functions of claims that stand for operations or for several letters."""
 FUNCTIONS = {"average": "<>", "mean": "<>", "gaussian": "<>", "response": "d", "product": "W", "E": "<>"}

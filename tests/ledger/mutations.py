@@ -2,8 +2,9 @@
 
 A mutant of a claim has one term of one of its right-hand sides times two, or one layer, sample, position or
 time in one term later by one. `judge` runs the evidence of an entry with a mutant in place of the claim; the
-evidence should then fail. ``python -m tests.ledger.mutations PAPER NUMBER ..`` prints the mutants of entries
-that their evidence does not notice.
+evidence should then fail. `judge_correction` does so with mutants of what is true in place of a misprint, and
+with the correction in place of the print. ``python -m tests.ledger.mutations PAPER NUMBER ..`` prints the
+mutants of entries that their evidence does not notice.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from sympy.core.function import AppliedUndef
 from derive.ledger import Entry, entries, find, recorded
 from numerics.threads import one_thread
 from tests.ledger import claims, evidence
+from tests.ledger.claims import correction
 
 Claim = dict[str, Basic]
 
@@ -215,7 +217,11 @@ class Reading:
 
 def reading(entry: Entry, piece: str) -> Reading:
     """Run a piece of evidence and record whether it reads the claim of the entry."""
-    original = _function(entry)
+    return reading_of(_function(entry), piece)
+
+
+def reading_of(original: Callable[[], Claim], piece: str) -> Reading:
+    """Run a piece of evidence and record whether it reads a claim or a correction."""
     import_module(f"{evidence.__name__}.{piece.partition(':')[0]}")
     for cached in _caches():
         cached.cache_clear()
@@ -232,10 +238,9 @@ def reading(entry: Entry, piece: str) -> Reading:
     return Reading(piece, True, again, time.process_time() - before, passed)
 
 
-def killed(entry: Entry, mutant: Mutant, read: Reading) -> bool:
-    """Whether a piece of evidence fails when the claim of the entry is the mutant."""
-    original = _function(entry)
-    whole = original() | {mutant.name: mutant.expression}
+def killed(original: Callable[[], Claim], changed: Claim, read: Reading) -> bool:
+    """Whether a piece of evidence fails when right-hand sides of a claim or a correction are changed."""
+    whole = original() | changed
     with planted(original, lambda: dict(whole)):
         for cached in read.again:
             cached.cache_clear()
@@ -273,7 +278,29 @@ def judge(entry: Entry, seconds: float = 60.0) -> Judgement:
     A mutant that one piece notices is not shown to the others.  Pieces are skipped that would take more than
     ``seconds`` of processor time by what was recorded.
     """
-    total = mutants_of(entry)
+    return _judge(entry, _function(entry), mutants_of(entry), seconds)
+
+
+def judge_correction(entry: Entry, seconds: float = 60.0) -> Judgement:
+    """Run the evidence of a misprint with each mutant of its correction, as `judge` does with claims."""
+    original = correction(entry)
+    return _judge(entry, original, tuple(mutants(original())), seconds)
+
+
+def fails_if_corrected(entry: Entry) -> tuple[str, ...]:
+    """The evidence of a misprint that fails if the paper had printed the correction."""
+    original, true = _function(entry), correction(entry)()
+    found = []
+    for piece in entry.evidence:
+        read = reading(entry, piece)
+        if read.reads and killed(original, true, read):
+            found.append(piece)
+    return tuple(found)
+
+
+def _judge(
+    entry: Entry, original: Callable[[], Claim], total: tuple[Mutant, ...], seconds: float
+) -> Judgement:
     survivors, readers, skipped = total, [], []
     costs = {name: recorded()[name].seconds if name in recorded() else 0.0 for name in entry.evidence}
     for piece in sorted(entry.evidence, key=lambda name: (not name.startswith("identities_"), costs[name])):
@@ -282,10 +309,10 @@ def judge(entry: Entry, seconds: float = 60.0) -> Judgement:
         if costs[piece] * (1 + len(survivors) / 10) > seconds:
             skipped.append(piece)
             continue
-        read = reading(entry, piece)
+        read = reading_of(original, piece)
         if read.reads:
             readers.append(piece)
-            survivors = tuple(m for m in survivors if not killed(entry, m, read))
+            survivors = tuple(m for m in survivors if not killed(original, {m.name: m.expression}, read))
     return Judgement(entry, len(total), survivors, tuple(readers), tuple(skipped))
 
 

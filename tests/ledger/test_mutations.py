@@ -1,6 +1,7 @@
 """Mutation test of the ledger: a claim with one term changed fails the evidence of its entry.
 
-The same for the derived sides that printed ones are held against.  What survives is listed with its reason.
+The same for the derived sides that printed ones are held against, and for what is true in place of misprints.
+What survives is listed with its reason.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from functools import cache
 import pytest
 from sympy import Basic, Function, Integral, S, Sum, Symbol
 
-from derive.ledger import Entry, entries, find
+from derive.ledger import FINDINGS, Entry, entries, find
 from tests.ledger import mutations
+from tests.ledger.claims import build, corrected, correction
 from tests.ledger.claims.selfconsistent2023 import two_layer as two_layer_claims
 from tests.ledger.evidence import (
     identities_depth,
@@ -24,7 +26,15 @@ from tests.ledger.evidence import (
     two_layer,
 )
 from tests.ledger.evidence.identity import Pair
-from tests.ledger.mutations import judge, mutants, mutants_of, planted, reading
+from tests.ledger.mutations import (
+    fails_if_corrected,
+    judge,
+    judge_correction,
+    mutants,
+    mutants_of,
+    planted,
+    reading,
+)
 
 SC, LIN, DEPTH = "selfconsistent2023", "linear2025", "depth2023"
 SURVIVORS: dict[tuple[str, str], dict[tuple[str, str], str]] = {
@@ -34,6 +44,20 @@ SURVIVORS: dict[tuple[str, str], dict[tuple[str, str], str]] = {
 }
 """Mutants that no evidence notices, by entry, with the reason."""
 JUDGED = [e for e in entries() if e.verdict == "agrees" and e.claim and e.evidence]
+CLAIMED = [e for e in entries() if e.claim and (e.verdict in FINDINGS or e.correct)]
+"""Entries whose claim is false as printed, in one reading at least, and that say what is true instead."""
+
+
+def is_corrected(entry: Entry) -> bool:
+    """Whether what is true in place of a claim is written down as an expression too."""
+    try:
+        correction(entry)
+    except LookupError:
+        return False
+    return True
+
+
+CORRECTED, READ = ([e for e in CLAIMED if is_corrected(e) == yes] for yes in (True, False))
 PAIRS: dict[str, Callable[[], Iterable[Pair]]] = {
     "deep networks": identities_nonlinear.deep_pairs,
     "two layers": identities_nonlinear.two_layer_pairs,
@@ -80,6 +104,33 @@ def test_a_changed_term_fails_the_evidence(entry: Entry) -> None:
     judged = judge(entry)
     known = SURVIVORS.get((entry.source, entry.number), {})
     assert {(m.name, m.change) for m in judged.survivors} == known.keys(), str(judged)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", CORRECTED, ids=lambda e: f"{e.source}-{e.number}")
+def test_a_changed_correction_fails_the_evidence(entry: Entry) -> None:
+    judged = judge_correction(entry)
+    assert judged.total
+    assert judged.survivors == (), str(judged)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", CORRECTED, ids=lambda e: f"{e.source}-{e.number}")
+def test_a_paper_that_prints_the_correction_is_not_contradicted(entry: Entry) -> None:
+    assert fails_if_corrected(entry)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", READ, ids=lambda e: f"{e.source}-{e.number}")
+def test_evidence_against_a_claim_reads_it(entry: Entry) -> None:
+    assert any(reading(entry, piece).reads for piece in entry.evidence)
+
+
+def test_corrections_differ_from_print_and_have_its_names() -> None:
+    for entry in CORRECTED:
+        printed, true = build(entry), corrected(entry.source, entry.number)
+        assert true
+        assert all(printed.get(name) != side for name, side in true.items()), entry.number
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 
 from sympy import Basic
@@ -27,3 +28,24 @@ def claimed(source: str, number: str) -> dict[str, Basic]:
     ['rate']
     """
     return build(find(source, number))
+
+
+def corrected(source: str, number: str) -> dict[str, Basic]:
+    """What is true in place of the printed right-hand sides that are not, by their names.
+
+    Raises ``LookupError`` for an entry whose claim has no correction.
+
+    >>> corrected("selfconsistent2023", "K.5")
+    {'field': chi_eps(ell + 1, mu, t)}
+    """
+    return correction(find(source, number))()
+
+
+def correction(entry: Entry) -> Callable[[], dict[str, Basic]]:
+    """The function behind `corrected`: that of the claim's name in ``corrections`` of its paper."""
+    name = entry.claim.partition(":")[2]
+    module = import_module(f"{__name__}.{entry.source}.corrections")
+    if not name or not hasattr(module, name):
+        raise LookupError(f"{entry.source} {entry.number}: no correction of its claim")
+    found: Callable[[], dict[str, Basic]] = getattr(module, name)
+    return found

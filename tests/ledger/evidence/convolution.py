@@ -15,11 +15,11 @@ from derive.program import P
 from derive.theory import Theory
 from numerics.solver.direct import evaluate
 from tests.derive.once import convolution, mean_field
-from tests.ledger.claims import claimed
-from tests.ledger.claims.selfconsistent2023.convolution import N as UNITS
+from tests.ledger.claims import claimed, corrected
 from tests.ledger.claims.selfconsistent2023.convolution import S, X
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, worst
+from tests.ledger.evidence.evaluated import Functions, largest, told_apart, valued
 from tests.ledger.evidence.lab import EXACT, derivative, slope
 
 Array = NDArray[np.float64]
@@ -149,33 +149,72 @@ def gradients(net: Small, x: Array) -> tuple[Array, Array, Array, Array]:
     return h1, h2, g1, GAMMA * N * derivative(net.f, h2)
 
 
+def on_ring(net: Small, **more: Any) -> dict[str, Any]:
+    """The functions of claims about small networks: filters by layer and offset, positions round the ring."""
+    return {
+        "phi": np.tanh,
+        "w": lambda unit, p: net.readout[(p - 1) % 3, (unit - 1) % N],
+        "W": lambda layer, k=0: _filters(net, layer)[(k + 1) % 3],
+        "W_top": lambda layer, k=0: _filters(net, layer)[(k + 1) % 3].T,
+        "product": lambda matrix, v: matrix @ v / np.sqrt(N),
+        **more,
+    }
+
+
+def _filters(net: Small, layer: int) -> Array:
+    return {0: net.first, 1: net.inner}[layer]
+
+
+NUMBERS = {"P": SAMPLES, "X": 3, "S": REACH, "N": N, "L": 2, "ell": 1, "mu": 1, "t": 1, "gamma0": GAMMA}
+
+
+def at_positions(e: Basic, functions: Functions, step: float = 1.0) -> Array:
+    """A right-hand side of a claim at each of the three positions."""
+    return np.stack([np.asarray(valued(e, {**NUMBERS, "p": p}, functions, step)) for p in (1, 2, 3)])
+
+
 def output_over_positions() -> Evidence:
     """(G.1) text: an output that reads one position has no gradient at the others."""
     net, x = small()
-    alone = replace(net, readout=net.readout * np.array([[1.0], [0.0], [0.0]]))
-    one, every = (gradients(n, x[0])[3] for n in (alone, net))
-    expected = net.readout * slope(net.h2(net.h1(x[0])))
+    h2, other = (net.h2(net.h1(v)) for v in x)
+    claim, true = (built("selfconsistent2023", "G.1 text")["f"] for built in (claimed, corrected))
+
+    def g_of(e: Basic, read: int) -> Array:
+        """gamma0 N times the gradient of an output whose free position, if it has one, is ``read``."""
+
+        def output(h: Any) -> Any:
+            fields = {(2, 1): h, (2, 2): other}
+            functions = on_ring(net, h=lambda k, mu, unit, p: fields[k, mu][(p - 1) % 3, (unit - 1) % N])
+            return valued(e, {**NUMBERS, "p": read}, functions)
+
+        return GAMMA * N * derivative(output, h2)
+
+    printed = [g_of(claim, p) for p in (1, 2, 3)]
+    expected = net.readout * slope(h2)
     return conclude(
         "convolution:output_over_positions",
-        "Summed over positions, the output gives g^L_a = w_a phi'(h_a) at each; read at one, only there.",
-        agrees("sum: g^L minus w phi'", float(np.max(np.abs(every - expected))), EXACT),
-        contradicts("one position: g^L minus w phi'", float(np.max(np.abs(one - expected))), EXACT),
+        "Summed over positions, the output gives g^L_a = w_a phi'(h_a) at each; as printed it gives that at "
+        "one position, and zero at the others.",
+        contradicts("printed: g^L minus w phi'", min(largest(g - expected) for g in printed), EXACT),
+        agrees("corrected: g^L minus w phi'", largest(g_of(true, 1) - expected), EXACT),
+        agrees("gradient of the network minus w phi'", largest(gradients(net, x[0])[3] - expected), EXACT),
     )
 
 
 def backward_recursion() -> Evidence:
     """(G.2): the sum over units is counted twice."""
-    net, x = small()
-    h1, _, g1, g2 = gradients(net, x[0])
-    z = _backward(net.inner, g2)
-    printed = claimed("selfconsistent2023", "G.2")["z"]
-    (units,) = (x for x in printed.limits if x[0].name == "j")
-    times = float((units[2] - units[1] + 1).subs(UNITS, N))
+    run = _stepped()
+    h1, _, g1, _ = gradients(run.after, small()[1][0])
+    functions = on_ring(run.after, g=_functions_of(run)["g"])
+    both = [
+        slope(h1) * at_positions(built("selfconsistent2023", "G.2")["z"], functions)
+        for built in (claimed, corrected)
+    ]
+    times = float(np.vdot(both[0], g1) / np.vdot(g1, g1))
     return conclude(
         "convolution:backward_recursion",
         f"One sum over offsets and one matrix product give g; the printed one is {times:g} times too large.",
-        agrees("g minus phi' sum_b W_b^T g_{a-b}", float(np.max(np.abs(g1 - slope(h1) * z))), EXACT),
-        contradicts("g minus printed", float(np.max(np.abs(g1 - slope(h1) * times * z))), EXACT),
+        *told_apart("phi' z", both, g1, EXACT),
     )
 
 
@@ -213,38 +252,113 @@ def filter_velocity() -> Evidence:
     )
 
 
-def driven_fields() -> Evidence:
-    """(G.4): both memories once the filters have moved; and its text: chi is a sum over offsets."""
+@dataclass(frozen=True)
+class _Step:
+    """A network before and after a step of its inner filters, by fields ``[time][sample]`` (positions, N).
+
+    The first filters shrink as well, so that features move; ``error`` is that of the samples in the step.
+    """
+
+    before: Small
+    after: Small
+    error: Array
+    phi: list[list[Array]]
+    g: list[list[Array]]
+    h: list[list[tuple[Array, Array]]]
+    rate: float
+
+
+def _stepped() -> _Step:
     net, x = small()
     error, rate = np.array([0.7, -0.4]), 0.2
     after = replace(net, first=0.8 * net.first, inner=net.inner + rate * _moves(net, x, error)[0])
-    nows = [np.tanh(after.h1(v)) for v in x]
-    phis, gs = zip(*[(np.tanh(h1), g2) for h1, _, _, g2 in (gradients(net, v) for v in x)], strict=True)
-    phi, g = np.tanh(after.h1(x[0])), gradients(after, x[0])[3]
-    forward, backward, timeless = (np.zeros((3, N)) for _ in range(3))
-    for p, c, k in np.ndindex(3, 3, 3):
-        b = OFFSETS[k]
-        for delta, old, now, driven in zip(error, phis, nows, gs, strict=True):
-            forward[p] += rate * GAMMA * delta * (phi[(p + b) % 3] @ old[(c + b) % 3] / N) * driven[c]
-            weight = rate * GAMMA * delta * (g[(p - b) % 3] @ driven[(c - b) % 3] / N)
-            backward[p] += weight * old[c]
-            timeless[p] += weight * now[c]
-    chi = after.h2(after.h1(x[0])) - forward
-    z, xi = _backward(after.inner, g), _backward(net.inner, g)
-    printed = phi @ net.inner[1].T / np.sqrt(N)
+    found = [[gradients(n, v) for v in x] for n in (net, after)]
+    return _Step(
+        net,
+        after,
+        error,
+        [[np.tanh(h1) for h1, *_ in run] for run in found],
+        [[g2 for *_, g2 in run] for run in found],
+        [[(h1, h2) for h1, h2, *_ in run] for run in found],
+        rate,
+    )
+
+
+def _functions_of(run: _Step) -> dict[str, Any]:
+    """Fields and kernels of (G.4) by layer, sample, position and time; layer 1 is the lower one.
+
+    A field without a time is the field at the time of the left-hand side.
+    """
+
+    def there(values: list[list[Array]], sample: int, p: int, time: int) -> Array:
+        return np.asarray(values[time % 2][(sample - 1) % SAMPLES][(p - 1) % 3])
+
+    def kernel(values: list[list[Array]], layer: int, own: int) -> Any:
+        def of(at: int, mu: int, p: int, alpha: int, p_: int, t: int, s: int) -> float:
+            if at != layer + own:
+                raise KeyError(f"a kernel of layer {at}")
+            return float(there(values, mu, p, t) @ there(values, alpha, p_, s) / N)
+
+        return of
+
+    def field(layer: int, sample: int, p: int, time: int = 1) -> Array:
+        return np.asarray(run.h[time % 2][(sample - 1) % SAMPLES][layer - 1][(p - 1) % 3])
+
+    def g(layer: int, sample: int, p: int, time: int) -> Array:
+        return there({2: run.g}[layer], sample, p, time)
+
+    def chi(layer: int, sample: int, p: int, time: int) -> Array:
+        (h1, _) = run.h[time % 2][(sample - 1) % SAMPLES]
+        return np.asarray({2: run.before.h2(h1)}[layer][(p - 1) % 3])
+
+    def xi(layer: int, sample: int, p: int, time: int) -> Array:
+        backward = _backward(run.before.inner, run.g[time % 2][(sample - 1) % SAMPLES])
+        return np.asarray({1: backward}[layer][(p - 1) % 3])
+
+    return on_ring(
+        run.before,
+        h=field,
+        g=g,
+        chi=chi,
+        xi=xi,
+        Phi=kernel(run.phi, 1, 0),
+        G=kernel(run.g, 1, 1),
+        Delta=lambda sample, time: run.error[(sample - 1) % SAMPLES] * (1 - time % 2),
+    )
+
+
+def driven_fields() -> Evidence:
+    """(G.4): both memories once the filters have moved; and its text: chi is a sum over offsets."""
+    run = _stepped()
+    functions = _functions_of(run)
+    claim, true = (built("selfconsistent2023", "G.4") for built in (claimed, corrected))
+    h, z, right = (at_positions(e, functions, run.rate) for e in (claim["h"], claim["z"], true["z"]))
+    h1, h2 = run.h[1][0]
+    moved = run.after.h2(h1) - run.before.h2(h1)
+    memory = h - np.stack([functions["chi"](2, 1, p, 1) for p in (1, 2, 3)])
+    chi = h2 - memory
+    said, sums = (built("selfconsistent2023", "G.4 text")["chi"] for built in (claimed, corrected))
+    central = [_with_filter(said, functions, k) for k in OFFSETS]
     return conclude(
         "convolution:driven_fields",
         "After a step of the inner filters the fields minus the memories of (G.4) are sums over offsets of "
-        "the initial filters, W_b(0) phi(h_{a+b})/sqrt(N) in h; the central filter alone is not enough, nor "
+        "the initial filters, W_b(0) phi(h_{a+b})/sqrt(N) in h; no filter alone is enough, nor "
         "is a memory of z whose phi(h) has no time of its own.",
-        agrees("h minus memory minus chi", float(np.max(np.abs(chi - net.h2(after.h1(x[0]))))), EXACT),
-        agrees("z minus memory minus xi", float(np.max(np.abs(z - backward - xi))), EXACT),
+        agrees("(G.4): h as printed minus true", largest(h - h2), EXACT),
+        contradicts("(G.4): memory of h, against none", largest(moved), EXACT),
+        *told_apart("(G.4): z", (z, right), _backward(run.after.inner, run.g[1][0]), EXACT),
         contradicts(
-            "(G.4): z minus memory with phi(h) at t, minus xi",
-            float(np.max(np.abs(z - timeless - xi))),
+            "(G.4 text): chi as printed minus h minus memory", min(largest(x - chi) for x in central), EXACT
+        ),
+        agrees(
+            "(G.4 text): chi as corrected minus h minus memory",
+            largest(at_positions(sums, functions) - chi),
             EXACT,
         ),
-        contradicts(
-            "(G.4 text): h minus memory minus chi as printed", float(np.max(np.abs(chi - printed))), EXACT
-        ),
     )
+
+
+def _with_filter(e: Basic, functions: Functions, own: int) -> Array:
+    """A printed product with W that has no offset, the filter of one offset in its place."""
+    whole = functions["W"]
+    return at_positions(e, {**functions, "W": lambda layer, k=own: whole(layer, k)})

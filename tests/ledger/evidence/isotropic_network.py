@@ -16,8 +16,9 @@ from sympy import Basic, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program.networks.random_data import sigma
-from tests.ledger.claims import claimed
-from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+from tests.ledger.claims import claimed, corrected
+from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
+from tests.ledger.evidence.evaluated import told_apart, valued
 from tests.ledger.evidence.lab import Weights, gradients
 
 Array = NDArray[np.float64]
@@ -25,6 +26,7 @@ Array = NDArray[np.float64]
 D, N, DEPTH, P, CHANNELS = 7, 5, 3, 6, 2
 RATE, GAMMA, NOISE = 0.3, 1.4, 0.5
 EXACT = 1e-11
+SOURCE = "linear2025"
 
 
 @dataclass
@@ -129,22 +131,28 @@ def update_scale() -> Evidence:
     )
 
 
+def _factors(number: str, name: str) -> list[float]:
+    """A factor as printed and as corrected."""
+    numbers = {"D": D, "N": N, "P": P, "gamma0": GAMMA, "eta": RATE}
+    return [float(valued(built(SOURCE, number)[name], numbers, {})) for built in (claimed, corrected)]
+
+
 def first_layer_scale() -> Evidence:
     """(4), (5), (26), (122): for l = 0 the factor is 1/sqrt(D), as in (1), (25), (28), not 1/sqrt(N)."""
     network = Network.drawn(2)
     half = [x / 2 for x in network.descent()]
-    wrong = network.forward(first=1 / np.sqrt(N))
-    readout = RATE * GAMMA * wrong[-1].T
-    g = network.backward()
-    matrix = RATE * GAMMA / np.sqrt(N) * g[1] @ network.forward()[0].T
+    outer = network.backward()[1] @ network.forward()[0].T
+    findings: list[Finding] = []
+    for number in ("5", "26", "122"):
+        steps = [RATE * GAMMA * network.forward(first=x)[-1].T for x in _factors(number, "h1")]
+        findings += told_apart(f"({number}): step of w^L", steps, half[-1], EXACT)
+    first = [x * outer for x in _factors("4", "W0")]
     return conclude(
         "isotropic_network:first_layer_scale",
         f"At D = {D}, N = {N} the gradient's steps of w^L and W^0 need 1/sqrt(D) at l = 0.",
         agrees("steps with 1/sqrt(D)", _gap(half, network.updates()), EXACT),
-        contradicts(
-            "(5), (26), (122): step of w^L with h^1 = W^0 h^0/sqrt(N)", _gap([half[-1]], [readout]), EXACT
-        ),
-        contradicts("(4): step of W^0 with 1/sqrt(N)", _gap([half[0]], [matrix]), EXACT),
+        *findings,
+        *told_apart("(4): step of W^0", first, half[0], EXACT),
     )
 
 
@@ -152,9 +160,10 @@ def several_outputs() -> Evidence:
     """(119)-(121): the factor sqrt(D) of the output, and the sign of the inner update."""
     network = Network.drawn(3, CHANNELS)
     half, steps = [x / 2 for x in network.descent()], network.updates()
-    sign = float(claimed("linear2025", "121")["W"].as_coeff_Mul()[0])
-    v = network.targets - (network.scale * network.W[0].T @ network.backward()[1]).T
-    bare = network.targets - (network.scale / np.sqrt(D) * network.W[0].T @ network.backward()[1]).T
+    h, g = network.forward(), network.backward()
+    inner = [x / np.sqrt(N) * g[2] @ h[1].T for x in _factors("121", "W")]
+    fields = [network.targets + x * (network.W[0].T @ g[1]).T for x in _factors("120", "v")]
+    errors = [network.X @ v.T / np.sqrt(D) for v in fields]
     clean = network.errors() - NOISE * network.eps
     network.scale /= np.sqrt(D)
     small = [x / 2 for x in network.descent()]
@@ -164,13 +173,8 @@ def several_outputs() -> Evidence:
         "With sqrt(D) in the output, as in (1), half the gradient gives (121) with + in the second line; "
         "without it, as (119) prints, all steps are smaller than (121) by sqrt(D).",
         agrees("steps with sqrt(D)", _gap(half, steps), EXACT),
-        contradicts("second line of (121) with its minus", _gap([half[1]], [sign * steps[1]]), EXACT),
-        agrees(
-            "errors minus X v/sqrt(D), v with sqrt(D)", _gap([clean], [network.X @ v.T / np.sqrt(D)]), EXACT
-        ),
-        contradicts(
-            "errors minus X v/sqrt(D), v of (120)", _gap([clean], [network.X @ bare.T / np.sqrt(D)]), EXACT
-        ),
+        *told_apart("(121): second line", inner, half[1], EXACT),
+        *told_apart("(120): errors X v/sqrt(D)", errors, clean, EXACT),
         agrees("steps of (119) times sqrt(D)", _gap([np.sqrt(D) * x for x in small], own), EXACT),
         contradicts("steps of (119)", _gap(small, own), EXACT),
     )

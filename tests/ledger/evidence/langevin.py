@@ -19,9 +19,11 @@ from derive.reduce.ridge import output_rate
 from derive.reduce.stationary import two_sources
 from derive.theory import Theory
 from tests.derive.once import mean_field, mlp
+from tests.ledger.claims import claimed, corrected
 from tests.ledger.claims.selfconsistent2023 import langevin as claims
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right
+from tests.ledger.evidence.evaluated import Functions, largest, told_apart, valued
 from tests.ledger.evidence.lab import Weights, gradients, moved, slope
 
 Array = NDArray[np.float64]
@@ -163,22 +165,31 @@ def layer_labels() -> Evidence:
     g = [slope(a) * b for a, b in zip(h, z, strict=True)]
     kept = (1 - rate * decay) ** steps
     whole = (kept * start[1] + learned[1] + noise[1]) / np.sqrt(n)  # layer l = 1
-    forward, backward, brownian = whole @ np.tanh(h[0]), whole.T @ g[1], noise[1] @ np.tanh(h[0]) / np.sqrt(n)
+    since = (learned[1] + noise[1]).T @ g[1] / np.sqrt(n)
+    brownian = noise[1] @ np.tanh(h[0]) / np.sqrt(n)
     rest = (kept * start[1] + learned[1]) / np.sqrt(n) @ np.tanh(h[0])
+    functions: Functions = {
+        "z": lambda layer, mu, t: {(1, 1): z[layer - 1]}[mu, t],
+        "xi": lambda layer, mu, t: {(1, 1): start[layer].T @ g[layer] / np.sqrt(n)}[mu, t],
+        "chi_eps": lambda layer, mu, t: {(1, 1): {1: noise[0], 2: h[1] - rest}[layer]}[mu, t],
+    }
+
+    def field(number: str, name: str = "field") -> list[Array]:
+        """As printed and as corrected."""
+        claims_of = (built("selfconsistent2023", number)[name] for built in (claimed, corrected))
+        return [valued(e, {"ell": 1, "mu": 1, "t": 1}, functions) for e in claims_of]
+
+    left, first = field("K.4"), field("K.4", "start")
+    gaps = [a - kept * b - since for a, b in zip(left, first, strict=True)]
     return conclude(
         "langevin:layer_labels",
         "The right-hand side of the second line of (K.4) is z^l, not z^{l+1}, and the Brownian field that "
         "(K.5) builds with phi(h^l) belongs to h^{l+1}.",
-        agrees("(K.4) minus h^{l+1}", _far(forward, h[1]), EXACT),
-        agrees("(K.4) minus z^l", _far(backward, z[0]), EXACT),
-        contradicts("(K.4) minus z^{l+1}, as printed", _far(backward, z[1]), EXACT),
-        agrees("(K.5) minus the noise in h^{l+1}", _far(brownian, h[1] - rest), EXACT),
-        contradicts("(K.5) minus the noise in h^l, as printed", _far(brownian, noise[0]), EXACT),
+        agrees("(K.4) minus h^{l+1}", largest(whole @ np.tanh(h[0]) - h[1]), EXACT),
+        contradicts("(K.4): second line with z^{l+1}, as printed", largest(gaps[0]), EXACT),
+        agrees("(K.4): second line with z^l, as corrected", largest(gaps[1]), EXACT),
+        *told_apart("(K.5): name of the noise on phi(h^l)", field("K.5"), brownian, EXACT),
     )
-
-
-def _far(a: Array, b: Array) -> float:
-    return float(np.max(np.abs(a - b)))
 
 
 # -- responses to the noise ---------------------------------------------------------------------------------

@@ -114,9 +114,14 @@ def eq11() -> dict[str, Basic]:
 
 def eq3() -> dict[str, Basic]:
     """tau of the scalar network, and the factor of one layer after the step."""
+    return first_step(read_by_gradient=False)
+
+
+def first_step(*, read_by_gradient: bool) -> dict[str, Basic]:
+    """(3); the gradient has the factor V of the output or, as printed, lacks it."""
     V, x0, xL, y, W = (Symbol(n, real=True) for n in ("V", "x0", "xL", "y", "W"))
     M = Function("M")
-    rate = (V * xL - y) * x0
+    rate = (V * xL - y) * x0 * (V if read_by_gradient else 1)
     return {"tau": rate, "factor": 1 + W / sqrt(L) - rate * M(L, ell) / L}
 
 
@@ -129,4 +134,4 @@ def def_e1() -> dict[str, Basic]:
     }
 
 
-__all__ = ["d3", "def_e1", "eq3", "eq11", "lemma43", "prop44", "thm41"]
+__all__ = ["d3", "def_e1", "eq3", "eq11", "first_step", "lemma43", "prop44", "thm41"]

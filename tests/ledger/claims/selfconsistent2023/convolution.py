@@ -31,11 +31,11 @@ X, S = (Symbol(x, integer=True, positive=True) for x in ("X", "S"))
 p, p_, c = (Symbol(x, integer=True, positive=True) for x in ("p", "p_", "p__"))
 k = Symbol("k", integer=True)
 N, T = (Symbol(x, integer=True, positive=True) for x in ("N", "T"))
-W, w, chi, xi = (Function(x) for x in ("W", "w", "chi", "xi"))
+W, W_top, w, chi, xi = (Function(x) for x in ("W", "W_top", "w", "chi", "xi"))
 product = Function("product")
 
 FILTER, POSITIONS, THIRD = (k, -S, S), (p_, 1, X), (c, 1, X)
-_i = Symbol("i", integer=True, positive=True)
+unit = Symbol("i", integer=True, positive=True)
 
 
 def g1() -> dict[str, Basic]:
@@ -46,13 +46,13 @@ def g1() -> dict[str, Basic]:
 def g1_text() -> dict[str, Basic]:
     """The output with its free position, fields at unit i: ``h(L, mu, i, p)``, and ``w(i, p)``."""
     last = Symbol("L", integer=True, positive=True)
-    return {"f": Sum(w(_i, p) * phi(h(last, mu, _i, p)), (_i, 1, N)) / (gamma0 * N)}
+    return {"f": Sum(w(unit, p) * phi(h(last, mu, unit, p)), (unit, 1, N)) / (gamma0 * N)}
 
 
 def g2() -> dict[str, Basic]:
     """z at position p; the printed sum over the units j of the layer above stands outside the product."""
     j = Symbol("j", integer=True, positive=True)
-    back = product(Function("W_top")(ell, k), g(ell + 1, mu, p - k, t))
+    back = product(W_top(ell, k), g(ell + 1, mu, p - k, t))
     return {"z": Sum(back, FILTER, (j, 1, N))}
 
 
@@ -64,9 +64,9 @@ def g3() -> dict[str, Basic]:
 
 
 def g4() -> dict[str, Basic]:
-    """h of the layer above, and z, given chi and xi; the time of the last phi(h) is supplied."""
+    """h of the layer above, and z, given chi and xi; the last phi(h) is printed without a time."""
     forward = Delta(alpha, s) * Phi(ell, mu, p + k, alpha, c + k, t, s) * g(ell + 1, alpha, c, s)
-    backward = Delta(alpha, s) * G(ell + 1, mu, p - k, alpha, c - k, t, s) * phi(h(ell, alpha, c, s))
+    backward = Delta(alpha, s) * G(ell + 1, mu, p - k, alpha, c - k, t, s) * phi(h(ell, alpha, c))
     return {
         "h": chi(ell + 1, mu, p, t) + past(forward, FILTER, THIRD),
         "z": xi(ell, mu, p, t) + past(backward, FILTER, THIRD),

@@ -12,6 +12,7 @@ from tests.ledger.claims.selfconsistent2023.notation import L, ell
 
 a, b = Function("a"), Function("b")
 c, d = Symbol("c"), Symbol("d")
+scaled, back, g = Function("scaled"), Function("W_top"), Function("g")
 free = Symbol("a")
 HALF = Rational(1, 2)
 
@@ -38,7 +39,6 @@ def n4_text() -> dict[str, Basic]:
 
 def n5() -> dict[str, Basic]:
     """z(ell) as printed: ``scaled(x, M, v)`` is N^x M v."""
-    scaled, back, g = Function("scaled"), Function("W_top"), Function("g")
     return {"z": scaled(-a(ell), back(ell), g(ell))}
 
 
