@@ -13,13 +13,17 @@ the mean over the n units of a part that is odd under one of them vanishes: what
 ``n^(-1/2)``, the central limit theorem.  Other means are taken to be of order one, the law of large numbers.
 A number is a sum of parts that are odd under nothing.
 
+A step of an entrywise rule is as large as Q makes it of the size of the gradient of an entry
+(:mod:`derive.scale.rule_degrees`).  It is counted as the gradient times ``Q/A``, which is even in the
+gradient, so that a step is odd under what the gradient is odd under.
+
 The width is counted in the symbol ``N``, beside the factors that the language of programs implies (entries of
 variance 1/N, means, ``right . v / N``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -50,13 +54,14 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
-from derive.program.entrywise import require_linear_rules
+from derive.program.entrywise import Entrywise
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program, used_once
 from derive.program.rules import TrainingRule
-from derive.program.training import TrainedMatrix, TrainedVector
+from derive.program.training import Outer, TrainedMatrix, TrainedVector
 from derive.program.words import Mean, Population, Product
 from derive.reduce.homogeneous import NotHomogeneous, exponent
+from derive.scale.rule_degrees import is_linear, step_powers
 from derive.theory.applications import nonempty
 
 N = Symbol("N", positive=True)
@@ -117,13 +122,16 @@ def count_powers(
     assumed: bool = False,
     first: bool = False,
     until: Sequence[tuple[str, Expr | None]] = (),
+    spectral: Collection[str] = (),
 ) -> Counted:
     """Count powers of N at the start and after 1, ..., ``steps`` updates.
 
     The depth must be a number.  With ``assumed`` every field is taken to be of order one once its own power
     at the start has been read (the step of an induction over layers), and errors are as well.  With ``first``
     only the first order in the updates is kept.  With ``until`` the count ends with the first step at which
-    one of these fields or numbers grows.
+    one of these fields or numbers grows.  The entrywise rules of matrices in ``spectral`` act on the singular
+    values of the gradient instead of its entries: a gradient of fixed rank has singular values that are
+    ``sqrt(rows columns)`` times its entries.
 
     Raises :class:`NotApplicable` for a symbolic depth, continuous fields, noise, and functions of N that are
     no powers.
@@ -136,10 +144,35 @@ def count_powers(
     used_once(program, "powers of the width")
     uneven, before = frozenset[Generator](), None
     while uneven != before:
-        found = Counting(program, assumed, first, uneven).counted(steps, until)
+        found = Counting(program, assumed, first, uneven, spectral).counted(steps, until)
         before = uneven
         uneven |= {g[:3] for parts in found.found.values() for p in parts for g in p.mixed}
     return found
+
+
+def gradient_powers(program: Program) -> dict[str, Expr]:
+    """Return the power of N of the gradient of an entry of each weight, in the units of its rule.
+
+    Fields and errors are taken to be of order one.  Weights whose gradient is zero are left out.
+
+    >>> from derive.program import mlp, sign_descent
+    >>> gradient_powers(mlp(2, rule=sign_descent(Symbol("eta"))))
+    {'W0': 0, 'W(1)': 0, 'w': 0}
+    """
+    count = Counting(program, assumed=True)
+    count.counted(0)
+    found = {}
+    for w in program.trained():
+        for env in count.members(count.ranges_of(w)):
+            size = top(count.gradient(w, env, 0))
+            if size is not None:
+                found[member_name(w.name, tuple(env.values()))] = size
+    return found
+
+
+def member_name(name: str, member: tuple[Expr, ...]) -> str:
+    """Return the name of a weight, with the indices of a member of a family."""
+    return f"{name}({', '.join(map(str, member))})" if member else name
 
 
 # -- parts -------------------------------------------------------------------------------------------------
@@ -285,12 +318,14 @@ class Counting:
         assumed: bool = False,
         first: bool = False,
         uneven: frozenset[Generator] = frozenset(),
+        spectral: Collection[str] = (),
     ) -> None:
         if not sympify(program.depth).is_Integer:
             raise NotApplicable(f"depth = {program.depth}: powers are counted for a number of layers")
         if any(d.evolves for d in program.definitions):
             raise NotApplicable("fields that evolve in continuous time: powers are counted step by step")
         self.program, self.assumed, self.first, self.uneven = program, assumed, first, uneven
+        self.spectral = spectral
         self.rates: dict[TrainingRule, EntrySizes] = {}
         self.found: dict[QuantityAtStep, EntrySizes] = {}
         self.start: dict[tuple[str, Expr | None], EntrySizes] = {}
@@ -341,6 +376,12 @@ class Counting:
                 atoms |= e.atoms(AppliedUndef)
         named = [a.args[0] for a in atoms if self.placed(str(a.func))]
         return {x for e in named for x in e.free_symbols}
+
+    def ranges_of(self, w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:
+        """The ranges of the indices of a family of weights."""
+        if isinstance(w, TrainedVector):
+            return w.initial.indices
+        return () if w.initial.index is None else (w.initial.index,)
 
     def placed(self, name: str) -> bool:
         x = self.program.field_of(name)
@@ -434,7 +475,7 @@ class Counting:
                 less = less if less.is_number else S.Zero
                 drive = self.source(opposite, q, S.Zero)
                 parts += [
-                    EntrySize((p.power + pushed - less).expand(), owed=p.owed, order=p.order) * q.at(S.Zero)
+                    replace(p.bare((p.power + pushed - less).expand()), unknown=False) * q.at(S.Zero)
                     for p in v
                     if not (p * drive).vanishes
                 ]
@@ -445,11 +486,10 @@ class Counting:
             stays, meets = (m.update.right, m.update.left) if back else (m.update.left, m.update.right)
             units = EntrySize(S.Zero if start.cols.given and not back else size - 1)
 
-            def moved(env: IndexExpressions, past: int) -> EntrySizes:
+            def moved(env: IndexExpressions, past: int, slope: EntrySize) -> EntrySizes:
                 left, right = (self.given_or(x, env, past) for x in (stays, meets))
-                return product(
-                    left, self.number(combined((p * q * units).mean(size) for p in right for q in v))
-                )
+                means = combined((p * q * units * slope).mean(size) for p in right for q in v)
+                return product(left, self.number(means))
 
             parts += self.learnt(m, at, tuple(at.values()), step, moved)
         return combined(parts)
@@ -460,18 +500,64 @@ class Counting:
         at: IndexExpressions,
         member: tuple[Expr, ...],
         step: int,
-        moved: Callable[[IndexExpressions, int], EntrySizes],
+        moved: Callable[[IndexExpressions, int, EntrySize], EntrySizes],
     ) -> EntrySizes:
         """What all updates before a step give: the rate, the coefficient, and what each has ``moved``."""
-        name = f"{w.name}({', '.join(map(str, member))})" if member else w.name
+        name = member_name(w.name, member)
         found: list[EntrySize] = []
         for past in range(step):
             for inner in self.members(w.update.over):
                 env = {**at, **inner}
-                front = product(self.memory(w), self.number(self.expression(w.update.coefficient, env, past)))
-                parts = product(front, moved(env, past))
-                found += [x.due_to(name if self.first else None) for x in parts]
+                for when, slope in self.slopes(w, env, past):
+                    coefficient = self.number(self.expression(w.update.coefficient, env, when))
+                    front = product(self.memory(w, env), coefficient, (slope,))
+                    parts = product(front, moved(env, when, slope.at(S.Zero)))
+                    found += [x.due_to(name if self.first else None) for x in parts]
         return self.kept(tuple(found))
+
+    def slopes(
+        self, w: TrainedMatrix | TrainedVector, env: IndexExpressions, past: int
+    ) -> list[tuple[int, EntrySize]]:
+        """The gradients that the step at ``past`` is made of, by their times, each with its factor ``Q/A``.
+
+        Linear rules have the factor 1, and their memory is counted by :meth:`memory`.
+        """
+        rule = w.rule
+        if not isinstance(rule, Entrywise):
+            return [(past, EntrySize())]
+        times = range(past + 1)
+        gradients = [self.gradient(w, env, k) for k in times]
+        started = [combined(p for p in x if not (self.first and p.order)) for x in gradients]
+        own = replace(
+            rule, Q=sympify(rule.Q).subs(env), states=tuple((x, e.subs(env)) for x, e in rule.states)
+        )
+        values = self.singular(w, env)
+        sizes = [None if (p := top(x)) is None else p + values for x in started]
+        size = step_powers(own, sizes, one_power)[past]
+        whole = combined(p for x in (started if rule.states else started[past:]) for p in x)
+        largest = top(whole)
+        if size is None or largest is None:
+            return []
+        kinds = [p.odd for p in whole if (p.power - largest).expand() == 0]
+        uneven = frozenset[Generator]()
+        if not is_linear(rule):  # of a sum of an even and an odd gradient Q is neither
+            uneven = uneven.union(*(x ^ kinds[0] for x in kinds))
+        largest += values
+        slope = EntrySize((size - largest).expand(), mixed=uneven)
+        return [(k, slope) for k in (times if rule.states else [past])]
+
+    def singular(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> Expr:
+        """The power of what a rule acts on over an entry of the gradient: 0, or that of a singular value."""
+        if w.name not in self.spectral or not isinstance(w, TrainedMatrix):
+            return S.Zero
+        return (self.size(w.initial.rows, env) + self.size(w.initial.cols, env)) / 2
+
+    def gradient(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions, step: int) -> EntrySizes:
+        """The parts of the gradient of an entry of a weight, in the units in which its rule takes it."""
+        u = w.update
+        sides = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
+        front = self.number(self.expression(u.coefficient / u.outside, env, step))
+        return product(front, *(self.given_or(x, env, step) for x in sides))
 
     def source(self, use: Generator, p: EntrySize, gain: Expr) -> EntrySize:
         """The Gaussian part of a product.  Vectors that do not overlap have independent sources.
@@ -480,9 +566,9 @@ class Counting:
         """
         power = (p.power + gain).expand()
         if p.unknown:
-            return EntrySize(power, owed=p.owed, order=p.order, unknown=True)
+            return p.bare(power)
         kind = frozenset(g for g in p.odd if g[:3] not in self.uneven)
-        return EntrySize(power, frozenset({(*use, kind)}), owed=p.owed, order=p.order)
+        return replace(p.bare(power), odd=frozenset({(*use, kind)}))
 
     def given_or(self, vector: Expr, env: IndexExpressions, step: int) -> EntrySizes:
         """The vector that a matrix meets; fixed inputs have entries of order one."""
@@ -494,9 +580,10 @@ class Counting:
         """A number that multiplies an update: where all orders count, only its size matters."""
         return parts if self.first else combined(EntrySize(p.power) for p in parts)
 
-    def memory(self, w: TrainedMatrix | TrainedVector) -> EntrySizes:
+    def memory(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> EntrySizes:
         """The power of the rate with which updates enter the weight."""
-        require_linear_rules([w], "counting powers of the width")
+        if isinstance(w.rule, Entrywise):
+            return tuple(EntrySize(x) for x in powers(w.rule.rate.subs(env)))
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
             raise NotApplicable(f"{w.name} is trained with noise, whose power of N is not counted")
         if w.rule not in self.rates:
@@ -514,7 +601,7 @@ class Counting:
         parts = [EntrySize(x / 2, kind) for x in powers(variance)] if variance != 0 else []
         if isinstance(v, TrainedVector):
             along = v.update.vector
-            parts += self.learnt(v, at, member, step, lambda env, past: self.expression(along, env, past))
+            parts += self.learnt(v, at, member, step, lambda env, past, _: self.expression(along, env, past))
         return self.kept(combined(parts))
 
     # -- functions ---------------------------------------------------------------------------------------
@@ -526,6 +613,14 @@ class Counting:
             raise NotApplicable(f"{e}: powers of N are not known of it")
         values = tuple(self.expression(a, env, step) for a in atoms)
         return applied(shape_of(e, atoms), values, self.first)
+
+
+def one_power(number: Expr) -> Expr:
+    """The power of N in a number that has one."""
+    found = powers(number)
+    if len(found) != 1:
+        raise NotApplicable(f"{number}: is a sum of several powers of the width")
+    return found[0]
 
 
 # -- functions of fields -----------------------------------------------------------------------------------

@@ -10,11 +10,15 @@ vectors that are added to a field, ``b = c = 0`` and ``d = 1/2``; :func:`paramet
 Each requirement of selfconsistent2023 appendix N becomes linear equations: powers of N that
 :mod:`derive.scale.power_counting` finds must be zero (at most zero, where only stability is asked).  With
 numbers for all exponents :func:`width_class` counts over several updates what is stable, moves, and breaks.
+
+A weight W that moves by an entrywise rule has a rate ``N^-c_W`` of its own, which multiplies Q of the raw
+gradient ``dloss/dW``.  Parameters of its rule in units of the gradient, such as epsilon, are ``N^-e_W``, and
+the share of the weight that it loses in a step is ``N^-s_W``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -34,13 +38,14 @@ from sympy import (
     Symbol,
     nsimplify,
     solve,
+    sqrt,
     sympify,
 )
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, exact
 from derive.errors import NotApplicable, require_type
-from derive.program.entrywise import require_linear_rules
+from derive.program.entrywise import Entrywise
 from derive.program.networks.options import Listed
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program, used_once
@@ -53,9 +58,12 @@ from derive.scale.power_counting import (
     IndexExpressions,
     N,
     count_powers,
+    gradient_powers,
+    member_name,
     powers,
     shape_of,
 )
+from derive.scale.rule_degrees import rule_degrees
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory.names import QuantityAtLayer
@@ -82,8 +90,33 @@ def as_written(program: Program) -> dict[str, Expr]:
             scaled = not w.cols.given
         else:
             scaled = any(_alone(x.rhs, used) for x in program.definitions for used in w.uses(x.rhs))
+            scaled = scaled and not is_gain(program, w)
         found |= {f"a_{name}": HALF if scaled else S.Zero, f"b_{name}": S.Zero}
-    return found | {"c": S.Zero, "d": HALF}
+    return found | ({"c": S.Zero} if linear_weights(program) else {}) | {"d": HALF}
+
+
+def is_gain(program: Program, w: GaussianVector) -> bool:
+    """Return whether a vector of weights multiplies a field of the forward pass, entry by entry."""
+    alone = {x.name for x in program.definitions if any(_alone(x.rhs, used) for used in w.uses(x.rhs))}
+    for x in forward_pass(program):
+        if x.name in program.scalars or x.name in alone:
+            continue
+        used = [*w.uses(x.rhs), *(a for a in x.rhs.atoms(AppliedUndef) if str(a.func) in alone)]
+        factors = (x.rhs.expand().coeff(u) for u in used)
+        atoms = {str(a.func) for e in factors for a in e.atoms(AppliedUndef)}
+        if atoms - set(program.constants):
+            return True
+    return False
+
+
+def entrywise_rules(program: Program) -> dict[str, Entrywise]:
+    """Return the rules of weights that move by entrywise rules, by the names of the weights."""
+    return {w.name: w.rule for w in program.trained() if isinstance(w.rule, Entrywise)}
+
+
+def linear_weights(program: Program) -> bool:
+    """Return whether a weight is trained by a linear rule."""
+    return len(entrywise_rules(program)) < len([*program.trained()])
 
 
 def symbols_of(program: Program) -> dict[str, Expr]:
@@ -94,11 +127,21 @@ def symbols_of(program: Program) -> dict[str, Expr]:
     {'a_W0': a_W0, 'b_W0': b_W0, 'a_W': a_W(ell), 'b_W': b_W(ell), 'a_w': a_w, 'b_w': b_w, 'c': c, 'd': d}
     """
     found: dict[str, Expr] = {}
+    rules = entrywise_rules(program)
     for name, w in weights(program).items():
         index = layer_index(w)
-        for key in (f"a_{name}", f"b_{name}"):
+        for letter in "ab" + _letters(rules.get(name)):
+            key = f"{letter}_{name}"
             found[key] = Symbol(key, real=True) if index is None else Function(key, real=True)(index)
-    return found | {"c": c, "d": d}
+    return found | ({"c": c} if linear_weights(program) else {}) | {"d": d}
+
+
+def _letters(rule: Entrywise | None) -> str:
+    """The letters of the exponents of a rule: of its rate, of its parameters and of its decay."""
+    if rule is None:
+        return ""
+    units, decays = bool(rule_degrees(rule).parameters), bool(rule.decay != 0)
+    return "c" + "e" * units + "s" * decays
 
 
 def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -> Program:
@@ -117,7 +160,6 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     >>> program.matrices[1].update.coefficient
     N**(1/2 - a_W(ell))*N**(d - 1/2)*gamma0*Delta(alpha, t)/N**c
     """
-    require_linear_rules(program.trained(), "counting powers of the width")
     used_once(program, "exponents of the width")
     if not isinstance(program.scale, Symbol):
         raise NotApplicable(
@@ -148,11 +190,24 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
             return started(w)
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
             raise NotApplicable(f"{w.name} is trained with noise, which has a power of N of its own")
+        if isinstance(w.rule, Entrywise):
+            return entrywise(w, w.rule)
         u = w.update
         moved = replace(u, coefficient=u.coefficient.xreplace(larger) * scales[w.name] * N**-c)
         if isinstance(w, TrainedMatrix) and u.gradient is not None:
             moved = replace(moved, gradient=u.gradient.xreplace(larger) * scales[w.name])
         return replace(w, initial=started(w.initial), update=moved)
+
+    def entrywise(w: Any, rule: Entrywise) -> Any:
+        """The weight with a rule of its raw gradient, ``raw W += rate Q(-dloss/draw W)``."""
+        u = w.update
+        # the program's updates are U/N of matrices W/sqrt(N), and rate * scale^2 N times the raw gradient
+        root = sqrt(N) if isinstance(w, TrainedMatrix) and not w.initial.cols.given else S.One
+        inside = (u.coefficient / u.outside).xreplace(larger)
+        outside = u.outside * root
+        gradient = inside * scales[w.name] / (larger[program.scale] * N * root)
+        moved = replace(u, coefficient=outside * gradient, outside=outside)
+        return replace(w, initial=started(w.initial), update=moved, rule=_rescaled(rule, w.name, new))
 
     families = {str(x.func) for x in new.values() if isinstance(x, AppliedUndef)}
     whole = replace(
@@ -163,6 +218,20 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
         constants=(*program.constants, *sorted(families - set(program.constants))),
     )
     return whole if exponents is None else put_in(whole, exponents)
+
+
+def _rescaled(rule: Entrywise, name: str, exponents: Mapping[str, Expr]) -> Entrywise:
+    """The rule with its rate, its parameters in units of the gradient and its decay times powers of N."""
+    units = {x: x * N ** (-p * exponents[f"e_{name}"]) for x, p in rule_degrees(rule).parameters.items()}
+    share = exponents.get(f"s_{name}", S.Zero)
+    moved = _rewritten(rule, lambda e: e.xreplace(units))
+    return replace(moved, rate=rule.rate * N ** -exponents[f"c_{name}"], decay=rule.decay * N**-share)
+
+
+def _rewritten(rule: Entrywise, put: Callable[[Expr], Expr]) -> Entrywise:
+    """The rule with a function applied to its expressions."""
+    states = tuple((x, put(e)) for x, e in rule.states)
+    return replace(rule, rate=put(rule.rate), Q=put(rule.Q), decay=put(rule.decay), states=states)
 
 
 def _alone(e: Expr, used: Expr) -> bool:
@@ -194,6 +263,10 @@ OUTPUTS = "outputs that move in time of order one"
 FEATURES = "fields that move by order one"
 RAW_RATE = "raw learning rate of order one"
 REQUIREMENTS = (FIELDS, OUTPUTS, FEATURES, RAW_RATE)
+UNITS = "parameters in units of the gradient as large as the gradient"
+SHARE = "share of a weight that is lost in a step of order one"
+ENTRYWISE = (UNITS, SHARE)
+"""Requirements on the rules of weights that move by entrywise rules."""
 COUNTED = (
     "assumed: the width N goes to infinity at a fixed number of updates, samples and layers",
     "assumed: averages over units are of order one, unless the sign of a Gaussian source makes them vanish",
@@ -234,8 +307,9 @@ class Constraints(ConditionalResult):
 
     def of(self, requirement: str) -> tuple[Condition, ...]:
         """The conditions of one requirement.  Raises ``KeyError`` for a name that is none."""
-        if requirement not in REQUIREMENTS:
-            raise KeyError(f"{requirement!r}: must be one of {', '.join(map(repr, REQUIREMENTS))}")
+        known = (*REQUIREMENTS, *ENTRYWISE)
+        if requirement not in known:
+            raise KeyError(f"{requirement!r}: must be one of {', '.join(map(repr, known))}")
         return tuple(x for x in self.powers if x.requirement == requirement)
 
     @property
@@ -264,7 +338,7 @@ class Constraints(ConditionalResult):
         ``a`` is the scale of the first trained matrix between layers (of the readout, if there is none).
         Exponents of weights that no condition speaks of are left out; further free ones stand for themselves.
         """
-        solved = self.solution(FIELDS, OUTPUTS, FEATURES)
+        solved = self.solution(FIELDS, OUTPUTS, FEATURES, *ENTRYWISE)
         whole = {x: solved.get(x, x) for x in self.unknowns if any(y.power.has(x) for y in self.powers)}
         lead = whole[self._lead]
         inside = [x for x in self.unknowns if lead.has(x)]
@@ -272,8 +346,13 @@ class Constraints(ConditionalResult):
         return {x: v.xreplace(back) for x, v in whole.items()}
 
     def maximal_update(self) -> dict[Expr, Expr]:
-        """The member of the family whose raw learning rate is of order one (muP)."""
+        """The member of the family whose raw learning rate is of order one (muP).
+
+        Raises :class:`NotApplicable` where weights have rates of their own, as with entrywise rules.
+        """
         family = self.family()
+        if not self.of(RAW_RATE):
+            raise NotApplicable("every weight has a rate of its own: no rate singles out one of the scales a")
         (rate,) = (x.power.xreplace(family) for x in self.of(RAW_RATE))
         found = solve_linear([rate], (FREE,))
         return {x: v.xreplace(found) for x, v in family.items()}
@@ -292,18 +371,20 @@ class Constraints(ConditionalResult):
             table,
             key=lambda k: (k not in trained, written[f"a_{k}"] == 0, isinstance(table[k], GaussianVector)),
         )
-        return next(x for k in names for x in self.unknowns if _head(x) == f"a_{k}")
+        return next(x for k in names for x in self.unknowns if family_name(x) == f"a_{k}")
 
     def _repr_latex_(self) -> str:
         return aligned_latex(self.equations)
 
 
-def width_constraints(program: Program) -> Constraints:
+def width_constraints(program: Program, spectral: Collection[str] = ()) -> Constraints:
     """Count powers of N on a program with symbolic exponents; its depth must be a number.
 
     The order is that of the paper: fields first, layer by layer, each given those before it; then what one
     update adds, to first order, with fields of order one.  Of outputs only those changes are asked for that
     do not vanish on average (feedback alignment has others, which count once weights have aligned).
+
+    Rules of matrices in ``spectral`` act on singular values, as in :func:`.count_powers`.
 
     Raises :class:`NotApplicable` where powers cannot be counted, see :func:`.count_powers`.
 
@@ -322,19 +403,48 @@ def width_constraints(program: Program) -> Constraints:
         for node, parts in started.read.items()
         if node[0] not in program.scalars
         for p in parts
+        if not p.chance or all(q.chance for q in parts)
     ]
     names = unknowns(program)
     known = solve_linear([x.power for x in found], names)
-    moved = count_powers(put_in(parametrized(program), known), 1, assumed=True, first=True)
+    found += _units(program, known)
+    known = solve_linear([x.power for x in found], names)
+    moved = count_powers(put_in(parametrized(program), known), 1, assumed=True, first=True, spectral=spectral)
     for requirement, nodes in ((OUTPUTS, outputs(program)), (FEATURES, fields(moved))):
         for node in nodes:
+            systematic = moved.owed(*node, systematic=True)
+            # what is there by chance counts for fields that a weight does not move otherwise
+            owed = systematic if requirement == OUTPUTS else moved.owed(*node) | systematic
             found += [
                 Condition(requirement, _called(node), x, weight)
-                for weight, forms in moved.owed(*node, systematic=requirement == OUTPUTS).items()
+                for weight, forms in owed.items()
                 for x in forms
             ]
-    found.append(Condition(RAW_RATE, "eta", 2 * d - c))
+    if linear_weights(program):
+        found.append(Condition(RAW_RATE, "eta", 2 * d - c))
     return Constraints(program, tuple(dict.fromkeys(x for x in found if x.power != 0)))
+
+
+def _units(program: Program, known: Mapping[Any, Expr]) -> list[Condition]:
+    """Conditions on epsilon and decay of entrywise rules, each as a power of N that must be zero."""
+    rules, own = entrywise_rules(program), symbols_of(program)
+    if not rules:
+        return []
+    read, found = Counting(program), []
+    sizes = gradient_powers(put_in(parametrized(program), known))
+    for w in program.trained():
+        for env in read.members(read.ranges_of(w)):
+            name = member_name(w.name, tuple(env.values()))
+            e, share = (own[key].subs(env) if (key := f"{x}_{w.name}") in own else None for x in "es")
+            if e is not None and name in sizes:
+                found.append(
+                    Condition(
+                        UNITS, f"epsilon of {name} over its gradient", (-e - sizes[name]).expand(), name
+                    )
+                )
+            if share is not None:
+                found.append(Condition(SHARE, f"decay of {name}", -share, name))
+    return found
 
 
 def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
@@ -363,22 +473,32 @@ def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
                 found[x] = given[name]
         return e.xreplace(found)
 
-    return program.map(put)
+    whole = program.map(put)
+
+    def ruled(w: Any) -> Any:
+        rule = getattr(w, "rule", None)
+        return replace(w, rule=_rewritten(rule, put)) if isinstance(rule, Entrywise) else w
+
+    return replace(
+        whole, matrices=tuple(map(ruled, whole.matrices)), vectors=tuple(map(ruled, whole.vectors))
+    )
 
 
 def unknowns(program: Program) -> tuple[Expr, ...]:
-    """The exponents of a program of known depth: a and b of each weight, member by member; c; d."""
+    """The exponents of a program of known depth: those of each weight, member by member; c; d."""
     own, read = symbols_of(program), Counting(program)
     found: list[Expr] = []
     for name, w in weights(program).items():
-        both = own[f"a_{name}"], own[f"b_{name}"]
-        found += [x.subs(env) for env in read.members(families(w)) for x in both]
-    return (*dict.fromkeys(found), c, d)
+        mine = [own[key] for x in "abces" if (key := f"{x}_{name}") in own]
+        found += [x.subs(env) for env in read.members(families(w)) for x in mine]
+    return (*dict.fromkeys(found), *([c] if linear_weights(program) else []), d)
 
 
 def outputs(program: Program) -> list[tuple[str, None]]:
-    """The numbers that are means over units."""
-    return [(x.name, None) for x in program.definitions if x.name in program.scalars and x.rhs.has(Mean)]
+    """The numbers that are means over units and of which the loss is a function, if it is known."""
+    means = [x.name for x in program.definitions if x.name in program.scalars and x.rhs.has(Mean)]
+    read = set() if program.loss is None else {str(a.func) for a in program.loss.atoms(AppliedUndef)}
+    return [(name, None) for name in means if name in read or not read & {*means}]
 
 
 def fields(counted: Counted) -> list[tuple[str, Expr | None]]:
@@ -388,6 +508,14 @@ def fields(counted: Counted) -> list[tuple[str, Expr | None]]:
 
 def features(program: Program, counted: Counted) -> list[tuple[str, Expr | None]]:
     """Fields that the outputs are computed from, but for those that are a weight themselves."""
+    own = [parameter(v) for v in program.vectors]
+    seen = forward_pass(program)
+    names = {x.name for x in seen if not any(_alone(x.rhs, used) for v in own for used in v.uses(x.rhs))}
+    return [node for node in fields(counted) if node[0] in names]
+
+
+def forward_pass(program: Program) -> list[Definition]:
+    """Definitions of the outputs and of everything that they are computed from."""
     named: dict[str, list[Definition]] = {x.name: [] for x in program.definitions}
     for x in program.definitions:
         named[x.name].append(x)
@@ -401,9 +529,7 @@ def features(program: Program, counted: Counted) -> list[tuple[str, Expr | None]
                 same = named.get(str(atom.func), [])
                 exact = [y for y in same if y.lhs.args[:1] == atom.args[:1]]
                 todo += exact or same
-    own = [parameter(v) for v in program.vectors]
-    names = {x.name for x in seen if not any(_alone(x.rhs, used) for v in own for used in v.uses(x.rhs))}
-    return [node for node in fields(counted) if node[0] in names]
+    return seen
 
 
 def solve_linear(powers: list[Expr], names: tuple[Expr, ...]) -> dict[Expr, Expr]:
@@ -527,7 +653,7 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
     """Numbers for all exponents, by name."""
     given = {str(k): _number(str(k), v) for k, v in exponents.items()}
-    wanted = {_head(x) for x in unknowns(program)}
+    wanted = {family_name(x) for x in unknowns(program)}
     heads = {k.partition("(")[0] for k in given}
     if strange := heads - set(symbols_of(program)):
         said, known = (", ".join(sorted(x)) for x in (strange, wanted))
@@ -567,12 +693,12 @@ def named(program: Program) -> dict[str, dict[str, Expr]]:
     plain = flat | {f"b_{k}": 2 * own[f"a_{k}"] for k in names}
     found = {"NTK": ntk, "mean-field": own, "standard": plain, "standard, rate 1/N": plain | {"c": S.One}}
     maximal = width_constraints(program).maximal_update()
-    free = {x: ntk[_head(x)] for v in maximal.values() for x in v.atoms(AppliedUndef, Symbol)}
-    found["muP"] = {_head(x): v.xreplace(free) for x, v in maximal.items()}
+    free = {x: ntk[family_name(x)] for v in maximal.values() for x in v.atoms(AppliedUndef, Symbol)}
+    found["muP"] = {family_name(x): v.xreplace(free) for x, v in maximal.items()}
     return found
 
 
-def _head(x: Expr) -> str:
+def family_name(x: Expr) -> str:
     """The name of an exponent, that of its family if it is a member."""
     return str(x.func) if isinstance(x, AppliedUndef) else str(x)
 

@@ -30,7 +30,6 @@ from derive.program import (
     t,
 )
 from derive.program.entrywise import A
-from derive.scale.width import width_constraints
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.simulation import Networks, simulate_program
@@ -261,13 +260,8 @@ def test_inputs_are_given_by_their_entries() -> None:
 def test_expansions_are_refused_in_one_sentence() -> None:
     program = mlp(2, "tanh", rule=adam(eta))
     told = {"numbers": NUMBERS, "arrays": {"x": X, "y": Y}, "times": range(3)}
-    calls: list[Callable[[], Any]] = [
-        lambda: width_constraints(program),
-        lambda: numerics.expand(program, order=2, **told),
-    ]
-    for call in calls:
-        with pytest.raises((NotApplicable, SpecError), match=r"W0? moves by Adam, which is not linear"):
-            call()
+    with pytest.raises((NotApplicable, SpecError), match=r"W0? moves by Adam, which is not linear"):
+        numerics.expand(program, order=2, **told)
 
 
 def test_commands_train_networks_and_solve_theories(

@@ -1,0 +1,486 @@
+"""Powers of the width for each optimiser and each kind of weight: learning rate, epsilon, weight decay.
+
+A weight is applied as ``N^-a W``.  Its rule multiplies Q of the raw gradient ``dloss/dW`` by the rate.  The
+conditions of :mod:`derive.scale.width` on a program with exponents for the rate, epsilon and decay of each
+weight are solved, so that the table of an optimiser follows from its Q.  With numbers for the exponents the
+same count tells which weights freeze or blow up if one of them scales otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from sympy import Eq, Expr, Rational, S, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.errors import NotApplicable
+from derive.program.entrywise import A, Entrywise, adam, adamw, lion, rmsprop, sign_descent
+from derive.program.program import Program
+from derive.program.words import GaussianMatrix, GaussianWeight, Product
+from derive.scale.power_counting import Counting, N, count_powers, gradient_powers, member_name, one_power
+from derive.scale.rule_degrees import RuleDegrees, rule_degrees, step_powers
+from derive.scale.width import (
+    COUNTED,
+    ENTRYWISE,
+    FEATURES,
+    FIELDS,
+    FREE,
+    OUTPUTS,
+    d,
+    entrywise_rules,
+    families,
+    family_name,
+    forward_pass,
+    is_gain,
+    outputs,
+    parametrized,
+    put_in,
+    solve_linear,
+    unknowns,
+    weights,
+    width_constraints,
+)
+from derive.show.conditions import ConditionalResult
+from derive.show.latex import aligned_latex
+
+eta, epsilon, wd = (Symbol(n, positive=True) for n in ("eta", "epsilon", "lambda"))
+_b, _m = Symbol("beta", positive=True), Symbol("m", real=True)
+
+OPTIMIZERS: Mapping[str, Entrywise] = {
+    "sgd": Entrywise(eta, A, decay=wd, name="SGD"),
+    "momentum": Entrywise(eta, _m, ((_m, _b * _m + A),), decay=wd, name="momentum"),
+    "sign": sign_descent(eta, decay=wd),
+    "adam": adam(eta, epsilon=epsilon),
+    "adamw": adamw(eta, wd, epsilon=epsilon),
+    "rmsprop": rmsprop(eta, epsilon=epsilon),
+    "lion": lion(eta, decay=wd),
+    "muon": sign_descent(eta, decay=wd),
+}
+"""Rules by the names of optimisers; that of ``muon`` acts on the singular values of hidden matrices."""
+SPECTRAL = frozenset({"muon"})
+"""Optimisers whose rule acts on the singular values of the gradients of matrices between layers."""
+
+LEARNING, TANGENT = "feature learning", "neural tangent"
+CORNERS = (LEARNING, TANGENT)
+"""Fields move by order one; or outputs are of order one at the start and move by order one."""
+INPUT, HIDDEN, READOUT, BIAS, GAIN = "input", "hidden", "readout", "bias", "gain"
+"""Kinds of weights."""
+
+
+@dataclass(frozen=True)
+class WeightPowers:
+    """Powers of N of one weight; ``a`` is the power of the multiplier ``N^-a`` in front of it.
+
+    Attributes
+    ----------
+    weight, kind
+        Name and kind: input, hidden, readout, bias or gain.
+    variance
+        Variance of the raw weight at the start; None if no condition fixes it (weights that start at zero).
+    gradient
+        Raw gradient of the loss.
+    rate
+        Learning rate.
+    epsilon
+        Parameter in units of the gradient, None of rules without one.
+    decay
+        Decoupled weight decay over the rate, as in ``W <- (1 - rate decay) W``; None of rules without decay.
+    """
+
+    weight: str
+    kind: str
+    variance: Expr | None
+    gradient: Expr
+    rate: Expr
+    epsilon: Expr | None
+    decay: Expr | None
+
+    def at(self, scale: Any) -> WeightPowers:
+        """Return the powers at a number for ``a``.
+
+        Parameters
+        ----------
+        scale
+            Number or expression.
+
+        Returns
+        -------
+        WeightPowers
+            The same weight with this multiplier.
+        """
+        values = {FREE: sympify(scale)}
+        new: dict[str, Any] = {n: None if e is None else e.xreplace(values) for n, e in self.powers.items()}
+        return replace(self, **new)
+
+    @property
+    def powers(self) -> dict[str, Expr | None]:
+        """The powers by their names."""
+        return {n: getattr(self, n) for n in ("variance", "gradient", "rate", "epsilon", "decay")}
+
+
+@dataclass(frozen=True)
+class OptimizerPowers(ConditionalResult):
+    """Powers of the width of every weight of a program; see :func:`optimizer_powers`.
+
+    Attributes
+    ----------
+    program
+        The program that was counted.
+    corner
+        ``feature learning`` or ``neural tangent``.
+    output
+        The power d: outputs are divided by ``N^d``.
+    rows
+        One for each weight.
+    solved
+        All exponents of the program, by those that stay free.
+    """
+
+    program: Program
+    corner: str
+    output: Expr
+    rows: tuple[WeightPowers, ...]
+    solved: Mapping[Expr, Expr]
+    spectral: frozenset[str] = frozenset()
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the table rests on."""
+        goals = {
+            LEARNING: "derived: each weight moves the outputs, and fields, by order one in a step",
+            TANGENT: "derived: outputs start at order one, and each weight moves them by order one in a step",
+        }
+        matrices = ", ".join(sorted(self.spectral))
+        ranks = f"assumed: the rule of {matrices} acts on singular values, of gradients whose rank is fixed"
+        return (
+            *COUNTED,
+            "assumed: a step Q is odd in the gradient, so that it adds up over units as the gradient does",
+            "derived: the degree of Q in the gradient, and the units of its parameters",
+            goals[self.corner],
+            *([ranks] if self.spectral else []),
+        )
+
+    @property
+    def degrees(self) -> dict[str, RuleDegrees]:
+        """Degrees of the rules, by the names of the weights."""
+        return {name: rule_degrees(rule) for name, rule in entrywise_rules(self.program).items()}
+
+    def row(self, kind: str) -> WeightPowers:
+        """Return the powers of the first weight of a kind; raises KeyError if the program has none."""
+        found = [x for x in self.rows if x.kind == kind]
+        if not found:
+            raise KeyError(f"the program has no weight of kind {kind!r}")
+        return found[0]
+
+    def exponents(self, scales: Mapping[str, Any]) -> dict[str, Expr]:
+        """Return numbers for all exponents, with multipliers ``N^-a`` given by kind of weight.
+
+        Parameters
+        ----------
+        scales
+            The power a for each kind of weight.
+
+        Returns
+        -------
+        dict
+            Exponents by name, as :func:`~derive.scale.width.width_class` takes them.
+        """
+        kinds, own = kinds_of(self.program), {}
+        for name, kind in kinds.items():
+            own[name] = sympify(scales[kind]) - (self.output if kind == READOUT else 0)
+        free = {x: own[family_name(x)[2:]] for x in self._free if family_name(x).startswith("a_")}
+        found = {x: sympify(self.solved.get(x, x)).xreplace(free) for x in unknowns(self.program)}
+        zero = dict.fromkeys((x for x in found if found[x] == x), S.Zero)  # what no condition speaks of
+        return {str(x): v.xreplace(zero) for x, v in found.items()}
+
+    @cached_property
+    def _free(self) -> set[Expr]:
+        whole = unknowns(self.program)
+        return {x for x in whole if x not in self.solved}
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex(
+            Eq(Symbol(rf"\eta_{{{x.weight}}}"), N**x.rate, evaluate=False) for x in self.rows
+        )
+
+
+def optimizer_powers(
+    program: Program, corner: str = LEARNING, *, spectral: Collection[str] = ()
+) -> OptimizerPowers:
+    """Count the powers of the width in rates, epsilon and decay that a program needs.
+
+    Parameters
+    ----------
+    program
+        Program of known depth whose weights move by entrywise rules; gradient descent is the rule ``Q = A``.
+    corner
+        ``"feature learning"`` or ``"neural tangent"``.
+    spectral
+        Names of matrices whose rule acts on the singular values of the gradient (Muon).
+
+    Returns
+    -------
+    OptimizerPowers
+        A row for each weight.
+
+    Raises
+    ------
+    NotApplicable
+        If a weight moves by another rule, or powers cannot be counted.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> found = optimizer_powers(mlp(2, "tanh", rule=OPTIMIZERS["adam"]))
+    >>> for x in found.rows: print(x.kind, x.gradient, x.rate, x.epsilon)
+    input -a - 1 a -a - 1
+    hidden -a - 1 a - 1 -a - 1
+    readout -a a - 1 -a
+    """
+    if corner not in CORNERS:
+        raise NotApplicable(f"corner = {corner!r}: must be one of {', '.join(CORNERS)}")
+    linear = [w.name for w in program.trained() if not isinstance(w.rule, Entrywise)]
+    if linear:
+        raise NotApplicable(
+            f"{linear[0]} moves by a linear rule: write gradient descent as Entrywise(rate, A)"
+        )
+    found, names = width_constraints(program, spectral), unknowns(program)
+    asked = [x.power for r in (FIELDS, OUTPUTS, *ENTRYWISE) for x in found.of(r)]
+    if corner == LEARNING:
+        asked += [x.power for x in found.of(FEATURES)]
+    else:
+        known = solve_linear([x.power for x in found.of(FIELDS)], names)
+        start = count_powers(put_in(parametrized(program), known), 0, assumed=True)
+        asked += [p.power for node in outputs(program) for p in start.read[node]]
+    solved = solve_linear(asked, names)
+    gradients = gradient_powers(put_in(parametrized(program), solved))
+    rows = tuple(_row(name, x, solved, gradients) for name, x in _members(program))
+    return OptimizerPowers(program, corner, solved[d], rows, solved, frozenset(spectral))
+
+
+WeightFamily = tuple[str, str, Mapping[Symbol, Expr]]
+"""The name of a family of weights, its kind, and the indices of a member."""
+
+
+def _row(
+    name: str,
+    family: WeightFamily,
+    solved: Mapping[Expr, Expr],
+    sizes: Mapping[str, Expr],
+) -> WeightPowers:
+    """The powers of a weight in terms of its own multiplier."""
+    head, kind, _ = family
+    by_name = {str(x): v for x, v in solved.items()}
+    tail = name[len(head) :]
+    # the output's own division is part of the multiplier of the readout
+    own = FREE - solved[d] if kind == READOUT else FREE
+    scale = next(
+        x for e in (*solved.values(), *sizes.values()) for x in _exponents(e) if str(x) == f"a_{head}{tail}"
+    )
+
+    def power(letter: str) -> Expr | None:
+        e = by_name.get(f"{letter}_{head}{tail}")
+        return None if e is None else -e.xreplace({scale: own}).expand()
+
+    rate, share = power("c"), power("s")
+    if rate is None:
+        raise NotApplicable(f"no condition fixes the rate of {name}")
+    size = sizes[name].xreplace({scale: own}).expand()
+    decay = None if share is None else (share - rate).expand()
+    return WeightPowers(name, kind, power("b"), size, rate, power("e"), decay)
+
+
+def _exponents(e: Expr) -> set[Expr]:
+    return {*e.free_symbols, *e.atoms(AppliedUndef)}
+
+
+def _members(program: Program) -> list[tuple[str, WeightFamily]]:
+    """Every trained weight, by its full name: its family, its kind, its indices."""
+    read, kinds, found = Counting(program), kinds_of(program), []
+    trained = {w.name for w in program.trained()}
+    for name, w in weights(program).items():
+        if name in trained:
+            for env in read.members(families(w)):
+                found.append((member_name(name, tuple(env.values())), (name, kinds[name], env)))
+    return found
+
+
+def kinds_of(program: Program) -> dict[str, str]:
+    """Return the kind of every weight: input, hidden, readout, bias or gain.
+
+    >>> from derive.program import mlp
+    >>> kinds_of(mlp(2, bias=True))
+    {'W0': 'input', 'W': 'hidden', 'w': 'readout', 'b': 'bias'}
+    """
+    return {name: _kind(program, w) for name, w in weights(program).items()}
+
+
+def _kind(program: Program, w: GaussianWeight) -> str:
+    if isinstance(w, GaussianMatrix):
+        return INPUT if w.cols.given else HIDDEN
+    if is_gain(program, w):
+        return GAIN
+    inside = [x for x in forward_pass(program) if x.name not in program.scalars]
+    return BIAS if any(len(x.rhs.args) > 1 and w.uses(x.rhs) for x in inside) else READOUT
+
+
+# -- what breaks ---------------------------------------------------------------------------------------------
+
+
+CONSTANT_EPSILON = "epsilon the same at all widths"
+SMALL_EPSILON = "epsilon smaller than the gradient by 1/N"
+CONSTANT_RATE = "learning rate the same at all widths"
+CONSTANT_DECAY = "weight decay the same at all widths"
+CHANGES: Mapping[str, tuple[str, Callable[[Mapping[str, Expr]], Expr]]] = {
+    CONSTANT_EPSILON: ("e", lambda x: S.Zero),
+    SMALL_EPSILON: ("e", lambda x: x["e"] + 1),
+    CONSTANT_RATE: ("c", lambda x: S.Zero),
+    CONSTANT_DECAY: ("s", lambda x: x["c"]),
+}
+"""Wrong scalings: the letter of the exponent that changes, and its value from those of the same weight."""
+
+
+@dataclass(frozen=True)
+class ScalingFault:
+    """Effect of a wrong scaling on one weight.
+
+    Attributes
+    ----------
+    change
+        The wrong scaling, in words.
+    weight, kind
+        Name and kind of the weight.
+    field
+        What the weight moves in the first step.
+    power
+        The power of N of this move, over that of the right scaling.
+    degree
+        Degree of a step in the gradient near the wrong epsilon, None for other changes.
+    words
+        One sentence.
+    """
+
+    change: str
+    weight: str
+    kind: str
+    field: str
+    power: Expr
+    degree: Expr | None
+    words: str
+
+
+def scaling_faults(
+    found: OptimizerPowers, scales: Mapping[str, Any], changes: Collection[str] = tuple(CHANGES)
+) -> tuple[ScalingFault, ...]:
+    """Count what becomes of every weight if one exponent of all weights is wrong.
+
+    Parameters
+    ----------
+    found
+        The powers of the right scaling.
+    scales
+        The power a of the multiplier ``N^-a`` by kind of weight.
+    changes
+        Names of wrong scalings, keys of :data:`CHANGES`; those of which the rules know nothing are left out.
+
+    Returns
+    -------
+    tuple of ScalingFault
+        One for each weight and change, also where nothing changes.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> found = optimizer_powers(mlp(2, "tanh", rule=OPTIMIZERS["adam"]))
+    >>> scales = {"input": 0, "hidden": 0, "readout": 0}
+    >>> for x in scaling_faults(found, scales, [CONSTANT_EPSILON]): print(x.weight, x.power, x.words)
+    W0 -1 freezes: it moves h(1) by N^(-1), with steps of degree 1 in the gradient
+    W(1) -1 freezes: it moves h(2) by N^(-1), with steps of degree 1 in the gradient
+    w 0 as before: it moves f by N^(0)
+    """
+    right = found.exponents(scales)
+    before = _Moves(found, right)
+    result = []
+    for change in changes:
+        letter, value = CHANGES[change]
+        own = {key[1:]: {x: right.get(x + key[1:], S.Zero) for x in "ces"} for key in right}
+        wrong = {k: value(own[k[1:]]) if k.startswith(f"{letter}_") else x for k, x in right.items()}
+        if wrong == right:
+            continue
+        after = _Moves(found, wrong)
+        for name, (head, kind, env) in _members(found.program):
+            key = next((k for k in (f"{letter}_{name}", f"{letter}_{head}") if k in right), None)
+            if key is None:
+                continue
+            field, start = before.of(name, (head, kind, env))
+            power = -wrong[key] if letter == "s" else after.of(name, (head, kind, env))[1]
+            gap = power if letter == "s" else (power - start).expand()
+            degree = after.degree(name, head, env) if letter == "e" and wrong[key] != right[key] else None
+            words = _decayed(gap) if letter == "s" else _moved(gap, field, power, degree)
+            result.append(ScalingFault(change, name, kind, field, gap, degree, words))
+    return tuple(result)
+
+
+def _decayed(gap: Expr) -> str:
+    """Words for a share of a weight that is lost in a step."""
+    if gap == 0:
+        return "as before: it loses a share of order one in a step"
+    if gap < 0:
+        return f"decay vanishes: it loses a share N^({gap}) in a step"
+    return f"blows up: it loses N^({gap}) times itself in a step"
+
+
+def _moved(gap: Expr, field: str, power: Expr, degree: Expr | None) -> str:
+    """Words for the first move of what a weight feeds."""
+    how = "as before" if gap == 0 else "freezes" if gap < 0 else "blows up"
+    steps = "" if degree is None else f", with steps of degree {degree} in the gradient"
+    return f"{how}: it moves {field} by N^({power}){steps}"
+
+
+class _Moves:
+    """First moves of what each weight feeds, at numbers for all exponents."""
+
+    def __init__(self, found: OptimizerPowers, exponents: Mapping[str, Expr]) -> None:
+        self.program = parametrized(found.program, exponents)
+        self.spectral = found.spectral
+        self.counted = count_powers(self.program, 1, first=True, spectral=found.spectral)
+        self.gradients = gradient_powers(self.program)
+
+    def of(self, name: str, family: WeightFamily) -> tuple[str, Expr]:
+        """Return the field or output that a weight feeds, and the power of its first move by this weight."""
+        head, kind, env = family
+        for node in outputs(self.program) if kind == READOUT else self.fed(head, env):
+            forms = self.counted.owed(*node).get(name, ())
+            if forms:
+                return member_name(node[0], () if node[1] is None else (node[1],)), max(forms)
+        raise NotApplicable(f"{name} moves nothing in the first step")
+
+    def fed(self, head: str, env: Mapping[Symbol, Expr]) -> list[tuple[str, Expr | None]]:
+        """Return fields of the forward pass whose definitions contain a weight."""
+        w, read = weights(self.program)[head], Counting(self.program)
+        member = w.symbol.xreplace(dict(env))
+        inside = {x.name for x in forward_pass(self.program)} - {*self.program.scalars}
+        found: list[tuple[str, Expr | None]] = []
+        for (field, site), (x, at) in read.rules.items():
+            rhs = x.rhs.subs(at)
+            used = {p.matrix for p in rhs.atoms(Product)} | {*rhs.atoms(AppliedUndef), *rhs.free_symbols}
+            if field in inside and member in used:
+                found.append((field, site))
+        return found
+
+    def degree(self, name: str, head: str, env: Mapping[Symbol, Expr]) -> Expr:
+        """Return how the power of a step answers to that of the gradient, at these exponents."""
+        rule = next(w.rule for w in self.program.trained() if w.name == head)
+        assert isinstance(rule, Entrywise)
+        own = replace(rule, Q=rule.Q.subs(env), states=tuple((x, e.subs(env)) for x, e in rule.states))
+        size = self.gradients[name]
+        near, there = (step_powers(own, [p], one_power)[0] for p in (size + NEAR, size))
+        assert near is not None
+        assert there is not None
+        return (near - there) / NEAR
+
+
+NEAR = Rational(1, 100)
+"""A difference of powers that is smaller than those between gradients and parameters of a rule."""

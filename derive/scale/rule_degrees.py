@@ -1,0 +1,274 @@
+"""Degrees of entrywise training rules in the gradient, and powers of a large number in their steps.
+
+A rule moves an entry by ``Q``, a function of the history of its gradient A.  If all gradients are multiplied
+by c, its states by the powers of c that follow from their recursions, and parameters in units of the gradient
+(the epsilon of Adam) by theirs, then Q is multiplied by ``c^degree``.  Counts of powers of the width and of
+the depth read the degree; powers of single steps tell what happens if a parameter scales otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from sympy import Abs, Add, Dummy, Expr, Heaviside, Max, Min, Mul, Pow, Rational, S, Symbol, sign, solve
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import t
+from derive.errors import NotApplicable
+from derive.program.entrywise import A, Entrywise
+from derive.reduce.homogeneous import NotHomogeneous
+
+PowerOfNumber = Callable[[Expr], Expr]
+"""The power of the large number in an expression without gradients and states."""
+ROUNDING = Rational(1, 10**12)
+"""Numbers of order one that differ by less, evaluated to 15 digits, are equal."""
+
+
+@dataclass(frozen=True)
+class RuleDegrees:
+    """How the parts of a rule scale if gradients are multiplied by c.
+
+    Attributes
+    ----------
+    degree
+        Q is multiplied by ``c^degree``.
+    states
+        The power of c of each state.
+    parameters
+        The power of c by which each parameter must be multiplied, of those where it is not zero.
+    """
+
+    degree: Expr
+    states: Mapping[Symbol, Expr]
+    parameters: Mapping[Symbol, Expr]
+
+
+@lru_cache(maxsize=64)
+def rule_degrees(rule: Entrywise) -> RuleDegrees:
+    """Return the degree of a rule in the gradient, of its states and of its parameters.
+
+    Terms of one sum must scale alike, and so must a state before and after its step.  These are linear
+    equations for the degrees.
+
+    Parameters
+    ----------
+    rule
+        An entrywise rule whose parameters in units of the gradient are symbols.
+
+    Returns
+    -------
+    RuleDegrees
+        The degrees, which are numbers.
+
+    Raises
+    ------
+    NotHomogeneous
+        If no degrees exist, for example because epsilon is a number.
+    NotApplicable
+        If Q is not odd in the gradient.
+
+    Examples
+    --------
+    >>> from sympy import symbols, tanh
+    >>> from derive.program import adam
+    >>> eta, epsilon = symbols("eta epsilon", positive=True)
+    >>> found = rule_degrees(adam(eta, epsilon=epsilon))
+    >>> found.degree, found.states, found.parameters
+    (0, {m: 1, v: 2}, {epsilon: 1})
+    >>> rule_degrees(Entrywise(eta, A)).degree, rule_degrees(Entrywise(eta, tanh(A / epsilon))).degree
+    (1, 0)
+    """
+    _require_odd(rule)
+    units = _Units(rule)
+    degree = units.of(rule.Q)
+    for x, e in rule.states:
+        units.alike(units.unknown[x], units.of(e))
+    names = [*units.unknown.values()]
+    asked = [e for e in (x.expand() for x in units.conditions) if e != 0]
+    found = solve(asked, names, dict=True) if asked else [{}]
+    if not found or degree is None:
+        raise NotHomogeneous(
+            f"{rule.name}: Q = {rule.Q} has no degree in the gradient; a number in units of the gradient, "
+            "such as epsilon, must be a symbol"
+        )
+    free = dict.fromkeys(names, S.Zero)
+    value = {x: found[0].get(d, d).xreplace(free) for x, d in units.unknown.items()}
+    states = [x for x, _ in rule.states]
+    return RuleDegrees(
+        degree.xreplace({units.unknown[x]: p for x, p in value.items()}).expand(),
+        {x: value[x] for x in states},
+        {x: p for x, p in value.items() if x not in states and p != 0},
+    )
+
+
+class _Units:
+    """The linear system for the degrees of the symbols of a rule."""
+
+    def __init__(self, rule: Entrywise) -> None:
+        names = [*(x for x, _ in rule.states), *sorted(rule.parameters, key=str)]
+        self.unknown = {x: Dummy(str(x)) for x in names}
+        self.conditions: list[Expr] = []
+
+    def alike(self, first: Expr | None, *others: Expr | None) -> Expr | None:
+        """Ask that degrees are the same, but for those of zero; return theirs."""
+        known = [p for p in (first, *others) if p is not None]
+        self.conditions += [p - known[0] for p in known[1:]]
+        return known[0] if known else None
+
+    def none(self, degrees: Iterable[Expr | None]) -> Expr:
+        """Ask that degrees are zero."""
+        self.conditions += [p for p in degrees if p is not None]
+        return S.Zero
+
+    def of(self, e: Expr) -> Expr | None:
+        """Return the degree of an expression, None of zero."""
+        if e == 0:
+            return None
+        if e == A:
+            return S.One
+        if e in self.unknown:
+            return self.unknown[e]
+        if not e.free_symbols & {A, *self.unknown} or isinstance(e, AppliedUndef):
+            return S.Zero
+        inside = [self.of(x) for x in e.args]
+        if isinstance(e, Add | Max | Min):
+            return self.alike(*inside)
+        if isinstance(e, Mul):
+            return None if None in inside else Add(*inside)
+        if isinstance(e, Pow) and e.exp.is_number:
+            return None if inside[0] is None else e.exp * inside[0]
+        if isinstance(e, Abs):
+            return inside[0]
+        if isinstance(e, sign | Heaviside):
+            return S.Zero
+        return self.none(inside)
+
+
+def _require_odd(rule: Entrywise) -> None:
+    """Raise :class:`NotApplicable` unless Q changes sign with the gradients and some of the states.
+
+    Tried at rational values of all symbols.
+    """
+    states = [x for x, _ in rule.states]
+    symbols = sorted(
+        {x for e in rule.coefficients for x in e.atoms(Symbol, AppliedUndef)} - {A, t, *states}, key=str
+    )
+    points = [
+        {x: Rational(2 * k + i + 1, 3 * k + i + 7) for i, x in enumerate((*symbols, A, *states))} | {t: S(k)}
+        for k in (1, 2, 5)
+    ]
+    for signs in product((1, -1), repeat=len(states)):
+        flip = {A: -A, **{x: k * x for x, k in zip(states, signs, strict=True)}}
+        pairs = [(rule.Q, -1), *((e, k) for (_, e), k in zip(rule.states, signs, strict=True))]
+        gaps = (e.xreplace(flip).subs(at) - k * e.subs(at) for e, k in pairs for at in points)
+        if all(abs(gap.evalf()) < ROUNDING for gap in gaps):
+            return
+    raise NotApplicable(f"{rule.name}: Q = {rule.Q} is not odd in the gradient")
+
+
+def is_linear(rule: Entrywise) -> bool:
+    """Return whether Q and all states are linear in gradients and states.
+
+    >>> from derive.program import sign_descent
+    >>> is_linear(Entrywise(Symbol("eta"), 2 * A)), is_linear(sign_descent(Symbol("eta")))
+    (True, False)
+    """
+    own = [A, *(x for x, _ in rule.states)]
+    bodies = [rule.Q, *(e for _, e in rule.states)]
+    return all(e.diff(x, y) == 0 for e in bodies for x in own for y in own)
+
+
+# -- powers of steps -----------------------------------------------------------------------------------------
+
+
+def step_powers(
+    rule: Entrywise, gradients: Sequence[Expr | None], number: PowerOfNumber
+) -> tuple[Expr | None, ...]:
+    """Return the power of a large number in Q at each step; None where Q is zero.
+
+    Parameters
+    ----------
+    rule
+        An entrywise rule.
+    gradients
+        Powers of the gradient at the steps 0, 1, ...; None for a gradient that is zero.
+    number
+        Function that returns the power in an expression without gradients and states.
+
+    Returns
+    -------
+    tuple of Expr or None
+        One power for each step.  A sum has the largest power of its terms.
+
+    Raises
+    ------
+    NotApplicable
+        If symbols leave open which of two powers is larger, or a function of a growing argument has no power.
+
+    Examples
+    --------
+    Adam with an epsilon of order one: gradients of order ``N^-1`` give steps of that order.
+
+    >>> from derive.program import adam
+    >>> step_powers(adam(Symbol("eta"), epsilon=1), (-S.One, -S.One), lambda _: S.Zero)
+    (-1, -1)
+    >>> step_powers(adam(Symbol("eta"), epsilon=0), (-S.One, -S.One), lambda _: S.Zero)
+    (0, 0)
+    """
+    states: dict[Expr, Expr | None] = dict.fromkeys((x for x, _ in rule.states), None)
+    found = []
+    for time, gradient in enumerate(gradients):
+        before = {**states, A: gradient}
+        states = {x: _power(e.subs(t, time), before, number) for x, e in rule.states}
+        read = before if rule.before else {**states, A: gradient}
+        found.append(_power(rule.Q.subs(t, time), read, number))
+    return tuple(found)
+
+
+def _power(e: Expr, known: Mapping[Expr, Expr | None], number: PowerOfNumber) -> Expr | None:
+    """Return the power of an expression, None of zero."""
+    if e == 0:
+        return None
+    if e in known:
+        return known[e]
+    if not e.free_symbols & {*known}:
+        return number(e)
+    inside = [_power(x, known, number) for x in e.args]
+    if isinstance(e, Add):
+        return _largest(inside)
+    if isinstance(e, Max | Min):
+        if len({*inside}) > 1:
+            raise NotApplicable(f"{e}: is not counted where its arguments have different powers")
+        return inside[0]
+    if isinstance(e, Mul):
+        return None if None in inside else Add(*inside).expand()
+    if isinstance(e, Pow) and e.exp.is_number:
+        return None if inside[0] is None else (e.exp * inside[0]).expand()
+    if isinstance(e, Abs):
+        return inside[0]
+    if isinstance(e, sign):
+        return None if inside[0] is None else S.Zero
+    (argument,) = inside
+    if argument is None or argument.is_nonpositive is not True:
+        raise NotApplicable(f"{e}: is not counted at an argument that vanishes or grows")
+    x = Dummy("x", real=True)
+    plain = e.func(x)
+    lowest = next((k for k in range(4) if plain.diff(x, k).subs(x, 0) != 0), 0)
+    return lowest * argument
+
+
+def _largest(powers: Iterable[Expr | None]) -> Expr | None:
+    """Return the largest power."""
+    best: Expr | None = None
+    for p in powers:
+        if p is None:
+            continue
+        gap = S.One if best is None else (p - best).expand()
+        if gap.is_positive:
+            best = p
+        elif not gap.is_nonpositive:
+            raise NotApplicable(f"which is larger, N^({p}) or N^({best})?  Exponents must be known")
+    return best
