@@ -37,7 +37,7 @@ from derive.calculus.sums import addends, drawn_out, factors, opened, rewritten,
 from derive.calculus.symbols import ell, s, t
 from derive.depth.layers import neighbour
 from derive.errors import NotApplicable
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory.data import OrderParameter, Source, Term
@@ -71,7 +71,7 @@ def effective(theory: Theory) -> Theory:
     Sum(R_xr(ell - 1, t, s)*V_11(ell, t, s)*dx(ell, s)/sqrt(L), (s, 0, t - 1))
     Sum(-C_x(ell - 1, t, s)*V_11(ell, t, s)*dx(ell, s)/L, (s, 0, t - 1))
     """
-    require_linear_rules(theory.program.trained(), "the limit of infinite depth")
+    require_linear_rules(theory.program, "the limit of infinite depth")
     return _Effective(theory).theory()
 
 

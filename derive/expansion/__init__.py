@@ -25,7 +25,7 @@ from derive.expansion.orders import (
 from derive.expansion.words import Memory
 from derive.linear.form import linear_form
 from derive.program import Program
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.program.symbolic_depth import at_symbolic_depth
 from derive.theory import Theory, mean_field
 from derive.theory.conditioning import theory_of
@@ -61,7 +61,7 @@ def expand(
     if isinstance(theory, Mapping):
         return modified_equation(theory, order, small)
     theory = theory_of(theory, "expand")
-    require_linear_rules(theory.program.trained(), "the expansion")
+    require_linear_rules(theory.program, "the expansion")
     if small == gamma0:
         return _in_gamma0(theory, order)
     if small == eta:

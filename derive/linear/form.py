@@ -22,7 +22,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import opened, over
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, Term, Theory
 from derive.theory.applications import computed_now, reaches
 
@@ -136,7 +136,7 @@ def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> 
     >>> row.source, [(x.name, x.reach, x.entry) for x in row.actions][0]
     (u(ell + 1, mu, t), ('g', 'strict', gamma0*A(ell, mu, t, s)))
     """
-    require_linear_rules(theory.program.trained(), "a linear form")
+    require_linear_rules(theory.program, "a linear form")
     chosen = theory.equations if equations is None else tuple(equations)
     fields = tuple(dict.fromkeys(e.name for e in theory.equations))
     sources = tuple(dict.fromkeys(str(x.func) for u in theory.sources for x in (u.symbol, u.partner)))

@@ -23,7 +23,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.sums import match, normal_form, put
 from derive.calculus.symbols import IndexRange, ell, t
 from derive.errors import NotApplicable
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, Term, Theory, stein
 
 
@@ -41,7 +41,7 @@ def read_first(theory: Theory) -> Theory:
     value at initialisation b(ell + 1, mu, t)
     updates so far Sum(eta*gamma0*Delta(alpha, s)*g(ell + 1, s), (alpha, 1, P), (s, 0, t - 1))
     """
-    require_linear_rules(theory.program.trained(), "the march of linear networks")
+    require_linear_rules(theory.program, "the march of linear networks")
     last, name = theory.program.depth, theory.program.name
     found = [(e, a) for e in theory.scalars for a in e.rhs.atoms(Average)]
     pairs = [Mul.make_args(a.body) for _, a in found]

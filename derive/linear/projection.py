@@ -19,7 +19,7 @@ from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, alpha, ell, expression, mu, primed, s, t
 from derive.errors import NotApplicable
 from derive.program import Program, TrainedMatrix
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.conditioning import theory_of
 from derive.theory.names import primed_apart
@@ -60,7 +60,7 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
     r(L, t) + Sum(eta*gamma0*p(L, s), (s, 0, t - 1))
     """
     theory = theory_of(theory, "error_projected")
-    require_linear_rules(theory.program.trained(), "the projection on the error")
+    require_linear_rules(theory.program, "the projection on the error")
     roles = _field_and_error(theory.program)
     return _Projection(theory, field or roles[0], error or roles[1]).reduce()
 

@@ -29,6 +29,7 @@ from derive.program.rules import (
     TrainingRule,
     entry_covariance,
 )
+from derive.program.spectral import Spectral, muon
 from derive.program.training import Along, Gradient, Outer, Parametrization, TrainedMatrix, TrainedVector
 from derive.program.words import (
     Attribute,
@@ -71,6 +72,7 @@ __all__ = [
     "Program",
     "ProgramError",
     "Roles",
+    "Spectral",
     "TrainedMatrix",
     "TrainedVector",
     "TrainingRule",
@@ -88,6 +90,7 @@ __all__ = [
     "lion",
     "mlp",
     "mu",
+    "muon",
     "network",
     "perceptron",
     "recurrent",

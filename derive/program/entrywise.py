@@ -11,18 +11,15 @@ with ``n = 1/N`` for a matrix as applied (``1/D`` towards data of dimension D) a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from sympy import Expr, Rational, S, Symbol, sign, sqrt
-from sympy.core.function import AppliedUndef
 
 from derive.calculus.intervals import FRACTION, NONNEGATIVE
 from derive.calculus.symbols import expression, t
-from derive.errors import NotDerived, ProgramError
-from derive.program.rules import LinearSystem
+from derive.errors import ProgramError
+from derive.program.nonlinear import NonlinearRule
 
 A = Symbol("A", real=True)
 """The normalised negative gradient of one entry of a weight at the time of the step."""
@@ -34,7 +31,7 @@ States: TypeAlias = tuple[tuple[Symbol, Expr], ...]
 
 
 @dataclass(frozen=True)
-class Entrywise:
+class Entrywise(NonlinearRule):
     """A rule that moves each entry by ``Q``, a function of the history of the gradient of this entry.
 
     Parameters
@@ -76,7 +73,7 @@ class Entrywise:
     before: bool = False
     decay: Expr = S.Zero
     name: str = "entrywise rule"
-    discrete: ClassVar[bool] = True
+    memory_tables: tuple[Expr, str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for key in ("rate", "Q", "decay"):
@@ -101,40 +98,14 @@ class Entrywise:
         NONNEGATIVE.require(self.decay, f"decay of {self.name}")
 
     @property
-    def system(self) -> LinearSystem:
-        """The equation of motion of the weight, whose input is its step Q and no longer its gradient."""
-        return LinearSystem(1 - self.decay, self.rate)
-
-    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Return ``(m(t), k(t, s))``, the factors of W(0) and of the step Q made at ``past``."""
-        found: tuple[Expr, Expr] = _system_of(self).solution("steps", time, past)
-        return found
-
-    def noise(self, time: Expr, past: Expr) -> Expr:
-        """The covariance of the noise of training, which is zero: entrywise rules have no noise."""
-        return S.Zero
+    def law(self) -> tuple[Expr, ...]:
+        """The step Q, and the next value of each state."""
+        return (self.Q, *(e for _, e in self.states))
 
     @property
-    def coefficients(self) -> tuple[Expr, ...]:
-        """The expressions of the rule: rate, law, decay and states."""
-        return (self.rate, self.Q, self.decay, *(e for _, e in self.states))
-
-    @property
-    def parameters(self) -> frozenset[Symbol]:
-        """The symbols of the rule that have one value for the whole of training."""
-        found = frozenset(x for e in self.coefficients for x in e.free_symbols)
-        return found - {A, t, *(x for x, _ in self.states)}
-
-    @property
-    def tables(self) -> frozenset[str]:
-        """The names of functions of time in the rule, such as a schedule ``eta(t)``."""
-        return frozenset(str(a.func) for e in self.coefficients for a in e.atoms(AppliedUndef))
-
-
-@lru_cache(maxsize=256)
-def _system_of(rule: Entrywise) -> LinearSystem:
-    """The equation of motion of a rule, always the same object, which keeps its solution."""
-    return rule.system
+    def inner(self) -> frozenset[Symbol]:
+        """The gradient of an entry and the states."""
+        return frozenset({A, *(x for x, _ in self.states)})
 
 
 def sign_descent(rate: Expr, decay: Expr = S.Zero) -> Entrywise:
@@ -258,26 +229,6 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
         if isinstance(w.rule, Entrywise):
             found.update({x.name: w.name for x in program.given if x.population.name in ends})
     return found
-
-
-def require_linear_rules(weights: Iterable[Any], what: str) -> None:
-    """Raise :class:`~derive.errors.NotDerived` if a trained weight moves by a rule that is not linear.
-
-    Examples
-    --------
-    >>> from derive.program import mlp
-    >>> from derive.program.entrywise import require_linear_rules, sign_descent
-    >>> require_linear_rules(mlp(2, rule=sign_descent(Symbol("eta"))).trained(), "it")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    derive.errors.NotDerived: W0 moves by sign descent, which is not linear in the updates: ...
-    """
-    for w in weights:
-        if isinstance(w.rule, Entrywise):
-            raise NotDerived(
-                f"{w.name} moves by {w.rule.name}, which is not linear in the updates: {what} takes descent, "
-                "flow, momentum, decay, noise and LinearRule; sampled paths solve its theory (numerics.solve)"
-            )
 
 
 def _share(value: Expr | float, key: str, name: str) -> Expr:

@@ -18,9 +18,9 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import all_apart, defined, drawn_out, over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
 from derive.errors import ProgramError
-from derive.program.entrywise import Entrywise
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.naming import aside, bare_matrices, calls_in, complaints, functions_in, uses_of_names
+from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, Parts
 from derive.program.program import Program
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, with_noise
@@ -574,7 +574,7 @@ class _Assembly:
 
     def _outside(self, weight: GaussianWeight, rule: TrainingRule) -> Expr:
         """The factor of an update beside the gradient of an entry, ``A = -scale N dloss/dM``."""
-        if not isinstance(rule, Entrywise):
+        if not isinstance(rule, NonlinearRule):
             return S.One
         p = self.graph.parametrization
         fan_in = p.fan_in_of(weight) if isinstance(weight, GaussianMatrix) else S.One

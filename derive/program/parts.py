@@ -12,8 +12,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, expression, s, spelled, t
 from derive.errors import ProgramError
-from derive.program.entrywise import Entrywise
 from derive.program.naming import functions_in
+from derive.program.nonlinear import NonlinearRule
 from derive.program.rules import TrainingRule, tables_of
 from derive.program.training import Parametrization, TrainedMatrix, TrainedVector
 from derive.program.words import (
@@ -210,8 +210,9 @@ class Parts(Rewritable):
     def tables(self) -> frozenset[str]:
         """The names of the functions that rules hold, such as a schedule of learning rates."""
         rules = [w.rule for w in self.trained()] or [self.rule]
-        found = [x.tables if isinstance(x, Entrywise) else tables_of(x) for x in rules if hasattr(x, "noise")]
-        return frozenset[str]().union(*found)
+        nonlinear = [x.tables for x in rules if isinstance(x, NonlinearRule)]
+        found = [tables_of(x) for x in rules if hasattr(x, "noise") and not isinstance(x, NonlinearRule)]
+        return frozenset[str]().union(*nonlinear, *found)
 
     # -- the same, written otherwise --------------------------------
 

@@ -19,9 +19,9 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
-from derive.program.entrywise import Entrywise, require_linear_rules
 from derive.program.layer_index import with_layer_index
 from derive.program.naming import bare_matrices, calls_in, complaints, same_names, uses_of_names
+from derive.program.nonlinear import NonlinearRule, require_linear_rules
 from derive.program.parts import Definition, Named, Parts, gaussian, parameter
 from derive.program.roles import Roles, roles_of
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, parameters_with
@@ -305,7 +305,7 @@ def _about_names(program: Parts) -> Iterator[str]:
 def _about_rules(program: Parts) -> Iterator[str]:
     """A rule says what weights remember of their start and of updates, or how each entry moves."""
     for w in program.trained():
-        if not isinstance(w.rule, Entrywise) and not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
+        if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
             yield (
                 f"{w.name} is trained by {w.rule!r}, which says neither what is left of W(0) nor how an "
                 "update at s enters W(t): use descent, flow, momentum, LinearRule, or Entrywise, for a rule "
@@ -322,13 +322,13 @@ def _about_rules(program: Parts) -> Iterator[str]:
         yield f"{drawn[0]} is drawn anew at every step, but time flows: use a rule that counts steps"
 
 
-def _symbols_of(rule: TrainingRule | Entrywise) -> frozenset[Symbol]:
+def _symbols_of(rule: TrainingRule | NonlinearRule) -> frozenset[Symbol]:
     """The symbols of a rule that have one value for the whole of training."""
-    return rule.parameters if isinstance(rule, Entrywise) else fixed_symbols(rule)
+    return rule.parameters if isinstance(rule, NonlinearRule) else fixed_symbols(rule)
 
 
 def _tables_of_entries(w: TrainedMatrix | TrainedVector) -> frozenset[str]:
-    return w.rule.tables if isinstance(w.rule, Entrywise) else frozenset()
+    return w.rule.tables if isinstance(w.rule, NonlinearRule) else frozenset()
 
 
 def _about_parameters(program: Parts) -> Iterator[str]:
@@ -572,7 +572,7 @@ def plain_steps(program: Program) -> None:
     >>> from derive.program import mlp
     >>> plain_steps(mlp(2))
     """
-    require_linear_rules(program.trained(), "a theory in plain steps")
+    require_linear_rules(program, "a theory in plain steps")
     first, *others = {w.rule for w in program.trained()}
     start, weight = map(sympify, first.memory(t, s))
     alike = start == 1 and not weight.has(t, s) and first.noise(t, s) == 0

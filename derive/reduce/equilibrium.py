@@ -42,8 +42,8 @@ from derive.calculus.symbols import IndexRange, P, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import SymbolicIdentity
 from derive.linear.projection import tidy_sums
-from derive.program.entrywise import require_linear_rules
 from derive.program.networks.options import has_sample_weights
+from derive.program.nonlinear import require_linear_rules
 from derive.program.rules import entry_covariance
 from derive.program.training import TrainedVector
 from derive.reduce.homogeneous import Chain
@@ -278,7 +278,7 @@ def equilibrium(theory: Theory) -> Equilibrium:
     -beta**2*gamma0**2*Delta(alpha)*Delta(mu)/lam | Phi**(-1)*((-lam)*C*Phi**(-1) + I)
     """
     program = theory.program
-    require_linear_rules(theory.program.trained(), "the equilibrium")
+    require_linear_rules(theory.program, "the equilibrium")
     strength, decay, diffusion = exponential(program.rule)
     if decay == 0 or diffusion == 0:
         raise NotApplicable("weights have an equilibrium when they both decay and diffuse")

@@ -30,7 +30,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import bound, drawn_out, over, rewritten
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.program.rules import TrainingRule, entry_covariance
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, Source, Term, Theory
@@ -91,7 +91,7 @@ def markov(theory: Theory) -> Markov:
     >>> print(flow.fields[0].eq)
     Eq(h(1, mu, t), past_h(1, mu, t) + u(1, mu, 0))
     """
-    require_linear_rules(theory.program.trained(), "the Markov process of a unit")
+    require_linear_rules(theory.program, "the Markov process of a unit")
     start, scales = _drawn(theory)
     states: list[State] = []
     fields = []

@@ -19,8 +19,8 @@ from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
 from derive.program import Program
-from derive.program.entrywise import require_linear_rules
 from derive.program.networks.options import has_sample_weights
+from derive.program.nonlinear import require_linear_rules
 from derive.reduce.memoryless import Motion
 from derive.reduce.single_site import SingleSite, every_index, flowing
 from derive.show.latex import aligned_latex
@@ -78,7 +78,7 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
     -G(t)*Sum(Delta(alpha, t)*K_x(mu, alpha), (alpha, 1, P)) - Sum(Delta(alpha, t)*H(mu, alpha, t), ...)
     """
     theory = theory_of(theory, "two_layer")
-    require_linear_rules(theory.program.trained(), "the theory of two layers in moments")
+    require_linear_rules(theory.program, "the theory of two layers in moments")
     site = every_index(flowing(theory))
     found = _Moments(theory, site)
     rates = tuple(Eq(Derivative(m.lhs, t), site.moment_rate(m.rhs.body)) for m in found.moments)

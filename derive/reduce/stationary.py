@@ -37,7 +37,7 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import defined, rewritten
 from derive.calculus.symbols import gamma0, s, t
 from derive.errors import NotApplicable
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.program.rules import accumulate, entry_covariance
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
@@ -82,7 +82,7 @@ def static(theory: Theory) -> Static:
     >>> print(end.output.rhs)
     Sum(eta*Delta(alpha, s)*K(mu, alpha), (alpha, 1, P), (s, 0, t - 1))
     """
-    require_linear_rules(theory.program.trained(), "the theory of weights at rest")
+    require_linear_rules(theory.program, "the theory of weights at rest")
     for u in theory.sources:
         if timeless(sympify(u.covariance)).has(t, s):
             raise NotApplicable(
@@ -190,7 +190,7 @@ def stationary(theory: Theory) -> Stationary:
     >>> print(rest.kernels[1].rhs)
     Z(ell, mu, alpha, tau)*<Derivative(phi(x), x)*Derivative(phi(y), y)>_{x,y}
     """
-    require_linear_rules(theory.program.trained(), "the stationary theory")
+    require_linear_rules(theory.program, "the stationary theory")
     return _Stationary(theory).limit()
 
 

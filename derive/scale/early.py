@@ -24,8 +24,8 @@ from derive.calculus.sums import gathered
 from derive.calculus.symbols import eta, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import SourceCombination
-from derive.program.entrywise import require_linear_rules
 from derive.program.networks.random_data import sigma
+from derive.program.nonlinear import require_linear_rules
 from derive.scale.first_steps import exact_steps, first_step
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
@@ -111,7 +111,7 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     memory of earlier inputs | 2*eta**2/nu
     correlation of weights and error | 2*eta**2/nu
     """
-    require_linear_rules(theory.program.trained(), "the theory of early times")
+    require_linear_rules(theory.program, "the theory of early times")
     if step < 1:
         raise NotApplicable(f"step = {step}: the first step is exact; give 1 or more")
     depth = theory.program.depth

@@ -58,7 +58,7 @@ from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, SourceCombination, linear_form
 from derive.program import Program
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
@@ -736,7 +736,7 @@ def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
     12*alpha_B*nu/((alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu))
     """
     theory = theory_of(theory, "first_step")
-    require_linear_rules(theory.program.trained(), "the first step in closed form")
+    require_linear_rules(theory.program, "the first step in closed form")
     if name not in {q.name for q in theory.correlations()}:
         raise NotApplicable(f"the theory has no correlation function {name}, whose growth is asked for")
     if theory.program.depth.is_Integer:

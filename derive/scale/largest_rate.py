@@ -56,8 +56,8 @@ from derive.calculus.sums import match
 from derive.calculus.symbols import L, ell, eta, gamma0
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
-from derive.program.entrywise import require_linear_rules
 from derive.program.networks.random_data import nu
+from derive.program.nonlinear import require_linear_rules
 from derive.program.parts import gaussian, parameter
 from derive.program.program import Program, plain_steps, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
@@ -117,7 +117,7 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
     if regime not in REGIMES:
         raise ValueError(f"regime = {regime!r}: must be one of {', '.join(REGIMES)}")
     theory = source if isinstance(source, Theory) else mean_field(source)
-    require_linear_rules(theory.program.trained(), "the largest learning rate")
+    require_linear_rules(theory.program, "the largest learning rate")
     rich, lazy = _rich(theory), _lazy(theory)
     own, other = (rich, lazy) if regime == "rich" else (lazy, rich)
     wide = simplify(limit(lazy.rate, nu, oo))

@@ -59,7 +59,7 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, linear_form
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.program.parts import gaussian
 from derive.program.program import plain_steps, used_once
 from derive.program.training import TrainedVector
@@ -214,7 +214,7 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
     >>> kernel.equations[H]
     1/(_R_gu(1, t, s) + y + 1)
     """
-    require_linear_rules(theory.program.trained(), "the lazy kernel")
+    require_linear_rules(theory.program, "the lazy kernel")
     own = theory.program.depth
     layers = int(own) if own.is_Integer else depth
     if layers is None or depth not in (None, layers):

@@ -55,6 +55,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.program.entrywise import Entrywise
+from derive.program.nonlinear import require_linear_rules
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program, used_once
 from derive.program.rules import TrainingRule
@@ -524,6 +525,7 @@ class Counting:
         """
         rule = w.rule
         if not isinstance(rule, Entrywise):
+            require_linear_rules([w], "counting powers of the width")
             return [(past, EntrySize())]
         times = range(past + 1)
         gradients = [self.gradient(w, env, k) for k in times]

@@ -47,6 +47,7 @@ from derive.calculus.symbols import IndexRange, exact
 from derive.errors import NotApplicable, require_type
 from derive.program.entrywise import Entrywise
 from derive.program.networks.options import Listed
+from derive.program.nonlinear import require_linear_rules
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
@@ -161,6 +162,8 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     N**(1/2 - a_W(ell))*N**(d - 1/2)*gamma0*Delta(alpha, t)/N**c
     """
     used_once(program, "exponents of the width")
+    others = [w for w in program.trained() if not isinstance(w.rule, Entrywise)]
+    require_linear_rules(others, "counting powers of the width")
     if not isinstance(program.scale, Symbol):
         raise NotApplicable(
             f"{program.name} has no scale of its outputs: divide them by gamma0, and name it as the scale"

@@ -32,9 +32,10 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import ProgramError
-from derive.program.entrywise import Entrywise
 from derive.program.naming import apart as apart_from
 from derive.program.naming import aside
+from derive.program.nonlinear import NonlinearRule, RewrittenSteps
+from derive.program.outer_steps import outer_products
 from derive.program.parts import Definition, gaussian
 from derive.program.program import Program, member
 from derive.program.rules import entry_covariance
@@ -430,7 +431,7 @@ def read(program: Program) -> Reading:
     >>> [str(a.source()) for a in read(mlp(1)).uses], [str(p.source()) for p in read(mlp(1)).entries]
     (['u(1, mu, t)'], ['r(1, t)'])
     """
-    program = with_ends_apart(program)
+    program = with_ends_apart(outer_products(program))
     registry = Registry(program)
     reading = Reading(program, registry, nonempty(program.causal_order()))
     apart = members_apart(program)
@@ -650,7 +651,8 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     """
     forward, scalars = _forward_weights(reading), reading.program.scalars
     weights = [w for w in reading.program.trained() if w.name in forward]
-    if any(isinstance(w.rule, Entrywise) for w in weights):  # outputs do not move by inner products
+    nonlinear = (NonlinearRule, RewrittenSteps)  # outputs do not move by inner products of gradients
+    if any(isinstance(w.rule, nonlinear) for w in weights):
         return ()
     matrices = [w for w in weights if isinstance(w, TrainedMatrix)]
     errors = [

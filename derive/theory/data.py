@@ -16,6 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, L, ell, s, spelled, t
+from derive.program.nonlinear import NonlinearRule
 from derive.program.program import Program
 from derive.program.words import Rewritable, layer_count
 from derive.show.arranged import letters_apart
@@ -270,6 +271,8 @@ class TheoryData(Rewritable):
         bounds = [x for e in every for r in e.ranges for x in (r.lower, r.upper)]
         indices = {t, s, ell} | {r.index for e in every for r in e.ranges}
         free = {x for e in (*whole, *bounds) for x in sympify(e).free_symbols}
+        rules = (w.rule for w in self.program.trained())
+        free |= {x for rule in rules if isinstance(rule, NonlinearRule) for x in rule.parameters}
         return {x.name: x for x in sorted(free - indices, key=str)}
 
     def order_parameter(self, name: str) -> OrderParameter:

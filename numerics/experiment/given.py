@@ -17,8 +17,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import expression, s, spelled, t
 from derive.errors import ProgramError
-from derive.program import Entrywise, Mean, Program
+from derive.program import Mean, Program
 from derive.program.entrywise import vectors_by_entries
+from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import gaussian, parameter
 from derive.program.shifts import Slot, shifted_reads
 from numerics.errors import SpecError
@@ -305,8 +306,8 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
     rules = {w.rule for w in program.trained()}
     said = [d.rhs for d in program.definitions]
     for x in rules:
-        if isinstance(x, Entrywise) or hasattr(x, "system"):  # a step from the last time is not taken
-            stated = x.coefficients if isinstance(x, Entrywise) else x.system.coefficients
+        if hasattr(x, "system"):  # a step from the last time is not taken
+            stated = x.coefficients if isinstance(x, NonlinearRule) else x.system.coefficients
             said += [e.xreplace({t: s}) for e in stated]
         else:
             said += [*x.memory(t, s), x.noise(t, s)]

@@ -19,6 +19,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import Multistep, Program, TrainingRule, s, t
+from derive.program.nonlinear import NonlinearRule
 from derive.program.rules import LinearSystem
 from numerics.errors import NotConverged
 
@@ -45,6 +46,11 @@ class RuleTables:
     kept: str
     left: str | None
     heat: str | None
+
+    def nonlinear(self, rule: NonlinearRule) -> NonlinearRule:
+        """A rule that is not linear in the updates, with the memory of decay and rate from these tables."""
+        assert self.left is not None
+        return replace(rule, memory_tables=(self.gain, self.left, self.kept))  # type: ignore[type-var]
 
     def rule(self, share: Expr) -> Multistep:
         """The rule of a program that reads these tables; its noise is multiplied by ``share``."""

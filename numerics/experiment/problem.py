@@ -23,7 +23,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import ell, expression, mu, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
-from derive.program import Entrywise, Network, P, Program
+from derive.program import Network, P, Program
 from derive.program.networks.random_data import M
 from derive.program.parts import gaussian, parameter
 from derive.program.shifts import Slot
@@ -596,14 +596,6 @@ def _symbols(program: Program) -> dict[str, Symbol]:
     weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     loss = expression(0 if program.loss is None else program.loss)
     own = {x.name: x for x in loss.free_symbols - indices if x.name not in weights}
-    entrywise = [w.rule for w in program.trained() if isinstance(w.rule, Entrywise)]
-    if entrywise:  # its theory is not derived: all symbols of the program
-        stated = [d.rhs for d in program.definitions]
-        stated += [r.upper for d in program.definitions for r in d.ranges]
-        stated += [e for rule in entrywise for e in rule.parameters]
-        stated += [e for w in program.trained() for u in w.update.terms for e in (u.coefficient, u.outside)]
-        found = {x for e in stated for x in expression(e).free_symbols} - indices
-        return own | {x.name: x for x in sorted(found, key=str) if x.name not in weights}
     return own | symbols_of_rules(program) | derived(program).symbols
 
 

@@ -24,6 +24,7 @@ from derive.program import (
     training_rule,
 )
 from derive.program.networks.random_data import N, nu
+from derive.program.nonlinear import NonlinearRule
 from derive.reduce.data import instant_responses, mode_sums, theory_limit
 from derive.theory import Term, Theory, mean_field
 from numerics.errors import SpecError, value_to_toml
@@ -130,8 +131,13 @@ def integrated(program: Program) -> Program:
     if not tables:
         return program
 
-    def tabulated(rule: Any) -> TrainingRule:
-        return tables[rule].rule(share_of_noise(rule, tables[rule])) if rule in tables else rule
+    def tabulated(rule: TrainingRule) -> TrainingRule:
+        if rule not in tables:
+            return rule
+        own = tables[rule]
+        if isinstance(rule, NonlinearRule):
+            return own.nonlinear(rule)
+        return own.rule(share_of_noise(rule, own))
 
     return program.with_rules(tabulated)
 

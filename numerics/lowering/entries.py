@@ -26,11 +26,15 @@ from numerics.names import MemberKey
 
 @dataclass(frozen=True)
 class EntryVector:
-    """A vector at the units of one population: its node (a quantity, or given data), and its indices."""
+    """A vector at the units of one population: its node (a quantity, or given data), and its indices.
+
+    ``time_axis`` is the axis of given data that counts steps; None for data that do not change.
+    """
 
     node: MemberKey
     symbols: tuple[Symbol, ...]
     given: bool = False
+    time_axis: int | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, s, spelled, t
 from derive.program.shifts import Slot
+from derive.program.spectral import SpectralEntry
 from derive.theory import Equation
 from numerics.arrays import CPU, Device, namespace_of, permuted
 from numerics.errors import Unserved
@@ -41,6 +42,7 @@ from numerics.lowering.indices import (
     node_of,
     require_fixed_limits,
 )
+from numerics.lowering.spectral import coefficients
 from numerics.names import MemberKey
 
 
@@ -69,7 +71,7 @@ def leaves_of(e: Expr) -> tuple[Expr, ...]:
 
 
 def _leaves(e: Expr) -> set[Expr]:
-    if isinstance(e, AppliedUndef | Sum | Average | Response | Symbol):
+    if isinstance(e, AppliedUndef | Sum | Average | Response | Symbol | SpectralEntry):
         return {e}
     return {x for arg in e.args for x in _leaves(arg)}
 
@@ -171,6 +173,8 @@ class KnownArrays:
             return float(self.values[x.name])
         if isinstance(x, Sum):
             return self._sum(x, at, given)
+        if isinstance(x, SpectralEntry):
+            return self._spectral(x, at, given)
         if not isinstance(x, AppliedUndef):
             raise Unserved(f"{x} cannot be evaluated here")
         node = node_of(x)
@@ -266,6 +270,22 @@ class KnownArrays:
         if value.ndim < 2 or value.shape[-2] == 1:  # all terms are equal
             return (last - first + 1) * (value if value.ndim < 2 else value[..., 0, :])
         return value.sum(axis=-2)
+
+    def _spectral(self, x: SpectralEntry, at: Places, given: Mapping[Expr, Any]) -> Any:
+        """A function of the singular values of a gradient, along the axes of both indices of its matrix."""
+        places = [at.get(index) for index in x.places]
+        if not all(isinstance(place, Axis) for place in places):
+            raise Unserved(f"{x} is read at single samples")
+        axes = [place.axis for place in places if isinstance(place, Axis)]
+        sizes = [place.stop - place.start for place in places if isinstance(place, Axis)]
+        matrices = []
+        for e in x.matrices:
+            value = np.asarray(self(e, at, given), dtype=float)
+            shape = list(value.shape)
+            for axis, size in zip(axes, sizes, strict=True):
+                shape[axis] = size
+            matrices.append(np.moveaxis(np.broadcast_to(value, shape), axes, (-2, -1)))
+        return np.moveaxis(coefficients(x.F, *np.broadcast_arrays(*matrices)), (-2, -1), axes)
 
     def bound(self, e: Expr) -> int:
         """The integer that a bound of a sum is."""

@@ -432,7 +432,10 @@ class _QuantityReader:
         if isinstance(e, AppliedUndef) and self.theory.program.given_of(str(e.func)) is not None:
             if not all(isinstance(x, Symbol) for x in e.args):
                 raise Unserved(f"{e} is read at shifted indices, or at integers")
-            return EntryVector((str(e.func), ()), tuple(e.args), given=True)
+            axis = next((k for k, x in enumerate(e.args) if x == time), None)
+            return EntryVector(
+                (str(e.func), ()), tuple(x for x in e.args if x != time), given=True, time_axis=axis
+            )
         return EntryVector(*self._piece(e, time))
 
     def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> PastSum:

@@ -64,18 +64,18 @@ class EntryLaw:
         after = {x: e for x, e in rule.states}
         step = rule.Q if rule.before else rule.Q.xreplace(after)
         bodies = [*after.values(), step]
-        leaves = sorted({x for e in bodies for x in _leaves(e)} - {*own}, key=str)
-        slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate((*own, *leaves))}
+        read = sorted({x for e in bodies for x in leaves(e)} - {*own}, key=str)
+        slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate((*own, *read))}
         function = lambdify([*slots.values()], [e.xreplace(slots) for e in bodies], "numpy")
-        numbers = tuple(map(reader, leaves))
+        numbers = tuple(map(reader, read))
         rates = reader(rule.rate), reader(rule.decay)
         return cls(function, numbers, len(rule.states), *rates, reader(outside), units)
 
     def move(self, w: Array, states: list[Array], left: Array, right: Array, state: NetworkState) -> None:
         """Move weights (networks, rows[, columns]) and states in place, by the update ``left right``."""
         for k in range(len(w)):
-            values = [_of_network(x, state, k) for x in self.numbers]
-            rate, decay, outside = (_of_network(x, state, k) for x in (self.rate, self.decay, self.outside))
+            values = [of_network(x, state, k) for x in self.numbers]
+            rate, decay, outside = (of_network(x, state, k) for x in (self.rate, self.decay, self.outside))
             one, other = left[min(k, len(left) - 1)], right[min(k, len(right) - 1)]
             for columns in _blocks(w[k].reshape(len(w[k]), -1).shape):
                 part = _columns(w[k], columns)
@@ -89,14 +89,14 @@ class EntryLaw:
                 part += (rate * outside / self.units) * step
 
 
-def _leaves(e: Expr) -> set[Expr]:
+def leaves(e: Expr) -> set[Expr]:
     """The symbols and functions of an expression, the largest ones."""
     if isinstance(e, AppliedUndef | Symbol):
         return {e}
-    return {x for arg in e.args for x in _leaves(arg)}
+    return {x for arg in e.args for x in leaves(arg)}
 
 
-def _of_network(read: NetworkReader, state: NetworkState, k: int) -> float:
+def of_network(read: NetworkReader, state: NetworkState, k: int) -> float:
     """A number of the k-th network."""
     found = read(state)[:, 0, 0]
     return float(found[min(k, len(found) - 1)])

@@ -33,7 +33,6 @@ from sympy.core.function import AppliedUndef, Derivative, Subs
 
 from derive.calculus.symbols import IndexRanges, IndexValues, primed
 from derive.program import (
-    Entrywise,
     Field,
     GaussianMatrix,
     GaussianVector,
@@ -44,6 +43,7 @@ from derive.program import (
     Program,
     t,
 )
+from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import gaussian, parameter
 from derive.program.shifts import shifted_reads
 
@@ -439,7 +439,7 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
         yield d.rhs, d.ranges
     for w in program.trained():
         family = indices(w.initial)
-        stated = w.rule if isinstance(w.rule, Entrywise) else getattr(w.rule, "system", None)
+        stated = w.rule if isinstance(w.rule, NonlinearRule) else getattr(w.rule, "system", None)
         for e in stated.coefficients if stated is not None else ():
             yield e, family
         for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):

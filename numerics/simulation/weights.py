@@ -28,6 +28,7 @@ from derive.program import (
     Outer,
     Parametrization,
     Program,
+    Spectral,
     TrainedMatrix,
     TrainedVector,
 )
@@ -50,6 +51,7 @@ from .rows import (
     common_place,
     spread,
 )
+from .spectral import SpectralLaw
 
 SMALL, TINY = 4096, 256
 """Entries of a matrix below which networks are updated together rather than one by one; the second where the
@@ -263,6 +265,27 @@ class EntrywiseTraining:
         self.motion.move(state.weights[key], state.hidden[key], u.left, u.right, state)
 
 
+@dataclass(frozen=True, eq=False)
+class SpectralTraining:
+    """The training of one matrix whose rule acts on the singular values of its gradient."""
+
+    law: GaussianLaw
+    update: Update | Numerical
+    motion: SpectralLaw
+
+    @property
+    def noisy(self) -> bool:
+        """Does noise enter the weight?"""
+        return False
+
+    def begin(self, state: NetworkState) -> None:
+        """The rule has no states."""
+
+    def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
+        """Move the weight one step on, by what its rule makes of the update ``u``."""
+        self.motion.move(state.weights[self.law.key], u.left, u.right, state)
+
+
 def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) -> None:
     """``w <- beta w + alpha left right`` in place, network by network: matrices are column by column."""
     n = len(w)
@@ -281,7 +304,7 @@ def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) 
             dgemm(alpha[k], left[k], right[k].T, beta=beta[k], c=w[k], trans_b=1, overwrite_c=1)
 
 
-Training: TypeAlias = WeightTraining | Recalled | EntrywiseTraining
+Training: TypeAlias = WeightTraining | Recalled | EntrywiseTraining | SpectralTraining
 """The training of one weight, by any kind of rule."""
 
 
@@ -325,6 +348,10 @@ def trainings(binder: Binder, reading: FormulaReaders, every: Sequence[GaussianL
             if isinstance(w.rule, Entrywise):
                 law_of_entry = EntryLaw.of(w.rule, w.update.outside, scale, binder, reading, env)
                 found.append(EntrywiseTraining(law, update, law_of_entry))
+                continue
+            if isinstance(w.rule, Spectral):
+                spectral = SpectralLaw.of(w.rule, w.update.outside, scale, binder, reading, env)
+                found.append(SpectralTraining(law, update, spectral))
                 continue
             motion = WeightMotion.of(w.rule, binder, reading, env)
             if motion is None:

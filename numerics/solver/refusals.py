@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from sympy import Expr, Sum
 from sympy.core.function import AppliedUndef
 
-from derive.program import Entrywise, t
+from derive.program import t
+from derive.program.nonlinear import NonlinearRule
 from numerics.errors import SpecError
 from numerics.experiment.problem import EVALUATE, Problem
 from numerics.names import ERROR, OUTPUT
@@ -48,12 +49,12 @@ def given_samples(problem: Problem) -> No | None:
 
 
 def linear_rules(problem: Problem) -> No | None:
-    """Weights whose rule acts on each entry have no closed equations; sampled paths alone take them."""
+    """Theories of rules that are not linear in the updates are not closed; sampled paths alone take them."""
     trained = problem.program.trained()
-    rule = next((w.rule for w in trained if isinstance(w.rule, Entrywise)), None)
+    rule = next((w.rule for w in trained if isinstance(w.rule, NonlinearRule)), None)
     if rule is None:
         return None
-    reason = f"{rule.name} moves each entry of a weight by the history of its own gradient"
+    reason = f"{rule.name} is not linear in the updates of the weights"
     return no_for(problem, "training.rule", reason, 'solver.method = "paths"')
 
 

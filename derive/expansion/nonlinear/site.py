@@ -14,7 +14,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import IndexRange, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, Source, Term, Theory
 from derive.theory.families import families
 
@@ -93,7 +93,7 @@ def read(theory: Theory) -> Site:
     >>> [(e.kernel.name, e.kernel.shift, e.memory, e.field) for e in site.z]
     [('B', 0, False, 'phi'), ('G', 1, True, 'phi')]
     """
-    require_linear_rules(theory.program.trained(), "the series in gamma0")
+    require_linear_rules(theory.program, "the series in gamma0")
     names = [e.name for e in theory.equations]
     if set(names) != {"h", "z", "g"}:
         raise NotApplicable(

@@ -8,6 +8,7 @@ df/dh^l``, ``z^l`` those with respect to ``phi(h^l)``.  A field has only the ind
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -61,6 +62,7 @@ class Options(TypedDict, total=False):
     temperature: NumberOrExpression
     sample_weights: bool
     objective: str
+    rules: Mapping[str, TrainingRule]
 
 
 def network(
@@ -82,6 +84,7 @@ def network(
     temperature: NumberOrExpression = 0,
     sample_weights: bool = False,
     objective: str = "square",
+    rules: Mapping[str, TrainingRule] | None = None,
 ) -> Program:
     """A network with ``depth`` hidden layers (an integer or the symbol ``L``) on P fixed samples.
 
@@ -111,6 +114,8 @@ def network(
 
     - ``objective``: the loss of an output: ``square``, ``logistic`` and ``hinge`` of labels that are signs,
       ``cross-entropy`` of the outputs as classes.
+    - ``rules``: training rules of single weights, by their names ``W0``, ``W`` (the family of hidden
+      matrices), ``w`` and ``b``, such as ``{"W": muon(eta)}``.
 
     Raises :class:`ProgramError`, naming the option, for what does not describe a network.
 
@@ -180,6 +185,7 @@ def network(
         gradients={"h": Gradient("g", "z")},
         feedback=feedback,
         learning_feedback=backward == "independent",
+        rules=rules,
     )
 
 

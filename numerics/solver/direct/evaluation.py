@@ -17,7 +17,7 @@ import numpy as np
 from sympy import Symbol
 
 from derive.errors import NotDerived
-from derive.program.entrywise import require_linear_rules
+from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved, diverged_at
 from numerics.experiment.checks import finite_number
@@ -102,7 +102,7 @@ def entries(
     forward, so that demands stay shallow.
     """
     try:
-        require_linear_rules(layout.theory.program.trained(), "the reference solver")
+        require_linear_rules(layout.theory.program, "the reference solver")
     except NotDerived as reason:
         raise Unserved(str(reason)) from None
     interpreter = Interpreter(layout, constants)

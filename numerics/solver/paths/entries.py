@@ -101,7 +101,10 @@ class _EntryWeight:
         """A vector at this time, ``(replicas or 1, *indices, units)``."""
         march = self.march
         if v.given:
-            return march.known.arrays[v.node[0]][None]
+            array = march.known.arrays[v.node[0]]
+            if v.time_axis is not None:
+                array = np.moveaxis(array, v.time_axis, 0)[now]
+            return array[None]
         paths = march.random[v.node][:, now]
         found: Array = paths.reshape(len(paths), *march.tables.size(v.symbols), paths.shape[-1])
         return found

@@ -113,12 +113,13 @@ def test_without_responses_outputs_are_others() -> None:
 
 
 def test_descent_by_entries_is_descent() -> None:
-    """With Q = A arrays of pairs hold the gradient itself: outputs are those of sums over the past."""
+    """A state that is the gradient keeps the arrays of pairs: outputs are those of sums over the past."""
+    state = Symbol("state", real=True)
     pairs, sums = (
         solve_particles(
             mean_field(mlp(2, "tanh", rule=rule)), steps=4, values=NUMBERS, data=DATA, responses="stein"
         )
-        for rule in (Entrywise(eta, A), GradientDescent(eta))
+        for rule in (Entrywise(eta, state, ((state, A),)), GradientDescent(eta))
     )
     for name in ("f", "Phi", "G"):
         for layer in (1, 2) if name != "f" else (None,):
@@ -137,7 +138,7 @@ def test_other_methods_name_the_one_that_serves() -> None:
     program = mlp(2, "tanh", rule=adam(eta))
     told = {"numbers": {"eta": RATE, "gamma0": GAMMA}, "arrays": {"x": X, "y": Y}, "times": range(3)}
     said = str(explain(program, **told))
-    assert said.count("Adam moves each entry of a weight") == 6
+    assert said.count("Adam is not linear in the updates") == 6
     assert "runs: paths" in said
     with pytest.raises(Unserved, match="W0 moves by Adam"):
         evaluate(mean_field(program), steps=2, values=NUMBERS, data=DATA)

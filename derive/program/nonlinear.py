@@ -1,0 +1,110 @@
+"""Base class of training rules that are not linear in the updates: sign descent, Adam, Muon.
+
+Such a rule makes a step Q of the history of the gradient of a weight, and moves the weight by it:
+
+    W(t + 1) = (1 - decay(t)) W(t) + rate(t) U(t),  U = outside * Q.
+
+Decay and rate stay outside of Q, so that the equation of motion with U as its input is linear.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from sympy import Expr, Function, S, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import t
+from derive.errors import NotDerived
+from derive.program.rules import LinearRule, LinearSystem
+
+
+class NonlinearRule:
+    """Base class of rules whose step is not linear in the updates.
+
+    A subclass has ``rate``, ``decay`` and ``name``, and states its law in :attr:`law`.
+    """
+
+    rate: Expr
+    decay: Expr
+    name: str
+    memory_tables: tuple[Expr, str, str] | None
+    """A constant rate and names of tables of m(t) and of k(t, s) over this rate, where the memory has no
+    closed form because the decay depends on the time."""
+    discrete: ClassVar[bool] = True
+
+    @property
+    def law(self) -> tuple[Expr, ...]:
+        """The expressions that define the step Q."""
+        raise NotImplementedError
+
+    @property
+    def inner(self) -> frozenset[Symbol]:
+        """The symbols of the law that stand for gradients and states, and not for parameters."""
+        raise NotImplementedError
+
+    @property
+    def system(self) -> LinearSystem:
+        """The equation of motion of the weight, whose input is its step and no longer its gradient."""
+        return LinearSystem(1 - self.decay, self.rate)
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """Return ``(m(t), k(t, s))``, the factors of W(0) and of the step made at ``past``."""
+        if self.memory_tables is not None:
+            rate, left, kept = self.memory_tables
+            return Function(left)(time), rate * Function(kept)(time, past)
+        found: tuple[Expr, Expr] = _system_of(self).solution("steps", time, past)
+        return found
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """The covariance of the noise of training, which is zero: these rules have no noise."""
+        return S.Zero
+
+    @property
+    def coefficients(self) -> tuple[Expr, ...]:
+        """The expressions of the rule: rate, decay and law."""
+        return (self.rate, self.decay, *self.law)
+
+    @property
+    def parameters(self) -> frozenset[Symbol]:
+        """The symbols of the rule that have one value for the whole of training."""
+        return frozenset(x for e in self.coefficients for x in e.free_symbols) - {t} - self.inner
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The names of functions of time in the rule, such as a schedule ``eta(t)``."""
+        names = frozenset() if self.memory_tables is None else frozenset(self.memory_tables[1:])
+        return names | {str(a.func) for e in self.coefficients for a in e.atoms(AppliedUndef)}
+
+
+@lru_cache(maxsize=256)
+def _system_of(rule: NonlinearRule) -> LinearSystem:
+    """The equation of motion of a rule, always the same object, which keeps its solution."""
+    return rule.system
+
+
+class RewrittenSteps(LinearRule):
+    """The equation of motion of a weight whose nonlinear steps are outer products, written as its updates."""
+
+
+def require_linear_rules(source: Any, what: str) -> None:
+    """Raise :class:`~derive.errors.NotDerived` if a weight of a program moves by a rule that is not linear.
+
+    ``source`` is the program, or some of its trained weights; ``what`` the noun in front of the rules that it
+    takes.
+
+    Examples
+    --------
+    >>> from derive.program import mlp, sign_descent
+    >>> require_linear_rules(mlp(2, rule=sign_descent(Symbol("eta"))), "it")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    derive.errors.NotDerived: W0 moves by sign descent, which is not linear in the updates: ...
+    """
+    for w in source.trained() if hasattr(source, "trained") else source:
+        if isinstance(w.rule, NonlinearRule | RewrittenSteps):
+            raise NotDerived(
+                f"{w.name} moves by {w.rule.name}, which is not linear in the updates: {what} takes descent, "
+                "flow, momentum, decay, noise and LinearRule; sampled paths solve its theory (numerics.solve)"
+            )

@@ -1,0 +1,220 @@
+"""Nonlinear training rules whose steps are sums of outer products, written as updates of a linear rule.
+
+Three kinds of steps need no average over pairs of units:
+
+- memoryless steps of a single outer product (one sample in the sum) by a law with ``Q(a b) = Q(a) Q(b)``,
+  such as sign descent: the outer product of the signs;
+- memoryless steps by a polynomial of the gradient: outer products of products of the vectors;
+- functions of the singular values of the gradient: outer products of the same vectors, with coefficients that
+  are functions of their inner products (:mod:`derive.program.spectral`).
+
+A program in which these steps are written as updates has the same weights, and a theory with finitely many
+order parameters.  Both routes to the theory read this program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from sympy import Dummy, Expr, Function, Poly, PolynomialError, S, Symbol, simplify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import IndexRange, mu, primed, t
+from derive.errors import NotApplicable
+from derive.program.entrywise import A, Entrywise
+from derive.program.naming import apart as apart_from
+from derive.program.nonlinear import NonlinearRule, RewrittenSteps
+from derive.program.parts import Definition
+from derive.program.program import Program
+from derive.program.spectral import Spectral, SpectralEntry, require_matrix
+from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector
+from derive.program.words import Mean
+
+MOST_TERMS = 64
+"""Outer products that a step becomes at most."""
+
+
+def outer_products(program: Program) -> Program:
+    """Return the program with steps of nonlinear rules as updates, where they are sums of outer products.
+
+    Raises :class:`~derive.errors.NotApplicable` for a rule that acts on singular values of a matrix that is
+    used in several places, and ProgramError for one of a vector.
+
+    >>> from derive.program import adam, eta, mlp, muon
+    >>> program = outer_products(mlp(2, "tanh", rule=adam(eta), rules={"W": muon(eta)}))
+    >>> program.matrices[1].update.coefficient
+    gamma0*Delta(alpha, t)*X_W(ell, alpha, alpha_2, t)
+    """
+    rewriting = _Rewriting(program)
+    matrices = tuple(map(rewriting.weight, program.matrices))
+    vectors = tuple(map(rewriting.weight, program.vectors))
+    if not rewriting.changed:
+        return program
+    return replace(
+        program,
+        matrices=matrices,
+        vectors=vectors,
+        definitions=(*program.definitions, *rewriting.definitions),
+        scalars=(*program.scalars, *rewriting.scalars),
+        descent=None,
+        loss=program.loss,
+    )
+
+
+class _Rewriting:
+    """Rewrites the weights of a program, and collects the numbers that their updates need."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.definitions: list[Definition] = []
+        self.scalars: list[str] = []
+        self.changed = False
+
+    def weight(self, w: Any) -> Any:
+        """The weight with steps as updates, or as it is."""
+        if not isinstance(w, TrainedMatrix | TrainedVector) or not isinstance(w.rule, NonlinearRule):
+            return w
+        require_matrix(w)
+        if isinstance(w.rule, Spectral):
+            assert isinstance(w, TrainedMatrix)
+            update: Any = self._spectral(w, w.rule)
+        elif isinstance(w.rule, Entrywise) and not w.rule.states:
+            update = self._polynomial(w, w.rule) or self._separable(w, w.rule)
+        else:
+            return w
+        if update is None:
+            return w
+        self.changed = True
+        rule = RewrittenSteps(1 - w.rule.decay, w.rule.rate, name=w.rule.name)
+        return replace(w, update=update, rule=rule)
+
+    # -- laws of single entries --------------------------------------------------------------------------
+
+    def _separable(self, w: TrainedMatrix | TrainedVector, rule: Entrywise) -> Outer | Along | None:
+        """The step of one outer product by a law that is multiplicative."""
+        (u, *more) = w.update.terms
+        if more or any(r.lower != r.upper for r in u.over) or self._of_data(u):
+            return None
+        one = rule.Q.xreplace({A: S.One})
+        if one == 0 or not _is_multiplicative(rule.Q):
+            return None
+        here = {r.index: r.lower for r in u.over}
+        parts = [u.coefficient / u.outside, *((u.left, u.right) if isinstance(u, Outer) else (u.vector,))]
+        c, *sides = (rule.Q.xreplace({A: x.xreplace(here)}) / one for x in parts)
+        coefficient = u.outside * one * c
+        if isinstance(u, Outer):
+            return Outer(coefficient, sides[0], sides[1], outside=u.outside)
+        return Along(coefficient, sides[0], outside=u.outside)
+
+    def _polynomial(self, w: TrainedMatrix | TrainedVector, rule: Entrywise) -> Outer | Along | None:
+        """The step of a polynomial law, multiplied out; only a linear one takes several terms."""
+        try:
+            powers = Poly(rule.Q, A).terms()
+        except PolynomialError:
+            return None
+        terms = w.update.terms
+        linear = [n for (n,), _ in powers] == [1]
+        if any(c.has(A) for _, c in powers) or (not linear and (len(terms) > 1 or self._of_data(terms[0]))):
+            return None
+        if linear:
+            ((_, slope),) = powers
+            found: list[Any] = [replace(u, coefficient=slope * u.coefficient) for u in terms]
+        else:
+            found = [x for (n,), c in powers for x in self._power(terms[0], n, c)]
+        if len(found) > MOST_TERMS or (isinstance(w, TrainedVector) and len(found) > 1):
+            return None
+        first, *more = found
+        if not more:
+            return first  # type: ignore[no-any-return]
+        return replace(first, more=tuple(replace(x, more=()) for x in more))  # type: ignore[no-any-return]
+
+    def _power(self, u: Outer | Along, n: int, c: Expr) -> Iterator[Outer | Along]:
+        """``c A^n`` for the gradient A of one term: sums over n copies of its indices."""
+        coefficient, sides = c * u.outside, [S.One, S.One]
+        ranges: list[IndexRange] = []
+        bodies = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
+        for place in range(1, n + 1):
+            names: dict[Any, Any] = {r.index: _numbered(r.index, place) for r in u.over}
+            ranges += [IndexRange(names[r.index], r.lower, r.upper) for r in u.over]
+            coefficient *= (u.coefficient / u.outside).xreplace(names)
+            sides = [x * y.xreplace(names) for x, y in zip(sides, bodies, strict=False)]
+        over = tuple(ranges)
+        if isinstance(u, Outer):
+            yield Outer(coefficient, sides[0], sides[1], over, outside=u.outside)
+        else:
+            yield Along(coefficient, sides[0], over, outside=u.outside)
+
+    def _of_data(self, u: Outer | Along) -> bool:
+        """Does an update hold a given vector, of which only inner products are known?"""
+        given = {x.name for x in self.program.given}
+        sides = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
+        return any(str(a.func) in given for x in sides for a in x.atoms(AppliedUndef))
+
+    # -- singular values ---------------------------------------------------------------------------------
+
+    def _spectral(self, w: TrainedMatrix, rule: Spectral) -> Outer:
+        """The step as outer products of the vectors of the gradient."""
+        u, *more = w.update.terms
+        if more or len(u.over) != 1:
+            raise NotApplicable(
+                f"{w.name} moves by {rule.name}: the theory takes gradients that are one sum over samples, "
+                "and not those of a matrix that is used in several places or at several positions"
+            )
+        (row,) = u.over
+        column = row.renamed(_numbered(row.index, 2))
+        one = mu if primed(mu) == row.index else row.index  # no index of a number is the partner of another
+        two = _numbered(one, 2)
+        c = u.coefficient / u.outside
+        here, there = {row.index: one}, {row.index: two}
+        family = () if w.initial.index is None else (w.initial.index,)
+        if w.initial.others:
+            raise NotApplicable(f"{w.name} moves by {rule.name}, and has members along other indices")
+        names = self._names(w.name)
+
+        def entry(name: str, *places: Symbol) -> Expr:
+            return Function(name)(*(r.index for r in family), *places, t)
+
+        left, right, step = names
+        gram = c.xreplace(here) * c.xreplace(there) * self._inner(u.left, here, there)
+        whole = SpectralEntry(rule.F, entry(left, one, two), entry(right, one, two), one, two)
+        bodies = {left: gram, right: self._inner(u.right, here, there), step: whole}
+        ranges = (*family, row.renamed(one), row.renamed(two))
+        self.scalars += names
+        self.definitions += [Definition(entry(name, one, two), e, ranges) for name, e in bodies.items()]
+        factor = u.outside * entry(step, row.index, column.index) * c
+        other = u.right.xreplace({row.index: column.index})
+        return Outer(factor, u.left, other, (row, column), outside=u.outside)
+
+    def _inner(self, body: Expr, here: dict[Any, Any], there: dict[Any, Any]) -> Expr:
+        """``<v v'>`` of a vector at two indices, for data their kernel."""
+        given = self.program.given_of(str(body.func)) if isinstance(body, AppliedUndef) else None
+        one, two = body.xreplace(here), body.xreplace(there)
+        return Mean(one * two) if given is None else Function(given.kernel)(*one.args, *two.args)
+
+    def _names(self, weight: str) -> list[str]:
+        """Names for the inner products of both sides of a gradient, and for the coefficients of a step."""
+        wanted = [f"{x}_{weight}" for x in ("Gram", "Overlap", "X")]
+        taken = {*self.program.names_in_theory, *(x.name for x in self.program.given), *self.scalars}
+        return list(apart_from([(x, x) for x in wanted], taken).values())
+
+
+def _numbered(index: Symbol, place: int) -> Symbol:
+    """An index of the same range: itself, or with a number behind its name."""
+    return index if place == 1 else Symbol(f"{index.name}_{place}", **index.assumptions0)
+
+
+def _is_multiplicative(Q: Expr) -> bool:
+    """Return whether ``Q(a b) Q(1) = Q(a) Q(b)`` for real a and b of either sign, and ``Q(0) = 0``."""
+    p, q = (Dummy(x, positive=True) for x in "pq")
+    if Q.xreplace({A: S.Zero}) != 0:
+        return False
+    one = Q.xreplace({A: S.One})
+
+    def gap(a: Expr, b: Expr) -> Expr:
+        return Q.xreplace({A: a * b}) * one - Q.xreplace({A: a}) * Q.xreplace({A: b})
+
+    signs = product((1, -1), repeat=2)
+    return all(simplify(gap(x * p, y * q)) == 0 for x, y in signs)

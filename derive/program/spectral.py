@@ -1,0 +1,141 @@
+"""Training rules that act on the singular values of the gradient of a matrix: Muon and its kin.
+
+The gradient of a matrix is a sum of few outer products, ``A = sum_mu c_mu l_mu r_mu^T``, of order one entry
+by entry.  A rule moves the matrix by ``F`` of it, a function of its singular values: with the singular values
+``N sigma_k`` of A, the step is ``sum_k F(sigma_k) u_k v_k^T``, of spectral norm ``F`` (the null space of A is
+left alone).  With ``F = 1`` this is the orthogonal factor of A, the step of Muon without momentum.
+:func:`outer_products` writes the step as outer products of the same vectors,
+
+    step = (1/N) sum_mu,alpha X_mu,alpha c_mu c_alpha l_mu r_alpha^T,
+    X = (c l)^(-1/2) F[(c l)^(1/2) r^(1/2)] r^(-1/2),
+
+with the matrices of inner products ``(c l)_mu,alpha = c_mu c_alpha <l_mu l_alpha>`` and ``r = <r r>``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sympy import Expr, S, Symbol
+
+from derive.calculus.intervals import NONNEGATIVE
+from derive.calculus.symbols import expression
+from derive.errors import ProgramError
+from derive.program.nonlinear import NonlinearRule
+
+sigma = Symbol("sigma", positive=True)
+"""A singular value of the gradient over N."""
+
+
+@dataclass(frozen=True)
+class Spectral(NonlinearRule):
+    """A rule that moves a matrix by a function of the singular values of its gradient.
+
+    Parameters
+    ----------
+    rate
+        Learning rate, which may depend on :data:`derive.program.t`.
+    F
+        Expression of :data:`derive.program.spectral.sigma`, the singular values of the gradient over N.
+    decay
+        Share of the weight that is lost in a step; it may depend on t.
+    name
+        Name in printed programs.
+
+    Raises
+    ------
+    ProgramError
+        If the rate or the decay cannot be that number.
+
+    Examples
+    --------
+    Steps of which no singular value is larger than one:
+
+    >>> from sympy import tanh
+    >>> Spectral(Symbol("eta"), tanh(sigma)).F
+    tanh(sigma)
+    """
+
+    rate: Expr
+    F: Expr
+    decay: Expr = S.Zero
+    name: str = "spectral rule"
+    memory_tables: tuple[Expr, str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for key in ("rate", "F", "decay"):
+            object.__setattr__(self, key, expression(getattr(self, key), f"{key} of {self.name}"))
+        NONNEGATIVE.require(self.rate, f"rate of {self.name}")
+        NONNEGATIVE.require(self.decay, f"decay of {self.name}")
+
+    @property
+    def law(self) -> tuple[Expr, ...]:
+        """The function of the singular values."""
+        return (self.F,)
+
+    @property
+    def inner(self) -> frozenset[Symbol]:
+        """The singular value."""
+        return frozenset({sigma})
+
+
+def muon(rate: Expr, decay: Expr = S.Zero) -> Spectral:
+    """Return Muon without momentum: the step is the orthogonal factor of the gradient.
+
+    >>> muon(Symbol("eta")).F
+    1
+    """
+    return Spectral(rate, S.One, decay=decay, name="Muon")
+
+
+class SpectralEntry(Expr):
+    """``X_row,column`` of ``X = left^(-1/2) F[left^(1/2) right^(1/2)] right^(-1/2)``.
+
+    ``left`` and ``right`` are symmetric matrices, written by their entries at ``row`` and ``column``; F acts
+    on the positive singular values.
+
+    >>> from sympy import Function
+    >>> from derive.calculus.symbols import alpha, mu
+    >>> SpectralEntry(S.One, Function("G")(mu, alpha), Function("K")(mu, alpha), mu, alpha)
+    [F(G(mu, alpha), K(mu, alpha))]_mu,alpha
+    """
+
+    is_commutative = True
+
+    def __new__(cls, F: Any, left: Any, right: Any, row: Any, column: Any) -> SpectralEntry:
+        node: SpectralEntry = Expr.__new__(cls, *map(S, (F, left, right, row, column)))
+        return node
+
+    @property
+    def F(self) -> Expr:
+        """The function of :data:`sigma`."""
+        return self.args[0]
+
+    @property
+    def matrices(self) -> tuple[Expr, Expr]:
+        """The entries of both matrices of inner products."""
+        return self.args[1], self.args[2]
+
+    @property
+    def places(self) -> tuple[Symbol, Symbol]:
+        """The indices of the row and of the column."""
+        return self.args[3], self.args[4]
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        left, right, row, column = map(printer._print, self.args[1:])
+        inside = rf"\mathcal{{F}}\left({left}, {right}\right)"
+        return rf"\left[{inside}\right]_{{{row}{column}}}"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        left, right, row, column = map(printer._print, self.args[1:])
+        return f"[F({left}, {right})]_{row},{column}"
+
+
+def require_matrix(weight: Any) -> None:
+    """Raise :class:`~derive.errors.ProgramError` for a vector of weights: it has no singular values."""
+    if isinstance(weight.rule, Spectral) and not hasattr(weight.update, "left"):
+        raise ProgramError(
+            f"{weight.name} is a vector of weights and moves by {weight.rule.name}, which acts on singular "
+            'values of matrices: give it another rule, rules={"' + weight.name + '": adam(eta)}'
+        )

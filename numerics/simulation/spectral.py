@@ -1,0 +1,82 @@
+"""Weights of finite networks whose rule acts on the singular values of the gradient.
+
+The gradient of a matrix is a product of few vectors: its singular vectors are found from orthogonal factors
+of both sides, and nothing of the size of the weight is decomposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Dummy, Expr, lambdify
+
+from derive.program import Spectral
+from derive.program.spectral import sigma
+
+from .entrywise import leaves, of_network
+from .formulas import Binder
+from .rows import FormulaReaders, NetworkReader, NetworkState
+
+Array = NDArray[np.float64]
+
+RANK = 1e-10
+"""Singular values below this share of the largest one belong to the null space of the gradient."""
+
+
+@dataclass(frozen=True, eq=False)
+class SpectralLaw:
+    """The law of the singular values of one matrix.
+
+    The gradient is the update times ``units`` over ``outside``.  ``function`` takes its singular values, over
+    the root of rows times columns, and the values of ``numbers``; the weight moves by ``rate * outside /
+    units`` times the root of rows times columns, along the singular vectors.
+    """
+
+    function: Callable[..., Any]
+    numbers: tuple[NetworkReader, ...]
+    rate: NetworkReader
+    decay: NetworkReader
+    outside: NetworkReader
+    units: float
+
+    @classmethod
+    def of(
+        cls,
+        rule: Spectral,
+        outside: Expr,
+        units: float,
+        binder: Binder,
+        reading: FormulaReaders,
+        env: Mapping[Any, int],
+    ) -> SpectralLaw:
+        """Return the law of a rule, with readers of its parameters, which may depend on the time."""
+
+        def reader(e: Expr) -> NetworkReader:
+            return reading.read([binder.bind(e, env)])
+
+        own = sorted(leaves(rule.F) - {sigma}, key=str)
+        slots = {x: Dummy(f"x{k}", positive=True) for k, x in enumerate((sigma, *own))}
+        function = lambdify([*slots.values()], rule.F.xreplace(slots), "numpy")
+        numbers = tuple(map(reader, own))
+        return cls(function, numbers, reader(rule.rate), reader(rule.decay), reader(outside), units)
+
+    def move(self, w: Array, left: Array, right: Array, state: NetworkState) -> None:
+        """Move weights (networks, rows, columns) in place, by the update ``left right``."""
+        for k in range(len(w)):
+            values = [of_network(x, state, k) for x in self.numbers]
+            rate, decay, outside = (of_network(x, state, k) for x in (self.rate, self.decay, self.outside))
+            one, other = left[min(k, len(left) - 1)], right[min(k, len(right) - 1)]
+            root = np.sqrt(w[k].size)
+            rows, inner = np.linalg.qr(one)
+            columns, second = np.linalg.qr(other.T)
+            first, seen, last = np.linalg.svd(inner @ second.T * (self.units / outside / root))
+            positive = seen > RANK * seen.max(initial=0.0)
+            applied = np.where(positive, self.function(np.where(positive, seen, 1.0), *values), 0.0)
+            n = len(seen)
+            step = (rows @ first[:, :n] * applied) @ (last[:n] @ columns.T)
+            w[k] *= 1 - decay
+            w[k] += rate * outside * root / self.units * step
