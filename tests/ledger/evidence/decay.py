@@ -8,15 +8,17 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Max, Rational, Symbol
+from sympy import Max, Ne, Rational, Symbol
 
 from derive.program import gamma0
 from derive.reduce.homogeneous import network_degree
 from derive.reduce.ridge import representer, rest_points
 from derive.reduce.stationary import two_sources
 from tests.derive.once import mean_field, mlp
+from tests.ledger.claims import claimed, corrected
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right
+from tests.ledger.evidence.evaluated import valued
 from tests.ledger.evidence.lab import Weights, gradients, layers, slopes
 
 Array = NDArray[np.float64]
@@ -118,6 +120,9 @@ def collapse() -> Evidence:
     target = 1.0
     lam, K, y = (Symbol(x, positive=True) for x in ("lam", "K", "y"))
     points = rest_points(mean_field(mlp(1, "linear", "flow", weight_decay=lam)))
+    claim, true = (built("selfconsistent2023", "J.1 text") for built in (claimed, corrected))
+    assert isinstance(claim["rest"], Ne)
+    excluded = float(claim["rest"].rhs)
     findings = []
     for decay, survives in ((0.5, True), (2.5, False)):
         net = _Linear(np.random.default_rng(11))
@@ -126,8 +131,16 @@ def collapse() -> Evidence:
         feasible = max([v for v in values if 0 <= v <= target], default=0.0)
         out = net.train(target, decay)
         findings.append(agrees(f"output at rest minus derived, lambda = {decay}", out - feasible, 1e-6))
-        if not survives:
-            findings.append(agrees("output at rest, lambda > gamma0 y sqrt(K)", out, 1e-6))
+        named = {x.name: float(value) for x, value in numbers.items()}
+        corrections = {name: valued(side, named, {}) for name, side in true.items()}
+        said = corrections["rest" if decay < corrections["threshold"] else "beyond"]
+        findings.append(agrees(f"output at rest minus corrected, lambda = {decay}", out - said, 1e-6))
+        if survives:
+            findings.append(contradicts("output at rest minus what print excludes", out - excluded, 1e-6))
+        else:
+            findings.append(
+                agrees("the same for lambda > gamma0 y sqrt(K): print is false", out - excluded, 1e-6)
+            )
             findings.append(contradicts("output lost until then", net.largest - out, 1e-3))
     return conclude(
         "decay:collapse",

@@ -207,7 +207,7 @@ def placed(e: Expr, layer: int, depth: int) -> Expr:
 def _ended(e: Expr, depth: int) -> Expr:
     def end(x: AppliedUndef) -> Expr:
         name, place, rest = str(x.func), x.args[0], x.args[1:]
-        if (name, place) in (("A", 0), ("B", depth)):
+        if (name, place) in (("A", 0), ("A_eps", 0), ("B", depth), ("B_eps", depth)):
             return S.Zero
         if (name, place) == ("Phi", 0):
             return Function("K_x")(*rest[:-2])

@@ -19,10 +19,11 @@ from sympy import Basic, Expr, Function, Integer, Poly, S, Sum, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell, s, t
-from tests.ledger.claims import claimed
+from tests.ledger.claims import claimed, corrected
 from tests.ledger.claims.linear2025 import action as printed
 from tests.ledger.claims.linear2025 import notation
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
+from tests.ledger.evidence.evaluated import Functions, told_apart, valued
 
 Complex = NDArray[np.complex128]
 Values = dict[AppliedUndef, float]
@@ -343,24 +344,39 @@ def vanishing_conjugates() -> Evidence:
 def response_definition() -> Evidence:
     """(45): without -i the average <g chihat> is i times the response."""
     a, at = action_of(), {k: 0.0 if "hat" in str(k.func) else x for k, x in point().items()}
-    causal = _causal(at)
-    now, past = Integer(1), Integer(0)
-    site = a.sites["first"]
-    bare = site.average(notation.g(1, now), printed.chihat(1, past), causal)
-    response = _response(site, notation.g(1, now), printed.chihat(1, past), causal)
+    causal, now, past = _causal(at), Integer(1), Integer(0)
+    pairs = {
+        "R_gu1": (a.sites["first"], notation.g(1, now), printed.chihat(1, past)),
+        "R_h0r0": (a.sites["features"], notation.h0(now), printed.xi0hat(past)),
+    }
+    findings: list[Finding] = []
+    for name, (site, field, hat) in pairs.items():
+        response = _response(site, field, hat, causal)
+
+        def average(one: Expr, other: Expr, site: Site = site) -> complex:
+            return site.average(one, other, causal)
+
+        fields = (notation.g, notation.h0, printed.chihat, printed.xi0hat)
+        functions: Functions = {"average": average, **{str(f): f for f in fields}}
+        numbers = {"t": int(now), "s": int(past)}
+        both = [valued(built("linear2025", "45")[name], numbers, functions) for built in (claimed, corrected)]
+        findings += told_apart(f"(45): {name}, <{field} {hat}>", both, response, 1e-12)
     return conclude(
         "isotropic_action:response_definition",
-        f"<g^1(1) chihat^1(0)> = {bare:.5g}; dg^1(1)/du^1(0) from the equations is {response:.5g}, which is "
-        "-i times that.",
-        agrees("-i <g chihat> minus response", abs(-1j * bare - response), 1e-12),
-        contradicts("<g chihat> as printed minus response", abs(bare - response), 1e-12),
+        "The averages of (45), <g chihat> and <h^0 xihat^0>, are i times the responses dg/du and dh^0/dr^0 "
+        "of the equations.",
+        *findings,
     )
 
 
 def _response(site: Site, field: Expr, hat: Expr, at: Values) -> float:
-    """The change of ``field`` with a source added to what the conjugate field ``hat`` imposes."""
+    """The change of ``field`` with a source added to what the conjugate field ``hat`` imposes.
+
+    The target is given and does not respond.
+    """
     hats = [k for k, f in enumerate(site.fields) if "hat" in str(f.func)]
-    primal = [k for k, f in enumerate(site.fields) if "hat" not in str(f.func)]
+    given = [k for k, f in enumerate(site.fields) if str(f.func) == "w_star"]
+    primal = [k for k in range(len(site.fields)) if k not in hats + given]
     equations = (1j * site.matrix(at)[np.ix_(hats, primal)]).real  # hat * (equations . primal - source)
     push = np.array([site.fields[k] == hat for k in hats], dtype=float)
     return float(site._form(field, at).real[primal] @ np.linalg.solve(equations, push))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Function, sympify
 
-from tests.ledger.claims import claimed
+from tests.ledger.claims import claimed, corrected
 from tests.ledger.claims.linear2025.action import T
 from tests.ledger.claims.linear2025.averages import dot
 from tests.ledger.claims.linear2025.notation import D as FEATURES
@@ -18,6 +18,7 @@ from tests.ledger.claims.linear2025.notation import N as WIDTH
 from tests.ledger.claims.linear2025.notation import P as SAMPLES
 from tests.ledger.claims.linear2025.notation import gamma0
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+from tests.ledger.evidence.evaluated import Functions, told_apart, valued
 from tests.ledger.evidence.isotropic_theory import derived, solved
 from tests.ledger.evidence.quadrature import gaussian_average, grid
 
@@ -25,6 +26,7 @@ Array = NDArray[np.float64]
 
 TIMES, D, N, P = 3, 4, 5, 6
 GAMMA, NU = 1.3, 0.8
+SOURCE = "linear2025"
 EXACT = 1e-12
 
 
@@ -108,26 +110,37 @@ def hidden_average() -> Evidence:
 def auxiliary_fields() -> Evidence:
     """(61): prefactor and covariance of r^0, name and covariance of r^l."""
     rng = np.random.default_rng(4)
-    C_g1, C_below, C_above = (a @ a.T + 0.3 * np.eye(2) for a in rng.normal(size=(3, 2, 2)))
+    C_g1, C_below, C_above, C_0 = (a @ a.T + 0.3 * np.eye(2) for a in rng.normal(size=(4, 2, 2)))
     hat = np.array([0.6, -0.4])
 
     def characteristic(covariance: Array) -> float:
         root = np.linalg.cholesky(covariance)
         return float(gaussian_average(lambda z: np.exp(-1j * z @ (root.T @ hat)), 2, 30).real)
 
-    first = np.exp(-hat @ C_g1 @ hat / (2 * GAMMA**2 * NU))
-    slip = np.exp(-hat @ C_g1 @ hat / (2 * GAMMA ** (2 * NU)))
-    right, printed = characteristic(C_g1 / (GAMMA**2 * NU)), characteristic(C_below / (GAMMA**2 * NU))
-    inner = np.exp(-hat @ C_above @ hat / 2)
+    kernels: Functions = {
+        "C_h": lambda *place: {(1, 0, 0): C_below}[place],
+        "C_g": lambda *place: {(1, 0, 0): C_g1, (3, 0, 0): C_above}[place],
+        "C_0": lambda *place: {(3, 0, 0): C_0}[place],
+    }
+    numbers = {"ell": 2, "t": 0, "s": 0, "gamma0": GAMMA, "nu": NU}
+
+    def covariances(name: str) -> list[Array]:
+        """As printed and as corrected."""
+        return [valued(built(SOURCE, "61")[name], numbers, kernels) for built in (claimed, corrected)]
+
+    def left(covariance: Array) -> float:
+        return float(np.exp(-hat @ covariance @ hat / 2))
+
+    first, inner = C_g1 / (GAMMA**2 * NU), C_above
     return conclude(
         "isotropic_average:auxiliary_fields",
         "The fourth line needs C_g^1/(gamma0^2 nu) on both sides, and the last line r^l with covariance "
         "C_g^{l+1}.",
-        agrees("r^0 with C_g^1/(gamma0^2 nu)", right - first, 1e-10),
-        contradicts("r^0 with C_h^{l-1}/(gamma0^2 nu)", printed - first, 1e-10),
-        contradicts("left-hand side with gamma0^{2 nu}", right - slip, 1e-10),
-        agrees("r^l with C_g^{l+1}", characteristic(C_above) - inner, 1e-10),
-        contradicts("last line with r^0", right - inner, 1e-10),
+        *told_apart("(61): r^0", map(characteristic, covariances("cov_r0")), left(first), 1e-10),
+        *told_apart(
+            "(61): left of the fourth line", map(left, covariances("left")), characteristic(first), 1e-10
+        ),
+        *told_apart("(61): last line", map(characteristic, covariances("cov_r")), left(inner), 1e-10),
     )
 
 

@@ -3,12 +3,14 @@ themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from sympy import Expr, Function, Integral, Sum, exp
+from sympy import Basic, Expr, Function, Integral, Sum, exp, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, gamma0, t
@@ -16,7 +18,7 @@ from numerics.experiment import Experiment
 from numerics.simulation import simulate
 from numerics.solver.grid import flow_grid
 from numerics.verification import compare
-from tests.ledger.claims import claimed
+from tests.ledger.claims import claimed, corrected
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, Solved, solved, steps_of
 from tests.ledger.evidence.explicit import at_time, number, written_out
@@ -29,6 +31,8 @@ from tests.ledger.evidence.published import (
     operators,
     sweep,
 )
+
+Built = Callable[[str, str], dict[str, Basic]]
 
 RNG = 2023
 LEVEL = 0.01
@@ -198,9 +202,10 @@ def fixed_point_iterations() -> Evidence:
     )
 
 
-def _whitened(stored: int, error: str = "output") -> Scheme:
-    claim = claimed("selfconsistent2023", "F.15")
-    return Scheme(claim["C"], claim["D"], stored=stored, error=error)
+def _whitened(built: Built, **options: Any) -> Scheme:
+    """C and D of (F.15), as printed or as corrected."""
+    claim = {**claimed("selfconsistent2023", "F.15"), **built("selfconsistent2023", "F.15")}
+    return Scheme(sympify(claim["C"]), sympify(claim["D"]), **options)
 
 
 def whitened_backward_operator() -> Evidence:
@@ -209,11 +214,12 @@ def whitened_backward_operator() -> Evidence:
     weights = steps_of(RATE, steps)
     sizes = {}
     for name, scheme in (
-        ("printed", _whitened(-1, "fixed")),
+        ("printed", _whitened(claimed, error="fixed")),
+        ("corrected", _whitened(corrected, error="fixed")),
         ("derived", Scheme(*derived_operators(), error="fixed")),
     ):
         now = lazy(ONE, TARGET, steps, depth)
-        unit = operators(scheme, now, weights, 1)[1]
+        unit = operators(Scheme(*derived_operators()), now, weights, 1)[1]
         found = []
         for _ in range(12):
             now = sweep(scheme, now, weights, tiny)
@@ -226,6 +232,7 @@ def whitened_backward_operator() -> Evidence:
         f"{', '.join(f'{x:.3g}' for x in sizes['printed'][:5])}, ... as "
         f"printed, without end; {', '.join(f'{x:.3g}' for x in sizes['derived'][:4])} with B^l.",
         agrees("derived D^1 minus 2 d", sizes["derived"][-1] - 2.0, 1e-9),
+        agrees("corrected D^1 minus 2 d", sizes["corrected"][-1] - 2.0, 1e-9),
         agrees("growth of the printed D^1 in each sweep, minus d", float(np.max(np.abs(grown - 1.0))), 1e-9),
         contradicts("printed D^1 after 12 sweeps minus 2 d", sizes["printed"][-1] - 2.0, 1e-9),
     )
@@ -235,27 +242,28 @@ def whitened_responses() -> Evidence:
     """F.16 text with F.15 as printed: the response runs upwards; networks on one sample decide."""
     steps, depth = STEPS + 1, 3
     weights = steps_of(RATE, steps)
-    findings: list[Finding] = []
-    ratios = {}
-    for name, scheme in (
-        ("printed", _whitened(0, "fixed")),
-        ("derived", Scheme(*derived_operators(), error="fixed")),
-    ):
-        now = lazy(ONE, TARGET, steps, depth)
-        unit = operators(scheme, now, weights, depth if name == "derived" else 1)[1]
-        now = iterated(scheme, now, weights, 1e-6, tolerance=1e-13)[0]
+
+    def scheme(name: str, built: Built, error: str) -> Scheme:
+        if name == "derived":
+            return Scheme(*derived_operators(), error=error)
+        layer = sympify(built("selfconsistent2023", "F.16 text")["layer_of_B"])
+        return _whitened(built, stored=layer, responses="F.16 text", error=error)
+
+    ratios, solutions = {}, {}
+    for name, built in (("printed", claimed), ("corrected", corrected), ("derived", claimed)):
+        fixed, now = scheme(name, built, "fixed"), lazy(ONE, TARGET, steps, depth)
+        unit = operators(fixed, now, weights, 1 if name == "printed" else depth)[1]
+        now = iterated(fixed, now, weights, 1e-6, tolerance=1e-13)[0]
         ratios[name] = [
-            float(np.sum(operators(scheme, now, weights, k)[1] * unit) / np.sum(unit**2))
+            float(np.sum(operators(fixed, now, weights, k)[1] * unit) / np.sum(unit**2))
             for k in range(1, depth + 1)
         ]
+        if name != "derived":
+            solutions[name] = _solution(scheme(name, built, "output"), 2)
     upwards, downwards = np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])
-    findings += [
-        agrees("lazy D^l/d as printed minus l", float(np.max(np.abs(ratios["printed"] - upwards))), 1e-9),
-        agrees("lazy D^l/d derived minus L+1-l", float(np.max(np.abs(ratios["derived"] - downwards))), 1e-9),
-    ]
     networks = _shared(2, 1)
     share, z = _worst(solved(ONE, TARGET, weights, depth=2, gamma=GAMMA), networks)
-    _, off = _worst(_solution(_whitened(0), 2), networks)
+    _, off = _worst(solutions["printed"], networks)
     return conclude(
         "linear:whitened_responses",
         f"D^l/d in the lazy limit at L = 3 is {', '.join(f'{x:.4g}' for x in ratios['printed'])} as printed "
@@ -263,8 +271,15 @@ def whitened_responses() -> Evidence:
         f"{', '.join(f'{x:.4g}' for x in ratios['derived'])} derived; worst z against networks, L = 2: "
         f"{off:+.0f} as printed, {z:+.1f} "
         "derived.",
-        *findings,
+        agrees("lazy D^l/d as printed minus l", float(np.max(np.abs(ratios["printed"] - upwards))), 1e-9),
+        *[
+            agrees(f"lazy D^l/d {name} minus L+1-l", float(np.max(np.abs(ratios[name] - downwards))), 1e-9)
+            for name in ("corrected", "derived")
+        ],
         agrees("worst observable over its bound, derived", share, 1.0),
+        agrees(
+            "worst observable over its bound, corrected", _worst(solutions["corrected"], networks)[0], 1.0
+        ),
         contradicts("worst z as printed", off, 1.0, by=5),
     )
 

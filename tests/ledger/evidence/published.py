@@ -22,7 +22,7 @@ from derive.program import L
 from tests.derive.once import mean_field, mlp
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.engine import Array, Solved
-from tests.ledger.evidence.explicit import lattice
+from tests.ledger.evidence.explicit import at_time, lattice
 
 MATRICES = ("C", "D", "H_below", "G_above", "u", "r", "gamma0")
 
@@ -66,15 +66,17 @@ class Iterate:
 
 @dataclass(frozen=True)
 class Scheme:
-    """What is iterated: formulas for C and D, the shift of the response B, and how the error is found.
+    """What is iterated: formulas for C and D, the layer of the response B, and how the error is found.
 
-    ``stored`` is -1 where (F.4) says B^{l-1} and 0 where a formula says B^l.  ``error`` is ``output`` (f = <g
+    ``stored`` is the layer of the B that layer ell gives, ell - 1 in (F.4).  ``responses`` is the entry whose
+    A and B are evaluated.  ``error`` is ``output`` (f = <g
     h>/gamma0), ``tangent`` (Euler steps of the tangent kernel, the published way) or ``fixed``.
     """
 
     C: Expr
     D: Expr
-    stored: int = -1
+    stored: Expr = ell - 1
+    responses: str = "F.4"
     error: str = "output"
 
 
@@ -125,8 +127,10 @@ def operators(scheme: Scheme, now: Iterate, weights: Array, layer: int) -> tuple
         if name == "w":
             return weights, args
         if name == "Delta":
+            at_time(atom, s)
             index = [a for a in atom.args if a != s]
             return (now.error, [s, *index]) if index else (now.error[:, 0], [s])
+        at_time(atom, t, s)
         at = int(atom.args[0].subs({ell: layer}))
         samples = [a for a in atom.args if a in (mu, alpha)]
         if name.startswith("G"):
@@ -157,8 +161,9 @@ def sweep(scheme: Scheme, now: Iterate, weights: Array, gamma: float) -> Iterate
         values |= {"H_below": now.H[layer - 1], "G_above": now.G[layer + 1]}
         H[layer] = evaluate("F.4", "H", (T, n), values)
         G[layer] = evaluate("F.4", "G", (T, n), values)
-        A[layer] = evaluate("F.4", "A", (T, n), values)
-        B[layer + scheme.stored] = evaluate("F.4", "B_below", (T, n), values)
+        A[layer] = evaluate(scheme.responses, "A", (T, n), values)
+        below = "B_below" if scheme.responses == "F.4" else "B"
+        B[int(scheme.stored.subs(ell, layer))] = evaluate(scheme.responses, below, (T, n), values)
         if layer == now.depth and scheme.error == "output":
             error = _targets(now) - _output(values, (T, n)) / gamma
     new = Iterate(tuple(H), tuple(G), tuple(A), tuple(B), error)

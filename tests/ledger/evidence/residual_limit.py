@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from sympy import Eq, Expr, Function, Integral, Sum, Symbol, expand, sqrt, sympify
+from sympy import Add, Eq, Expr, Function, Integral, Sum, Symbol, expand, oo, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, eta, gamma0, t
@@ -24,8 +24,8 @@ from derive.depth import (
 )
 from derive.program.networks.random_data import isotropic, nu
 from numerics.simulation import simulate_program
-from tests.ledger.claims import claimed
-from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+from tests.ledger.claims import claimed, corrected
+from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.explicit import number
 from tests.ledger.evidence.layers import Array, Solution, extrapolated, solve_layer_time, solve_layers
 from tests.ledger.evidence.residual import SOURCE, Values, Z, beta, flat, theory, without_equal_times
@@ -367,6 +367,67 @@ def limit_correlations() -> Evidence:
             1e-2,
         ),
         contradicts("C_g(0) without beta0^2 minus exp(4)", no_factor["C_g"][0, 0, 0] - exact, 1.0),
+    )
+
+
+def _plain(e: Expr) -> Expr:
+    """A right-hand side in layer time with the diagonal of a response by one layer time, sums taken apart."""
+
+    def one_layer_time(x: AppliedUndef) -> Expr:
+        return x.func(*x.args[1:])
+
+    diagonal = e.replace(
+        lambda x: isinstance(x, AppliedUndef) and len(x.args) == 4 and x.args[0] == x.args[1], one_layer_time
+    )
+    return expand(flat(diagonal))
+
+
+def _endless(e: Expr) -> Expr:
+    """Correlations as sums to infinity, as causal responses allow, of single products or their integrals."""
+    found = []
+    for part in Add.make_args(expand(e)):
+        (total,) = part.atoms(Sum)
+        over = [(i, 0, oo) for i, *_ in total.limits]
+        for body in Add.make_args(expand(part / total * total.function)):
+            integrals = body.atoms(Integral)
+            if not integrals:
+                found.append(Sum(body, *over))
+                continue
+            (integral,) = integrals
+            inner = Add.make_args(expand(body / integral * integral.function))
+            found += [Sum(Integral(x, *integral.limits), *over) for x in inner]
+    return Add(*found)
+
+
+def limit_equations() -> Evidence:
+    """17, 89, 94: printed and corrected rates and correlations in layer time, against the derived ones."""
+    rates = {name: _plain(limit().field(name).rhs) for name in "hg"}
+    cut = {name: _plain(without_equal_times(limit().field(name).rhs)) for name in "hg"}
+    sums = {name: _endless(limit().correlation(name).rhs) for name in ("C_h", "C_g")}
+    findings: list[Finding] = []
+    for entry, names, derived, form in (
+        ("17", ("h",), rates, _plain),
+        ("89", ("h",), rates, _plain),
+        ("94", ("C_h", "C_g"), sums, _endless),
+    ):
+        claim, true = claimed(SOURCE, entry), corrected(SOURCE, entry)
+        for name in names:
+            one, other = (expand(form(sympify(x[name])) - derived[name]) != 0 for x in (claim, true))
+            findings += [
+                contradicts(f"({entry}), {name} as printed is not the derived one", float(one), 0.1),
+                agrees(f"({entry}), {name} as corrected is not the derived one", float(other), 0.1),
+            ]
+    print89 = claimed(SOURCE, "89")
+    early = [expand(_plain(sympify(print89[name])) - cut[name]) != 0 for name in "hg"]
+    same = expand(_plain(sympify(claimed(SOURCE, "17")["h"])) - cut["h"]) != 0
+    return conclude(
+        "residual_limit:limit_equations",
+        "(17) and (89) are the derived rates with t' < t throughout, the limit that networks reject; (94) is "
+        "derived with beta0^2 and with what u^1 and r^L cause.",
+        *findings,
+        agrees(
+            "(17), (89): rates that are not those of the limit with t' < t", float(sum(early) + same), 0.1
+        ),
     )
 
 

@@ -5,9 +5,26 @@ Each function has the name of the claim that it corrects, and its letters.
 
 from __future__ import annotations
 
-from sympy import Basic, sqrt
+from sympy import Basic, Expr, Function, I, Integral, Sum, oo, sqrt
 
-from tests.ledger.claims.linear2025.notation import D, N, eta, gamma0
+from tests.ledger.claims.linear2025 import residual
+from tests.ledger.claims.linear2025.action import average, chihat, xi0hat
+from tests.ledger.claims.linear2025.notation import (
+    C_g,
+    D,
+    N,
+    earlier,
+    ell,
+    eta,
+    g,
+    gamma0,
+    h,
+    h0,
+    nu,
+    s,
+    t,
+    xi,
+)
 
 # -- the network: factors of products and updates ------------------------------------------------------------
 
@@ -40,3 +57,60 @@ def f120() -> dict[str, Basic]:
 def f121() -> dict[str, Basic]:
     """The sign of the inner update."""
     return {"W": eta * gamma0}
+
+
+# -- averages and single sites -------------------------------------------------------------------------------
+
+
+def f45() -> dict[str, Basic]:
+    """Responses of the first matrix, with their factor -i."""
+    return {"R_gu1": -I * average(g(1, t), chihat(1, s)), "R_h0r0": -I * average(h0(t), xi0hat(s))}
+
+
+def site_inner() -> dict[str, Basic]:
+    """The memory of g^l, with h^l."""
+    return {"g": xi(ell, t) + eta * gamma0 * earlier(C_g(ell + 1, t, s) * h(ell, s))}
+
+
+def f61() -> dict[str, Basic]:
+    """Covariances of the auxiliary fields, and what the fourth line has on its left."""
+    first = C_g(1, t, s) / (gamma0**2 * nu)
+    return {"cov_r0": first, "cov_r": C_g(ell + 1, t, s), "left": first}
+
+
+# -- residual networks ---------------------------------------------------------------------------------------
+
+
+def _rate_of_h() -> Expr:
+    """The rate in layer time of h, whose response includes s = t."""
+    response = Sum(residual.R_hr(residual.tau, t, s) * residual.g(residual.tau, s), (s, 0, t))
+    memory = earlier(residual.C_h(residual.tau, t, s) * residual.g(residual.tau, s))
+    noise = residual.beta0 * residual.u(residual.tau, t)
+    return noise + residual.beta0**2 * (response + eta * gamma0 * memory)
+
+
+def eq17() -> dict[str, Basic]:
+    """The rate in layer time of h."""
+    return {"h": _rate_of_h()}
+
+
+def eq89() -> dict[str, Basic]:
+    """The rate in layer time of h."""
+    return {"h": _rate_of_h()}
+
+
+def eq94() -> dict[str, Basic]:
+    """Correlations in layer time, with what u^1 and r^L cause."""
+    tau, tau_, t_1, s_1 = residual.tau, residual.tau_, residual.t_1, residual.s_1
+
+    def of(x: str) -> Expr:
+        over = (t_1, 0, oo), (s_1, 0, oo)
+        first, last = Function(f"R_{x}u_1"), Function(f"R_{x}r_L")
+        up, down = Function(f"R_{x}u"), Function(f"R_{x}r")
+        ends = first(tau, t, t_1) * first(tau, s, s_1) * residual.C_h0(t_1, s_1)
+        ends += last(tau, t, t_1) * last(tau, s, s_1)
+        body = up(tau, tau_, t, t_1) * up(tau, tau_, s, s_1) * residual.C_h(tau_, t_1, s_1)
+        body += down(tau, tau_, t, t_1) * down(tau, tau_, s, s_1) * residual.C_g(tau_, t_1, s_1)
+        return Sum(ends, *over) + residual.beta0**2 * Sum(Integral(body, (tau_, 0, 1)), *over)
+
+    return {"C_h": of("h"), "C_g": of("g")}

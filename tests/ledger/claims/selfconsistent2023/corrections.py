@@ -5,9 +5,17 @@ Each function has the name of the claim that it corrects, and its letters.
 
 from __future__ import annotations
 
-from sympy import Basic, I, Sum, sqrt
+from sympy import Basic, Function, Heaviside, I, Integral, MatrixSymbol, S, Sum, Symbol, exp, sqrt
 
-from tests.ledger.claims.selfconsistent2023 import channels, langevin, parametrisation
+from tests.ledger.claims.selfconsistent2023 import (
+    channels,
+    decay,
+    discrete,
+    equilibrium,
+    langevin,
+    parametrisation,
+    whitened,
+)
 from tests.ledger.claims.selfconsistent2023.convolution import (
     FILTER,
     THIRD,
@@ -23,8 +31,10 @@ from tests.ledger.claims.selfconsistent2023.convolution import (
     w,
 )
 from tests.ledger.claims.selfconsistent2023.independence import back, chi_hat, form, xi_hat
-from tests.ledger.claims.selfconsistent2023.nonlinear import past, phi, xi, z
+from tests.ledger.claims.selfconsistent2023.nonlinear import average, past, phi, response, xi, z
 from tests.ledger.claims.selfconsistent2023.notation import (
+    A,
+    B,
     Delta,
     G,
     L,
@@ -35,8 +45,10 @@ from tests.ledger.claims.selfconsistent2023.notation import (
     gamma0,
     h,
     mu,
+    r,
     s,
     t,
+    u,
 )
 
 # -- convolutions, biases, several outputs, parametrisations: G, H, I, N -------------------------------------
@@ -83,6 +95,33 @@ def n5() -> dict[str, Basic]:
     return {"z": parametrisation.scaled(power, parametrisation.back(ell), g(ell + 1))}
 
 
+# -- whitened data: F ----------------------------------------------------------------------------------------
+
+
+def f15() -> dict[str, Basic]:
+    """The backward operator, with the response of its own layer."""
+    since = Heaviside(t - s) * whitened.error(s)
+    return {"D": whitened.B(ell, t, s) + since * whitened.G(ell + 1, t, s)}
+
+
+def f16_text() -> dict[str, Basic]:
+    """The layer of the response that C and D of layer ell give."""
+    return {"layer_of_B": ell - 1}
+
+
+# -- weight decay: J -----------------------------------------------------------------------------------------
+
+
+def j1_text() -> dict[str, Basic]:
+    """The output at rest of one linear hidden layer on one sample, below a threshold of decay and beyond."""
+    kernel, y = (Symbol(x, positive=True) for x in ("K", "y"))
+    return {
+        "rest": y - decay.lam / (gamma0 * sqrt(kernel)),
+        "threshold": gamma0 * y * sqrt(kernel),
+        "beyond": S.Zero,
+    }
+
+
 # -- independent backward matrices: O ------------------------------------------------------------------------
 
 
@@ -103,3 +142,89 @@ def k4() -> dict[str, Basic]:
 def k5() -> dict[str, Basic]:
     """The field that the noise of W^l on phi(h^l) gives."""
     return {"field": langevin.chi_eps(ell + 1, mu, t)}
+
+
+def k9() -> dict[str, Basic]:
+    """The derivative of the action in B_eps, without the covariance of the noise."""
+    feature = average(phi(h(ell, mu, t)) * langevin.xihat_eps(ell, alpha, s))
+    return {"B_eps": -langevin.A_eps(ell, mu, alpha, t, s) - I * feature}
+
+
+def k13() -> dict[str, Basic]:
+    """B_eps as a response to the noise."""
+    pushed = response(g(ell + 1, mu, t), langevin.u_eps(ell + 1, alpha, s))
+    return {"B_eps": langevin.C(t, s) * pushed}
+
+
+def k14() -> dict[str, Basic]:
+    """z, in which B multiplies phi(h)."""
+    rate, feature = equilibrium.lam / equilibrium.beta, phi(h(ell, alpha, s))
+    memory = exp(-rate * (t - s)) * Delta(alpha, s) * G(ell + 1, mu, alpha, t, s)
+    since = langevin.B_eps(ell, mu, alpha, t, s) + memory
+    start = r(ell, mu, t) + gamma0 * Integral(
+        Sum(B(ell, mu, alpha, t, s) * feature, (alpha, 1, P)), (s, 0, t)
+    )
+    noise = langevin.r_eps(ell, mu, t) + gamma0 * Integral(Sum(since * feature, (alpha, 1, P)), (s, 0, t))
+    return {"z": exp(-rate * t) * start + noise}
+
+
+def k19() -> dict[str, Basic]:
+    """The derivative of the action in the kernel of an inner layer."""
+    above = average(equilibrium.hhat(ell + 1, mu) * equilibrium.hhat(ell + 1, alpha))
+    return {"Phi": -above / (2 * equilibrium.lam) + equilibrium.Phihat(ell, mu, alpha) / 2}
+
+
+def k20_text() -> dict[str, Basic]:
+    """The conjugate kernel of the last layer."""
+    strength = gamma0**2 * equilibrium.beta**2 / equilibrium.lam
+    return {"Phihat_last": -strength * Delta(mu) * Delta(alpha)}
+
+
+def k22() -> dict[str, Basic]:
+    """The conjugate kernel of a layer by its kernel ``Phi`` and by ``C = <h h^T>`` of the layer above."""
+    below, above = MatrixSymbol("Phi", P, P), MatrixSymbol("C", P, P)
+    return {"Phihat": below.inv() - equilibrium.lam * below.inv() * above * below.inv()}
+
+
+def k23() -> dict[str, Basic]:
+    """The conjugate kernel of a layer."""
+    return k22()
+
+
+# -- exact discrete time: M ----------------------------------------------------------------------------------
+
+
+def m7() -> dict[str, Basic]:
+    """The derivative of the action in B^L, with the other sign."""
+    feature = average(phi(h(L, mu, t)) * discrete.xihat(alpha, s))
+    return {"B": -A(L, mu, alpha, t, s) - I * feature / gamma0}
+
+
+def m8() -> dict[str, Basic]:
+    """Responses, with their sources in place."""
+    return {
+        "A": response(phi(h(ell, mu, t)), r(ell, alpha, s)) / gamma0,
+        "B": response(g(ell + 1, mu, t), u(ell + 1, alpha, s)) / gamma0,
+    }
+
+
+# -- Tensor Programs: N --------------------------------------------------------------------------------------
+
+
+def n10_text() -> dict[str, Basic]:
+    """The dotted part, with the gradient field and without the error."""
+    return {"dot": gamma0 * Sum(A(t, s) * g(s), (s, 0, t - 1))}
+
+
+def table_n1() -> dict[str, Basic]:
+    """Names of the gradients at h and at phi(h), and A by theta."""
+    Z, dh, dx = (Function(x) for x in ("Z", "dh", "dx"))
+    return {"g": Z(dh(t)), "z": Z(dx(t)), "A": Function("theta")(t, s) / gamma0}
+
+
+# -- expansion in gamma0: P ----------------------------------------------------------------------------------
+
+
+def p7_text() -> dict[str, Basic]:
+    """The order of D that is not zero."""
+    return {"order_of_D": S.Zero}

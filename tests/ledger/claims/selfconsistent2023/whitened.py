@@ -7,11 +7,11 @@ from sympy import Basic, Function, Heaviside, Identity, Integral, MatrixSymbol, 
 from tests.ledger.claims.selfconsistent2023.notation import L, ell, gamma0, s, t
 
 _Y = Symbol("y", positive=True)
-_error = Function("Delta")  # Delta(t)
-_A = Function("A_y")  # A_y(ell, t, s), and so on
-_B = Function("B_y")
+error = Function("Delta")  # Delta(t)
+A = Function("A_y")  # A_y(ell, t, s), and so on
+B = Function("B_y")
 _H = Function("H_y")
-_G = Function("G")
+G = Function("G")
 _C = Function("C")
 _D = Function("D")
 _h = Function("h_y")
@@ -25,23 +25,24 @@ def f15() -> dict[str, Basic]:
     return {
         "h": _u(ell, t) + gamma0 * Integral(_C(ell, t, s) * _g(ell, s), (s, 0, oo)),
         "g": _r(ell, t) + gamma0 * Integral(_D(ell, t, s) * _h(ell, s), (s, 0, oo)),
-        "C": _A(ell - 1, t, s) + Heaviside(t - s) * _H(ell - 1, t, s) * _error(s),
-        "D": _B(ell - 1, t, s) + Heaviside(t - s) * _G(ell + 1, t, s) * _error(s),
+        "C": A(ell - 1, t, s) + Heaviside(t - s) * _H(ell - 1, t, s) * error(s),
+        "D": B(ell - 1, t, s) + Heaviside(t - s) * G(ell + 1, t, s) * error(s),
     }
 
 
 def f16() -> dict[str, Basic]:
     """Derivative of the error, and the error itself."""
-    rate = Sum(_G(ell + 1, t, t) * _H(ell, t, t), (ell, 0, L))
-    return {"dDelta": -rate * _error(t), "Delta": _Y * exp(-Integral(rate.subs(t, s), (s, 0, t)))}
+    rate = Sum(G(ell + 1, t, t) * _H(ell, t, t), (ell, 0, L))
+    return {"dDelta": -rate * error(t), "Delta": _Y * exp(-Integral(rate.subs(t, s), (s, 0, t)))}
 
 
 def f16_text() -> dict[str, Basic]:
-    """Responses that are said to belong to the same layer as C and D, as T x T matrices."""
+    """Responses as T x T matrices, and the layer of B if that of C and D is ell."""
     times = Symbol("T", integer=True, positive=True)
     c, d = MatrixSymbol("C", times, times), MatrixSymbol("D", times, times)
     one = Identity(times)
     return {
         "A": (one - gamma0**2 * c * d).inverse() * c,
         "B": (one - gamma0**2 * d * c).inverse() * d,
+        "layer_of_B": ell,
     }
