@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sympy import Symbol
 
 from numerics.arrays import CPU
-from numerics.errors import Unserved
+from numerics.errors import NotConverged, Unserved
 from numerics.lowering.entries import EntryArray, EntryRule, EntrySum, EntryVector, GradientTerm
 from numerics.lowering.expressions import TensorReader, arranged
 
@@ -33,6 +33,9 @@ Array = NDArray[np.float64]
 
 BLOCK = 2**15
 """Entries that are moved at once: their states and what is computed of them stay in the cache."""
+
+CANCELLED, VISIBLE = 1e-13, 1e-3
+"""Share of its terms below which a gradient is rounding, and the size of a step that is none."""
 
 UNIT = Symbol("unit")
 """The axis of paths, or of coordinates."""
@@ -137,6 +140,8 @@ class _EntryWeight:
                 at = (replica, member)
                 left, right = self._joined(pairs, at)
                 scale = _at(rate, at) * _at(inside, at)
+                if at == (0, 0) and len(left) > 1:
+                    self._require_gradient(left, right, [_at(x, at) for x in numbers], now)
                 self._move(at, left, right, (scale, _at(decay, at)), [_at(x, at) for x in numbers])
 
     def _number(self, reader: TensorReader, now: int) -> Array:
@@ -153,6 +158,23 @@ class _EntryWeight:
         if pairs[0][1] is None:
             return left, None
         return left, np.concatenate([_of(y, at) for _, y in pairs if y is not None])
+
+    def _require_gradient(self, left: Array, right: Array | None, numbers: list[float], now: int) -> None:
+        """Raise NotConverged where a gradient cancels to rounding, and the rule makes a step of that."""
+        rows = next(_blocks(self.V.shape[2:]))
+        part = left[:, rows]
+        gradient = part.sum(axis=0)[:, None] if right is None else part.T @ right
+        one = np.ones(len(left)) if right is None else np.abs(right).max(axis=1)
+        largest = float(np.abs(gradient).max())
+        if not 0 < largest < CANCELLED * float(np.abs(part).max(axis=1) @ one):
+            return
+        *_, step = self.rule.function(gradient, *[x[0, 0][rows] for x in self.states], *numbers)
+        if np.abs(step).max() > VISIBLE:
+            raise NotConverged(
+                f"the gradient of {self.array.weight} vanishes by symmetry at step {now}: rounding leaves "
+                f"{largest:.1e}, of which {self.array.rule.name} makes a step; samples that are no mirror "
+                "images of each other, or a larger epsilon, would do"
+            )
 
     def _move(
         self,

@@ -36,6 +36,7 @@ from numerics.solver.paths.causal_order import Model, group_of, moves, size_of
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
 from numerics.solver.paths.march import PathMarch, units_of, written
+from numerics.solver.paths.signs import require_errors_of_one_sign
 from numerics.threads import one_thread
 
 if TYPE_CHECKING:
@@ -501,6 +502,7 @@ class Prepared:
             if finished is not None:
                 for i in range(count):
                     finished(march, i)
+            require_errors_of_one_sign(self.tables, known)
             single = self._written(march)
             del march  # the paths of these replicas
             side = dict(known.found)

@@ -14,11 +14,11 @@ from derive.program import Entrywise, GradientDescent, adam, eta, lion, mlp, s, 
 from derive.program.entrywise import A
 from derive.reduce.responses import without_responses
 from derive.theory import mean_field
-from numerics.errors import Unserved
+from numerics.errors import NotConverged, Unserved
 from numerics.lowering.entries import beside_memory
 from numerics.solver.direct import evaluate
 from numerics.solver.paths.solve import Prepared, solve_particles
-from numerics.solver.registry import explain
+from numerics.solver.registry import explain, solve
 from tests.chance import excess, in_errors
 
 Array = NDArray[np.float64]
@@ -159,3 +159,21 @@ def test_a_kernel_that_is_not_the_memory_of_the_rule_is_refused() -> None:
     assert beside_memory(3 * rule.memory(t, s)[1], rule) == (1, 3)
     with pytest.raises(Unserved, match="is not the memory of"):
         beside_memory(eta, rule)
+
+
+def test_an_error_of_one_sample_that_goes_through_zero_is_refused() -> None:
+    """Networks of any width cross zero at steps of their own: their spread does not fall with the width."""
+    told = {"numbers": {"eta": 0.2, "gamma0": GAMMA}, "arrays": {"x": X[:1], "y": Y[:1]}}
+    program = mlp(1, "tanh", rule=sign_descent(eta))
+    with pytest.raises(NotConverged, match=r"Delta goes through zero at step \d+, and W0 moves by the sign"):
+        solve(program, times=range(12), **told)
+    solve(program, times=range(3), **told)
+
+
+def test_a_gradient_that_vanishes_by_symmetry_is_refused() -> None:
+    """Mirror images with equal targets: an odd network has no output, and rounding would be the gradient."""
+    mirrored = np.array([X[0], -X[0]])
+    told = {"numbers": {"eta": RATE, "gamma0": GAMMA}, "arrays": {"x": mirrored, "y": np.ones(2)}}
+    program = mlp(1, "tanh", rule=sign_descent(eta))
+    with pytest.raises(NotConverged, match="vanishes by symmetry at step 0"):
+        solve(program, times=range(3), **told)

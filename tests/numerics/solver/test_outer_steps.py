@@ -39,6 +39,7 @@ from derive.program.outer_steps import outer_products
 from derive.program.spectral import sigma
 from derive.theory import mean_field
 from derive.theory.routes import check_routes
+from numerics.errors import NotConverged
 from numerics.lowering.spectral import coefficients
 from numerics.solver.paths.solve import solve_particles
 from tests.chance import excess, in_errors
@@ -90,6 +91,20 @@ def test_one_sample_by_signs_is_an_outer_product_of_signs() -> None:
         )
         outputs.append(solved.value("out"))
     assert np.abs(outputs[0] - outputs[1]).max() < 1e-9 * np.abs(outputs[1]).max()
+
+
+def test_an_error_that_goes_through_zero_is_refused() -> None:
+    """The same sample at each step, learnt within few of them: its sign is then a matter of chance."""
+    inputs = np.tile(X[:1], (STEPS, 1))
+    data = {"K": inputs @ inputs.T / 3, "x": inputs, "label": np.full(STEPS, 0.3)}
+    with pytest.raises(NotConverged, match="Delta goes through zero at step"):
+        solve_particles(
+            mean_field(stream(sign_descent(eta))),
+            steps=STEPS,
+            values={"eta": 0.4, "gamma0": 1.0},
+            data=data,
+            samples=64,
+        )
 
 
 def test_a_polynomial_law_is_multiplied_out() -> None:

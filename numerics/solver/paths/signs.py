@@ -1,0 +1,82 @@
+"""Signs of single errors: where a theory is no limit of networks because an error goes through zero.
+
+A step that reads the sign of an error of one sample is a discontinuous function of an order parameter.  Where
+the error goes through zero, networks of any width cross it at different steps: their outputs differ by more
+than ``N^(-1/2)``, and no theory at infinite width holds after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, S, limit, sign
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import s, t
+from derive.program.entrywise import A, Entrywise
+from numerics.errors import NotConverged
+from numerics.lowering.entries import EntryArray
+from numerics.lowering.expressions import KnownArrays, TensorReader
+from numerics.lowering.indices import indices_of
+from numerics.lowering.quantities import QuantityTables
+
+Array = NDArray[np.float64]
+
+
+def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> None:
+    """Raise NotConverged if a number whose sign alone enters a step changes its sign before the last step."""
+    for e, weight in _read_by_sign(tables):
+        indices = tuple(sorted({i for x in e.atoms(AppliedUndef) for i in indices_of(x)}, key=str))
+        if any(i not in tables.sizes for i in indices):
+            continue
+        values = _along_time(e, indices, tables, known)
+        signs = np.sign(values[:, :-1])
+        changed = (signs[:, 1:] != signs[:, :-1]) & (signs[:, :-1] != 0)
+        if changed.any():
+            step = 1 + int(np.argmax(changed.any(axis=tuple(k for k in range(changed.ndim) if k != 1))))
+            names = " and ".join(sorted({str(x.func) for x in e.atoms(AppliedUndef)}))
+            raise NotConverged(
+                f"{names} goes through zero at step {step}, and {weight} moves by the sign of a gradient of this "
+                "one sample: networks of any width differ there, so that the theory holds before that step "
+                f"alone; at most {step} steps, a rule that is continuous at zero, or gradients that are sums "
+                "over several samples would do"
+            )
+
+
+def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, known: KnownArrays) -> Array:
+    """A number at all times: ``(replicas or 1, times, *indices)``."""
+    steps = max(x.shape[-2] for x in known.found.values())
+    reader = TensorReader(known, e.xreplace({s: t}), (t, *indices), tables.sizes)
+    found: Array = np.asarray(reader(slice(0, steps), slice(0, steps)))
+    return found.reshape(len(found), steps, -1)
+
+
+def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
+    """The numbers whose signs enter steps, at the time s, each with the weight that moves by it."""
+    for q in tables.quantities.values():
+        for memory in (m for ms in q.memories.values() for m in ms):
+            for x in sorted(memory.kernel.atoms(sign), key=str):
+                if x.args[0].has(AppliedUndef):
+                    yield x.args[0], f"{q.node[0]}"
+    for array in tables.weights:
+        if _is_of_one_sample(array, tables) and jumps_at_zero(array.rule):
+            yield array.terms[0].kernel, array.weight
+
+
+def _is_of_one_sample(array: EntryArray, tables: QuantityTables) -> bool:
+    """Is the gradient of an entry a single product?"""
+    return len(array.terms) == 1 and all(tables.sizes[x] == 1 for x in array.terms[0].over)
+
+
+def jumps_at_zero(rule: Entrywise) -> bool:
+    """Return whether the step is a function of the present gradient alone that jumps where this is zero.
+
+    >>> from derive.program import adam, eta, sign_descent
+    >>> jumps_at_zero(sign_descent(eta)), jumps_at_zero(adam(eta))
+    (True, False)
+    """
+    if rule.states:
+        return False
+    return bool(limit(rule.Q, A, 0, "+") != limit(rule.Q, A, 0, "-")) or rule.Q.subs(A, S.Zero) is S.NaN
