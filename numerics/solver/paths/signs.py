@@ -19,30 +19,43 @@ from derive.program.entrywise import A, Entrywise
 from numerics.errors import NotConverged
 from numerics.lowering.entries import EntryArray
 from numerics.lowering.expressions import KnownArrays, TensorReader
-from numerics.lowering.indices import indices_of
+from numerics.lowering.indices import indices_of, node_of
 from numerics.lowering.quantities import QuantityTables
 
 Array = NDArray[np.float64]
 
 
 def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> None:
-    """Raise NotConverged if a number whose sign alone enters a step changes its sign before the last step."""
+    """Raise NotConverged where the sign of one error, which enters a step, is a matter of chance.
+
+    That is where the error goes through zero before the last step, or where replicas differ in its sign.
+    Errors of data that change from step to step may have any signs, as long as replicas agree.
+    """
     for e, weight in _read_by_sign(tables):
         indices = tuple(sorted({i for x in e.atoms(AppliedUndef) for i in indices_of(x)}, key=str))
         if any(i not in tables.sizes for i in indices):
             continue
-        values = _along_time(e, indices, tables, known)
-        signs = np.sign(values[:, :-1])
-        changed = (signs[:, 1:] != signs[:, :-1]) & (signs[:, :-1] != 0)
-        if changed.any():
-            step = 1 + int(np.argmax(changed.any(axis=tuple(k for k in range(changed.ndim) if k != 1))))
+        signs = np.sign(_along_time(e, indices, tables, known)[:, :-1])
+        doubtful = (signs != signs[:1]).any(axis=(0, 2))
+        if not _streams(e, tables, known):
+            changed = (signs[:, 1:] != signs[:, :-1]) & (signs[:, :-1] != 0)
+            doubtful[1:] |= changed.any(axis=(0, 2))
+        if doubtful.any():
+            step = int(np.argmax(doubtful))
             names = " and ".join(sorted({str(x.func) for x in e.atoms(AppliedUndef)}))
             raise NotConverged(
-                f"{names} goes through zero at step {step}, and {weight} moves by the sign of a gradient of this "
-                "one sample: networks of any width differ there, so that the theory holds before that step "
-                f"alone; at most {step} steps, a rule that is continuous at zero, or gradients that are sums "
-                "over several samples would do"
+                f"{names} goes through zero at step {step}, and {weight} moves by the sign of a gradient of "
+                "this one sample: networks of any width differ there, so that the theory holds before that "
+                f"step alone; at most {step} steps, a rule that is continuous at zero, or gradients that are "
+                "sums over several samples would do"
             )
+
+
+def _streams(e: Expr, tables: QuantityTables, known: KnownArrays) -> bool:
+    """Do the numbers in ``e`` hold data that change from step to step?"""
+    read = [tables.scalars[node_of(x)].expr for x in e.atoms(AppliedUndef) if node_of(x) in tables.scalars]
+    atoms = [x for body in (*read, e) for x in body.atoms(AppliedUndef)]
+    return any(str(x.func) in known.arrays and x.has(t, s) for x in atoms)
 
 
 def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, known: KnownArrays) -> Array:

@@ -96,7 +96,7 @@ def test_one_sample_by_signs_is_an_outer_product_of_signs() -> None:
 def test_an_error_that_goes_through_zero_is_refused() -> None:
     """The same sample at each step, learnt within few of them: its sign is then a matter of chance."""
     inputs = np.tile(X[:1], (STEPS, 1))
-    data = {"K": inputs @ inputs.T / 3, "x": inputs, "label": np.full(STEPS, 0.3)}
+    data = {"K": inputs @ inputs.T / 3, "x": inputs, "label": np.full(STEPS, 0.05)}
     with pytest.raises(NotConverged, match="Delta goes through zero at step"):
         solve_particles(
             mean_field(stream(sign_descent(eta))),
