@@ -74,11 +74,13 @@ from derive.depth.balance import (
 from derive.depth.infinite import WIDTH_FIRST
 from derive.errors import NotApplicable
 from derive.linear.propagators import cross_layer, k
+from derive.program.entrywise import Entrywise
 from derive.program.parts import gaussian
 from derive.program.program import Program
 from derive.program.training import Outer, TrainedMatrix
 from derive.program.words import Product
 from derive.scale.depth_steps import DepthExponents, Shown, StepRow, at_steps, depth_exponents, ladder
+from derive.scale.rule_degrees import rule_degrees
 from derive.show.conditions import ConditionalResult
 from derive.theory import mean_field
 from derive.theory.theory import Theory
@@ -434,7 +436,7 @@ class DepthParametrization:
     def __init__(self, theory: Theory) -> None:
         self.theory = theory
 
-    def update_power(self, rule: str = "sgd") -> Expr:
+    def update_power(self, rule: str | Entrywise = "sgd") -> Expr:
         """The gamma of a rule with learning rate ``eta L^-c``, see :func:`update_power`."""
         return update_power(self.theory.program, rule)
 
@@ -510,12 +512,12 @@ class DepthParametrization:
             basis=tuple(dict.fromkeys((*p.conditions(), *self.first_step.conditions()))),
         )
 
-    def rate(self, rule: str = "sgd") -> Expr:
+    def rate(self, rule: str | Entrywise = "sgd") -> Expr:
         """The c of a learning rate ``eta L^-c`` with which updates enter h with ``L^-gamma``."""
         (found,) = solve(self.update_power(rule) - gamma, c)
         return found
 
-    def largest_rate(self, rule: str = "sgd") -> Expr:
+    def largest_rate(self, rule: str | Entrywise = "sgd") -> Expr:
         """The c of the largest rate ``eta L^-c`` at which the output stays of order one, for alpha >= 1/2."""
         (found,) = solve(self.exponents.output.subs(gamma, self.update_power(rule)), c)
         return found
@@ -572,17 +574,21 @@ def _number(name: str, value: GivenNumber) -> Expr:
 
 
 @lru_cache(maxsize=64)
-def update_power(program: Program, rule: str = "sgd") -> Expr:
+def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
     """The gamma of a rule with learning rate ``eta L^-c``: updates enter a layer's h with ``L^-gamma``.
 
     Read off the theory of ``program``, with linear residual layers and rate ``L^-gamma``, trained by the rule
     itself: the gradient of a weight has the factor of its branch, which gradient descent keeps and signs do
-    not.  Raises :class:`NotApplicable` for another rule or program.
+    not.  An entrywise rule raises the factor to its degree.  Raises :class:`NotApplicable` for another rule
+    or program.
 
     >>> from derive.program import depth_program
     >>> program = depth_program(alpha=alpha, gamma=gamma)
     >>> update_power(program, "sgd"), update_power(program, "sign")
     (alpha + c, c)
+    >>> from derive.program import lion
+    >>> update_power(program, lion(Symbol("eta")))
+    c
     """
     theory = mean_field(trained_by(program, rule))
     name = _residual(program)[0]
@@ -590,8 +596,11 @@ def update_power(program: Program, rule: str = "sgd") -> Expr:
     return -power(memory.kernel)[0]
 
 
-def trained_by(program: Program, rule: str) -> Program:
+def trained_by(program: Program, rule: str | Entrywise) -> Program:
     """A linear residual network trained by a rule as it stands, with learning rate ``L^-c`` for ``L^-gamma``.
+
+    Of an entrywise rule it has the powers of L alone: an update of the rank of the gradient stands for a step
+    whose entries are as large and have the signs of the gradient.
 
     >>> from derive.program import depth_program
     >>> (W,) = trained_by(depth_program(alpha=alpha, gamma=gamma), "sign").matrices
@@ -604,12 +613,25 @@ def trained_by(program: Program, rule: str) -> Program:
     if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
         raise NotApplicable(f"{W} is not trained by outer products")
     rate = W.update.coefficient.subs(gamma, c)
+    if isinstance(rule, Entrywise):
+        update = replace(W.update, coefficient=rate * share ** rule_degrees(rule).degree)
+        return replace(program, matrices=(replace(W, update=update),), descent=None)
     # of one sample: the gradient has rank one, and so has what an entrywise power of it makes of it
     made = RULES[rule]
     update = replace(
         W.update, coefficient=rate * made(share), left=made(W.update.left), right=made(W.update.right)
     )
     return replace(program, matrices=(replace(W, update=update),), descent=None)
+
+
+def branch_factor(program: Program) -> Expr:
+    """Return the factor of the branches of a residual network.
+
+    >>> from derive.program import depth_program
+    >>> branch_factor(depth_program(alpha=alpha, gamma=gamma))
+    L**(-alpha)
+    """
+    return _residual(program)[1]
 
 
 def _residual(program: Program) -> tuple[str, Expr]:
@@ -622,8 +644,8 @@ def _residual(program: Program) -> tuple[str, Expr]:
     raise NotApplicable("the program has no residual layer: x(ell) = x(ell - 1) + c * (W(ell) @ x(ell - 1))")
 
 
-def _check(rule: str) -> None:
-    if rule not in RULES:
+def _check(rule: str | Entrywise) -> None:
+    if not isinstance(rule, Entrywise) and rule not in RULES:
         raise NotApplicable(f"rule = {rule!r} is not known; {' and '.join(map(repr, RULES))} are")
 
 

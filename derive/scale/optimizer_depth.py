@@ -1,0 +1,220 @@
+"""Powers of the depth for each optimiser: rates, epsilon and decay of weights in residual branches.
+
+Branches are multiplied by ``L^-alpha``, ``alpha >= 1/2``.  The largest learning rate at which outputs stay of
+order one follows from the derived theory of a residual network (:mod:`derive.scale.depth`) and from the
+degree of the rule in the gradient, which has the factor of its branch.  The powers stand beside those of the
+width (:mod:`derive.scale.optimizer_powers`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sympy import Eq, Expr, S, Symbol, sympify
+
+from derive.calculus.symbols import L
+from derive.depth.balance import alpha, gamma, power
+from derive.depth.infinite import WIDTH_FIRST
+from derive.errors import NotApplicable
+from derive.program.entrywise import Entrywise
+from derive.scale.depth import DepthParametrization, branch_factor, c
+from derive.scale.rule_degrees import rule_degrees, step_powers
+from derive.show.conditions import ConditionalResult
+from derive.show.latex import aligned_latex
+
+
+@dataclass(frozen=True)
+class DepthPowers(ConditionalResult):
+    """Powers of L for the weights of branches, for ``alpha >= 1/2``; see :func:`depth_powers`.
+
+    Attributes
+    ----------
+    rule
+        The training rule.
+    gradient
+        Gradient of the loss with respect to a weight of a branch, over that of a weight of the stream.
+    rate
+        Learning rate.
+    epsilon
+        Parameter in units of the gradient, None of rules without one.
+    decay
+        Decoupled weight decay over the rate, None of rules without decay.
+    inside
+        Move of the preactivations of a branch by the updates of its own weights.
+    start
+        Part of the stream that is due to the initial weights of all branches.
+    """
+
+    rule: Entrywise
+    gradient: Expr
+    rate: Expr
+    epsilon: Expr | None
+    decay: Expr | None
+    inside: Expr
+    start: Expr
+
+    @property
+    def powers(self) -> dict[str, Expr | None]:
+        """The powers by their names."""
+        return {n: getattr(self, n) for n in ("gradient", "rate", "epsilon", "decay", "inside", "start")}
+
+    def at(self, value: Any) -> DepthPowers:
+        """Return the powers at a number for alpha.
+
+        Parameters
+        ----------
+        value
+            A number, at least 1/2.
+
+        Returns
+        -------
+        DepthPowers
+            The same powers as numbers.
+
+        Raises
+        ------
+        NotApplicable
+            If alpha is below 1/2: the stream then grows with the depth before training.
+        """
+        number = sympify(value)
+        if number < S.Half:
+            raise NotApplicable(f"alpha = {value}: must be at least 1/2, or the stream grows with the depth")
+        put = {alpha: number}
+        new: dict[str, Any] = {n: None if e is None else e.xreplace(put) for n, e in self.powers.items()}
+        return replace(self, **new)
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the powers of L rest on."""
+        return (
+            WIDTH_FIRST,
+            "derived: outputs move by order one, from powers of L in the theory of linear residual layers",
+            "derived: the degree of Q in the gradient, which has the factor L^-alpha of its branch",
+            "assumed: a step Q is odd in the gradient, so that updates of all branches add up",
+            "assumed: a weight loses a share of order one in a step, at any depth",
+        )
+
+    def _repr_latex_(self) -> str:
+        moved = ((n, e) for n, e in self.powers.items() if e is not None)
+        return aligned_latex(Eq(Symbol(rf"\mathrm{{{n}}}"), L**e, evaluate=False) for n, e in moved)
+
+
+def depth_powers(network: DepthParametrization, rule: Entrywise) -> DepthPowers:
+    """Return the powers of the depth in the rates of a rule that keep outputs of order one.
+
+    Parameters
+    ----------
+    network
+        Derived powers of a residual network.
+    rule
+        An entrywise rule; gradient descent is ``Q = A``.
+
+    Returns
+    -------
+    DepthPowers
+        Powers of L in terms of alpha.
+
+    Examples
+    --------
+    >>> from derive.depth.balance import alpha, gamma
+    >>> from derive.program import depth_program
+    >>> from derive.scale.optimizer_powers import OPTIMIZERS
+    >>> from derive.theory import mean_field
+    >>> network = DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
+    >>> for name in ("sgd", "adamw"):
+    ...     found = depth_powers(network, OPTIMIZERS[name])
+    ...     print(found.rate, found.epsilon, found.decay, found.inside)
+    2*alpha - 1 None 1 - 2*alpha alpha - 1
+    alpha - 1 -alpha 1 - alpha alpha - 1
+    """
+    own, units = network.largest_rate(rule), [*rule_degrees(rule).parameters.values()]
+    (size, _) = power(branch_factor(network.theory.program))
+    entering = network.update_power(rule).xreplace({c: own})
+    return DepthPowers(
+        rule,
+        size,
+        -own,
+        size if units else None,
+        None if rule.decay == 0 else own,
+        network.exponents.update.xreplace({gamma: entering}).expand(),
+        network.exponents.noise,
+    )
+
+
+CONSTANT_EPSILON = "epsilon the same at all depths"
+CONSTANT_RATE = "learning rate the same at all depths"
+CONSTANT_DECAY = "weight decay the same at all depths"
+
+
+def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> dict[str, str]:
+    """Return what becomes of outputs if epsilon, the rate or the decay of branches is the same at all depths.
+
+    Parameters
+    ----------
+    network
+        Derived powers of a residual network.
+    rule
+        An entrywise rule.
+    value
+        The number alpha, at least 1/2.
+
+    Returns
+    -------
+    dict
+        One sentence for each wrong scaling that the rule can have.
+
+    Examples
+    --------
+    >>> from derive.depth.balance import alpha, gamma
+    >>> from derive.program import depth_program
+    >>> from derive.scale.optimizer_powers import OPTIMIZERS
+    >>> from derive.theory import mean_field
+    >>> network = DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
+    >>> found = depth_faults(network, OPTIMIZERS["adam"], S.Half)
+    >>> for change, words in found.items(): print(change, "-", words)
+    epsilon the same at all depths - branches freeze: outputs move by L^(-1/2)
+    learning rate the same at all depths - outputs blow up: they move by L^(1/2)
+    """
+    right = depth_powers(network, rule).at(value)
+    output = network.exponents.output.xreplace({alpha: sympify(value)})
+    rates = {CONSTANT_RATE: (S.Zero, right.epsilon)}
+    if right.epsilon is not None:
+        rates = {CONSTANT_EPSILON: (right.rate, S.Zero)} | rates
+    found = {}
+    for change, (rate, small) in rates.items():
+        entering = -rate - _step(rule, right.gradient, small)
+        found[change] = _moved(output.xreplace({gamma: entering}).expand())
+    if right.decay is not None:
+        found[CONSTANT_DECAY] = _lost(right.rate)
+    return found
+
+
+def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
+    """The power of L of a step, for those of the gradient and of parameters in its units."""
+    units = {x: x * L ** (p * (small or S.Zero)) for x, p in rule_degrees(rule).parameters.items()}
+    states = tuple((x, e.xreplace(units)) for x, e in rule.states)
+    (step,) = step_powers(replace(rule, Q=rule.Q.xreplace(units), states=states), [gradient], _power)
+    assert step is not None
+    return step
+
+
+def _moved(size: Expr) -> str:
+    """Words for the first move of outputs."""
+    if size == 0:
+        return "as before: outputs move by order one"
+    how = "branches freeze: outputs" if size < 0 else "outputs blow up: they"
+    return f"{how} move by L^({size})"
+
+
+def _lost(share: Expr) -> str:
+    """Words for the share of a weight that is lost in a step."""
+    if share == 0:
+        return "as before: weights lose a share of order one in a step"
+    if share < 0:
+        return f"decay vanishes: weights lose a share L^({share}) in a step"
+    return f"weights blow up: they lose L^({share}) times themselves in a step"
+
+
+def _power(e: Expr) -> Expr:
+    """The power of L in an expression without gradients."""
+    return power(e)[0]
