@@ -25,7 +25,7 @@ from derive.show.latex import aligned_latex
 
 
 @dataclass(frozen=True)
-class DepthPowers(ConditionalResult):
+class BranchPowers(ConditionalResult):
     """Powers of L for the weights of branches, for ``alpha >= 1/2``; see :func:`depth_powers`.
 
     Attributes
@@ -59,7 +59,7 @@ class DepthPowers(ConditionalResult):
         """The powers by their names."""
         return {n: getattr(self, n) for n in ("gradient", "rate", "epsilon", "decay", "inside", "start")}
 
-    def at(self, value: Any) -> DepthPowers:
+    def at(self, value: Any) -> BranchPowers:
         """Return the powers at a number for alpha.
 
         Parameters
@@ -69,7 +69,7 @@ class DepthPowers(ConditionalResult):
 
         Returns
         -------
-        DepthPowers
+        BranchPowers
             The same powers as numbers.
 
         Raises
@@ -99,7 +99,7 @@ class DepthPowers(ConditionalResult):
         return aligned_latex(Eq(Symbol(rf"\mathrm{{{n}}}"), L**e, evaluate=False) for n, e in moved)
 
 
-def depth_powers(network: DepthParametrization, rule: Entrywise) -> DepthPowers:
+def depth_powers(network: DepthParametrization, rule: Entrywise) -> BranchPowers:
     """Return the powers of the depth in the rates of a rule that keep outputs of order one.
 
     Parameters
@@ -111,7 +111,7 @@ def depth_powers(network: DepthParametrization, rule: Entrywise) -> DepthPowers:
 
     Returns
     -------
-    DepthPowers
+    BranchPowers
         Powers of L in terms of alpha.
 
     Examples
@@ -130,7 +130,7 @@ def depth_powers(network: DepthParametrization, rule: Entrywise) -> DepthPowers:
     own, units = network.largest_rate(rule), [*rule_degrees(rule).parameters.values()]
     (size, _) = power(branch_factor(network.theory.program))
     entering = network.update_power(rule).xreplace({c: own})
-    return DepthPowers(
+    return BranchPowers(
         rule,
         size,
         -own,

@@ -66,7 +66,7 @@ SPECTRAL = frozenset({"muon"})
 LEARNING, TANGENT = "feature learning", "neural tangent"
 CORNERS = (LEARNING, TANGENT)
 """Fields move by order one; or outputs are of order one at the start and move by order one."""
-INPUT, HIDDEN, READOUT, BIAS, GAIN = "input", "hidden", "readout", "bias", "gain"
+INPUT, HIDDEN, READOUT, BIAS, GAIN = KINDS = ("input", "hidden", "readout", "bias", "gain")
 """Kinds of weights."""
 
 

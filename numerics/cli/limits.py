@@ -351,16 +351,30 @@ ExponentOption = Annotated[
     str | None, typer.Option(metavar="NUMBER", help="A number or a fraction such as 1/2.")
 ]
 HIDDEN = 2
+OptimizerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="sgd, momentum, sign, adam, adamw, rmsprop, lion or muon; --alpha may go with it.",
+    ),
+]
 
 
 def parametrization(
-    alpha: ExponentOption = None, gamma: ExponentOption = None, as_json: AsJson = False
+    alpha: ExponentOption = None,
+    gamma: ExponentOption = None,
+    optimizer: OptimizerOption = None,
+    as_json: AsJson = False,
 ) -> None:
     """Which powers of the width (without options) or of the depth (with both) train well.
 
     Width: weights N^-a W with variances N^-b, rate eta gamma^2 N^-c, gamma = gamma0 N^d.  Depth: branches
-    times L^-alpha, updates of size L^-gamma.
+    times L^-alpha, updates of size L^-gamma.  With --optimizer the powers of N and of L in learning rates,
+    epsilon and weight decay of each kind of weight, and what breaks if they scale otherwise.
     """
+    if optimizer is not None:
+        _optimizer(optimizer, alpha, gamma, as_json)
+        return
     if (alpha is None) != (gamma is None):
         key, value = ("--alpha", alpha) if gamma is None else ("--gamma", gamma)
         raise SpecError(
@@ -386,6 +400,20 @@ def parametrization(
     for name, row in found["named"].items():
         broken = f": {'; '.join(row['broken'])}" if row["broken"] else ""
         typer.echo(f"{name:20}{row['regime']}{broken}")
+    _conditions(found["conditions"])
+
+
+def _optimizer(name: str, alpha: str | None, gamma: str | None, as_json: bool) -> None:
+    """Print powers of width and depth for an optimiser."""
+    from numerics.cli.optimizers import optimizer_tables, print_tables
+
+    if gamma is not None:
+        raise SpecError("--gamma", gamma, "follows from the optimiser", "--optimizer with --alpha or alone")
+    found = optimizer_tables(name, alpha)
+    if as_json:
+        print_json(found)
+        return
+    print_tables(found)
     _conditions(found["conditions"])
 
 

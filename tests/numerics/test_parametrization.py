@@ -10,6 +10,7 @@ from sympy import Rational, sympify
 from numerics.cli import run
 
 COMMAND = import_module("numerics.cli.limits")
+TABLES = import_module("numerics.cli.optimizers")
 
 
 def test_width_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,12 +70,69 @@ def test_depth(capsys: pytest.CaptureFixture[str]) -> None:
     assert "redundant               True" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_optimizer_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["limits", "parametrization", "--optimizer", "adamw", "--alpha", "3/4", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    rates = {kind: row["rate"] for kind, row in printed["at the multipliers"].items()}
+    assert rates == {"input": "0", "hidden": "-1", "readout": "0", "bias": "0", "gain": "0"}
+    assert {row["epsilon"] for row in printed["at the multipliers"].values()} == {"-1"}
+    assert printed["width"]["neural tangent"]["hidden"]["rate"] == "a - 3/2"
+    wrong = printed["wrong"]["epsilon the same at all widths"]
+    assert all(words.startswith("freezes") for words in wrong.values())
+    assert printed["depth"]["3/4"]["rate"] == "-1/4"
+    assert set(printed["depth"]) == {"alpha", "3/4"}
+
+
+@pytest.mark.slow
+def test_optimizer_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["limits", "parametrization", "--optimizer", "muon"]) == 0
+    printed = capsys.readouterr().out
+    assert "muon: a step has degree 0 in the gradient" in printed
+    hidden = [line.replace(" - ", "-").split() for line in printed.splitlines() if "hidden" in line]
+    assert ["hidden", "2*a-1", "-a-1", "a", "-a"] in hidden
+    assert "the rule of W1 acts on singular values" in printed
+
+
+def test_optimizers_are_those_of_the_tables() -> None:
+    from derive.scale.optimizer_powers import KINDS, OPTIMIZERS
+
+    assert (*OPTIMIZERS,) == TABLES.NAMES
+    assert (*TABLES.MULTIPLIERS,) == KINDS
+    assert all(name in COMMAND.OptimizerOption.__metadata__[0].help for name in OPTIMIZERS)
+
+
+def test_tables_of_an_optimizer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    row = dict.fromkeys(TABLES.COLUMNS, "a") | {"epsilon": None}
+    rows = {"input": row, "gain": row | {"variance": None}}
+    faults = {"one rate": {"input": "freezes", "gain": "freezes"}}
+    depth = {"alpha": {"rate": "alpha"}, "1": {"rate": "0", "wrong": {"one rate": "outputs blow up"}}}
+    found = {
+        "optimizer": "adam",
+        "degree": "0",
+        "units": {"epsilon": "1"},
+        "width": {"feature learning": rows},
+    }
+    found |= {"multipliers": {"input": 0}, "at the multipliers": rows, "wrong": faults, "depth": depth}
+    found |= {"conditions": ["width to infinity"]}
+    monkeypatch.setattr(TABLES, "optimizer_tables", lambda *_: found)
+    assert run(["limits", "parametrization", "--optimizer", "adam"]) == 0
+    printed = capsys.readouterr().out
+    assert "adam: a step has degree 0 in the gradient; epsilon has degree 1" in printed
+    assert "    input, gain: freezes" in printed
+    assert "  alpha = 1, one rate: outputs blow up" in printed
+    assert "epsilon" not in printed.partition("powers of N")[2]
+    assert "conditions\n  width to infinity" in printed
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--alpha", "1/2"], '--alpha = "1/2": stands alone'),
         (["--gamma", "1"], '--gamma = "1": stands alone'),
         (["--alpha", "x", "--gamma", "1"], "alpha = 'x'"),
+        (["--optimizer", "adagrad"], '--optimizer = "adagrad": is not known'),
+        (["--optimizer", "adam", "--gamma", "1"], '--gamma = "1": follows from the optimiser'),
     ],
 )
 def test_refusals(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
