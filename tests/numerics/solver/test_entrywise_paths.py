@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sympy import Symbol
+from sympy import Function, Symbol
 
 from derive.program import Entrywise, GradientDescent, adam, eta, lion, mlp, s, sign_descent, t
 from derive.program.entrywise import A
 from derive.reduce.responses import without_responses
 from derive.theory import mean_field
 from numerics.errors import NotConverged, Unserved
+from numerics.experiment.memory import tables_of_program
+from numerics.experiment.theory import integrated
 from numerics.lowering.entries import beside_memory
 from numerics.solver.direct import evaluate
 from numerics.solver.paths.solve import Prepared, solve_particles
@@ -177,3 +179,16 @@ def test_a_gradient_that_vanishes_by_symmetry_is_refused() -> None:
     program = mlp(1, "tanh", rule=sign_descent(eta))
     with pytest.raises(NotConverged, match="vanishes by symmetry at step 0"):
         solve(program, times=range(3), **told)
+
+
+def test_decay_that_is_a_table_keeps_the_rule() -> None:
+    """A table of equal numbers is the constant decay: the memory becomes a table, the law stays."""
+    lam, falling = Symbol("lam", positive=True), Function("falling")(t)
+    constant, changing = (mlp(1, "tanh", rule=sign_descent(eta, x)) for x in (lam, falling))
+    given: dict[str, Any] = {"steps": 4, "samples": 16, "replicas": 2, "values": NUMBERS | {"lam": 0.05}}
+    closed = solve_particles(mean_field(constant), data=DATA, **given)
+    ((_, tables),) = tables_of_program(changing)
+    decay = {"falling": np.full(4, 0.05)}
+    data = DATA | decay | tables.values({eta: RATE}, np.arange(4), arrays=decay)
+    tabulated = solve_particles(mean_field(integrated(changing)), data=data, **given)
+    assert np.abs(closed.value("f") - tabulated.value("f")).max() < 1e-12
