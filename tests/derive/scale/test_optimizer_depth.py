@@ -29,12 +29,30 @@ def network():
 
 
 def test_entrywise_rules_enter_as_the_rules_of_the_paper():
-    """Gradients keep the factor of their branch, signs do not; depth2023 Table 1 at alpha = 1/2."""
+    """Gradients keep the factor of their branch, and signs do not."""
     program = network().theory.program
     assert update_power(program, Entrywise(eta, A)) == update_power(program, "sgd")
     assert update_power(program, sign_descent(eta)) == update_power(program, "sign")
+    assert update_power(program, OPTIMIZERS["adam"]) == update_power(program, "sign")
+
+
+@pytest.mark.slow
+def test_rates_of_the_table_of_the_paper():
+    """depth2023 Table 1, Depth-muP: a rate of order one for SGD, and ``L^-1/2`` for Adam."""
     rates = {name: depth_powers(network(), OPTIMIZERS[name]).at(S.Half).rate for name in ("sgd", "adam")}
     assert rates == {"sgd": 0, "adam": -S.Half}
+
+
+@pytest.mark.slow
+def test_completep_is_the_table_but_for_the_decay_at_a_half():
+    """Powers of m_L in arXiv:2505.01618, Table 1 and its code: rates ``alpha - 1``, epsilon ``-alpha``.
+
+    The printed weight decay has no power of the depth.
+    """
+    found = depth_powers(network(), OPTIMIZERS["adamw"])
+    assert (found.rate, found.epsilon) == (alpha - 1, -alpha)
+    assert found.at(1).decay == 0
+    assert found.at(S.Half).decay == S.Half
 
 
 @pytest.mark.slow

@@ -99,6 +99,36 @@ def test_muon_has_a_rate_of_order_one_between_layers() -> None:
     assert any("singular values" in x for x in found.conditions())
 
 
+MUP = {
+    "sgd": {"input": 1, "hidden": 0, "readout": -1, "bias": 1},
+    "adam": {"input": 0, "hidden": -1, "readout": -1, "bias": 0},
+}
+"""Powers of the width in learning rates, arXiv:2203.03466 Table 3, weights without multipliers."""
+COMPLETEP = {
+    "input": {"rate": 0, "epsilon": -1, "decay": 0},
+    "hidden": {"rate": -1, "epsilon": -1, "decay": 1},
+    "readout": {"rate": 0, "epsilon": -1, "decay": 0},
+    "bias": {"rate": 0, "epsilon": -1},
+    "gain": {"rate": 0, "epsilon": -1},
+}
+"""Powers of m_N for AdamW, arXiv:2505.01618 Table 1 and its code; the outputs have the multiplier 1/N."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUP)
+def test_the_table_of_mup(name: str) -> None:
+    found = {kind: table(name).row(kind).at(0) for kind in MUP[name]}
+    assert {kind: x.rate for kind, x in found.items()} == MUP[name]
+    assert [found[kind].variance for kind in ("input", "hidden", "readout")] == [0, -1, -2]
+
+
+@pytest.mark.slow
+def test_the_table_of_completep() -> None:
+    for kind, said in COMPLETEP.items():
+        found = table("adamw").row(kind).at(1 if kind == "readout" else 0).powers
+        assert {key: found[key] for key in said} == said
+
+
 @pytest.mark.slow
 def test_gradient_descent_as_an_entrywise_rule_has_the_old_family() -> None:
     """The scale of each weight that the raw rate ``eta gamma^2 N^-c`` of all weights asks for."""
