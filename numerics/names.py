@@ -22,8 +22,8 @@ FORWARD_RESPONSE, BACKWARD_RESPONSE = "A", "B"
 RESPONSES = (FORWARD_RESPONSE, BACKWARD_RESPONSE)
 """Both responses of a chain of layers."""
 
-TARGETS, INPUT_KERNEL = "y", "K_x"
-"""Targets, and the kernel of the inputs."""
+TARGETS, INPUT_KERNEL, INPUTS = "y", "K_x", "x"
+"""Targets, the kernel of the inputs, and the inputs themselves."""
 
 LEARNT = "v"
 """The error of the function that is learnt from random data."""

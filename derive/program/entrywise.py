@@ -11,7 +11,7 @@ with ``n = 1/N`` for a matrix as applied (``1/D`` towards data of dimension D) a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from sympy import Expr, Rational, S, Symbol, sign, sqrt
@@ -25,7 +25,7 @@ A = Symbol("A", real=True)
 """The normalised negative gradient of one entry of a weight at the time of the step."""
 
 MEAN, SQUARE, KEPT, SMALL = Rational(9, 10), Rational(999, 1000), Rational(99, 100), Rational(1, 10**8)
-"""Usual shares that running means keep (of gradients, of squares, of RMSprop and Lion), and epsilon."""
+"""Usual shares that running means keep (of gradients, of squares, of Lion), and epsilon."""
 
 States: TypeAlias = tuple[tuple[Symbol, Expr], ...]
 
@@ -101,6 +101,16 @@ class Entrywise(NonlinearRule):
     def law(self) -> tuple[Expr, ...]:
         """The step Q, and the next value of each state."""
         return (self.Q, *(e for _, e in self.states))
+
+    def of_gradient(self, factor: Expr) -> Entrywise:
+        """Return the rule that reads the gradient times a factor, such as ``1/P`` of a loss that is a mean.
+
+        >>> sign_descent(Symbol("eta")).of_gradient(Symbol("a", positive=True)).Q
+        sign(A)
+        """
+        put = {A: factor * A}
+        states = tuple((x, e.xreplace(put)) for x, e in self.states)
+        return replace(self, Q=self.Q.xreplace(put), states=states)
 
     @property
     def inner(self) -> frozenset[Symbol]:
@@ -179,7 +189,7 @@ def adamw(
 
 def rmsprop(
     rate: Expr,
-    beta2: Expr | float = KEPT,
+    beta2: Expr | float = SQUARE,
     epsilon: Expr | float = SMALL,
     decay: Expr | float = S.Zero,
 ) -> Entrywise:

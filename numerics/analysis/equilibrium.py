@@ -118,6 +118,7 @@ def rest_point(source: Experiment | Program) -> RestPoint:
             accepted = "a chain of layers whose weights decay"
             raise SpecError("program", source.name, f"no rest point is derived: {error}", accepted) from None
     training = source.training
+    source.require_linear_rule("a rest point in closed form")
     if source.spec.kind != "fixed":
         raise SpecError("data.kind", source.spec.kind, "has no rest point that is derived", '"fixed"')
     if not training.weight_decay:

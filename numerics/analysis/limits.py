@@ -207,6 +207,7 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
         step = _of_program(source, _of_theory, "the first step in closed form")
         return _at(_formulas(step), numbers, step.theory) if numbers else _formulas(step)
     experiment = source
+    experiment.require_linear_rule("the first step in closed form")
     experiment.require_constant("the first step in closed form")
     step = served(experiment, _first_step, "the first step in closed form", FIRST_STEP)
     if experiment.symbolic:
@@ -370,6 +371,7 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     """
     if steps < 1:
         raise SpecError("steps", steps, "is no number of steps", "1 or more")
+    experiment.require_linear_rule("the first steps without memory")
     experiment.require_constant("the first steps without memory")
     numbers = _numbers(experiment)
     solved = solve(experiment.replace({"training.steps": steps, "training.times": None}))
@@ -438,6 +440,7 @@ def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) 
     >>> round(found.critical, 4), round(found.lazy, 3), found.ceiling, found.recovers
     (0.1333, 0.175, 0.2, True)
     """
+    experiment.require_linear_rule("a largest learning rate in closed form")
     experiment.require_constant("a largest learning rate")
     numbers = {x: value for x, value in _numbers(experiment).items() if x not in (eta, gamma0)}
     lazy: tuple[float | None, float | None, str | None, tuple[str, ...]]
@@ -529,6 +532,7 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
         form = _of_program(source, lambda theory: largest_rate_form(theory, own), what)
         return RateLimit(form, None, None, None, None)
     experiment = source
+    experiment.require_linear_rule("a largest learning rate in closed form")
     experiment.require_constant("a largest learning rate")
     width = experiment.network.width_ratio
     if isinstance(width, list):
@@ -660,6 +664,7 @@ def depth_limits(
     experiment = source if isinstance(source, Experiment) else source.experiment
     depth, beta0 = None, 0.0
     if experiment is not None:
+        experiment.require_linear_rule("the limit of infinite depth")
         network = experiment.network
         if network.branch is None:
             reason = "is missing: only residual networks have a limit of infinite depth here"

@@ -52,7 +52,7 @@ def template(kind: str) -> str:
     <BLANKLINE>
     [network]
     """
-    from numerics.experiment.schema import DATA_KEYS, NETWORK_KINDS, RULE_KEYS, SECTIONS
+    from numerics.experiment.schema import DATA_KEYS, NETWORK_KINDS, SECTIONS, rules_with
 
     lines = [
         "# An experiment of dmft. Keys that are left out, here behind a #, have the value that is shown."
@@ -64,8 +64,8 @@ def template(kind: str) -> str:
             own = ("kind", *DATA_KEYS[kind]) if name == "data" else None
             if (own is not None and key not in own) or kind not in NETWORK_KINDS.get(key, (kind,)):
                 continue
-            rules = [f'"{rule}"' for rule, keys in RULE_KEYS.items() if name == "training" and key in keys]
-            words = f"rule = {' or '.join(rules)}: {field.description}" if rules else f"{field.description}"
+            rules = rules_with(key) if name == "training" else ""
+            words = f"rule = {rules}: {field.description}" if rules else f"{field.description}"
             said = textwrap.wrap(words, 100, break_on_hyphens=False)
             lines += [f"# {x}" for x in said]
             lines += [f"# {words}: {value_to_toml(x)}" for x, words in SHOWN.get((name, key), ())]

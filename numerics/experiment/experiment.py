@@ -337,6 +337,13 @@ class Experiment:
     path: Path | None = None
     text: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise SpecError for a kernel in place of inputs whose entries the training rule reads."""
+        rule = self.spec.training.rule
+        if self.spec.training.entrywise and self.samples is not None and self.samples.inputs is None:
+            reason = f'gives no entries of inputs, and steps of training.rule = "{rule}" depend on them'
+            raise SpecError("data.kernel", None, reason, 'data.inputs in its place, or training.rule = "gd"')
+
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Reads and checks an experiment file; raises SpecError."""
@@ -531,6 +538,19 @@ class Experiment:
                 raise SpecError(
                     f"training.{key}", text, f"depends on the time, and {what} needs a constant", "a number"
                 )
+
+    def require_linear_rule(self, what: str) -> None:
+        """Raise SpecError for an entrywise rule, whose steps are not linear in the gradient.
+
+        >>> e = Experiment.from_dict({"network": {"depth": 1}, "training": {"rule": "sign"}})
+        >>> e.require_linear_rule("the expansion in gamma0")
+        Traceback (most recent call last):
+        numerics.errors.SpecError: training.rule = "sign": has steps that are not linear in the gradie...
+        """
+        if self.training.entrywise:
+            reason = f"has steps that are not linear in the gradient, and {what} needs linear ones"
+            accepted = '"gd", "flow" or "sgd"; `dmft solve` solves this one'
+            raise SpecError("training.rule", self.training.rule, reason, accepted)
 
     @property
     def times(self) -> Array:

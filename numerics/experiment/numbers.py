@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Function, Symbol
 
-from derive.program import P, P_train, eta, gamma0, t
+from derive.program import Entrywise, P, P_train, eta, gamma0, t
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import B, M, N, alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as noise
@@ -23,8 +23,8 @@ from numerics.errors import SpecError
 from numerics.experiment import theory as theories
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.schedule import values_of
-from numerics.experiment.schema import FileSection, Spec
-from numerics.names import INPUT_KERNEL, TARGETS
+from numerics.experiment.schema import CONSTANTS, FileSection, Spec
+from numerics.names import INPUT_KERNEL, INPUTS, TARGETS
 
 Array = NDArray[np.float64]
 
@@ -107,6 +107,7 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     del found[theories.kept if spec.training.rule == "flow" else theories.tau]
     if spec.network.outputs == 1:
         del found[theories.C]
+    found |= {theories.CONSTANTS[key]: x for key, x in spec.training.constants.items()}
     # what is zero is not there, and what depends on the layer or on the time is a function
     found = {x: v for x, v in found.items() if v and not isinstance(v, list | str)}
     if spec.kind == "fixed":
@@ -131,6 +132,9 @@ MEANING: tuple[tuple[Symbol, str, str], ...] = (
     (theories.temperature, "training.temperature", "temperature of Langevin noise"),
     (theories.tau, "training.momentum", "time after which the velocity is forgotten"),
     (theories.kept, "training.momentum", "share of the velocity that a step keeps"),
+    (theories.CONSTANTS["beta1"], "training.beta1", "share of the mean gradient that a step keeps"),
+    (theories.CONSTANTS["beta2"], "training.beta2", "share of the mean square that a step keeps"),
+    (theories.CONSTANTS["epsilon"], "training.epsilon", "number beside the root of the mean square"),
     (nu, "network.width_ratio", "units of a layer for each input dimension, N/D"),
     (alpha, "data.sample_ratio", "samples for each input dimension, P/D"),
     (alpha_B, "data.batch_ratio", "samples of a batch for each input dimension, B/D"),
@@ -167,11 +171,15 @@ def legend(spec: Spec, theory: Theory) -> str:
       α   data.sample_ratio: samples for each input dimension, P/D
       σ   data.noise: standard deviation of the noise in the labels
     """
+    rule: Any = theory.program.rule
+    own_rule = rule if isinstance(rule, Entrywise) else None
     fixed, asked = spec.kind == "fixed", set(theory.symbols.values())
+    asked |= set() if own_rule is None else own_rule.parameters
     lines = []
     if not fixed:
         own = theory.losses(noise if spec.data is not None and spec.data.noise else 0)
         lines = ["Losses", *(f"  {k:10} = {text(v)}" for k, v in own.items()), ""]
+    lines += [] if own_rule is None else [*_law(own_rule), ""]
     rows = (*MEANING, *(OF_FIXED if fixed else OF_RANDOM))
     moving = {x: Function(x.name)(t) for x in theories.moving_symbols(spec)}
     found = []
@@ -182,6 +190,14 @@ def legend(spec: Spec, theory: Theory) -> str:
             found.append((text(x), key, words))
     width = max((len(name) for name, *_ in found), default=0)
     return "\n".join([*lines, "Symbols", *(f"  {x:{width}}  {key}: {words}" for x, key, words in found)])
+
+
+def _law(rule: Entrywise) -> list[str]:
+    """The step Q of one entry, from its gradient A and the states of the rule."""
+    head = f"Steps Q of {rule.name}: A is the slope of the summed loss in one weight, times -γ₀ N"
+    states = [f"  {text(x)} ← {text(e)}" for x, e in rule.states]
+    order = f" (read {'before' if rule.before else 'after'} the step of what starts at 0)" if states else ""
+    return [head, *states, f"  Q = {text(rule.Q)}{order}"]
 
 
 def arrays_of(experiment: Experiment) -> dict[str, Array]:
@@ -204,11 +220,20 @@ def arrays_of(experiment: Experiment) -> dict[str, Array]:
     if experiment.spec.kind != "fixed":
         return tables
     y, held = experiment.targets, experiment.held_out
+    if experiment.training.entrywise:
+        tables[INPUTS] = inputs_of(experiment)
     if held is None:
         return {INPUT_KERNEL: experiment.kernel, TARGETS: y, **tables}
     unseen = np.zeros((len(held), *y.shape[1:])) if held.targets is None else held.targets
     weight = np.concatenate([np.ones(len(y)), np.zeros(len(held))])
     return {INPUT_KERNEL: held.kernel, TARGETS: np.concatenate([y, unseen]), SAMPLE_WEIGHT: weight, **tables}
+
+
+def inputs_of(experiment: Experiment) -> Array:
+    """The inputs of all points, training samples first."""
+    held = experiment.held_out
+    parts = [experiment.inputs, None if held is None else held.inputs]
+    return np.concatenate([x for x in parts if x is not None])
 
 
 def _schedules(experiment: Experiment) -> dict[str, Array]:
@@ -241,8 +266,7 @@ def layered_numbers(spec: Spec) -> dict[str, dict[int, float]]:
 
 
 NEEDED = {
-    "gd": ("learning_rate", "steps"),
-    "sgd": ("learning_rate", "steps"),
+    **dict.fromkeys(("gd", "sgd", *CONSTANTS), ("learning_rate", "steps")),
     "flow": ("time",),
     "power-law": ("capacity", "source", "modes"),
 }

@@ -22,6 +22,7 @@ from numerics.errors import SpecError, value_to_toml
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+KeptShare = Annotated[float, Field(ge=0, lt=1)]
 PositiveInteger = Annotated[int, Field(ge=1)]
 
 SCHEDULED = ("learning_rate", "weight_decay", "momentum", "temperature")
@@ -52,6 +53,16 @@ MOST_STEPS = 1_000_000
 """The most steps, and the most output times of a flow."""
 
 DataKind = Literal["fixed", "isotropic", "power-law"]
+RuleName = Literal["gd", "flow", "sgd", "sign", "adam", "adamw", "rmsprop", "lion"]
+
+CONSTANTS: dict[str, dict[str, float]] = {
+    "sign": {},
+    "adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    "adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    "rmsprop": {"beta2": 0.999, "epsilon": 1e-8},
+    "lion": {"beta1": 0.9, "beta2": 0.99},
+}
+"""Rules that move each weight by the history of its own gradient, with the defaults of their constants."""
 
 
 class FileSection(BaseModel):
@@ -136,9 +147,12 @@ class Data(FileSection):
 
 
 class TrainingSection(FileSection):
-    """[training]: the rule, and either its rate and steps (gd, sgd) or its time and output grid (flow)."""
+    """[training]: the rule, and either its rate and steps or the time and output grid of a flow."""
 
-    rule: Literal["gd", "flow", "sgd"] = Field(default="gd", description='"gd", "flow" or "sgd"')
+    rule: RuleName = Field(
+        default="gd",
+        description='"gd", "flow" or "sgd", or of given inputs "sign", "adam", "adamw", "rmsprop" or "lion"',
+    )
     learning_rate: PositiveInTime | None = Field(default=None, description=f"a positive number{IN_TIME}")
     steps: int | None = Field(
         default=None, ge=1, le=MOST_STEPS, description="an integer >= 1, at most a million"
@@ -167,6 +181,31 @@ class TrainingSection(FileSection):
         f"time constant >= 0{IN_TIME}",
     )
     temperature: NonNegativeInTime = Field(default=0.0, description=f"a number >= 0{IN_TIME}")
+    beta1: KeptShare | None = Field(
+        default=None,
+        description="the share of the mean gradient that a step keeps, >= 0 and < 1, usually 0.9",
+    )
+    beta2: KeptShare | None = Field(
+        default=None,
+        description="the share of the mean square (with lion of the momentum) that a step keeps, >= 0 and "
+        "< 1; 0.999 if it is left out, with lion 0.99",
+    )
+    epsilon: Positive | None = Field(
+        default=None,
+        description="a positive number beside the root of the mean square, in units of the gradient of one "
+        "weight times gamma0 N; 1e-8 if it is left out",
+    )
+
+    @property
+    def entrywise(self) -> bool:
+        """Whether each weight moves by the history of its own gradient."""
+        return self.rule in CONSTANTS
+
+    @property
+    def constants(self) -> dict[str, float]:
+        """The constants of an entrywise rule by key, those that are left out at their defaults."""
+        usual = CONSTANTS.get(self.rule, {})
+        return {key: x if (given := getattr(self, key)) is None else given for key, x in usual.items()}
 
     @property
     def schedules(self) -> dict[str, str]:
@@ -302,8 +341,25 @@ NETWORK_KINDS = {
 STEPPED = ("learning_rate", "steps")
 MIN = sys.float_info.min
 
-RULE_KEYS = {"gd": STEPPED, "sgd": STEPPED, "flow": ("time", "points", "grid")}
-"""The keys of [training] that each rule has for itself."""
+RULE_KEYS: dict[str, tuple[str, ...]] = {
+    "gd": STEPPED,
+    "sgd": STEPPED,
+    "flow": ("time", "points", "grid"),
+    **{rule: (*STEPPED, *constants) for rule, constants in CONSTANTS.items()},
+}
+"""The keys of [training] that not every rule has."""
+
+
+def rules_with(key: str) -> str:
+    """Return in words which rules have a key of [training]; empty if all have it.
+
+    >>> rules_with("points"), rules_with("steps"), rules_with("epsilon"), rules_with("loss")
+    ('"flow"', 'any but "flow"', '"adam", "adamw" or "rmsprop"', '')
+    """
+    rules = [f'"{rule}"' for rule, keys in RULE_KEYS.items() if key in keys]
+    if len(rules) == len(RULE_KEYS) - 1:
+        return f'any but "{next(rule for rule, keys in RULE_KEYS.items() if key not in keys)}"'
+    return " or ".join(filter(None, (", ".join(rules[:-1]), *rules[-1:])))
 
 
 def check_together(spec: Spec) -> None:
@@ -402,9 +458,9 @@ def _check_rule(spec: Spec) -> None:
     """Refuses the keys of another rule."""
     training = spec.training
     for key, value in _said(training):
-        rules = [rule for rule, keys in RULE_KEYS.items() if key in keys]
-        if rules and training.rule not in rules:
-            problem = f'belongs to rule "{rules[0]}", but training.rule = "{training.rule}"'
+        rules = rules_with(key)
+        if rules and key not in RULE_KEYS[training.rule]:
+            problem = f'belongs to rule {rules}, but training.rule = "{training.rule}"'
             own = ", ".join(RULE_KEYS[training.rule])
             raise SpecError(f"training.{key}", value, problem, f"leaving it out; use {own}")
 
@@ -555,6 +611,41 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
         lambda x: x.training.loss == "sum" and x.kind != "fixed",
         'with data.kind = "{0.kind}", whose loss is the mean',
         '"mean"',
+    ),
+    (
+        "data.kind",
+        lambda x: x.training.entrywise and x.kind != "fixed",
+        'gives no entries of inputs, and steps of training.rule = "{0.training.rule}" depend on them',
+        '"fixed" with data.inputs, or training.rule = "gd"',
+    ),
+    *(
+        (
+            f"data.{key}",
+            lambda x, key=key: (
+                x.training.entrywise and x.data is not None and getattr(x.data, key) is not None
+            ),
+            'gives no entries of inputs, and steps of training.rule = "{0.training.rule}" depend on them',
+            f'{instead} in its place, or training.rule = "gd"',
+        )
+        for key, instead in (("kernel", "data.inputs"), ("test_kernel", "data.test_inputs"))
+    ),
+    (
+        "training.weight_decay",
+        lambda x: x.training.rule == "adam" and is_positive(x.training.weight_decay),
+        'with training.rule = "adam", whose means would contain it',
+        '0.0, or training.rule = "adamw", whose decay stands outside of the means',
+    ),
+    *(
+        (
+            f"training.{key}",
+            lambda x, key=key: x.training.entrywise and is_positive(getattr(x.training, key)),
+            f'with training.rule = "{{0.training.rule}}", {why}',
+            '0.0, or training.rule = "gd"',
+        )
+        for key, why in (
+            ("momentum", "which has no velocity; beta1 is the momentum of adam, adamw and lion"),
+            ("temperature", "whose noise is not derived"),
+        )
     ),
     (
         "training.momentum",

@@ -13,6 +13,7 @@ from sympy.core.function import AppliedUndef
 from derive.errors import NotApplicable
 from derive.program import (
     L,
+    P,
     Program,
     TrainingRule,
     eta,
@@ -23,8 +24,10 @@ from derive.program import (
     t,
     training_rule,
 )
+from derive.program.networks.options import entrywise_rule
 from derive.program.networks.random_data import N, nu
 from derive.program.nonlinear import NonlinearRule
+from derive.program.words import P_train
 from derive.reduce.data import instant_responses, mode_sums, theory_limit
 from derive.theory import Term, Theory, mean_field
 from numerics.errors import SpecError, value_to_toml
@@ -44,6 +47,13 @@ decay = Symbol("lambda", positive=True)
 temperature = Symbol("T", positive=True)
 kept, tau = Symbol("m", positive=True), Symbol("tau", positive=True)
 """Momentum: the share of the velocity that a step keeps, or the time constant of a flow."""
+
+CONSTANTS = {
+    "beta1": Symbol("beta1", nonnegative=True),
+    "beta2": Symbol("beta2", nonnegative=True),
+    "epsilon": Symbol("epsilon", positive=True),
+}
+"""Constants of entrywise rules, by their keys of [training]."""
 
 WIDE = "infinitely wide layers"
 
@@ -351,7 +361,7 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     return _mlp(
         depth,
         parse_activation(network.activation),
-        rule,
+        _entrywise(spec) if training.entrywise else rule,
         training.loss,
         outputs=1 if network.outputs == 1 else C,
         bias=network.bias,
@@ -361,6 +371,18 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
         sample_weights=spec.asks_elsewhere,
         objective=training.objective,
         **_numbers(spec),
+    )
+
+
+def _entrywise(spec: Spec) -> TrainingRule:
+    """The entrywise rule of a file, with symbols for its constants; those that are zero are left out."""
+    constants = {key: CONSTANTS[key] if x else 0 for key, x in spec.training.constants.items()}
+    return entrywise_rule(
+        spec.training.rule,
+        spec.training.loss,
+        weight_decay=decay if spec.training.weight_decay else 0,
+        samples=P_train if spec.asks_elsewhere else P,
+        **constants,
     )
 
 
@@ -410,7 +432,10 @@ def _rule(spec: Spec, rule: str) -> TrainingRule:
 
 
 def _numbers(spec: Spec) -> _Rule:
+    """Numbers of a rule that is given by its name; an entrywise rule holds its own."""
     training = spec.training
+    if training.entrywise:
+        return {"weight_decay": 0, "momentum": 0, "temperature": 0}
     return {
         "weight_decay": decay if training.weight_decay else 0,
         "momentum": (tau if training.rule == "flow" else kept) if training.momentum else 0,

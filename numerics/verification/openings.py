@@ -115,6 +115,10 @@ def _on(problem: Problem, pick: NDArray[np.intp], points: int, end: float) -> Pr
         held = experiment.held_out
         kernel = None if held is None else held.kernel[seen : seen + 1][:, [*pick, seen]]
         own, y = experiment.kernel[np.ix_(pick, pick)], experiment.targets[pick]
+        if experiment.training.entrywise and experiment.inputs is not None:
+            tests = None if held is None or held.inputs is None else held.inputs[:1]
+            own = experiment.inputs[pick]
+            return Problem.of(Experiment.from_dict(tables, inputs=own, targets=y, test_inputs=tests))
         return Problem.of(Experiment.from_dict(tables, kernel=own, targets=y, test_kernel=kernel))
     cut = _sample_axes(problem)
     if cut is None:  # all samples, and fewer times

@@ -212,6 +212,17 @@ def _data(experiment: Experiment) -> str:
     return f"isotropic data: {size}{noise}"
 
 
+RULES = {
+    **dict.fromkeys(("gd", "sgd", "flow"), "gradient descent"),
+    "sign": "sign descent",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "rmsprop": "RMSprop",
+    "lion": "Lion",
+}
+"""Training rules in words."""
+
+
 def _said(value: float | str) -> str:
     """A number, or the text of an expression in t."""
     return value if isinstance(value, str) else f"{value:g}"
@@ -219,7 +230,7 @@ def _said(value: float | str) -> str:
 
 def _training(experiment: Experiment) -> str:
     training = experiment.training
-    words = [f"{training.steps} steps of gradient descent at rate {_said(training.learning_rate or 0)}"]
+    words = [f"{training.steps} steps of {RULES[training.rule]} at rate {_said(training.learning_rate or 0)}"]
     if training.rule == "flow":
         words = [f"gradient flow up to time {training.time:g}"]
     words += [f"decay {_said(training.weight_decay)}"] if training.weight_decay else []

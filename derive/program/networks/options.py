@@ -28,6 +28,18 @@ from sympy import (
 from derive.calculus.intervals import POSITIVE, REAL
 from derive.calculus.symbols import IndexRange, IndexRanges, P, ell, eta, expression, s, t
 from derive.errors import ProgramError
+from derive.program.entrywise import (
+    KEPT,
+    MEAN,
+    SMALL,
+    SQUARE,
+    Entrywise,
+    adam,
+    adamw,
+    lion,
+    rmsprop,
+    sign_descent,
+)
 from derive.program.program import Program
 from derive.program.rules import (
     GradientDescent,
@@ -208,7 +220,70 @@ def _run(index: Symbol, first: Expr, last: Expr) -> IndexRanges:
 
 NumberOrExpression: TypeAlias = Expr | float | int
 
-ADAPTIVE = "adam adamw amsgrad nadam adagrad adadelta adafactor rmsprop lion lamb signsgd"
+ENTRYWISE: dict[str, dict[str, Expr]] = {
+    "sign": {},
+    "adam": {"beta1": MEAN, "beta2": SQUARE, "epsilon": SMALL},
+    "adamw": {"beta1": MEAN, "beta2": SQUARE, "epsilon": SMALL},
+    "rmsprop": {"beta2": SQUARE, "epsilon": SMALL},
+    "lion": {"beta1": MEAN, "beta2": KEPT},
+}
+"""The entrywise rules that have a name, each with its constants and their usual values."""
+
+ADAPTIVE = "amsgrad nadam adagrad adadelta adafactor lamb signsgd"
+"""Other rules that scale the steps of weights by past gradients."""
+
+
+def entrywise_rule(
+    rule: str,
+    loss: str = "sum",
+    *,
+    weight_decay: NumberOrExpression = 0,
+    samples: Expr = P,
+    **constants: NumberOrExpression,
+) -> Entrywise:
+    """Return the entrywise rule named in an experiment file, for the summed loss or its mean over samples.
+
+    A step of length ``eta`` takes the share ``eta weight_decay`` of a weight, and the mean loss divides the
+    gradient A by the number of ``samples``.  ``constants`` are ``beta1``, ``beta2`` and ``epsilon``, those
+    that the rule has.  Raises :class:`ProgramError` for an unknown name or constant, and for decay of Adam.
+
+    >>> entrywise_rule("sign", weight_decay=2).decay
+    2*eta
+    >>> entrywise_rule("rmsprop", "mean", beta2=0, epsilon=0).states
+    ((v, A**2/P**2),)
+    """
+    if rule not in ENTRYWISE:
+        raise ProgramError(f"rule = {rule!r}: must be one of {', '.join(ENTRYWISE)}")
+    given = {key: x for key, x in constants.items() if key not in ENTRYWISE[rule]}
+    if given:
+        known = ", ".join(ENTRYWISE[rule]) or "none"
+        raise ProgramError(f"{', '.join(given)} with rule = {rule!r}: must be among its constants, {known}")
+    decay = expression(weight_decay, "weight_decay")
+    if rule == "adam" and decay != 0:
+        raise ProgramError(
+            f"weight_decay = {weight_decay} with rule = 'adam': must be 0, or the rule 'adamw', "
+            "whose decay does not enter the means of gradients"
+        )
+    POSITIVE.require(samples, "samples")
+    makers: dict[str, Callable[..., Entrywise]] = {
+        "sign": sign_descent,
+        "adam": adam,
+        "adamw": adamw,
+        "rmsprop": rmsprop,
+        "lion": lion,
+    }
+    numbers: dict[str, Any] = {**ENTRYWISE[rule], **constants}
+    if rule != "adam":
+        numbers["decay"] = eta * decay
+    return makers[rule](eta, **numbers).of_gradient(_share_of_loss(loss, samples))
+
+
+def _share_of_loss(loss: str, samples: Expr) -> Expr:
+    """What multiplies the loss of each sample in the loss that is trained."""
+    share = {"sum": S.One, "mean": 1 / samples}.get(loss)
+    if share is None:
+        raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
+    return share
 
 
 def training_rule(
@@ -231,10 +306,12 @@ def training_rule(
     - ``"multistep"``: the flow as an explicit multistep integrator sees it, with tables ``w(t, s)`` for its
       memory of updates, ``m(t)`` for that of the start, and ``n(t, s)`` for its noise.
 
+    Entrywise rules (``"sign"``, ``"adam"``, ...) have their usual constants here.
+
     ``momentum`` is the share of the velocity that heavy-ball steps keep, ``Q <- momentum Q + U``, ``theta <-
     (1 - eta lam) theta + eta Q``; for the flow it is the time constant tau of L.1, ``tau dQ/dt = -Q + U``,
-    ``d theta/dt = Q``.  Raises :class:`ProgramError` for an unknown or adaptive rule and for combinations
-    that have no rule.
+    ``d theta/dt = Q``.  Raises :class:`ProgramError` for an unknown rule and for combinations that have no
+    rule.
 
     >>> training_rule("gd", "mean").rate
     eta/P
@@ -243,11 +320,9 @@ def training_rule(
     (exp(-2*t), exp(2*s - 2*t))
     """
     if not isinstance(rule, str):
-        raise ProgramError(f"rule = {rule!r}: must be 'gd', 'flow' or 'multistep'")
+        raise ProgramError(f"rule = {rule!r}: must be {RULE_NAMES}")
     POSITIVE.require(samples, "samples")
-    share = {"sum": S.One, "mean": 1 / samples}.get(loss)
-    if share is None:
-        raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
+    share = _share_of_loss(loss, samples)
     numbers: dict[str, Any] = {
         "weight_decay": weight_decay,
         "momentum": momentum,
@@ -259,6 +334,9 @@ def training_rule(
             f"momentum = {momentum} with temperature = {temperature}: noise that enters through a velocity "
             "(underdamped Langevin dynamics) is no training rule here; leave one of them out"
         )
+    if rule in ENTRYWISE:
+        _require_zero(rule, {"momentum": kept, "temperature": heat})
+        return entrywise_rule(rule, loss, weight_decay=weight_decay, samples=samples)
     if rule == "gd" and kept != 0:
         return Momentum(eta * share, kept, decay=eta * decay)
     if rule == "gd":
@@ -279,13 +357,27 @@ def training_rule(
             heat="n" if noisy else None,
             diffusion=S.One if noisy else S.Zero,
         )
-    why = (
-        "its steps are not linear in the updates, and theories of such rules are not derived; programs take "
-        "the rules adam, adamw, rmsprop, lion and sign_descent of derive.program, whose networks "
-        "numerics.simulate trains; "
-    )
+    why = "is no rule with a name here, and derive.program.Entrywise takes rules of single entries; "
     why = why if rule.lower() in ADAPTIVE.split() else ""
-    raise ProgramError(f"rule = {rule!r}: {why}must be 'gd', 'flow' or 'multistep'")
+    raise ProgramError(f"rule = {rule!r}: {why}must be {RULE_NAMES}")
+
+
+RULE_NAMES = f"'gd', 'flow', 'multistep', or one of {', '.join(ENTRYWISE)}"
+"""The names of rules, in words."""
+
+
+def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
+    """Raise :class:`ProgramError` for numbers that entrywise rules do not have."""
+    for key, value in numbers.items():
+        if value != 0:
+            raise ProgramError(f"{key} = {value} with rule = {rule!r}: must be 0, or the rule 'gd'")
+
+
+def require_rule_of_random_data(rule: object) -> None:
+    """Raise :class:`ProgramError` for the name of an entrywise rule, which is one of given inputs."""
+    if isinstance(rule, str) and rule in ENTRYWISE:
+        reason = "its steps depend on the entries of inputs, and random data have statistics alone"
+        raise ProgramError(f"rule = {rule!r}: {reason}; must be 'gd' or 'flow', or the data those of mlp")
 
 
 def rule_of(

@@ -38,6 +38,7 @@ from derive.program.networks.options import (
     NumberOrExpression,
     activation_of,
     indices,
+    require_rule_of_random_data,
     rule_of,
     training_rule,
 )
@@ -208,6 +209,7 @@ class _Linear:
         ntk: Expr | None = None,
     ) -> None:
         self.depth, self.unit, self.center = layer_count(depth), unit, center
+        require_rule_of_random_data(rule)
         self.rule = training_rule(rule) if isinstance(rule, str) else rule
         uneven = callable(widths) and not isinstance(widths, Expr)
         if uneven and branch is not None:
@@ -334,6 +336,7 @@ def perceptron(
         raise ProgramError(f"loss = {loss!r}: must be one of {', '.join(LOSSES)}, or a function of h and y")
     NONNEGATIVE.require(noise, "noise")
     NONNEGATIVE.require(signal, "signal")
+    require_rule_of_random_data(rule)
     trained_by = rule_of(rule, "sum", weight_decay=weight_decay, momentum=momentum, temperature=temperature)
     size = expression(ratio, "ratio")
     features, samples = Population("features"), Population("samples", size)

@@ -285,8 +285,8 @@ def test_perceptrons() -> None:
 # -- what is refused -----------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "adam": (lambda: mlp(rule="adam"), "rule = 'adam': its steps are not linear in the updates"),
-    "AdamW": (lambda: recurrent(rule="AdamW"), "not linear in the updates.*must be 'gd'"),
+    "adam": (lambda: perceptron(rule="adam"), "rule = 'adam': its steps depend on the entries of inputs"),
+    "AdaGrad": (lambda: recurrent(rule="AdaGrad"), "Entrywise takes rules.*must be 'gd'"),
     "unknown rule": (lambda: perceptron(rule="sgd"), "rule = 'sgd': must be 'gd'"),
     "momentum and noise": (lambda: mlp(momentum=0.9, temperature=1), "momentum = 0.9.* with temperature = 1"),
     "momentum and decay in flow": (

@@ -66,7 +66,9 @@ WRONG: dict[str, Callable[[], Any]] = {
     "loss = -1: must be one of squared, logistic, or a function of h and y": lambda: perceptron(loss=-1),
     "outputs = nan: must be a real number": lambda: mlp(2, outputs=nan),
     "alpha = oo: must be a real number": lambda: depth_program(alpha=oo),
-    "rule = -1: must be 'gd', 'flow' or 'multistep'": lambda: training_rule(-1),
+    "rule = -1: must be 'gd', 'flow', 'multistep', or one of sign, adam, adamw, rmsprop, lion": lambda: (
+        training_rule(-1)
+    ),
     "samples = 0: must be a positive number": lambda: training_rule(samples=0),
     "backward = -1: must be 'transposed', 'fixed' or 'independent'": lambda: network(2, backward=-1),
     "fan_in['W'] = -1: must be a positive number": lambda: Parametrization(fan_in={"W": -1}),

@@ -89,7 +89,7 @@ def test_channels_and_depths_are_symbols_or_numbers() -> None:
         ({"data": "population", "noise": True}, "no samples"),
         ({"branch": beta, "widths": width}, "same units"),
         ({"data": "online", "rule": "flow"}, "time flows"),
-        ({"rule": "adam"}, "adam"),
+        ({"rule": "adam"}, "rule = 'adam': .* entries of inputs, .* 'gd' or 'flow'"),
         ({"rule": "nonsense"}, "nonsense"),
     ],
 )

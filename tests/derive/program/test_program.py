@@ -39,6 +39,7 @@ from derive.program import (
     t,
     training_rule,
 )
+from derive.program.networks.options import entrywise_rule
 from derive.program.words import terms
 from derive.reduce.independence import independent_backward
 from tests.derive.once import mean_field, mlp
@@ -214,7 +215,11 @@ def test_an_ill_posed_program_is_refused_with_the_reason(what: str) -> None:
     [
         (lambda: mlp(0), "depth = 0"),
         (lambda: mlp(2, "swish"), "activation = 'swish': must be one of linear, .* SymPy function"),
-        (lambda: mlp(2, rule="adam"), "rule = 'adam'"),
+        (lambda: mlp(2, rule="adamax"), "rule = 'adamax': must be 'gd', 'flow', .* adam"),
+        (lambda: mlp(2, rule="adagrad"), "rule = 'adagrad': .*Entrywise takes"),
+        (lambda: mlp(2, rule="adam", weight_decay=1), "weight_decay = 1 with rule = 'adam': .* 'adamw'"),
+        (lambda: mlp(2, rule="lion", momentum=0.5), "momentum = .* with rule = 'lion'"),
+        (lambda: entrywise_rule("sign", beta1=0.5), "beta1 with rule = 'sign'"),
         (lambda: mlp(2, loss="max"), "loss = 'max'"),
         (lambda: mlp().at_depth(0), "depth = 0"),
     ],
