@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Eq, Expr, S, Symbol, sympify
+from sympy import Eq, Expr, Max, S, Symbol, sympify
 
 from derive.calculus.symbols import L
 from derive.depth.balance import alpha, gamma, power
@@ -40,6 +40,9 @@ class BranchPowers(ConditionalResult):
         Parameter in units of the gradient, None of rules without one.
     decay
         Decoupled weight decay over the rate, None of rules without decay.
+    size
+        Preactivations of a branch after a step.  Where they are of order one, a normalisation of what the
+        branch reads divides by numbers of order one.
     inside
         Move of the preactivations of a branch by the updates of its own weights.
     start
@@ -51,13 +54,16 @@ class BranchPowers(ConditionalResult):
     rate: Expr
     epsilon: Expr | None
     decay: Expr | None
+    size: Expr
     inside: Expr
     start: Expr
 
     @property
     def powers(self) -> dict[str, Expr | None]:
         """The powers by their names."""
-        return {n: getattr(self, n) for n in ("gradient", "rate", "epsilon", "decay", "inside", "start")}
+        return {
+            n: getattr(self, n) for n in ("gradient", "rate", "epsilon", "decay", "size", "inside", "start")
+        }
 
     def at(self, value: Any) -> BranchPowers:
         """Return the powers at a number for alpha.
@@ -92,6 +98,8 @@ class BranchPowers(ConditionalResult):
             "derived: the degree of Q in the gradient, which has the factor L^-alpha of its branch",
             "assumed: a step Q is odd in the gradient, so that updates of all branches add up",
             "assumed: a weight loses a share of order one in a step, at any depth",
+            f"derived: preactivations are of order L^({self.size}); where it is one, normalised layers have "
+            "the same powers",
         )
 
     def _repr_latex_(self) -> str:
@@ -136,9 +144,16 @@ def depth_powers(network: DepthParametrization, rule: Entrywise) -> BranchPowers
         -own,
         size if units else None,
         None if rule.decay == 0 else own,
-        network.exponents.update.xreplace({gamma: entering}).expand(),
+        _at_rate(network.exponents.preactivation, entering),
+        _at_rate(network.exponents.update, entering),
         network.exponents.noise,
     )
+
+
+def _at_rate(exponent: Expr, entering: Expr) -> Expr:
+    """An exponent for updates that enter with ``L^-entering``; of a maximum each term is expanded."""
+    terms = exponent.args if isinstance(exponent, Max) else (exponent,)
+    return Max(*(x.xreplace({gamma: entering}).expand() for x in terms))
 
 
 CONSTANT_EPSILON = "epsilon the same at all depths"

@@ -507,9 +507,10 @@ class Counting:
         name = member_name(w.name, member)
         found: list[EntrySize] = []
         for past in range(step):
+            slopes = self.slopes(w, at, past)
             for inner in self.members(w.update.over):
                 env = {**at, **inner}
-                for when, slope in self.slopes(w, env, past):
+                for when, slope in slopes:
                     coefficient = self.number(self.expression(w.update.coefficient, env, when))
                     front = product(self.memory(w, env), coefficient, (slope,))
                     parts = product(front, moved(env, when, slope.at(S.Zero)))
@@ -558,8 +559,12 @@ class Counting:
         """The parts of the gradient of an entry of a weight, in the units in which its rule takes it."""
         u = w.update
         sides = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
-        front = self.number(self.expression(u.coefficient / u.outside, env, step))
-        return product(front, *(self.given_or(x, env, step) for x in sides))
+        found: list[EntrySize] = []
+        for inner in self.members(u.over):  # the sum stands inside of Q
+            at = {**env, **inner}
+            front = self.number(self.expression(u.coefficient / u.outside, at, step))
+            found += product(front, *(self.given_or(x, at, step) for x in sides))
+        return combined(found)
 
     def source(self, use: Generator, p: EntrySize, gain: Expr) -> EntrySize:
         """The Gaussian part of a product.  Vectors that do not overlap have independent sources.

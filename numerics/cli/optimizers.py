@@ -50,6 +50,7 @@ def optimizer_tables(name: str, alpha: str | None = None) -> dict[str, Any]:
         "degree": str(rule_degrees(rule).degree),
         "units": {str(x): str(p) for x, p in rule_degrees(rule).parameters.items()},
         "width": {x: _rows(found) for x, found in corners.items()},
+        "normalised": _rows(optimizer_powers(mlp_with_gains(rule=rule, normalised=True), spectral=spectral)),
         "multipliers": MULTIPLIERS,
         "at the multipliers": _rows(learning, MULTIPLIERS),
         "wrong": _wrong(learning),
@@ -113,6 +114,10 @@ def print_tables(found: Mapping[str, Any]) -> None:
     for corner, rows in found["width"].items():
         typer.echo(f"\npowers of N, {corner}:")
         _table(rows, "kind")
+    same = found["normalised"] == next(iter(found["width"].values()))
+    typer.echo("\nlayers divided by their root mean square, feature learning:" + " the same powers" * same)
+    if not same:
+        _table(found["normalised"], "kind")
     scales = ", ".join(f"{kind} {a}" for kind, a in found["multipliers"].items())
     typer.echo(f"\npowers of N, feature learning, a: {scales}")
     _table(found["at the multipliers"], "kind")

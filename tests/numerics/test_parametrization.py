@@ -113,13 +113,20 @@ def test_tables_of_an_optimizer(capsys: pytest.CaptureFixture[str], monkeypatch:
         "units": {"epsilon": "1"},
         "width": {"feature learning": rows},
     }
-    found |= {"multipliers": {"input": 0}, "at the multipliers": rows, "wrong": faults, "depth": depth}
+    found |= {
+        "normalised": rows,
+        "multipliers": {"input": 0},
+        "at the multipliers": rows,
+        "wrong": faults,
+        "depth": depth,
+    }
     found |= {"conditions": ["width to infinity"]}
     monkeypatch.setattr(TABLES, "optimizer_tables", lambda *_: found)
     assert run(["limits", "parametrization", "--optimizer", "adam"]) == 0
     printed = capsys.readouterr().out
     assert "adam: a step has degree 0 in the gradient; epsilon has degree 1" in printed
     assert "    input, gain: freezes" in printed
+    assert "layers divided by their root mean square, feature learning: the same powers" in printed
     assert "  alpha = 1, one rate: outputs blow up" in printed
     assert "epsilon" not in printed.partition("powers of N")[2]
     assert "conditions\n  width to infinity" in printed

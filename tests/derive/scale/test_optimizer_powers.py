@@ -1,7 +1,7 @@
 """Rates, epsilon and decay of optimisers as powers of the width, against formulas worked out by hand."""
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pytest
 from sympy import Expr, Function, Rational, S, Symbol
@@ -27,7 +27,7 @@ from derive.scale.optimizer_powers import (
 )
 from derive.scale.power_counting import count_powers
 from derive.scale.width import FREE, parametrized, width_class
-from tests.derive.once import mlp, width_constraints
+from tests.derive.once import convolution, mlp, recurrent, width_constraints
 
 a, HALF = FREE, Rational(1, 2)
 KINDS = ("input", "hidden", "readout", "bias", "gain")
@@ -88,6 +88,24 @@ def test_every_optimiser_and_kind_of_weight(name: str, corner: str) -> None:
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_normalised_layers_have_the_same_table(name: str) -> None:
     assert [x.powers for x in table(name, normalised=True).rows] == [x.powers for x in table(name).rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        partial(mlp, 2, "tanh", outputs=3),
+        partial(mlp, 2, "tanh", branch=Symbol("beta")),
+        partial(mlp, 3, "relu", relative_widths=[2, 1, 1]),
+        partial(convolution, 2, "tanh", positions=3, receptive=1),
+        partial(recurrent, 3, "tanh"),
+    ],
+    ids=["outputs", "residual", "relu", "convolution", "recurrent"],
+)
+def test_other_networks_have_the_same_table(program, name: str) -> None:
+    """Sums over steps, positions and channels stand inside Q, and change no power."""
+    agree(optimizer_powers(program(rule=OPTIMIZERS[name])), DEGREE[name], LEARNING)
 
 
 @pytest.mark.slow
