@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from numerics.errors import Diverged, NumericsError, SpecError, value_to_toml
+from numerics.errors import Diverged, NotConverged, NumericsError, SpecError, value_to_toml
 from numerics.progress import Progress
 
 if TYPE_CHECKING:
@@ -218,6 +218,9 @@ def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
         if not isinstance(source, Experiment) or named or (isinstance(error, Diverged) and error.start):
             raise
         key, value = "solver.rtol", source.solver.rtol
+        if isinstance(error, NotConverged) and source.training.entrywise:
+            key = "training.rule"
+            value = source.value(key)
         if isinstance(error, Diverged):
             key = "training.time" if source.training.rule == "flow" else "training.learning_rate"
             value = source.value(key)

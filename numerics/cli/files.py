@@ -35,6 +35,12 @@ ALWAYS: dict[str, dict[str, Any]] = {
 }
 
 
+TemplateRule = Literal["gd", "sign", "adam", "adamw", "rmsprop", "lion"]
+"""The training rules that a new experiment may have."""
+
+WARM_UP_AND_COSINE = "0.05*min(1, (t + 1)/10)*(1 + cos(pi*t/60))/2"
+"""The rate of new experiments with an entrywise rule: warm-up in ten steps, cosine decay over sixty."""
+
 SHOWN: dict[tuple[str, str], tuple[tuple[Any, str], ...]] = {
     ("training", "learning_rate"): (
         ("0.05*min(1, (t + 1)/10)", "warm-up in ten steps"),
@@ -44,15 +50,17 @@ SHOWN: dict[tuple[str, str], tuple[tuple[Any, str], ...]] = {
 """Further values that a template shows for a key, with what they do."""
 
 
-def template(kind: str) -> str:
+def template(kind: str, rule: str = "gd") -> str:
     """An experiment with a line on every key that goes with this kind of data; those left out are comments.
+
+    With an entrywise ``rule``, such as "adam", the rate has warm-up and cosine decay.
 
     >>> print(template("isotropic")[:107])
     # An experiment of dmft. Keys that are left out, here behind a #, have the value that is shown.
     <BLANKLINE>
     [network]
     """
-    from numerics.experiment.schema import DATA_KEYS, NETWORK_KINDS, SECTIONS, rules_with
+    from numerics.experiment.schema import CONSTANTS, DATA_KEYS, NETWORK_KINDS, SECTIONS, rules_with
 
     lines = [
         "# An experiment of dmft. Keys that are left out, here behind a #, have the value that is shown."
@@ -60,8 +68,12 @@ def template(kind: str) -> str:
     for name, model in SECTIONS.items():
         lines += ["", f"[{name}]"]
         chosen = ALWAYS.get(name, {}) | CHOSEN[kind].get(name, {})
+        if name == "training" and rule in CONSTANTS:
+            chosen |= {"rule": rule, "learning_rate": WARM_UP_AND_COSINE, **CONSTANTS[rule]}
         for key, field in model.model_fields.items():
             own = ("kind", *DATA_KEYS[kind]) if name == "data" else None
+            if rule in CONSTANTS and key in BY_KERNEL:
+                continue
             if (own is not None and key not in own) or kind not in NETWORK_KINDS.get(key, (kind,)):
                 continue
             rules = rules_with(key) if name == "training" else ""
@@ -78,18 +90,35 @@ def template(kind: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+BY_KERNEL = ("kernel", "test_kernel")
+"""Keys of [data] that do not go with entrywise rules, whose steps depend on the entries of inputs."""
+
+
 def new(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The file to write; it must be new.")],
-    kind: Annotated[DataKind, typer.Option(help="Random data of these statistics, or arrays.")] = "isotropic",
+    kind: Annotated[
+        DataKind | None,
+        typer.Option(help="Random data of these statistics, or arrays.", show_default="isotropic"),
+    ] = None,
+    rule: Annotated[
+        TemplateRule, typer.Option(help="The training rule; all but gd have warm-up and cosine decay.")
+    ] = "gd",
 ) -> None:
-    """Write an experiment file with a comment on every key, ready to be solved or to be given arrays."""
+    """Write an experiment file with a comment on every key, ready to be solved or to be given arrays.
+
+    Rules other than gd take arrays: they need the entries of inputs.
+    """
+    kind = kind or ("isotropic" if rule == "gd" else "fixed")
+    if rule != "gd" and kind != "fixed":
+        reason = f"gives no entries of inputs, and steps of --rule {rule} depend on them"
+        raise SpecError("--kind", kind, reason, "fixed, or --rule gd")
     if file.exists():
         raise SpecError("FILE", str(file), "is there already", "the name of a new file")
     check_outputs("", None, None, {"FILE": file})
     from numerics.results import replacing
 
     with replacing(file) as beside:
-        beside.write_text(template(kind), encoding="utf-8")
+        beside.write_text(template(kind, rule), encoding="utf-8")
     typer.echo(f"wrote {file}")
 
 

@@ -29,6 +29,7 @@ from numerics.errors import (
 )
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.vanishing import require_gradients
 from numerics.progress import Progress
 from numerics.results import BY_SAMPLE, Result, named
 from numerics.results.advice import explained, input_scale
@@ -285,6 +286,8 @@ def solved(
 ) -> Result:
     """What :func:`solve` gives, before xarray makes a dataset of it."""
     problem = Problem.of(source)
+    if problem.experiment is not None:
+        require_gradients(problem.experiment)
     try:
         return _solved(problem, kernels, progress, say)
     except Diverged as error:

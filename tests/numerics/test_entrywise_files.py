@@ -21,7 +21,8 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import CONSTANTS, Solver
-from numerics.verification.openings import opening
+from numerics.experiment.vanishing import require_gradients
+from numerics.verification.openings import Effort, opening
 
 Array = NDArray[np.float64]
 
@@ -266,3 +267,83 @@ def test_commands_that_need_linear_steps_name_the_rule(
     said = capsys.readouterr().err
     assert said.startswith('dmft: training.rule = "adam": has steps that are not linear in the gradient')
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_new_files_have_warm_up_and_cosine_decay(
+    rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new file asks for arrays, shows all constants of its rule and is an experiment."""
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+    np.save("y.npy", Y)
+    assert run(["new", "own.toml", "--rule", rule]) == 0
+    found = Experiment.load("own.toml")
+    assert found.training.rule == rule
+    assert "cos(pi*t/60)" in str(found.training.learning_rate)
+    assert {k: getattr(found.training, k) for k in CONSTANTS[rule]} == CONSTANTS[rule]
+    assert "kernel" not in (tmp_path / "own.toml").read_text()
+
+
+def test_new_files_of_random_data_are_of_other_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", "own.toml", "--rule", "adam", "--kind", "isotropic"]) == 2
+    assert '--kind = "isotropic": gives no entries of inputs' in capsys.readouterr().err
+
+
+VANISHING: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "zero targets": ({}, X, np.zeros(3)),
+    "mirrored inputs": ({}, [X[0], -X[0]], [0.5, 0.5]),
+    "equal inputs": ({"activation": "softplus"}, [X[0], X[0]], [0.5, -0.5]),
+    "even activations": ({"activation": "abs"}, [X[0], -X[0]], [0.5, -0.5]),
+    "classes in balance": ({"outputs": 2}, [X[0], X[0]], np.eye(2)),
+}
+
+
+@pytest.mark.parametrize("what", VANISHING)
+def test_gradients_that_cancel_by_symmetry_are_refused(what: str) -> None:
+    """Gradient descent stays where it is; steps of full length would go where fluctuations point."""
+    network, x, y = VANISHING[what]
+    objective = "square" if np.ndim(y) == 1 else "cross-entropy"
+    keys = {"network": {"depth": 1, "activation": "tanh", **network}, "solver": {"samples": 64}}
+    keys["training"] = {"rule": "adam", "learning_rate": RATE, "steps": 2, "objective": objective}
+    file = Experiment.from_dict(keys, inputs=x, targets=y)
+    with pytest.raises(
+        SpecError, match=r"data\.targets: make the gradients of all samples cancel .*\"adam\""
+    ):
+        numerics.solve(file)
+    require_gradients(file.replace({"training.rule": "gd"}))
+    require_gradients(file.replace({"network.bias": True}) if "even" in what else _apart(keys, x, y))
+
+
+def _apart(keys: dict[str, Any], x: Any, y: Any) -> Experiment:
+    """The same with one error more."""
+    more = np.ones((1, np.shape(y)[1])) if np.ndim(y) == 2 else [1.0]
+    return Experiment.from_dict(keys, inputs=[*x, [0.1, 0.2, 0.3]], targets=np.concatenate([y, more]))
+
+
+def test_a_single_error_that_crosses_zero_names_the_rule(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Up to the crossing the theory holds, and is solved."""
+    np.save("one_x.npy", X[:1])
+    np.save("one_y.npy", [0.2])
+    one = ["-D", "inputs=one_x.npy", "-D", "targets=one_y.npy", "--set", "training.rule=sign"]
+    keys = tables("sign", steps=20)
+    keys["data"] = {"inputs": "x.npy", "targets": "y.npy"}
+    (folder / "sign.toml").write_text(tomli_w.dumps(keys))
+    assert run(["solve", "sign.toml", *one]) == 3
+    said = capsys.readouterr().err
+    assert 'training.rule = "sign": Delta goes through zero at step' in said
+    assert run(["solve", "sign.toml", *one, "--set", "training.steps=2"]) == 0
+
+
+@pytest.mark.slow
+def test_verify_holds_a_file_against_networks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With few networks; the checks are those of a program."""
+    report = numerics.verify("adam.toml", effort=Effort(work=2e9, paths=256, replicas=8))
+    assert report.passed, report.table()
+    assert "5 steps of Adam at rate 0.1*min(1, (t + 1)/3)" in report.title
+    assert any(x.group == "networks" for x in report.checks)
