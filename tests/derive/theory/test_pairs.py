@@ -59,8 +59,9 @@ def test_both_routes_agree(name: str, depth: int, activation: str) -> None:
         mlp(2, "tanh", rule=adam(eta), bias=True),
         mlp(rule=adam(eta)),
         mlp(2, "relu", rule=adam(eta), loss="mean", outputs=3),
+        mlp(3, "tanh", rule=lion(eta), relative_widths="a"),
     ],
-    ids=["biases", "any depth", "outputs"],
+    ids=["biases", "any depth", "outputs", "widths"],
 )
 def test_both_routes_agree_on_other_networks(program: Program) -> None:
     assert check_routes(program) == []
