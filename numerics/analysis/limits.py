@@ -492,6 +492,14 @@ class RateLimit(Finite):
         """Return what the formula and the rate rest on."""
         return (*self.form.conditions(), *self.kernel)
 
+    @property
+    def warning(self) -> str | None:
+        """A sentence if the formula leaves out as much as it keeps, so that its number says nothing."""
+        if self.neglected is None or self.neglected < 1:
+            return None
+        size = f"what it neglects is {self.neglected:.3g} times what it keeps"
+        return f"the {self.form.regime} formula does not hold for these numbers: {size}"
+
     def numbers(self) -> dict[str, Any]:
         """Return the rate, its power of nu and the crossover, as numbers and as formulas."""
         return {
@@ -503,6 +511,7 @@ class RateLimit(Finite):
             "crossover": self.crossover,
             "crossover_formula": _text(self.form.crossover),
             "neglected": self.neglected,
+            "warning": self.warning,
         }
 
 
@@ -622,6 +631,21 @@ class DepthLimits(Finite):
         """The network's loss as the limit and its first correction have it."""
         return None if self.depth is None else self.limit + self.depth**self.order * self.first
 
+    @property
+    def warning(self) -> str | None:
+        """A sentence if the first correction leads away from the network, where the series has no use."""
+        rough = self.to_first_order
+        if self.depth is None or self.finite is None or rough is None:
+            return None
+        grid = self.limit_error + self.depth**self.order * self.first_error
+        far, near = (float(np.max(np.abs(self.finite - x))) for x in (rough, self.limit))
+        if far <= near + grid:
+            return None
+        return (
+            f"the series in 1/L does not hold at L = {self.depth}: the first order is up to {far:.3g} away "
+            f"from the network, the limit {near:.3g}"
+        )
+
     def numbers(self) -> dict[str, Any]:
         """Return the losses over time, their errors and the diversity."""
         first = self.to_first_order
@@ -637,6 +661,7 @@ class DepthLimits(Finite):
             "coefficient_error": self.first_error,
             "exponent": self.order,
             "to_first_order": None if first is None else first.tolist(),
+            "warning": self.warning,
             "diversity_exponent": float(self.diversity.exponent),
             "formula": self.near,
             "regime": REGIME,

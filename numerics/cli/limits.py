@@ -172,7 +172,14 @@ def largest_rate(
         where = f"nu = {form.crossover}{_number(form.crossover, found.crossover)}"
     typer.echo(f"crossover between rich and lazy: {where}")
     typer.echo(f"neglected, beside one: {form.neglected}{_number(form.neglected, found.neglected)}")
+    _warning(found.warning)
     _conditions(found.conditions())
+
+
+def _warning(sentence: str | None) -> None:
+    """A line that says where the numbers do not hold."""
+    if sentence is not None:
+        typer.echo(f"warning: {sentence}")
 
 
 def _number(e: Expr, x: float | None) -> str:
@@ -209,6 +216,7 @@ def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings
         f"{found.name} = limit + coefficient * {power}; errors of the layer grid: {found.limit_error:.1g}, "
         f"{found.first_error:.1g}"
     )
+    _warning(found.warning)
     typer.echo(f"feature-diversity exponent kappa = {found.diversity.exponent}: {found.near}")
     _conditions(found.conditions())
 
@@ -255,11 +263,19 @@ def scaling(
     of = "t"
     if regime == "data":
         what, of = "loss in the end", "P"
-    typer.echo(f"{what} ~ {of}^-({found.exponent}) = {of}^{-float(found.exponent):.6g}")
+    typer.echo(f"{what} ~ {_power(of, found.exponent)}")
     typer.echo(f"loss = {_near(found.formula)}")
     _conditions(found.conditions())
     for why, when in shown.items():
         typer.echo(f"meets {why} at t = {_near(when)}")
+
+
+def _power(of: str, exponent: Expr) -> str:
+    """``of`` to minus the exponent, as a formula and as a number."""
+    if exponent == 0:
+        return f"a constant, which does not depend on {of}"
+    formula = f"-({exponent})" if exponent > 0 else f"({-exponent})"
+    return f"{of}^{formula} = {of}^{-float(exponent):.6g}"
 
 
 REGIMES = ("lazy", "leading", "rich", "batch", "width", "data")

@@ -145,3 +145,16 @@ def test_noise_has_its_correction_in_the_inverse_depth() -> None:
     found = depth_limits(noisy("L"))
     few, many = (n * (solve(noisy(n))[found.name].to_numpy() - found.limit) for n in (32, 64))
     assert 2 * many - few == pytest.approx(found.first, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_series_that_leads_away_from_the_network_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At one layer and a large branch the first order overshoots; at eight it does not."""
+    text = RESIDUAL.replace("depth = 8", "depth = 1").replace("branch = 0.25", "branch = 1.2")
+    assert run(["limits", "depth", written(tmp_path, text), "--set", "training.learning_rate=0.02"]) == 0
+    said = capsys.readouterr().out
+    assert "warning: the series in 1/L does not hold at L = 1" in said
+    assert run(["limits", "depth", written(tmp_path, RESIDUAL), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warning"] is None

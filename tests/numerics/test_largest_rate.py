@@ -155,3 +155,18 @@ def test_a_width_is_needed() -> None:
     spec = {"network": {"depth": 1}, "data": {"kind": "isotropic"}}
     with pytest.raises(SpecError, match="width_ratio"):
         rate_limit(Experiment.from_dict(spec))
+
+
+@pytest.mark.parametrize(("strength", "holds"), [("300.0", True), ("0.5", False)])
+def test_a_rich_rate_at_small_gamma0_is_warned_of(
+    strength: str, holds: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the formula neglects grows as gamma0 falls; beyond one the number says nothing."""
+    path = tmp_path / "e.toml"
+    path.write_text(FILE.replace("300.0", strength))
+    assert run(["limits", "largest-rate", str(path), "--regime", "rich"]) == 0
+    said = capsys.readouterr().out
+    assert ("warning: the rich formula does not hold for these numbers" in said) == (not holds)
+    assert run(["limits", "largest-rate", str(path), "--regime", "rich", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["neglected"] < 1) == holds == (found["warning"] is None)

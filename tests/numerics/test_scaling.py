@@ -296,3 +296,18 @@ def test_a_crossover_time_is_a_number(capsys):
 def test_refusals(options, says, capsys):
     assert run(["limits", "scaling", *options]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("regime", "said"),
+    [
+        ("leading", "order gamma0^2 of the loss ~ a constant, which does not depend on t"),
+        ("width", "order 1/N of the loss ~ t^(1/6) = t^0.166667"),
+        ("lazy", "loss ~ t^-(1/2) = t^-0.5"),
+    ],
+)
+def test_a_constant_and_a_growing_power_are_printed_as_such(regime, said, capsys):
+    arguments = ["--depth", "1", "--source", "1/2", "--capacity", "3/2", "--regime", regime]
+    assert run(["limits", "scaling", *arguments]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == said
