@@ -19,6 +19,7 @@ from sympy import (
     Basic,
     Eq,
     Expr,
+    Function,
     I,
     Matrix,
     MatrixSymbol,
@@ -34,7 +35,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.program import P, gamma0
+from derive.program import P, alpha, ell, gamma0, mu
 from derive.reduce.equilibrium import Equilibrium, equilibrium
 from tests.derive.once import mean_field, mlp
 from tests.ledger.claims import claimed, corrected
@@ -185,10 +186,10 @@ def _slope_over_derived(claim: Claim) -> float:
     integral, lambda/Phi - (lambda h/Phi)^2, and <h^2> is C.
     """
     slope = sympify(claim["Phi"])
-    (conjugate,) = [x for x in slope.atoms(AppliedUndef) if str(x.func) == "Phihat"]
-    (pair,) = [x for x in slope.atoms(AppliedUndef) if str(x.func) == "average"]
-    if conjugate.args[0] + 1 != next(iter(pair.atoms(AppliedUndef) - {pair})).args[0]:
-        raise ValueError(f"{slope} joins a conjugate with fields that are not of the layer above")
+    conjugate = Function("Phihat")(ell, mu, alpha)
+    pair = Function("average")(Function("hhat")(ell + 1, mu) * Function("hhat")(ell + 1, alpha))
+    if slope.atoms(AppliedUndef) != conjugate.atoms(AppliedUndef) | pair.atoms(AppliedUndef):
+        raise ValueError(f"{slope} does not join a conjugate with fields of the layer above")
     (root,) = solve(slope, conjugate)
     hat, h = Symbol("hat", real=True), Symbol("h", real=True)
     kernel, moment = Symbol("Phi", positive=True), Symbol("C")
