@@ -199,11 +199,11 @@ def examples(
         return
     from numerics.results import replacing_folder
 
-    files = [*found, *sorted(EXAMPLES.glob("*.npy"))]
+    files = [*found, *sorted(x for kind in ("*.csv", "*.npy") for x in EXAMPLES.glob(kind))]
     there = [x.name for x in files if (copy / x.name).exists()]
     if there:
         raise SpecError("--copy", str(copy), f"holds {', '.join(there)} already", "a folder without them")
     with replacing_folder(copy) as beside:
         for path in files:
             (beside / path.name).write_bytes(path.read_bytes())
-    typer.echo(f"wrote {len(files)} files to {copy}; try: dmft verify {copy / found[0].name}")
+    typer.echo(f"wrote {len(files)} files to {copy}; try: dmft verify {copy / 'digits.toml'}")

@@ -33,7 +33,7 @@ PAGES = sorted(
 EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
 QUICK = {"averages.md", "quickstart.md", "tensor-programs.md"}
 """Pages that take less than a second; the others are slow tests."""
-SLOW = {"digits_test.toml", "power_law.toml", "residual.toml", "tanh.toml"}
+SLOW = {"adam.toml", "digits_test.toml", "power_law.toml", "residual.toml", "tanh.toml"}
 SOLVED = {"digits.toml", "digits_flow.toml", "digits_test.toml", "isotropic.toml", "online.toml"}
 
 

@@ -106,7 +106,7 @@ def test_examples_come_with_the_package(tmp_path: Path, capsys: Said) -> None:
     assert run(["examples", "--copy", str(folder)]) == 0
     for file in folder.glob("*.toml"):
         Experiment.load(file)
-    assert len([*folder.glob("*.toml")]) == 8
+    assert len([*folder.glob("*.toml")]) == 9
     capsys.readouterr()
     assert run(["examples", "--copy", str(folder)]) == 2
     assert "already" in capsys.readouterr().err

@@ -205,7 +205,7 @@ def test_there_is_an_example_of_each_kind() -> None:
     loaded = {path.stem: Experiment.load(path) for path in EXAMPLES}
     assert {"digits", "digits_flow", "tanh", "isotropic", "online", "power_law", "residual"} <= set(loaded)
     assert {e.spec.kind for e in loaded.values()} == {"fixed", "isotropic", "power-law"}
-    assert {e.training.rule for e in loaded.values()} == {"gd", "flow", "sgd"}
+    assert {e.training.rule for e in loaded.values()} == {"gd", "flow", "sgd", "adam"}
 
 
 TITLES = {
