@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from sympy import Add, Dummy, Expr, Mul, Sum, Symbol, cancel, lambdify
@@ -135,15 +135,20 @@ class EntryRule:
 
     @classmethod
     def of(cls, rule: Entrywise) -> EntryRule:
-        """Compile the law of one entry."""
-        after = dict(rule.states)
-        step = rule.Q if rule.before else rule.Q.xreplace(after)
-        bodies = [*after.values(), step]
-        own = [A, *after]
-        numbers = tuple(sorted({x for e in bodies for x in _numbers(e)} - {*own}, key=str))
-        slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate((*own, *numbers))}
-        function = lambdify([*slots.values()], [e.xreplace(slots) for e in bodies], "numpy", cse=True)
-        return cls(function, numbers, len(rule.states))
+        """Compile the law of one entry; laws that were compiled before are kept."""
+        return _compiled(rule)
+
+
+@lru_cache(maxsize=64)
+def _compiled(rule: Entrywise) -> EntryRule:
+    after = dict(rule.states)
+    step = rule.Q if rule.before else rule.Q.xreplace(after)
+    bodies = [*after.values(), step]
+    own = [A, *after]
+    numbers = tuple(sorted({x for e in bodies for x in _numbers(e)} - {*own}, key=str))
+    slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate((*own, *numbers))}
+    function = lambdify([*slots.values()], [e.xreplace(slots) for e in bodies], "numpy", cse=True)
+    return EntryRule(function, numbers, len(rule.states))
 
 
 def _numbers(e: Expr) -> set[Expr]:
