@@ -70,6 +70,8 @@ from derive.show.latex import aligned_latex
 from derive.theory.names import QuantityAtLayer
 
 c, d = Symbol("c", real=True), Symbol("d", real=True)
+_INSIDE = Symbol("c_rate", real=True)
+"""The exponent c inside of programs whose output channels are called c."""
 
 
 def weights(program: Program) -> dict[str, GaussianWeight]:
@@ -171,6 +173,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     own, new, table = as_written(program), symbols_of(program), weights(program)
     scales = {name: N ** (own[f"a_{name}"] - new[f"a_{name}"]) for name in table}
     larger = {program.scale: program.scale * N ** (d - own["d"])}
+    rate = _INSIDE if _channels_called_c(program) else c
 
     def scaled(w: GaussianWeight, used: Expr, symbol: Expr) -> Expr:
         return scales[w.name].xreplace(dict(zip(w.symbol.args, symbol.args, strict=True))) * used
@@ -196,7 +199,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
         if isinstance(w.rule, Entrywise):
             return entrywise(w, w.rule)
         u = w.update
-        moved = replace(u, coefficient=u.coefficient.xreplace(larger) * scales[w.name] * N**-c)
+        moved = replace(u, coefficient=u.coefficient.xreplace(larger) * scales[w.name] * N**-rate)
         if isinstance(w, TrainedMatrix) and u.gradient is not None:
             moved = replace(moved, gradient=u.gradient.xreplace(larger) * scales[w.name])
         return replace(w, initial=started(w.initial), update=moved)
@@ -221,6 +224,11 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
         constants=(*program.constants, *sorted(families - set(program.constants))),
     )
     return whole if exponents is None else put_in(whole, exponents)
+
+
+def _channels_called_c(program: Program) -> bool:
+    """Has the program an index with the name of the exponent c?"""
+    return any(r.index.name == c.name for x in program.definitions for r in x.ranges)
 
 
 def _rescaled(rule: Entrywise, name: str, exponents: Mapping[str, Expr]) -> Entrywise:
@@ -425,6 +433,7 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
             ]
     if linear_weights(program):
         found.append(Condition(RAW_RATE, "eta", 2 * d - c))
+    found = [replace(x, power=x.power.xreplace({_INSIDE: c})) for x in found]
     return Constraints(program, tuple(dict.fromkeys(x for x in found if x.power != 0)))
 
 
@@ -465,7 +474,8 @@ def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
 
     def put(e: Expr) -> Expr:
         e = sympify(e)
-        found = {x: given[str(x)] for x in e.free_symbols if str(x) in given}
+        named = {x: c.name if x == _INSIDE else str(x) for x in e.free_symbols if not x.is_integer}
+        found = {x: given[name] for x, name in named.items() if name in given}
         for x in e.atoms(AppliedUndef):
             name = str(x.func)
             if name in members:
@@ -814,4 +824,5 @@ class _Symmetry:
 
     def powers(self, e: Expr, env: IndexExpressions) -> list[Expr]:
         """The changes of the powers of N of a number: their parts linear in the exponents."""
-        return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in powers(e.subs(env))]
+        found = [x.xreplace({_INSIDE: c}) for x in powers(e.subs(env))]
+        return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in found]

@@ -34,7 +34,6 @@ PRECISE = 0.1
 CODES = {"input": 0, "hidden": 0, "readout": 1, "bias": 0, "gain": 0}
 ROOTS = {"input": 0, "hidden": Rational(1, 2), "readout": 1, "bias": 0, "gain": Rational(1, 2)}
 """Multipliers: those of codes with muP, and roots of N in front of matrices and gains."""
-pytestmark = pytest.mark.slow
 
 
 @lru_cache
@@ -72,6 +71,7 @@ def counted(name, corner, scales):
     return found | {"change of h1": fields, "change of h2": fields, "change of f": S.Zero}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "scales"), [*((name, CODES) for name in RULES), *((name, ROOTS) for name in ("sgd", "adamw"))]
 )
@@ -80,11 +80,13 @@ def test_fields_move_by_order_one_at_every_width(name, scales):
     held(found, counted(name, LEARNING, scales))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sgd", "adamw", "lion"])
 def test_normalised_layers_have_the_same_powers(name):
     held(trained(name, table(name).exponents(CODES), normalised=True), counted(name, LEARNING, CODES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sgd", "sign", "adam"])
 def test_features_move_by_the_root_in_the_neural_tangent_corner(name):
     """Without decay, which moves fields by the share of the weights that is lost."""
@@ -92,6 +94,7 @@ def test_features_move_by_the_root_in_the_neural_tangent_corner(name):
     held(found, counted(name, TANGENT, CODES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", "rmsprop"])
 def test_a_constant_epsilon_freezes_what_was_counted(name):
     """With an epsilon a hundred times larger, so that it exceeds gradients at the smallest width."""
@@ -102,6 +105,7 @@ def test_a_constant_epsilon_freezes_what_was_counted(name):
     held(trained(name, wrong, epsilon=10.0), {f"move by {w}": p for w, p in faults.items()})
 
 
+@pytest.mark.slow
 def test_a_constant_rate_moves_fields_as_was_counted():
     right = table("adam").exponents(CODES)
     wrong = {k: S.Zero if k.startswith("c_") else x for k, x in right.items()}
@@ -131,6 +135,7 @@ def deep(name, value, powers, normalised=False, epsilon=0.1):
 DEEP = [name for name in RULES if name not in SPECTRAL]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalised", [False, True], ids=["plain", "normalised"])
 @pytest.mark.parametrize("value", [S.Half, S.One], ids=["root", "one"])
 @pytest.mark.parametrize("name", DEEP)
@@ -141,12 +146,25 @@ def test_streams_move_by_order_one_at_every_depth(name, value, normalised):
     held(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [S.Half, S.One], ids=["root", "one"])
 def test_a_constant_epsilon_freezes_branches_of_deep_networks(value):
     rule = OPTIMIZERS["adam"]
     powers = depth_powers(network(), rule).at(value).powers | {"epsilon": S.Zero}
     assert depth_faults(network(), rule, value)[AT_ALL_DEPTHS].endswith(f"by L^({-value})")
     held(deep("adam", value, powers, epsilon=10.0), {"change of x": -value, "change of f": -value})
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_branches_without_a_factor_are_those_with_a_root_if_streams_are_normalised(name):
+    """Streams times ``L^-1/2`` are read alike, so that ``alpha = 0`` is 1/2 with a smaller input."""
+    powers = {"rate": -0.5, "epsilon": -0.5}
+    plain, root = (Residual(8, 16, 2, value, powers, name, normalised=True) for value in (0.0, 0.5))
+    root.ends = root.ends[0] * 8**-0.5, root.ends[1]
+    first, second = (x.sizes(STEPS) for x in (plain, root))
+    for what in ("gradient", "inside", "change of f"):
+        np.testing.assert_allclose(first[what], second[what], rtol=1e-9)
+    np.testing.assert_allclose(first["change of x"], second["change of x"] * 8**0.5, rtol=1e-9)
 
 
 def test_slopes_are_those_of_powers():
