@@ -27,6 +27,7 @@ from derive.program.rules import (
     MomentumFlow,
     Multistep,
     TrainingRule,
+    anchored_descent,
     entry_covariance,
 )
 from derive.program.spectral import Spectral, muon
@@ -79,6 +80,7 @@ __all__ = [
     "adam",
     "adamw",
     "alpha",
+    "anchored_descent",
     "convolution",
     "depth_program",
     "ell",

@@ -15,14 +15,23 @@ from typing import Any, ClassVar, Protocol
 
 from sympy import (
     Abs,
+    And,
     Dummy,
+    Eq,
     Expr,
+    Ge,
+    Gt,
+    Heaviside,
     ImmutableMatrix,
     Integral,
+    KroneckerDelta,
+    Le,
+    Lt,
     Matrix,
     MatrixBase,
     Max,
     Min,
+    Mul,
     Piecewise,
     Product,
     Rational,
@@ -88,9 +97,10 @@ class LinearSystem:
                 object.__setattr__(self, name, Matrix([value])[0])
         for name in ("A", "b", "diffusion", "start"):
             value = getattr(self, name)
-            object.__setattr__(
-                self, name, value.as_immutable() if hasattr(value, "as_immutable") else sympify(value)
-            )
+            if hasattr(value, "as_immutable"):
+                object.__setattr__(self, name, value.applyfunc(without_cases).as_immutable())
+            else:
+                object.__setattr__(self, name, without_cases(sympify(value)))
 
     @property
     def states(self) -> int:
@@ -411,6 +421,46 @@ def _neat(e: Expr) -> Expr:
     if e.has(Piecewise):
         e = e.replace(lambda x: isinstance(x, Piecewise), lambda x: x.args[-1][0])
     return powsimp(simplify(e))
+
+
+def without_cases(e: Expr) -> Expr:
+    """Return ``e`` with cases in the time as sums of step functions.
+
+    SymPy moves the cases of a summand out of its sum, and with them conditions on the variable of the sum.
+
+    >>> without_cases(Piecewise((2, t >= 5), (3, True)))
+    3 - Heaviside(t - 5, 1)
+    """
+    if not e.has(Piecewise):
+        return e
+    return e.replace(lambda x: isinstance(x, Piecewise), _as_steps)
+
+
+def _as_steps(cases: Piecewise) -> Expr:
+    """The cases of a coefficient as a sum: each value times the step functions of its condition."""
+    total, left = S.Zero, S.One
+    for value, condition in cases.args:
+        here = _indicator(condition)
+        total += value * here * left
+        left *= 1 - here
+    return total.expand()
+
+
+def _indicator(condition: Any) -> Expr:
+    """One where a condition on the time holds, and zero elsewhere."""
+    if condition in (S.true, S.false):
+        return S(int(bool(condition)))
+    if isinstance(condition, And):
+        return Mul(*map(_indicator, condition.args))
+    if isinstance(condition, Eq):
+        return KroneckerDelta(condition.lhs, condition.rhs)
+    if isinstance(condition, Ge | Gt | Le | Lt):
+        later = condition.lhs - condition.rhs
+        gap = later if isinstance(condition, Ge | Gt) else -later
+        return Heaviside(gap, S(int(isinstance(condition, Ge | Le))))
+    raise ProgramError(
+        f"the condition {condition} of a coefficient: compare the time with a number, as t >= 5"
+    )
 
 
 class TrainingRule(Protocol):
@@ -775,6 +825,40 @@ def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Exp
     stated = {key: getattr(rule, key) for key in keys}
     found = {key: x for key, x in stated.items() if isinstance(x, Expr)}
     return {key: x for key, x in found.items() if any(y.name in names for y in x.free_symbols)}
+
+
+def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
+    """Return gradient descent whose weights decay towards those of an earlier step.
+
+    Up to the step ``since`` it is plain descent; from then on ``W(t + 1) = W(t) + rate U(t) - pull (W(t) -
+    W(since))``, which keeps a network near what it has learnt before.
+
+    Parameters
+    ----------
+    rate
+        Learning rate.
+    pull
+        Share of the distance to the earlier weights that is lost in a step.
+    since
+        The step whose weights are kept in mind, an integer or a symbol.
+
+    Returns
+    -------
+    LinearRule
+        A rule with the distance ``W(t) - W(since)`` as a hidden state.
+
+    Examples
+    --------
+    >>> rule = anchored_descent(Symbol("eta"), Symbol("lam", positive=True), 5)
+    >>> rule.A
+    Matrix([
+    [1,      -lam*Heaviside(t - 5, 1)],
+    [0, (1 - lam)*Heaviside(t - 5, 1)]])
+    """
+    rate, pull = expression(rate, "rate of anchored_descent"), expression(pull, "pull of anchored_descent")
+    after = Heaviside(t - expression(since, "since of anchored_descent"), S.One)
+    A = Matrix([[S.One, -pull * after], [S.Zero, (1 - pull) * after]])
+    return LinearRule(A, Matrix([rate, rate * after]), name="descent with decay towards earlier weights")
 
 
 def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
