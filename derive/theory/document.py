@@ -17,10 +17,12 @@ from typing import Any, Literal, get_args
 
 import sympy
 from sympy import Add, Expr, S, Sum, Symbol, sympify
+from sympy.core.symbol import Str
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.printing.repr import ReprPrinter
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.pairs import Copy, EntryStep, PairMean
 from derive.calculus.symbols import ell, s, t
 from derive.program.words import Mean, Product
 from derive.show.arranged import letters_apart
@@ -314,7 +316,8 @@ ASSUMED = (
 
 def namespace() -> dict[str, Any]:
     """The names that srepr text is written in: SymPy's, and this package's expression classes."""
-    ours = {x.__name__: x for x in (Average, Entries, Response, Mean, Partition, Product, ExprCondPair)}
+    averages = (Average, Entries, Response, Mean, Copy, PairMean, EntryStep)
+    ours = {x.__name__: x for x in (*averages, Partition, Product, ExprCondPair, Str)}
     return {k: v for k, v in vars(sympy).items() if not k.startswith("_")} | ours
 
 

@@ -253,7 +253,7 @@ def test_each_part_can_be_asked_for(name: str, show: str, capsys: pytest.Capture
     assert TITLES[show] in printed(path, capsys, "--show", show, "--format", "latex")
 
 
-@pytest.mark.parametrize("name", ["tanh", "isotropic"])
+@pytest.mark.parametrize("name", ["tanh", "isotropic", "adam"])
 def test_derive_gives_data_that_other_programs_read(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = next(path for path in EXAMPLES if path.stem == name)
     theory = theory_of(Experiment.load(path))
