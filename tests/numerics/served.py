@@ -22,6 +22,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "training": {"learning_rate": 0.1, "steps": 2},
     "solver": {"samples": 64, "rtol": 1e-3},
 }
+ENTRIES = {**FIXED, "data": {"inputs": "a.npy", "targets": "y.npy"}}
 ISOTROPIC = {**FIXED, "data": {"kind": "isotropic", "sample_ratio": 2.0}}
 POPULATION = {
     **FIXED,
@@ -77,6 +78,16 @@ ROWS: dict[str, dict[str, Any]] = {
     "isotropic, fresh batches": ONLINE,
     "power law": POWER_LAW,
     "power law, `network.width`": changed(POWER_LAW, network_width=8),
+    '`training.rule = "adam"`, `data.inputs`': changed(
+        ENTRIES, network_activation="tanh", training_rule="adam"
+    ),
+    '`training.rule = "adam"`, `data.kernel`': changed(FIXED, training_rule="adam"),
+    '`training.rule = "adam"`, `data.test_inputs`': changed(
+        ENTRIES, training_rule="adam", data_test_inputs="t.npy"
+    ),
+    '`training.rule = "adam"`, `network.branch`, depth L': changed(
+        ENTRIES, training_rule="adam", network_branch=0.5, network_depth="L"
+    ),
 }
 
 

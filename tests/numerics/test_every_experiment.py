@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numerics.cli import run
+from numerics.experiment.schema import CONSTANTS
 
 LONGEST = 120
 """Seconds of processor time after which a command on an experiment of this size counts as hanging."""
@@ -101,6 +102,16 @@ def tables_of(rng: random.Random) -> dict[str, Any]:
         data[rng.choice(["inputs", "kernel"])] = "a.npy"
         data["targets"] = "y.npy"
         some(data, "test_inputs" if "inputs" in data else "test_kernel", ["t.npy"], 0.2)
+    rule = rng.choice([*CONSTANTS])
+    if (("inputs" in data and training["rule"] == "gd") or odd) and rng.random() < 0.4:
+        training["rule"] = rule
+        for key in CONSTANTS[rule]:
+            some(training, key, [1e-3, 0.5], 0.3)
+        for key in ("momentum", "temperature", *(("weight_decay",) if rule == "adam" else ())):
+            if not odd:
+                training.pop(key, None)
+    if odd:
+        some(training, rng.choice(["beta1", "beta2", "epsilon"]), [0.5], 0.2)
     return {
         "network": network,
         "data": data,
