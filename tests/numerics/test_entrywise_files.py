@@ -102,6 +102,16 @@ def test_a_file_is_simulated_as_its_program(rule: str) -> None:
         require_equal(file, own, name)
 
 
+def test_a_decay_of_a_file_may_move_with_the_time() -> None:
+    """Decay is the share of the weight over the rate of the same step."""
+    rate = RISE_AND_FALL
+    program = mlp(2, "tanh", rule=adamw(rate, rate * 2 / (1 + t), B1, B2, EPSILON * len(X)))
+    keys = {"learning_rate": WARM_UP_AND_COSINE, "weight_decay": "2/(1 + t)"}
+    file, steady = numerics.solve(experiment("adamw", **keys)), numerics.solve(experiment("adamw"))
+    require_equal(file, numerics.solve(program, **given()), "Phi")
+    assert float(np.abs(file.Phi - steady.Phi).max()) > float(file.Phi_stderr.max())  # of equal paths
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_random_files_are_their_programs(seed: int) -> None:
@@ -341,9 +351,14 @@ def test_a_single_error_that_crosses_zero_names_the_rule(
 
 
 @pytest.mark.slow
-def test_verify_holds_a_file_against_networks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With few networks; the checks are those of a program."""
-    report = numerics.verify("adam.toml", effort=Effort(work=2e9, paths=256, replicas=8))
+@pytest.mark.parametrize(("rule", "name"), [("adam", "Adam"), ("adamw", "AdamW"), ("lion", "Lion")])
+def test_verify_holds_a_file_against_networks(rule: str, name: str) -> None:
+    """With few networks; a decay that moves with the time has a memory without a closed form."""
+    keys = {"learning_rate": WARM_UP_AND_COSINE}
+    if rule != "adam":
+        keys |= {"weight_decay": "2/(1 + t)"}
+    file = Experiment.from_dict(tables(rule, **keys) | {"solver": {"seed": 0}}, inputs=X, targets=Y)
+    report = numerics.verify(file, effort=Effort(work=2e9, paths=256, replicas=8))
     assert report.passed, report.table()
-    assert "5 steps of Adam at rate 0.1*min(1, (t + 1)/3)" in report.title
+    assert f"5 steps of {name} at rate 0.1*min(1, (t + 1)/3)" in report.title
     assert any(x.group == "networks" for x in report.checks)
