@@ -24,6 +24,7 @@ from sympy.printing.repr import ReprPrinter
 from derive.calculus.averages import Average, Response
 from derive.calculus.pairs import Copy, EntryStep, PairMean
 from derive.calculus.symbols import ell, s, t
+from derive.program.spectral import SpectralEntry
 from derive.program.words import Mean, Product
 from derive.show.arranged import letters_apart
 from derive.show.arranged import ordered as in_order
@@ -34,6 +35,7 @@ from derive.show.text import PaperText, wrap
 from derive.theory.applications import read
 from derive.theory.data import Equation, OrderParameter, Source, TheoryData
 from derive.theory.families import Families, families
+from derive.theory.laws import laws
 from derive.theory.path_integral import PathIntegral, path_integral
 from derive.theory.path_integral.action import Entries, Partition
 
@@ -150,6 +152,7 @@ def _rule(theory: TheoryData, printer: PaperText) -> str:
 TITLES = {
     "sources": "Gaussian sources",
     "families": "Single-site process",
+    "laws": "Steps of the training rule, of the gradient A of one entry",
     "scalars": "Outputs",
     "order_parameters": "Order parameters",
     "responses": "Response functions",
@@ -162,7 +165,7 @@ TITLES = {
 """The sections of a document, in their order; ``families`` are the equations with their ends joined."""
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "single-site": ("sources", "equations", "families", "base_cases"),
+    "single-site": ("sources", "equations", "families", "laws", "base_cases"),
     "order-parameters": ("scalars", "order_parameters", "observables"),
     "responses": ("responses",),
     "action": ("action", "weights"),
@@ -199,6 +202,8 @@ class View:
     def parts(self, show: str) -> dict[str, Sequence[Any]]:
         """The items of one part of the theory, or of all of it, by key."""
         keys = PARTS[show]
+        if not laws(self.theory.program):
+            keys = tuple(x for x in keys if x != "laws")
         if show == "all" and not self.theory.reduction:
             keys += ("action", "saddle_point", "weights")
         return {k: self.items(k) for k in keys}
@@ -212,6 +217,8 @@ class View:
             return theory.responses() if key == "responses" else self.weights()
         if key == "families":
             return self.families.equations
+        if key == "laws":
+            return [DisplayedEquation((e.lhs,), (e.rhs,)) for e in laws(theory.program)]
         if key == "action":  # per unit, and that of a single site (minus its Hamiltonian)
             sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
             whole = {Symbol("S"): self.route.action, **sites}
@@ -247,7 +254,7 @@ class View:
             yield from (_entry(e) for e in items if e.rhs != 0)
             if zero := tuple(e.lhs for e in items if e.rhs == 0):
                 yield DisplayedEquation(zero, (S.Zero,))
-        elif key == "weights":
+        elif key in ("weights", "laws"):
             for terms in dict.fromkeys(x.terms for x in items):
                 yield DisplayedEquation(tuple(y for x in items if x.terms == terms for y in x.lhs), terms)
         else:
@@ -316,8 +323,8 @@ ASSUMED = (
 
 def namespace() -> dict[str, Any]:
     """The names that srepr text is written in: SymPy's, and this package's expression classes."""
-    averages = (Average, Entries, Response, Mean, Copy, PairMean, EntryStep)
-    ours = {x.__name__: x for x in (*averages, Partition, Product, ExprCondPair, Str)}
+    classes = (Average, Entries, Response, Mean, Partition, Product, ExprCondPair)
+    ours = {x.__name__: x for x in (*classes, Copy, EntryStep, PairMean, SpectralEntry, Str)}
     return {k: v for k, v in vars(sympy).items() if not k.startswith("_")} | ours
 
 

@@ -8,7 +8,9 @@ from sympy import Add, Derivative, Expr, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
+from derive.calculus.pairs import EntryStep
 from derive.calculus.sums import normal_form
+from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, Product
@@ -48,6 +50,9 @@ def explain_term(theory: TheoryData, what: Any) -> str:
     if not blocks:
         blocks = [_source(theory, u) for u in theory.sources if sympify(u.covariance).has(expr)]
         blocks += [_order_parameter(theory, q) for q in theory.order_parameters if q.definition.has(expr)]
+    members = theory.at_depth(int(theory.program.depth)) if theory.program.depth.is_Integer else theory
+    if not blocks and members != theory:
+        return explain_term(members, what)
     if not blocks:
         raise KeyError(f"{expr} is no part of any equation, covariance or definition of this theory")
     return "\n\n".join(blocks)
@@ -113,13 +118,30 @@ def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> 
         return f"{indent}the Gaussian part of {use}; its covariance is {value} ({_spread(made)})"
     if x.kind == "response":
         return indent + _returned(theory, x, made, product, use)
+    if x.kind == "pair":
+        return indent + _steps(theory, x, use)
     if x.kind == "memory":
         weights = (w for w in theory.program.trained() if isinstance(w, TrainedMatrix))
         w = next(w for w in weights if w.name == x.matrix)
         each = (f"{u.coefficient} times the outer product of {u.left} and {u.right}" for u in w.update.terms)
-        told = f"what {type(w.rule).__name__} has added to {w.name} so far, updates {' and '.join(each)}"
+        told = f"what {_called(w.rule)} has added to {w.name} so far, updates {' and '.join(each)}"
         return f"{indent}{told}, as {use} meets it"
     return f"{indent}{x.matrix}: {x.rule}"
+
+
+def _called(rule: Any) -> str:
+    """The name of a training rule."""
+    return rule.name if isinstance(rule, NonlinearRule) else type(rule).__name__
+
+
+def _steps(theory: TheoryData, x: Term, use: str) -> str:
+    """How an average over an independent unit comes about."""
+    w = next(w for w in theory.program.trained() if w.name == x.matrix)
+    (step,) = x.field.atoms(EntryStep)
+    return (
+        f"what {_called(w.rule)} has added to {w.name} so far, as {use} meets it: Q_{w.name} of the gradient "
+        f"{step.gradient} of an entry, averaged over an independent unit, the copy"
+    )
 
 
 def _vector(theory: TheoryData, x: Term) -> str:
@@ -129,8 +151,9 @@ def _vector(theory: TheoryData, x: Term) -> str:
         return f"{x.matrix}: {x.rule}"
     if x.kind == "memory" and isinstance(v, TrainedVector):
         u = v.update
-        rule = type(v.rule).__name__
-        return f"what {rule} has added to {x.matrix} so far, updates {u.coefficient} times {u.vector}"
+        return (
+            f"what {_called(v.rule)} has added to {x.matrix} so far, updates {u.coefficient} times {u.vector}"
+        )
     grows = "; what training adds to it is another term" if isinstance(v, TrainedVector) else ""
     return f"{x.matrix} at initialisation, N(0, {parameter(v).variance}) in every unit{grows}"
 

@@ -27,6 +27,7 @@ from derive.program import (
     lion,
     mlp,
     mu,
+    muon,
     rmsprop,
     s,
     sign_descent,
@@ -34,6 +35,7 @@ from derive.program import (
 )
 from derive.program.entrywise import A
 from derive.theory import mean_field
+from derive.theory.document import namespace
 from derive.theory.routes import check_routes
 
 lam = Symbol("lam", positive=True)
@@ -105,7 +107,15 @@ ALLOWED = {
     *("without_responses", "without_silent", "as_written", "symbols_of", "gradient_independence"),
     *("loss_decomposition", "weight_in_loss", "at_start"),
     *("kinds_of", "count_powers", "gradient_powers", "entrywise_rules", "forward_pass", "linear_weights"),
-    *("optimizer_powers", "parametrized", "named", "symmetries", "width_constraints", "scaling_faults"),
+    *(
+        "optimizer_powers",
+        "parametrized",
+        "named",
+        "laws",
+        "symmetries",
+        "width_constraints",
+        "scaling_faults",
+    ),
 }
 """Functions that read a theory of any rule, or what the program itself says, and those of random data; those
 that count powers take entrywise rules."""
@@ -148,3 +158,20 @@ def test_whoever_needs_linear_updates_refuses(f: Callable[..., Any]) -> None:
 def test_the_refusal_is_one_sentence(call: Callable[..., Any]) -> None:
     with pytest.raises(NotDerived, match="W0 moves by Adam, which is not linear in the updates: "):
         call(mean_field(mlp(2, "linear", rule=adam(eta))))
+
+
+def test_the_printed_theory_defines_its_steps() -> None:
+    """A reader of the theory finds Q and its states, and the data format gives back each equation."""
+    theory = mean_field(mlp(2, "tanh", rule=adam(eta), rules={"W": muon(eta)}))
+    text = theory.render("single-site")
+    assert "m(t+1)" in text
+    assert "F_W(" in text
+    data = eval(theory.render("single-site", "srepr"), namespace())
+    assert [rhs for _, rhs in data["equations"]] == [e.rhs for e in theory.equations]
+
+
+def test_a_term_of_pairs_is_explained() -> None:
+    theory = mean_field(mlp(2, "tanh", rule=adam(eta)))
+    for term in (theory.equation("h", 1).terms[-1], theory.equation("h", 2).terms[-1]):
+        assert "what Adam has added to W" in theory.explain_term(term)
+    assert "averaged over an independent unit" in theory.explain("h")

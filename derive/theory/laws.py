@@ -1,0 +1,56 @@
+"""Laws of training rules that are not linear in the updates, as equations that a theory is printed with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sympy import Eq, Function
+
+from derive.calculus.symbols import t
+from derive.program.entrywise import A, Entrywise
+from derive.program.nonlinear import NonlinearRule
+from derive.program.program import Program
+from derive.program.spectral import Spectral, sigma
+
+
+def laws(program: Program) -> tuple[Eq, ...]:
+    """Return the equations of the steps that a theory writes as ``Q_W``, and of functions ``F`` of Muon.
+
+    States and steps are functions of the time of one entry, whose gradient is ``A(t)``; weights that move by
+    the same rule share their equations.
+
+    >>> from derive.program import eta, lion, mlp
+    >>> for e in laws(mlp(2, rule=lion(eta))): print(e.lhs, "=", e.rhs)
+    m(t + 1) = A(t)/100 + 99*m(t)/100
+    Q_W0(t) = sign(A(t)/10 + 9*m(t)/10)
+    Q_W(t) = sign(A(t)/10 + 9*m(t)/10)
+    Q_w(t) = sign(A(t)/10 + 9*m(t)/10)
+    """
+    weights: dict[NonlinearRule, list[str]] = {}
+    for w in program.trained():
+        if isinstance(w.rule, NonlinearRule):
+            weights.setdefault(w.rule, []).append(w.name)
+    found: list[Eq] = []
+    for rule, names in weights.items():
+        found += _entrywise(rule, names) if isinstance(rule, Entrywise) else _spectral(rule, names)
+    return tuple(found)
+
+
+def _entrywise(rule: Entrywise, names: list[str]) -> Iterator[Eq]:
+    """The states of a rule one step on, and its step."""
+    now: dict[Any, Any] = {A: Function("A")(t)}
+    now |= {x: Function(x.name)(t) for x, _ in rule.states}
+    later = {x: Function(x.name)(t + 1) for x, _ in rule.states}
+    for x, e in rule.states:
+        yield Eq(later[x], e.xreplace(now), evaluate=False)
+    Q = rule.Q.xreplace(now if rule.before else {**now, **later})
+    for name in names:
+        yield Eq(Function(f"Q_{name}")(t), Q, evaluate=False)
+
+
+def _spectral(rule: NonlinearRule, names: list[str]) -> Iterator[Eq]:
+    """The function of the singular values of a gradient."""
+    assert isinstance(rule, Spectral)
+    for name in names:
+        yield Eq(Function(f"F_{name}")(sigma), rule.F, evaluate=False)
