@@ -222,9 +222,7 @@ def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
     inner = {str(a.func) for d in lines for a in d.rhs.atoms(AppliedUndef)} & layered - {h, g}
     z = _one({n for n in inner if any(d.name == n and d.rhs.has(Product) for d in program.definitions)})
     (own, *_) = (d.lhs for d in program.definitions if d.name == h)
-    at = own.func(ell, *own.args[1:])
-    feature = update.right.replace(lambda a: isinstance(a, AppliedUndef) and str(a.func) == h, lambda _: at)
-    return {"feature": feature, "field": h, "gradient": g, "backpropagated": z}
+    return {"feature": _at_layer(update.right, own), "field": h, "gradient": g, "backpropagated": z}
 
 
 def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
@@ -248,9 +246,19 @@ def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
     lines = {name: [d.lhs for d in program.definitions if d.name == name] for name in layered}
     if any(x.args[0] != 1 for own in lines.values() for x in own) or len(lines[h]) != 1:
         return {}
-    at = lines[h][0].func(ell, *lines[h][0].args[1:])
-    feature = features[0].replace(lambda a: isinstance(a, AppliedUndef) and str(a.func) == h, lambda _: at)
-    return {"feature": feature, "field": h, "gradient": g}
+    return {"feature": _at_layer(features[0], lines[h][0]), "field": h, "gradient": g}
+
+
+def _at_layer(vector: Expr, field: Expr) -> Expr:
+    """Return what a layer hands on, at the layer ``ell`` and with the indices of the definition of ``field``.
+
+    Numbers of each sample, such as a mean square that divides the field, have these indices too.
+    """
+    at, name = field.func(ell, *field.args[1:]), str(field.func)
+    (read, *_) = _applied([vector], {name})
+    names = zip(read.args[1:], field.args[1:], strict=True)
+    renamed = vector.xreplace({x: own for x, own in names if isinstance(x, Symbol)})
+    return renamed.replace(lambda a: isinstance(a, AppliedUndef) and str(a.func) == name, lambda _: at)
 
 
 def _applied(expressions: Iterable[Expr], names: set[str]) -> list[AppliedUndef]:

@@ -114,11 +114,12 @@ def _left(e: Equation) -> Equation:
 
 def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
     """The output, moved along its tangent kernel by all updates that the rule remembers."""
-    if tangent is None:
+    rule, roles = theory.program.rule, theory.program.roles
+    if tangent is None or roles.output is None or roles.error is None:
         return None
-    rule = theory.program.rule
-    output = next(e for e in theory.scalars if e.rhs.has(Average))
-    error = next(e for e in theory.scalars if e.lhs != output.lhs)
+    output, error = (
+        next(e for e in theory.scalars if e.name == str(x.func)) for x in (roles.output, roles.error)
+    )
     ranges = tangent.ranges[len(output.lhs.args) - 1 :]
     past = Function(error.name)(*[r.index for r in ranges], s)
     body = Sum(rule.memory(t, s)[1] * tangent.lhs * past, *[r.limits for r in ranges])

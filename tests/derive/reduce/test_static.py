@@ -6,13 +6,33 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from sympy import Expr, Function, Integral, Rational, Sum, Symbol, tanh
+from sympy import Expr, Function, Integral, Rational, S, Sum, Symbol, sqrt, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
-from derive.program import L, P, Program, alpha, eta, gamma0, mu, s, t
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    L,
+    Mean,
+    Network,
+    P,
+    Population,
+    Program,
+    alpha,
+    ell,
+    eta,
+    gamma0,
+    mu,
+    s,
+    t,
+)
 from derive.reduce.stationary import static
 from tests.derive.once import isotropic, mean_field, mlp, perceptron
 
@@ -22,7 +42,6 @@ u, r, h, z = (Function(n) for n in "urhz")
 def test_the_recursion_of_the_kernels() -> None:
     """Jacot et al. 2018, prop. 1 and thm. 1, before any average is taken."""
     end = static(mean_field(mlp(activation="tanh")))
-    ell = Symbol("ell", integer=True)
     Phi, G, K_x = (Function(n) for n in ("Phi", "G", "K_x"))
     assert [x.covariance for x in end.sources] == [
         K_x(mu, alpha),
@@ -106,3 +125,27 @@ def test_linear_networks_are_those_of_the_lazy_limit() -> None:
 def test_what_moves_is_named(program: Callable[[], Program]) -> None:
     with pytest.raises(NotApplicable, match="moves at gamma0 = 0"):
         static(mean_field(program()))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_output_of_normalised_layers_moves_along_its_tangent_kernel(depth: int) -> None:
+    """Of all numbers with averages the output is the one that the loss reads, not the first one."""
+    layer = Population("layer")
+    x, field = GivenVector("x", Population("input", given=True), "K_x"), Field("h", layer, layered=True)
+    W0, w = GaussianMatrix("W0", layer.at(1), x.population), GaussianVector("w", layer.at(depth))
+    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=IndexRange(ell, S.One, S(depth - 1)))
+    m, f, y = (Function(n) for n in "mfy")
+    phi = [tanh(field(k, mu, t) / sqrt(m(k, mu, t))) for k in (ell, depth)]
+    forward = {field(1, mu, t): W0 @ x(mu), m(ell, mu, t): Mean(field(ell, mu, t) ** 2)}
+    forward |= {field(ell + 1, mu, t): W(ell) @ phi[0]} if depth > 1 else {}
+    forward |= {f(mu, t): Mean(w.symbol * phi[1]) / gamma0}
+    weights = (W0, W, w) if depth > 1 else (W0, w)
+    ranges = (IndexRange(ell, S.One, S(depth)),)
+    net = Network("normalised", (field,), forward, weights, given=(x,), ranges=ranges, depth=S(depth))
+    program = net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    assert isinstance(program.roles.feature, Expr)
+    assert program.roles.feature.atoms(Function("m")) <= {m(k, mu, t) for k in (1, ell)}
+    end = static(mean_field(program))
+    assert end.output is not None
+    moved = Sum(eta * Function("Delta")(alpha, s) * Function("K")(mu, alpha), (alpha, 1, P), (s, 0, t - 1))
+    assert (end.output.lhs, end.output.rhs) == (f(mu, t), moved)
