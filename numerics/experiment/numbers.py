@@ -171,7 +171,7 @@ def legend(spec: Spec, theory: Theory) -> str:
       α   data.sample_ratio: samples for each input dimension, P/D
       σ   data.noise: standard deviation of the noise in the labels
     """
-    rule: Any = theory.program.rule
+    rule: Any = theory.program.rule if spec.training.entrywise else None
     own_rule = rule if isinstance(rule, Entrywise) else None
     fixed, asked = spec.kind == "fixed", set(theory.symbols.values())
     asked |= set() if own_rule is None else own_rule.parameters
