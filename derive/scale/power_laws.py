@@ -54,6 +54,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.linear.propagators import transfer
 from derive.program.networks.random_data import B, N, P, k
+from derive.scale.bottlenecks import Bottleneck, Resources, bottlenecks
 from derive.scale.finite_batch import A, BatchNoise, q
 from derive.scale.finite_width import WidthNoise
 from derive.scale.lazy_answers import answers, on_eigenvalues, source_of, summable, weight_in_loss, z, z_
@@ -280,7 +281,8 @@ class PowerLaw(ConditionalResult):
     its sign.  On finite data it is the loss in the end, ``constant P^-exponent``.  ``formula`` is the loss
     with all terms that are known, ``basis`` are its conditions, and ``crossover`` says
     where it meets another regime, by what that is.  ``series`` is what the exponent was read from, if it is a
-    sum of powers, and ``names`` are the sums over modes that are symbols in the constant.
+    sum of powers, ``names`` are the sums over modes that are symbols in the constant, and ``bottlenecks`` say
+    what finite sizes do to the law of the rich regime.
     """
 
     regime: str
@@ -291,6 +293,7 @@ class PowerLaw(ConditionalResult):
     crossover: Mapping[str, Expr] = field(default_factory=dict)
     series: Powers | None = None
     names: Mapping[Symbol, Expr] = field(default_factory=dict)
+    bottlenecks: tuple[Bottleneck, ...] = ()
 
     def _repr_latex_(self) -> str:
         return f"${latex(self.formula)}$"
@@ -377,12 +380,14 @@ def rich_law(
     capacity: Any = capacity_,
     *,
     task: str | None = None,
+    finite: Resources | None = None,
 ) -> PowerLaw:
     """The regime in which features have outgrown their start: see :mod:`derive.scale.rich`.
 
     On hard tasks the power depends on depth.  ``crossover`` says when the regime begins: where its loss meets
-    the lazy one of ``modes``.  Raises as :func:`leading_law` does, and NotApplicable where the constant has
-    no closed form.
+    the lazy one of ``modes``.  With ``finite``, what the sizes put in, ``bottlenecks`` say when each takes
+    over and what follows, for capacities above 1.  Raises as :func:`leading_law` does, and NotApplicable
+    where the constant has no closed form.
     """
     values = numbers(depth, source, capacity)
     found = rich_scaling(reduced, values[L], values[beta], values[capacity_], task=task)
@@ -390,7 +395,13 @@ def rich_law(
         raise NotApplicable(f"source = {values[beta]}: the closed form of the constant is 0/0 there")
     before = modes.loss().subs(values).expr
     crossover = {"lazy": found.crossover(before)} if found.task == HARD else {}
-    return PowerLaw("rich", found.loss, found.exponent, found.constant, found.conditions(), crossover)
+    basis = found.conditions()
+    sizes: tuple[Bottleneck, ...] = ()
+    if finite is not None and found.capacity.is_number and not found.capacity > 1:
+        basis += ("finite sizes are left out: eigenvalues of a capacity of 1 or less have no sum",)
+    elif finite is not None:
+        sizes = bottlenecks(finite, found)
+    return PowerLaw("rich", found.loss, found.exponent, found.constant, basis, crossover, bottlenecks=sizes)
 
 
 def batch_law(

@@ -543,14 +543,14 @@ class RichScaling(ConditionalResult):
         """Return the two assumptions of form, and when the terms that are kept are the largest."""
         return self.basis
 
-    def _valued(self, e: Expr) -> Expr:
+    def valued(self, e: Expr) -> Expr:
         """With the moments in closed form."""
         return e.xreplace(dict(self.values))
 
     @property
     def constant(self) -> Expr:
         """What stands in front of ``t^-exponent``, moments in closed form."""
-        return self._valued(self.named)
+        return self.valued(self.named)
 
     @property
     def loss(self) -> Expr:
@@ -565,17 +565,28 @@ class RichScaling(ConditionalResult):
     @property
     def kernel(self) -> Expr:
         """``C_g(1,t,t)``, with its constant."""
-        return self._valued(self.named_kernel)
+        return self.valued(self.named_kernel)
 
     @property
     def clock(self) -> Expr:
         """The integral of the kernel, with its constant."""
-        return self._valued(self.named_clock)
+        return self.valued(self.named_clock)
 
     @property
     def slowness(self) -> Expr:
         """The q of the profile: the kernel grows as ``clock^(2 q)``."""
         return simplify(self.growth / (1 + self.growth) / 2)
+
+    @property
+    def balance(self) -> RichBalance:
+        """The balance that the law is read from."""
+        return RichBalance(self.reduced, self.depth, self.source, self.capacity, self.task)
+
+    def moved(self, name: str, d: Expr) -> Correction:
+        """Return what a part ``X^-d`` of the squared singular value does to the loss, as a power of X."""
+        _, _, rise = self.balance.norm()
+        q = self.slowness
+        return self.balance.correction(name, d, S.One, True, q, rise, X, simplify(rise * q))
 
     def corrected(self, *, start: Any = None) -> Expr:
         """The loss with its first corrections; ``start`` is the value of kappa, without which they are left
@@ -601,7 +612,7 @@ class RichScaling(ConditionalResult):
         other = Power.of(before, late)
         if simplify(other.power + self.exponent) == 0:
             raise NotApplicable(f"both losses fall as {late}^({other.power}): they do not cross")
-        return self._valued(tidied((self.named / other.coefficient) ** (1 / (self.exponent + other.power))))
+        return self.valued(tidied((self.named / other.coefficient) ** (1 / (self.exponent + other.power))))
 
 
 def rich_scaling(
@@ -634,7 +645,7 @@ def rich_scaling(
     values = numbers(depth, source, capacity)
     task = kind_of(values[beta], task, "the norm of what is learnt")
     given(task)
-    return _Rich(reduced, values[L], values[beta], values[capacity_], task).found()
+    return RichBalance(reduced, values[L], values[beta], values[capacity_], task).found()
 
 
 def tidied(e: Expr) -> Expr:
@@ -657,37 +668,55 @@ def _short(e: Expr, moments: Mapping[Symbol, Expr]) -> Expr:
     return e if any(x.free_symbols for x in moments.values()) else number.n(6) * rest
 
 
-class _Rich:
+class RichBalance:
     """``c = B X^q`` for ``c_g(1)`` in the closed equations: powers and constants on both sides."""
 
     def __init__(self, reduced: RankOne, depth: Expr, source: Expr, capacity: Expr, task: str) -> None:
         self.reduced, self.task = reduced, task
         self.depth, self.source, self.capacity = depth, source, capacity
 
-    def found(self) -> RichScaling:
-        c, n, reduced = Dummy("c", positive=True), self.depth, self.reduced
+    def norm(self) -> tuple[Expr, Expr, Expr]:
+        """``front`` and ``start`` of ``sigma^2 = front sum phi^2 + start``; the power of c in c^2 sigma^2."""
+        c, reduced = Dummy("c", positive=True), self.reduced
         (total,) = reduced.norm.rhs.atoms(Sum)
         if total.function != phi(reduced.mode, t) ** 2:
             raise NotApplicable(f"{total} is not the squared norm of what modes have learnt")
         front, start = reduced.norm.rhs.coeff(total), reduced.norm.rhs.subs(total, 0)
-        # sigma^2 = front sum (w F/c)^2, both sides times c^2
-        both = reduced.norm.lhs.subs(sigma(t), reduced.singular(c)).subs(L, n) * c**2
-        rise = power_in(both, c)
-        # the squares of targets, with and without the eigenvalue: powers of 1/k
+        both = reduced.norm.lhs.subs(sigma(t), reduced.singular(c)).subs(L, self.depth) * c**2
+        return front, start, power_in(both, c)
+
+    def sums(self) -> tuple[Powers, Powers]:
+        """``sum (w F)^2``, which tends to all there is, and ``sum lamda (w (1 - F))^2``, in the clock."""
         weighed = on_power_law(w_star(k) ** 2 * lamda(k)).subs({beta: self.source, capacity_: self.capacity})
         with_, without = -power_in(weighed, k), -power_in(weighed * k**self.capacity, k)
-        # sum (w F)^2, which tends to all there is, and sum lamda (w (1 - F))^2
         sums = mode_sum_of(lambda at: I_F, [(S.Zero, S.One)], without, self.capacity, X)
         left = mode_sum_of(lambda at: I_v, [], with_, self.capacity, X)
-        learnt = sums.sorted(given(self.task))
+        return sums.sorted(given(self.task)), left
+
+    def squares(self) -> Expr:
+        """The power of the clock of C_h0 at times of one order, a sum over modes of ``(lamda v)^2``."""
+        at = {beta: self.source, capacity_: self.capacity}
+        squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(at) * k**-self.capacity
+        return mode_sum_of(lambda _: S.One, [], -power_in(squared, k), self.capacity, X).terms[0].power
+
+    def moments(self, q: Expr) -> dict[Symbol, Expr]:
+        """The two moments of the profile ``F_q``, in closed form."""
+        sums, left = self.sums()
+        own = next(-p.power for p in sums.terms if p.coefficient.has(I_F))
+        return {I_F: product_transform(q, q, own), I_v: missing(q, q, -left.terms[0].power)}
+
+    def found(self) -> RichScaling:
+        n, reduced = self.depth, self.reduced
+        front, start, rise = self.norm()  # sigma^2 = front sum (w F/c)^2, both sides times c^2
+        learnt, left = self.sums()
         top, loss = learnt.terms[0], left.terms[0]
         q = simplify(top.power / rise).factor()  # c^rise = front sum (w F)^2
         size = (front * top.coefficient) ** simplify(1 / rise)
         p = Dummy("p", positive=True)  # 1 - 2 q: the kernel grows slower than its clock; t = int dX/c^2
         (clock,) = solve(integrate(X ** (p - 1), (X, 0, X)) - size**2 * late, X)
         named_clock = tidied(clock.subs(p, 1 - 2 * q))
-        own = simplify((without - 1) / self.capacity)
-        values = {I_F: product_transform(q, q, own), I_v: missing(q, q, -loss.power)}
+        values = self.moments(q)
+        own = next(-p.power for p in learnt.terms if p.coefficient.has(I_F))
         if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
             raise NotApplicable(f"a mode remembers {memory(reduced, q)}")
         check_transforms(profile_slope(reduced, Symbol("q")))
@@ -845,10 +874,7 @@ def dropped(found: RichScaling) -> tuple[Neglected, ...]:
         for e in (found.named_kernel, found.named_clock)
     )
     big, top = kernel ** (1 / (2 * found.depth)), kernel ** (S.One / 2)  # sigma and c_g(1), without constants
-    at = {beta: found.source, capacity_: found.capacity}
-    squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(at) * k**-found.capacity
-    summed = mode_sum_of(lambda _: S.One, [], -power_in(squared, k), found.capacity, X).terms[0]
-    squares = clock**summed.power  # C_h0 at times of one order: a sum over modes of (lamda v)^2
+    squares = clock ** found.balance.squares()
     bottom = big**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
     again = squares * (gamma0 * late * top / big) ** 2  # an answer of an answer, by C_h0 and C_g(2)
     if any(power_in(again, y) != 0 for y in (late, gamma0)):

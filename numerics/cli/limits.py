@@ -28,6 +28,7 @@ from numerics.errors import SpecError, require_finite
 if TYPE_CHECKING:
     from sympy import Expr
 
+    from derive.scale.bottlenecks import Bottleneck
     from derive.scale.power_laws import PowerLaw
     from numerics.analysis.limits import EarlySteps, Recovery
 
@@ -248,6 +249,7 @@ def scaling(
     if not found.exponent.is_number:
         raise SpecError("--capacity", None, f"is missing; the exponent is {found.exponent}", "a number")
     shown = _numbers(found, gamma0)
+    sizes = [_bottleneck(x, _richness(gamma0)) for x in found.bottlenecks]
     if as_json:
         print_json(
             {
@@ -256,6 +258,7 @@ def scaling(
                 "regime": found.regime,
                 "conditions": list(found.conditions()),
                 "crossover": {why: float(x) if x.is_number else str(x) for why, x in shown.items()},
+                **({"bottlenecks": sizes} if sizes else {}),
             }
         )
         return
@@ -268,6 +271,48 @@ def scaling(
     _conditions(found.conditions())
     for why, when in shown.items():
         typer.echo(f"meets {why} at t = {_near(when)}")
+    for x in sizes:
+        typer.echo(f"\n{TITLES[x['name']]}")
+        for name, words in WORDS.items():
+            if x[name] is not None:
+                typer.echo(f"  {words} {x[name]}")
+        _conditions(x["conditions"])
+
+
+TITLES = {
+    "width": "finite width N",
+    "batch": "fresh batches of B samples",
+    "labels": "label noise on batches of B samples",
+    "steps": "steps of size eta",
+}
+"""What each bottleneck is of."""
+WORDS = {
+    "share": "adds to the loss the share",
+    "crossover": "takes over at t =",
+    "after": "after this the loss is",
+    "kernel": "and C_g(1,t,t) =",
+}
+"""What the powers of a bottleneck are."""
+
+
+def _bottleneck(found: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:
+    """What a finite size does to the law, with numbers to six digits."""
+    from derive.scale.modes import time
+
+    shown: dict[str, Any] = {"name": found.name}
+    for name, power in (("share", found.share), ("after", found.after), ("kernel", found.kernel)):
+        shown[name] = None if power is None else _rounded(power.at(time), values)
+    shown["crossover"] = None if found.crossover is None else _rounded(found.crossover, values)
+    sizes = sorted(found.crossover.free_symbols, key=str) if found.crossover is not None else ()
+    shown["exponents"] = {str(x): str(found.exponent(x)) for x in sizes}
+    shown["conditions"] = list(found.conditions())
+    return shown
+
+
+def _rounded(e: Expr, values: Mapping[Any, Expr]) -> str:
+    """A product with its number to six digits."""
+    number, rest = e.subs(values).as_independent(*e.free_symbols, as_Add=False)
+    return str(number.evalf(6) * rest)
 
 
 def _power(of: str, exponent: Expr) -> str:
@@ -312,7 +357,7 @@ def _found(
 def _law(regime: str) -> Callable[..., PowerLaw]:
     """The law of a regime from a depth, source and capacity; what it is read from is derived once."""
     from derive.program.networks import mlp, structured
-    from derive.scale import finite_batch, finite_width, modes, power_laws
+    from derive.scale import bottlenecks, finite_batch, finite_width, modes, power_laws
     from derive.scale.rich import rank_one
     from derive.theory import mean_field
 
@@ -320,7 +365,10 @@ def _law(regime: str) -> Callable[..., PowerLaw]:
         return partial(power_laws.batch_law, finite_batch.batch_noise(mean_field(structured(noise=True))))
     flow = mean_field(structured(data="population", rule="flow"))
     if regime == "rich":
-        return partial(power_laws.rich_law, rank_one(flow), modes.lazy_modes(flow))
+        one = rank_one(flow)
+        more = structured(noise=True), structured(data="population")
+        finite = bottlenecks.resources(one, flow, *map(mean_field, more))
+        return partial(power_laws.rich_law, one, modes.lazy_modes(flow), finite=finite)
     if regime == "data":
         fixed = mean_field(structured(data="full-batch", noise=True, rule="flow"))
         return partial(power_laws.data_law, power_laws.fixed_data(fixed), modes.lazy_modes(flow))
@@ -345,8 +393,8 @@ def _near(e: Expr) -> str:
     return f"{e}\n     ≈ {near}" if len(near) < len(str(e)) else str(e)
 
 
-def _numbers(found: PowerLaw, given: str | None) -> dict[str, Expr]:
-    """Crossover times."""
+def _richness(given: str | None) -> dict[Any, Expr]:
+    """The number that stands for gamma0, if one is given."""
     from derive.calculus.symbols import exact, gamma0
 
     values: dict[Any, Expr] = {}
@@ -358,6 +406,12 @@ def _numbers(found: PowerLaw, given: str | None) -> dict[str, Expr]:
             raise SpecError("--gamma0", given, problem, "a positive number") from error
         if not values[gamma0] > 0:
             raise SpecError("--gamma0", given, "must be positive", "a positive number")
+    return values
+
+
+def _numbers(found: PowerLaw, given: str | None) -> dict[str, Expr]:
+    """Crossover times."""
+    values = _richness(given)
     out: dict[str, Expr] = {why: when.subs(values) for why, when in found.crossover.items()}
     require_finite({why: float(when) for why, when in out.items() if when.is_number})
     return out
