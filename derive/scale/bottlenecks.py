@@ -284,10 +284,16 @@ def bottlenecks(found: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
     >>> print(batch.share.power, labels.exponent(B), steps.exponent(eta))
     1/3 1 -3
     """
+    return tuple(bottleneck(found, law, name) for name in (WIDTH, BATCH, LABELS, STEPS))
+
+
+def bottleneck(found: Resources, law: RichScaling, name: str) -> Bottleneck:
+    """Return one of the :func:`bottlenecks`: ``width``, ``batch``, ``labels`` or ``steps``."""
     if law.capacity.is_number and not law.capacity > 1:
         raise ValueError(f"capacity = {law.capacity}: must be above 1, or the eigenvalues have no sum")
     job = _Bottlenecks(found, law)
-    return job.width(), job.batch(), job.labels(), job.steps()
+    balances = {WIDTH: job.width, BATCH: job.batch, LABELS: job.labels, STEPS: job.steps}
+    return balances[name]()
 
 
 class _Bottlenecks:
@@ -315,7 +321,8 @@ class _Bottlenecks:
         said = [
             f"derived: r0 of finite width is a start of phi, of the variance {self.found.start}, which modes "
             "forget as they are learnt",
-            "neglected: the initial function, smaller by 1/sigma, and responses of the random start, by 1/sigma**2",
+            "neglected: the initial function, smaller by 1/sigma, and the responses of the random start, by "
+            "1/sigma**2",
             "assumed: order 1/N**2 is smaller where order 1/N is smaller than the loss",
         ]
         return self.noise(sink, said)
@@ -480,8 +487,8 @@ class _Bottlenecks:
         kernel = Power.of(law.named_kernel, late)
         crossover = law.valued(tidied((edge / eta / kernel.coefficient) ** (1 / kernel.power)))
         said.append(
-            "assumed: after it the kernel stays at the edge, as in the solved theory; then the clock is "
-            f"{edge} times the number of steps, which bounds it while the first mode is stable"
+            "assumed: after it the kernel stays at the edge, below which the solved theory orbits; then the "
+            f"clock is {edge} times the number of steps, which bounds it while the first mode is stable"
         )
         pinned = Power(edge / eta, S.Zero)
         values = self.balance.moments(S.Zero)

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from derive.depth.balance import alpha, gamma
+from derive.scale.bottlenecks import Bottleneck, Resources, bottleneck, resources
 from derive.scale.depth import DepthParametrization
 from derive.scale.finite_batch import BatchNoise, batch_noise
 from derive.scale.finite_width import WidthNoise, width_noise
@@ -47,6 +48,18 @@ def rich() -> RichScaling:
 def rich_at(depth: int, source: str) -> RichScaling:
     """At a depth and a source that are numbers, for data of capacity 2."""
     return rich_scaling(reduced(), depth, source, 2)
+
+
+@lru_cache
+def finite() -> Resources:
+    return resources(reduced(), population(), mean_field(structured(noise=True)), population("gd"))
+
+
+@lru_cache
+def size(name: str, depth: int, source: str, capacity: str = "2") -> Bottleneck:
+    """What a finite size does to the rich law."""
+    law = rich_at(depth, source) if capacity == "2" else rich_scaling(reduced(), depth, source, capacity)
+    return bottleneck(finite(), law, name)
 
 
 @lru_cache
