@@ -105,10 +105,10 @@ class Bottleneck(ConditionalResult):
         """Return when the share and the law after the crossover hold, and what is assumed."""
         return self.basis
 
-    def exponent(self, size: Symbol) -> Expr | None:
-        """The power of a size in the crossover."""
+    def exponent(self, size: Symbol) -> Expr:
+        """Return the power of a size in the crossover.  Raises NotApplicable if there is no crossover."""
         if self.crossover is None:
-            return None
+            raise NotApplicable(f"the {self.name} does not end the law: no crossover")
         _, sizes = self.crossover.as_independent(*SIZES, as_Add=False)
         return factor(power_in(sizes, size))
 

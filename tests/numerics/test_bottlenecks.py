@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Rational
 
 from derive.calculus.symbols import eta, gamma0
-from derive.program.networks.random_data import N
+from derive.program.networks.random_data import B, N
 from derive.scale.modes import time as late
 from numerics.cli import run
 from numerics.experiment import Experiment
@@ -98,6 +98,30 @@ def test_the_crossover_of_finite_width() -> None:
     slope, error = at_zero(local, (small[1:] + small[:-1]) / 2, 1)
     assert excess((slope - power) / error) <= 1
     assert abs(power - 2) > 5 * error  # the lazy crossover is N^2
+
+
+@pytest.mark.slow
+def test_the_share_of_batches() -> None:
+    """Order 1/B over the derived share tends to one as the pushes that modes still remember, X^(1/a - 1)."""
+    rate, batch, gamma, source = 3e-4, 10**5, 100.0, "3/10"
+    tables = {
+        "network": {"depth": 1, "gamma0": gamma},
+        "data": power_law(source, 10**6),
+        "training": {"rule": "gd", "learning_rate": rate, "steps": 350},
+    }
+    wide = solve(Experiment.from_dict(tables)).test_loss.values
+    tables["network"] |= {"width": 10**9}
+    tables["data"] |= {"batch": batch}
+    tables["training"] |= {"rule": "sgd"}
+    loss = solve(Experiment.from_dict(tables)).test_loss.values
+    share, at = size("batch", 1, source).share, np.arange(200, 351, 10)
+    assert share is not None
+    values = [{"t": rate * n, "gamma0": gamma, "eta": rate} for n in at]
+    derived = np.array([number(share.at(late).subs(B, 1), **x) for x in values])
+    clock = np.array([number(rich_at(1, source).clock, **x) for x in values])
+    ratio, error = at_zero((batch * (loss / wide - 1))[at] / derived, clock ** (1 / CAPACITY - 1))
+    assert excess((ratio - 1) / error) <= 1
+    assert error < 0.1
 
 
 @lru_cache(maxsize=1)

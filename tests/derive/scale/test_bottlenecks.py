@@ -7,7 +7,7 @@ is learnt and what is forgotten gives the powers.
 from dataclasses import replace
 
 import pytest
-from sympy import Function, KroneckerDelta, Rational, exp, gamma, simplify, zeta
+from sympy import Expr, Function, KroneckerDelta, Rational, exp, gamma, simplify, zeta
 
 from derive.calculus.symbols import L, eta, gamma0, s, t
 from derive.errors import NotApplicable
@@ -17,6 +17,7 @@ from derive.scale.bottlenecks import bottlenecks, resources
 from derive.scale.modes import lamda
 from derive.scale.modes import time as late
 from derive.scale.rich import X, rich_scaling
+from derive.theory import Theory
 from tests.derive.once import mean_field, structured
 from tests.derive.scale.derived import finite, population, reduced, rich_at, size
 
@@ -32,7 +33,7 @@ def test_noise_of_a_mode() -> None:
     assert (found.label, found.weight, found.edge) == (label**2, 1, 2)
 
 
-def with_source(name: str, factor: object) -> object:
+def with_source(name: str, factor: Expr) -> Theory:
     """The online theory with a source whose covariance is multiplied."""
     theory = mean_field(structured(noise=True))
     sources = tuple(
