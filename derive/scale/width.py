@@ -686,8 +686,10 @@ def _number(key: str, value: Any) -> Expr:
     raise NotApplicable(f"{key} = {value!r}: must be a number, such as 1/2")
 
 
-def named(program: Program) -> dict[str, dict[str, Expr]]:
+def named(program: Program, constraints: Constraints | None = None) -> dict[str, dict[str, Expr]]:
     """Common parametrisations of a program, by the number of terms in the sum that a weight enters.
+
+    ``constraints`` are those of the program, if they are known already.
 
     - ``NTK``: the scale is the root of the number of terms, ``N^-1/2``; entries and outputs are of order one;
     - ``mean-field``: the same with outputs divided by ``N^1/2``, as programs here are written;
@@ -705,7 +707,7 @@ def named(program: Program) -> dict[str, dict[str, Expr]]:
     ntk = flat | {f"a_{k}": own[f"a_{k}"] for k in names}
     plain = flat | {f"b_{k}": 2 * own[f"a_{k}"] for k in names}
     found = {"NTK": ntk, "mean-field": own, "standard": plain, "standard, rate 1/N": plain | {"c": S.One}}
-    maximal = width_constraints(program).maximal_update()
+    maximal = (constraints or width_constraints(program)).maximal_update()
     free = {x: ntk[family_name(x)] for v in maximal.values() for x in v.atoms(AppliedUndef, Symbol)}
     found["muP"] = {family_name(x): v.xreplace(free) for x, v in maximal.items()}
     return found

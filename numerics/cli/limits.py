@@ -497,7 +497,7 @@ def width() -> dict[str, Any]:
     program = mlp(HIDDEN, Function("phi"))
     constraints = width_constraints(program)
     rows, basis = {}, list(constraints.conditions())
-    for name, exponents in named(program).items():
+    for name, exponents in named(program, constraints).items():
         found = width_class(program, exponents)
         basis += found.conditions()
         powers = {"start": found.start, "rates": found.rates, "changes": found.changes}
