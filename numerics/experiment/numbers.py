@@ -179,7 +179,6 @@ def legend(spec: Spec, theory: Theory) -> str:
     if not fixed:
         own = theory.losses(noise if spec.data is not None and spec.data.noise else 0)
         lines = ["Losses", *(f"  {k:10} = {text(v)}" for k, v in own.items()), ""]
-    lines += [] if own_rule is None else [*_law(own_rule), ""]
     rows = (*MEANING, *(OF_FIXED if fixed else OF_RANDOM))
     moving = {x: Function(x.name)(t) for x in theories.moving_symbols(spec)}
     found = []
@@ -190,14 +189,6 @@ def legend(spec: Spec, theory: Theory) -> str:
             found.append((text(x), key, words))
     width = max((len(name) for name, *_ in found), default=0)
     return "\n".join([*lines, "Symbols", *(f"  {x:{width}}  {key}: {words}" for x, key, words in found)])
-
-
-def _law(rule: Entrywise) -> list[str]:
-    """The step Q of one entry, from its gradient A and the states of the rule."""
-    head = f"Steps Q of {rule.name}: A is the slope of the summed loss in one weight, times -γ₀ N"
-    states = [f"  {text(x)} ← {text(e)}" for x, e in rule.states]
-    order = f" (read {'before' if rule.before else 'after'} the step of what starts at 0)" if states else ""
-    return [head, *states, f"  Q = {text(rule.Q)}{order}"]
 
 
 def arrays_of(experiment: Experiment) -> dict[str, Array]:

@@ -243,7 +243,7 @@ def test_equations_of_a_file_are_printed(folder: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert "Q_W(" in said
     assert "training.beta2: share of the mean square" in said
-    assert "m ← (A/P) (1 - β₁) + β₁ m" in said
+    assert "= β₁ m(t) + P⁻¹ (1 - β₁) A(t)" in said
 
 
 def test_commands_compute_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
