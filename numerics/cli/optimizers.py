@@ -142,6 +142,7 @@ def _faults(wrong: Mapping[str, Mapping[str, str]]) -> None:
 def _table(rows: Mapping[str, Mapping[str, str | None]], first: str) -> None:
     """Print rows with the columns that any of them has."""
     columns = [n for n in next(iter(rows.values())) if any(row[n] is not None for row in rows.values())]
-    typer.echo(f"  {first:9}" + "".join(f"{n:>13}" for n in columns))
+    wide = {n: max(13, *(2 + len(row[n] or "-") for row in rows.values())) for n in columns}
+    typer.echo(f"  {first:9}" + "".join(f"{n:>{wide[n]}}" for n in columns))
     for name, row in rows.items():
-        typer.echo(f"  {name:9}" + "".join(f"{row[n] or '-':>13}" for n in columns))
+        typer.echo(f"  {name:9}" + "".join(f"{row[n] or '-':>{wide[n]}}" for n in columns))

@@ -28,13 +28,16 @@ from numerics.names import MemberKey
 class EntryVector:
     """A vector at the units of one population: its node (a quantity, or given data), and its indices.
 
-    ``time_axis`` is the axis of given data that counts steps; None for data that do not change.
+    ``time_axis`` is the axis of given data that counts steps; None for data that do not change.  ``fixed``
+    are axes of given data that are read at integers, which their ``kernel`` counts as its own.
     """
 
     node: MemberKey
     symbols: tuple[Symbol, ...]
     given: bool = False
     time_axis: int | None = None
+    fixed: tuple[tuple[int, int], ...] = ()
+    kernel: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,15 +117,18 @@ class EntryArray:
 
 @dataclass(frozen=True)
 class EntrySum:
-    """``factor * E~[V(t) copy(v(t))]``: a weight, by its number, applied to a vector of the partners.
+    """``sum_over factor * own * E~[V(t) copy(v(t))]``: a weight, by its number, applied to a vector.
 
-    ``vector`` is None for a vector of weights, of which the unit itself holds an entry.
+    ``vector`` lives on the partners; it is None for a vector of weights, of which the unit itself holds an
+    entry.  ``own`` is an entrywise factor at the unit itself, if there is one.
     """
 
     array: int
     transposed: bool
     factor: Expr
     vector: EntryVector | None
+    own: EntryVector | None = None
+    over: tuple[Symbol, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,25 +171,28 @@ class StepSum:
     kernel: Expr
     step: EntryStep
     vector: Expr | None
+    limits: tuple[Any, ...] = ()
 
 
 def step_sum(leaf: Sum) -> StepSum:
-    """Take ``Sum(k(t, s) E~[Q_s copy(v(t))], (s, 0, t - 1))`` apart.
+    """Take ``Sum(k(t, s) E~[Q_s copy(v(t))], (e, 1, n), (s, 0, t - 1))`` apart.
 
-    Raises Unserved for sums over further indices, such as the offsets of a convolution.
+    Raises Unserved for sums over parts of the past.
     """
-    if [x[0] for x in leaf.limits] != [s] or tuple(leaf.limits[0][1:]) != (0, t - 1):
-        raise Unserved(f"{leaf}: steps of an entrywise rule are summed over s = 0..t - 1 alone")
+    times = [tuple(x) for x in leaf.limits if x[0] in (s, t)]
+    limits = tuple(x for x in leaf.limits if x[0] not in (s, t))
+    if times != [(s, 0, t - 1)]:
+        raise Unserved(f"{leaf}: steps of an entrywise rule are summed over s = 0..t - 1")
     kernel, body = leaf.function.as_independent(PairMean, EntryStep, as_Add=False)
     if isinstance(body, EntryStep):
-        return StepSum(kernel, body, None)
+        return StepSum(kernel, body, None, limits)
     if not isinstance(body, PairMean):
         raise Unserved(f"{leaf}: {body} is not the mean of one step and one vector")
     steps = [x for x in Mul.make_args(body.body) if isinstance(x, EntryStep)]
     if len(steps) != 1:
         raise Unserved(f"{leaf}: {body} is not the mean of one step and one vector")
     _, copy = copied(body.body / steps[0])
-    return StepSum(kernel, steps[0], copy)
+    return StepSum(kernel, steps[0], copy, limits)
 
 
 def entrywise_rule(program: Program, weight: str) -> Entrywise:
@@ -192,17 +201,17 @@ def entrywise_rule(program: Program, weight: str) -> Entrywise:
 
 
 def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
-    """Split ``k(t, s) inside(s) factor`` into ``inside``, a function of s, and the constant ``factor``.
+    """Split ``k(t, s) inside(s) factor(t)`` into ``inside``, a function of s, and ``factor``.
 
-    Raises Unserved where the rest of a kernel depends on t, as with a rule that has an index.
+    Raises Unserved where the rest of a kernel couples both times, as with a rule that has an index.
     """
     rest = kernel / rule.memory(t, s)[1]
     rest = rest if t not in rest.free_symbols else cancel(rest)
-    if t in rest.free_symbols:
+    factor, inside = rest.as_independent(s, as_Add=False)
+    if t in inside.free_symbols:
         raise Unserved(
             f"{kernel} is not the memory of {rule.name}, {rule.memory(t, s)[1]}, times a function of s"
         )
-    factor, inside = rest.as_independent(s, as_Add=False)
     return inside, factor
 
 

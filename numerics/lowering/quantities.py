@@ -233,6 +233,7 @@ class QuantityTables:
         """The random nodes in the expression of ``q``."""
         own = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
         own += [n for x in q.entries.values() for n in self.own_nodes(x)]
+        own += [x.own.node for x in q.entries.values() if x.own is not None]
         return own + [m.what for ms in q.memories.values() for m in ms]
 
     def own_nodes(self, x: EntrySum) -> tuple[MemberKey, ...]:
@@ -359,6 +360,7 @@ class _QuantityReader:
         read, once.  A smooth function of fields, such as tanh(h), is a quantity by itself: others read it.
         """
         is_random = self.tables.is_random
+        expr = expr.replace(lambda x: isinstance(x, Sum), self._gates_outside)
         outside = expr.xreplace({x: Dummy() for x in expr.atoms(Sum)})
         for x in sorted(outside.atoms(Named), key=str):
             if x != expr and expr.has(x) and is_random(x) and _is_smooth(x):
@@ -386,13 +388,32 @@ class _QuantityReader:
                     raise Unserved(f"{x} carries an index that {node[0]} does not have")
         return Quantity(node, indices, self.extents.shape(indices), expr, memories, entries)
 
+    def _gates_outside(self, x: Sum) -> Expr:
+        """A sum over the past with factors that differ between paths now in front of it, such as a gate."""
+        bound = {limit[0] for limit in x.limits}
+        if s not in bound:
+            return x
+        parts: dict[Expr, Expr] = {}
+        for term in _terms(x):
+            factors = Mul.make_args(term)
+            gate = Mul(
+                *[y for y in factors if y.has(t) and self.tables.is_random(y) and not y.free_symbols & bound]
+            )
+            parts[gate] = parts.get(gate, sympify(0)) + term / gate
+        if {*parts} == {sympify(1)}:
+            return x
+        return Add(*[gate * Sum(rest, *x.limits) for gate, rest in parts.items()])
+
     # -- weights whose rule acts on each entry ---------------------------------------------------------
 
     def _entry_sum(self, leaf: Sum, own: tuple[Symbol, ...]) -> EntrySum:
         """Read a sum over steps of entries as a weight that is applied to a vector."""
         found = step_sum(leaf)
         rule = entrywise_rule(self.theory.program, found.step.weight)
-        inside, factor = beside_memory(found.kernel, rule)
+        self.extents.add(found.limits)
+        factors = Mul.make_args(found.kernel)
+        beside = Mul(*[x for x in factors if self.tables.is_random(x)])
+        inside, factor = beside_memory(Mul(*[x for x in factors if not self.tables.is_random(x)]), rule)
         terms = tuple(self._gradient_term(*x) for x in gradient_parts(found.step.gradient))
         if not terms:
             raise Unserved(f"{leaf}: the gradient of an entry is zero")
@@ -402,10 +423,12 @@ class _QuantityReader:
         array = EntryArray(found.step.weight, rule, terms, indices, inside)
         number, transposed = self._number_of(array)
         vector = None if found.vector is None else self._entry_vector(found.vector, t)
-        carried = {*indices, *(vector.symbols if vector else ())}
-        if carried - {*own}:
+        moving = None if beside == 1 else self._entry_vector(beside, t)
+        over = tuple(x[0] for x in found.limits)
+        carried = {*indices, *(x for v in (vector, moving) if v is not None for x in v.symbols)}
+        if carried - {*own, *over}:
             raise Unserved(f"{leaf} carries an index that its equation does not have")
-        return EntrySum(number, transposed, factor, vector)
+        return EntrySum(number, transposed, factor, vector, moving, over)
 
     def _number_of(self, array: EntryArray) -> tuple[int, bool]:
         """The number of a weight among all, and whether it is there as its transpose."""
@@ -430,12 +453,14 @@ class _QuantityReader:
     def _entry_vector(self, e: Expr, time: Symbol) -> EntryVector:
         """Read a vector in the gradient of an entry, or one that a weight is applied to."""
         if isinstance(e, AppliedUndef) and self.theory.program.given_of(str(e.func)) is not None:
-            if not all(isinstance(x, Symbol) for x in e.args):
-                raise Unserved(f"{e} is read at shifted indices, or at integers")
+            if not all(isinstance(x, Symbol) or x.is_Integer for x in e.args):
+                raise Unserved(f"{e} is read at shifted indices")
             axis = next((k for k, x in enumerate(e.args) if x == time), None)
-            return EntryVector(
-                (str(e.func), ()), tuple(x for x in e.args if x != time), given=True, time_axis=axis
-            )
+            fixed = tuple((k, int(x)) for k, x in enumerate(e.args) if x.is_Integer)
+            symbols = tuple(x for x in e.args if x != time and not x.is_Integer)
+            given = self.theory.program.given_of(str(e.func))
+            kernel = "" if given is None else given.kernel
+            return EntryVector((str(e.func), ()), symbols, True, axis, fixed, kernel)
         return EntryVector(*self._piece(e, time))
 
     def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> PastSum:

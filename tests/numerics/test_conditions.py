@@ -71,7 +71,7 @@ COMMANDS = {
     "early-time": [["online.toml", "--steps", "2", "--recovery"]],
     "largest-rate": [["population.toml", "--regime", "rich"], ["population.toml", "--regime", "lazy"]],
     "scaling": [[*LAW, "--regime", x] for x in ("lazy", "leading", "rich", "batch", "width", "data")],
-    "parametrization": [[], ["--alpha", "1/2", "--gamma", "1/2"]],
+    "parametrization": [[], ["--alpha", "1/2", "--gamma", "1/2"], ["--optimizer", "adam"]],
     "depth": [["residual.toml"]],
     "equilibrium": [["noisy.toml"], ["decaying.toml"]],
 }

@@ -247,6 +247,8 @@ def _needs(model: Model, op: PathOperation) -> Iterator[PathOperation]:
 def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
     """What a weight with pairs of units that is applied to a vector reads of this step."""
     yield from _reads(model, x.factor, present=True)
+    if x.own is not None:
+        yield from _drawn(model, x.own.node)
     if x.vector is not None and not x.vector.given:
         yield from _drawn(model, x.vector.node)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
 import numpy as np
@@ -44,11 +44,11 @@ UNIT = Symbol("unit")
 class EntryWeights:
     """All weights of pairs of some replicas that are marched together."""
 
-    def __init__(self, march: PathMarch, paths: int) -> None:
+    def __init__(self, march: PathMarch) -> None:
         if march.device != CPU:
             raise Unserved("weights whose rule acts on each entry are marched in NumPy's memory alone")
         self.march: PathMarch = proxy(march)
-        self.arrays = [_EntryWeight(self.march, x, paths) for x in march.tables.weights]
+        self.arrays = [_EntryWeight(self.march, x) for x in march.tables.weights]
         self.factors: dict[tuple[EntrySum, tuple[Symbol, ...]], TensorReader] = {}
 
     def advance(self, now: int) -> None:
@@ -58,26 +58,35 @@ class EntryWeights:
 
     def applied(self, x: EntrySum, indices: tuple[Symbol, ...], now: int) -> Array:
         """``factor E~[V copy(v)]``, broadcastable to ``(replicas, *indices, paths)``."""
-        key = (x, indices)
+        key, march, axes = (x, indices), self.march, (*indices, *x.over)
         if key not in self.factors:
-            march = self.march
-            self.factors[key] = TensorReader(march.known, x.factor, indices, march.tables.sizes)
+            self.factors[key] = TensorReader(march.known, x.factor, axes, march.tables.sizes)
         factor = np.asarray(self.factors[key](now))
-        value, symbols = self.arrays[x.array].applied(x, now)
-        value = arranged(value, ("replica", *symbols, UNIT), ("replica", *indices, UNIT))
+        weight = self.arrays[x.array]
+        value, symbols = weight.applied(x, now)
+        value = arranged(value, ("replica", *symbols, UNIT), ("replica", *axes, UNIT))
         found: Array = value * (factor[..., None] if factor.ndim else factor)
-        return found
+        if x.own is not None:
+            beside = weight.values(x.own, now)
+            found = found * arranged(beside, ("replica", *x.own.symbols, UNIT), ("replica", *axes, UNIT))
+        if not x.over:
+            return found
+        sizes = march.tables.size(x.over)
+        whole = (*found.shape[: 1 + len(indices)], *sizes, found.shape[-1])
+        total: Array = np.broadcast_to(found, whole).sum(axis=tuple(range(1 + len(indices), len(whole) - 1)))
+        return total
 
 
 class _EntryWeight:
     """One weight: entries ``(replicas, members, paths, partners)`` and the states of its rule."""
 
-    def __init__(self, march: PathMarch, array: EntryArray, paths: int) -> None:
+    def __init__(self, march: PathMarch, array: EntryArray) -> None:
         self.march, self.array, self.rule = march, array, EntryRule.of(array.rule)
         sizes, known = march.tables.sizes, march.known
         self.members = march.tables.size(array.indices)
-        partners = 1 if array.single else len(known.arrays[array.given].T) if array.given else paths
-        shape = (march.replicas, prod(self.members), paths, partners)
+        own, other = (max(map(march.paths, nodes), default=1) for nodes in array.nodes)
+        partners = known.arrays[array.given].shape[-1] if array.given else other
+        shape = (march.replicas, prod(self.members), own, partners)
         self.V, self.states = np.zeros(shape), [np.zeros(shape) for _ in range(self.rule.states)]
         self.kernels = [TensorReader(known, x.kernel, (*array.indices, *x.over), sizes) for x in array.terms]
         motion = (array.rule.rate, array.rule.decay, array.inside)
@@ -105,9 +114,13 @@ class _EntryWeight:
         march = self.march
         if v.given:
             array = march.known.arrays[v.node[0]]
+            at: list[Any] = [slice(None)] * array.ndim
+            for axis, value in v.fixed:
+                at[axis] = march.known.position(v.kernel, axis, value, array.shape[axis])
             if v.time_axis is not None:
-                array = np.moveaxis(array, v.time_axis, 0)[now]
-            return array[None]
+                at[v.time_axis] = now
+            data: Array = array[tuple(at)][None]
+            return data
         paths = march.random[v.node][:, now]
         found: Array = paths.reshape(len(paths), *march.tables.size(v.symbols), paths.shape[-1])
         return found

@@ -212,7 +212,7 @@ class PathMarch:
         }
         self.functions = {n: q.function.compiled(self.device) for n, q in tables.quantities.items()}
         self.covariance_of = {(a, b): self._covariance(a, b) for g in model.groups for a in g for b in g}
-        self.weights = EntryWeights(self, max(samples)) if tables.weights else None
+        self.weights = EntryWeights(self) if tables.weights else None
         children = [seed.spawn(len(tables.populations)) for seed in seeds]
         in_pairs = [x and not any(n % 4 for n in samples) for x in paired(model)]
         self.groups: dict[int, Growing] = {}

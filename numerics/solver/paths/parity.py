@@ -102,6 +102,8 @@ def _sign(
     """Return the parity of what a function is made of; numbers and kernels are even."""
     if leaf in q.entries:
         entries = q.entries[leaf]
+        if entries.own is not None:
+            return NEITHER
         own = {known.get(n, NEITHER) for n in tables.own_nodes(entries)} or {EVEN}
         if own == {ODD}:
             return parity_of_rule(tables.weights[entries.array].rule)

@@ -353,8 +353,9 @@ class Prepared:
 
     def _entries(self, x: EntryArray, samples: int) -> int:
         """The number of entries of such a weight: of pairs of paths, or of paths and coordinates."""
-        partners = 1 if x.single else np.shape(self.data[x.given])[-1] if x.given else samples
-        return int(prod(self.tables.size(x.indices)) * samples * partners)
+        own, other = (max((self.units.get(n, 1) for n in nodes), default=1) for nodes in x.nodes)
+        partners = 1 if x.single else np.shape(self.data[x.given])[-1] if x.given else other * samples
+        return int(prod(self.tables.size(x.indices)) * own * samples * partners)
 
     @cached_property
     def _numbers(self) -> tuple[int, int]:
