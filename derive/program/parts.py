@@ -195,6 +195,11 @@ class Parts(Rewritable):
         return any(w.rule.noise(t, s) != 0 for w in self.trained())
 
     @property
+    def has_nonlinear_rules(self) -> bool:
+        """Whether a weight moves by a rule that is not linear in the updates."""
+        return any(isinstance(w.rule, NonlinearRule) for w in self.trained())
+
+    @property
     def names_in_theory(self) -> frozenset[str]:
         """The names that a theory takes over from the program: those of weights and given vectors are not."""
         known = {*self.scalars, *self.constants, *self.tables, *self.notation.values()}

@@ -202,7 +202,12 @@ def flow_of(depth, time, source=1.5, gamma=1e-3, **more):
 @pytest.mark.parametrize(
     ("options", "exponent"),
     [
-        (["--depth", "3", "--source", "0.7", "--regime", "rich", "--capacity", "2"], 2.8 / 3.1),
+        (["--depth", "3", "--source", "0.7", "--regime", "lazy", "--capacity", "2"], 0.7),
+        pytest.param(
+            ["--depth", "3", "--source", "0.7", "--regime", "rich", "--capacity", "2"],
+            2.8 / 3.1,
+            marks=pytest.mark.slow,
+        ),
         *(
             pytest.param(
                 ["--source", source, "--regime", regime, "--capacity", capacity, "--depth", depth],

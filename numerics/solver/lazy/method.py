@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,16 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import gamma0, s, t
+from derive.reduce.frozen_features import frozen_features
+from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import first_shares
 from numerics.experiment.theory import slope_jumps
 from numerics.names import ERROR, INPUT_KERNEL, OUTPUT, TARGETS, MemberKey
 from numerics.progress import Progress
-from numerics.solver.method import KeptKernels, MethodResult, No, Yes
+from numerics.solver.method import ACCURACY, KeptKernels, MethodResult, No, Yes
 from numerics.solver.refusals import (
     given_samples,
-    linear_rules,
     no_attributes,
     no_for,
     one_output,
@@ -40,7 +42,6 @@ class LazyMethod:
     name = "lazy"
     responses = False
     needs = (
-        linear_rules,
         given_samples,
         one_output,
         no_attributes,
@@ -53,6 +54,8 @@ class LazyMethod:
         from derive.reduce.stationary import static
         from numerics.solver.lazy.solve import coupling_of
 
+        if problem.program.has_nonlinear_rules:
+            return _operator_fits(problem, keep)
         try:
             end = static(problem.theory)
         except NotApplicable as reason:
@@ -85,9 +88,15 @@ class LazyMethod:
         return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        from numerics.solver.by_role import labelled_result
+        from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.lazy.solve import solve_lazy
+        from numerics.solver.paths.problem import solve_paths
 
+        if problem.program.has_nonlinear_rules:
+            keep, moved = kept(problem, keep), _steps_taken(problem)
+            variables, told = solve_paths(_operator(problem), keep, progress)
+            own = {"method": self.name, "kernels": keep, "error_estimate": moved ** _power(problem)}
+            return MethodResult(variables, {**told, **own})
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
         found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)
         count = len(problem.times)
@@ -104,6 +113,33 @@ class LazyMethod:
             "error_estimate": moved ** _power(problem),
         }
         return labelled_result(problem, values, keep, notes)
+
+
+def _operator(problem: Problem) -> Problem:
+    """The problem with features that do not move; its rules are not linear in the updates."""
+    return replace(problem, reductions=(*problem.reductions, frozen_features))
+
+
+def _operator_fits(problem: Problem, keep: KeptKernels) -> Yes | No:
+    """Whether outputs of a network with nonlinear rules move by an operator, at what cost."""
+    from numerics.solver.by_role import kept
+    from numerics.solver.paths.problem import forecast
+
+    try:
+        cost, memory, error = forecast(_operator(problem), kept(problem, keep))
+    except (Unserved, NotApplicable) as reason:
+        return no_for(problem, "network.gamma0", reason, "a theory whose features rest at gamma0 = 0")
+    moved = _steps_taken(problem)
+    if moved > FAR:
+        return no_for(problem, "network.gamma0", f"fields move, by about {moved:.1g}", "a smaller gamma0")
+    power = _power(problem)
+    note = f"its error is of order gamma0^{power}, beside that of sampled paths; no responses"
+    return Yes(cost, memory, max(error, moved**power), note, ACCURACY)
+
+
+def _steps_taken(problem: Problem) -> float:
+    """How far fields move by steps of order one, over their size: ``gamma0 sum_t rate(t)``."""
+    return float(problem.numbers.get(gamma0, 1.0) * np.abs(first_shares(problem)).sum())
 
 
 def _names_time(e: Expr) -> bool:

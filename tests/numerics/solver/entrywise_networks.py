@@ -68,7 +68,19 @@ STEPS_OF: dict[str, Callable[[Array, State, int], Array]] = {
     "adamw": adam_step,
     "rmsprop": rmsprop_step,
     "lion": lion_step,
+    "muon": adam_step,
 }
+"""The steps of entries; hidden matrices under Muon move by :func:`orthogonal`."""
+
+
+def orthogonal(left: Array, right: Array) -> Array:
+    """Return the orthogonal factor of ``left right^T`` (seeds, N, N), of factors (seeds, N, P)."""
+    rows, inner = np.linalg.qr(left)
+    columns, other = np.linalg.qr(right)
+    first, values, last = np.linalg.svd(inner @ other.swapaxes(1, 2))
+    kept = (values > 1e-9 * values[:, :1])[:, None, :]
+    found: Array = rows @ (first * kept) @ last @ columns.swapaxes(1, 2)
+    return found
 
 
 @dataclass(frozen=True)
@@ -185,9 +197,12 @@ class Networks:
         weights = [*self.W, self.w, *self.b]
         scales = [1 / v.shape[1] for v in below] + [1.0] * (1 + len(self.b))
         move, rate = STEPS_OF[setting.rule], setting.rates[time]
-        for W, a, state, scale in zip(weights, entries, self.states, scales, strict=True):
+        for k, (W, a, state, scale) in enumerate(zip(weights, entries, self.states, scales, strict=True)):
             W *= 1 - rate * setting.decay
-            W += rate * setting.gamma0 * scale * move(a, state, time)
+            if setting.rule == "muon" and 0 < k < setting.depth:
+                W += rate * setting.gamma0 * orthogonal(gradients[k], below[k])
+            else:
+                W += rate * setting.gamma0 * scale * move(a, state, time)
         return f
 
     def kernels(self, fields: Layers) -> dict[str, Array]:

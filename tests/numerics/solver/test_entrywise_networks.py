@@ -25,6 +25,7 @@ from derive.program import (
     Network,
     Population,
     Program,
+    TrainingRule,
     adam,
     adamw,
     ell,
@@ -33,6 +34,7 @@ from derive.program import (
     lion,
     mlp,
     mu,
+    muon,
     rmsprop,
     sign_descent,
     t,
@@ -96,7 +98,9 @@ RULES: dict[str, Callable[[Expr, Expr], Entrywise]] = {
     "adamw": lambda rate, decay: adamw(rate, rate * decay, MEAN, SQUARE, SMALL),
     "rmsprop": lambda rate, decay: rmsprop(rate, KEPT, SMALL),
     "lion": lambda rate, decay: lion(rate, MEAN, KEPT),
+    "muon": lambda rate, decay: adam(rate, MEAN, SQUARE, SMALL),
 }
+"""Under Muon hidden matrices have a rule of their own, and the other weights that of Adam."""
 
 
 def rate_of(setting: Setting) -> float:
@@ -130,9 +134,16 @@ def setting_of(rule: str, depth: int, activation: str, feature: str) -> Setting:
 
 
 def cases() -> dict[str, Setting]:
-    """Each rule at every depth with either activation, and with every feature once."""
+    """Each rule at every depth with either activation, and with every feature once.
+
+    Muon, which has one output and moves hidden matrices alone, has four features at two depths.
+    """
     found = {}
-    for k, rule in enumerate(RULES):
+    orthogonal = product((2, 3), ("tanh", "relu"), ("plain", "normalised", "biases", "schedule"))
+    for depth, activation, feature in [*orthogonal][::3]:
+        name = f"muon, {depth} layers, {activation}, {feature}"
+        found[name] = setting_of("muon", depth, activation, feature)
+    for k, rule in enumerate(x for x in RULES if x != "muon"):
         for i, (depth, activation) in enumerate(product((1, 2, 3), ("tanh", "relu"))):
             feature = FEATURES[(i + k) % len(FEATURES)]
             found[f"{rule}, {depth} layers, {activation}, {feature}"] = setting_of(
@@ -149,14 +160,16 @@ def program_of(setting: Setting, rule: Entrywise | None = None, **options: Any) 
     schedule = setting.rates[0] != setting.rates[-1]
     rate = eta * Min(1, (t + 1) / S(WARMUP)) * (1 + cos(pi * t / PERIOD)) / 2 if schedule else eta
     rule = RULES[setting.rule](rate, DECAY) if rule is None else rule
+    rules = {"W": muon(rate)} if setting.rule == "muon" else {}
     if setting.normalised:
-        return normalised(setting, rule)
+        return normalised(setting, rule, rules)
+    options |= {"rules": rules}
     if setting.classes:
         options |= {"outputs": 3, "objective": "cross-entropy"}
     return mlp(setting.depth, setting.activation, rule=rule, bias=setting.bias, **options)
 
 
-def normalised(setting: Setting, rule: Entrywise) -> Program:
+def normalised(setting: Setting, rule: Entrywise, rules: Mapping[str, TrainingRule]) -> Program:
     """Layers divided by the root mean square of their preactivations, as a user writes them."""
     layer, pixels, depth = Population("layer"), Population("input", given=True), setting.depth
     x, h = GivenVector("x", pixels, "K_x"), Field("h", layer, layered=True)
@@ -184,7 +197,7 @@ def normalised(setting: Setting, rule: Entrywise) -> Program:
     weights = (first, inner, last) if depth > 1 else (first, last)
     ranges = (IndexRange(ell, S.One, S(depth)), *channels)
     net = Network("normalised layers", (h,), forward, weights, given=(x,), ranges=ranges, depth=S(depth))
-    return net.train(loss, rule)
+    return net.train(loss, rule, rules=rules)
 
 
 def solved(

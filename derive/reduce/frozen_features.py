@@ -1,0 +1,154 @@
+"""The lazy limit of rules that are not linear in the updates: outputs move, features do not.
+
+At ``gamma0 -> 0`` fields stay as they are at the start and outputs move by the response of the network to its
+weights. With gradient descent this is a kernel times the errors.  A step ``Q`` that is not linear has no
+kernel: the change of an output is the average, over units or pairs of units, of its gradient times the step,
+
+    f_mu(t) = 1/scale sum_weights < J_mu(t) moved_mu(t) >,
+
+with ``J_mu`` the gradient of the output by the field that a weight enters, and ``moved`` what training has
+added to this field, both with frozen features.  It is an operator on the history of the errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from sympy import Expr, Function, Integer, S, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average
+from derive.calculus.sums import binding, is_at
+from derive.calculus.symbols import ell
+from derive.errors import NotApplicable
+from derive.program.naming import aside
+from derive.program.nonlinear import NonlinearRule
+from derive.program.parts import Definition
+from derive.program.training import Outer, TrainedMatrix, TrainedVector
+from derive.theory import Equation, Term, Theory
+from derive.theory.applications import Application, Parameter, read
+
+TRAINED = ("memory", "pair")
+"""Kinds of terms that training adds to a field."""
+
+
+def frozen_features(theory: Theory) -> Theory:
+    """Return the theory at ``gamma0 -> 0`` of a network whose weights move by nonlinear rules.
+
+    Parameters
+    ----------
+    theory : Theory
+        That of a network at an integer depth, whose outputs have one error each.
+
+    Returns
+    -------
+    Theory
+        Fields without what training adds to them; a field of its own for what each weight adds; and outputs
+        that move by their gradients.
+
+    Raises
+    ------
+    NotApplicable
+        For linear rules, which have a tangent kernel, a symbolic depth, and weights that are used in several
+        places.
+
+    Examples
+    --------
+    >>> from derive import mean_field, mlp
+    >>> from derive.program import eta, sign_descent
+    >>> lazy = frozen_features(mean_field(mlp(1, "tanh", rule=sign_descent(eta))))
+    >>> print(lazy.equation("h", 1).rhs)
+    u(1, mu, t)
+    >>> print(lazy.equation("f").rhs)
+    <g(1, mu, t)*moved_W0(1, mu, t)/gamma0> + <moved_w(1, mu, t)*tanh(h(1, mu, t))/gamma0>
+    """
+    if not theory.program.depth.is_Integer:
+        raise NotApplicable(f"the depth {theory.program.depth} is a symbol: frozen features need a number")
+    return _Frozen(theory).theory()
+
+
+class _Frozen:
+    """Takes what training adds out of the fields of a theory, and gives it to the outputs."""
+
+    def __init__(self, source: Theory) -> None:
+        self.source = source
+        self.reading = read(source.program)
+        self.program = source.program
+        roles = source.program.roles
+        if roles.output is None or roles.error is None:
+            raise NotApplicable("the program has no output with an error of its own")
+        self.output, self.error = str(roles.output.func), str(roles.error.func)
+
+    def theory(self) -> Theory:
+        """The theory of the limit."""
+        added = [x for w in self.program.trained() for x in self.added(w)]
+        equations = [self.still(e) for e in self.source.equations]
+        parts = tuple(Term.local(x, "definition") for _, xs in added for x in xs)
+        scalars = tuple(replace(e, terms=parts) if e.name == self.output else e for e in self.source.scalars)
+        return replace(
+            self.source,
+            equations=(*equations, *(e for e, _ in added)),
+            scalars=scalars,
+            order_parameters=self.source.correlations(),
+            observables=(),
+            reduction="lazy limit with frozen features",
+        )
+
+    def still(self, e: Equation) -> Equation:
+        """A field without responses and without what training adds."""
+        terms = tuple(x for x in e.terms if x.kind in ("source", "definition"))
+        return replace(e, terms=terms or (Term.local(S.Zero),))
+
+    def added(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Equation, list[Expr]]]:
+        """What training adds to each field by one weight, and the changes of the output by it."""
+        if not isinstance(w.rule, NonlinearRule):
+            raise NotApplicable(f"{w.name} moves by a linear rule, whose lazy limit has a tangent kernel")
+        gradient = self.gradient(w)
+        for d, use in self.uses(w):
+            for e, at in self.equations_of(d):
+                symbol = self.named(w.name, e)
+                terms = tuple(x for x in e.terms if x.kind in TRAINED and x.matrix == w.name)
+                change = use.here(gradient).xreplace(at) * symbol
+                layers = () if e.layers is None else range(int(e.layers.lower), int(e.layers.upper) + 1)
+                places = [{ell: Integer(k)} for k in layers] if e.layers is not None else [{}]
+                yield replace(e, lhs=symbol, terms=terms), [Average(change.xreplace(k)) for k in places]
+
+    def named(self, weight: str, e: Equation) -> AppliedUndef:
+        """A field for what training adds to another one."""
+        name = aside(f"moved_{weight}", {*self.reading.registry.taken, *self.reading.registry.found})
+        return Function(name)(*e.lhs.args)
+
+    def uses(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Definition, Application | Parameter]]:
+        """The forward uses of a weight, with the definitions that hold them."""
+        for d in self.reading.definitions:
+            if isinstance(w, TrainedMatrix):
+                found: list[Any] = [a for a in self.reading.products[d] if a.matrix == w.initial]
+                yield from ((d, a) for a in found if not a.transposed)
+            else:
+                yield from ((d, p) for p in self.reading.parameters[d] if p.initial == w.initial)
+
+    def equations_of(self, d: Definition) -> Iterator[tuple[Equation, dict[Any, Any]]]:
+        """The equations of a definition: that of a family, or those of its members, with their layers."""
+        for e in (e for e in self.source.equations if e.name == d.name):
+            if e.lhs == d.lhs:
+                yield e, {}
+            elif d.lhs.has(ell) and is_at(e.lhs, d.lhs):
+                at = binding(d.lhs, e.lhs)[ell]
+                r = next(r for r in d.ranges if r.index == ell)
+                if at.is_Integer and r.lower <= at <= r.upper:
+                    yield e, {ell: at}
+
+    def gradient(self, w: TrainedMatrix | TrainedVector) -> Expr:
+        """The gradient of an output by the field that a weight enters."""
+        (u, *more) = w.update.terms
+        errors = [a for a in u.coefficient.atoms(AppliedUndef) if str(a.func) == self.error]
+        if more or len(errors) != 1:
+            raise NotApplicable(f"the update of {w.name} does not hold the error of one output")
+        (error,) = errors
+        own = next(e for e in self.source.scalars if e.name == self.error)
+        here = dict(zip(error.args, own.lhs.args, strict=True))
+        body = u.left if isinstance(u, Outer) else u.vector
+        ratio = sympify(self.program.site_of(body).ratio)
+        return (u.coefficient / u.outside / error / self.program.scale * ratio * body).xreplace(here)
