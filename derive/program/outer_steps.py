@@ -22,6 +22,7 @@ from typing import Any
 from sympy import Dummy, Expr, Function, Poly, PolynomialError, S, Symbol, simplify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, mu, primed, t
 from derive.errors import NotApplicable
 from derive.program.entrywise import A, Entrywise
@@ -141,11 +142,11 @@ class _Rewriting:
             ranges += [IndexRange(names[r.index], r.lower, r.upper) for r in u.over]
             coefficient *= (u.coefficient / u.outside).xreplace(names)
             sides = [x * y.xreplace(names) for x, y in zip(sides, bodies, strict=False)]
-        over = tuple(ranges)
+        every = tuple(ranges)
         if isinstance(u, Outer):
-            yield Outer(coefficient, sides[0], sides[1], over, outside=u.outside)
+            yield Outer(coefficient, sides[0], sides[1], every, outside=u.outside)
         else:
-            yield Along(coefficient, sides[0], over, outside=u.outside)
+            yield Along(coefficient, sides[0], every, outside=u.outside)
 
     def _of_data(self, u: Outer | Along) -> bool:
         """Does an update hold a given vector, of which only inner products are known?"""
@@ -156,19 +157,26 @@ class _Rewriting:
     # -- singular values ---------------------------------------------------------------------------------
 
     def _spectral(self, w: TrainedMatrix, rule: Spectral) -> Outer:
-        """The step as outer products of the vectors of the gradient."""
+        """The step as outer products of the vectors of the gradient.
+
+        Indices of the left vector alone, such as that of several outputs, are summed inside of it.
+        """
         u, *more = w.update.terms
-        if more or len(u.over) != 1:
+        samples = [r for r in u.over if u.right.has(r.index)]
+        inner = [r for r in u.over if r not in samples]
+        if more or len(samples) != 1:
             raise NotApplicable(
                 f"{w.name} moves by {rule.name}: the theory takes gradients that are one sum over samples, "
                 "and not those of a matrix that is used in several places or at several positions"
             )
-        (row,) = u.over
+        (row,) = samples
         column = row.renamed(_numbered(row.index, 2))
         one = mu if primed(mu) == row.index else row.index  # no index of a number is the partner of another
         two = _numbered(one, 2)
+        others = [r.renamed(_numbered(r.index, 2)) for r in inner]
         c = u.coefficient / u.outside
-        here, there = {row.index: one}, {row.index: two}
+        here = {row.index: one}
+        there = {row.index: two, **{r.index: q.index for r, q in zip(inner, others, strict=True)}}
         family = () if w.initial.index is None else (w.initial.index,)
         if w.initial.others:
             raise NotApplicable(f"{w.name} moves by {rule.name}, and has members along other indices")
@@ -180,13 +188,17 @@ class _Rewriting:
         left, right, step = names
         gram = c.xreplace(here) * c.xreplace(there) * self._inner(u.left, here, there)
         whole = SpectralEntry(rule.F, entry(left, one, two), entry(right, one, two), one, two)
-        bodies = {left: gram, right: self._inner(u.right, here, there), step: whole}
+        bodies = {
+            left: over(gram, (*inner, *others)),
+            right: self._inner(u.right, here, there),
+            step: whole,
+        }
         ranges = (*family, row.renamed(one), row.renamed(two))
         self.scalars += names
         self.definitions += [Definition(entry(name, one, two), e, ranges) for name, e in bodies.items()]
         factor = u.outside * entry(step, row.index, column.index) * c
         other = u.right.xreplace({row.index: column.index})
-        return Outer(factor, u.left, other, (row, column), outside=u.outside)
+        return Outer(factor, u.left, other, (row, *inner, column), outside=u.outside)
 
     def _inner(self, body: Expr, here: dict[Any, Any], there: dict[Any, Any]) -> Expr:
         """``<v v'>`` of a vector at two indices, for data their kernel."""

@@ -136,11 +136,11 @@ def setting_of(rule: str, depth: int, activation: str, feature: str) -> Setting:
 def cases() -> dict[str, Setting]:
     """Each rule at every depth with either activation, and with every feature once.
 
-    Muon, which has one output and moves hidden matrices alone, has four features at two depths.
+    Muon, which moves hidden matrices alone, has each feature at least once at two depths.
     """
     found = {}
-    orthogonal = product((2, 3), ("tanh", "relu"), ("plain", "normalised", "biases", "schedule"))
-    for depth, activation, feature in [*orthogonal][::3]:
+    orthogonal = [*product((2, 3), ("tanh", "relu"), FEATURES)]
+    for depth, activation, feature in orthogonal[::3] + orthogonal[1::4] + orthogonal[2::8]:
         name = f"muon, {depth} layers, {activation}, {feature}"
         found[name] = setting_of("muon", depth, activation, feature)
     for k, rule in enumerate(x for x in RULES if x != "muon"):
