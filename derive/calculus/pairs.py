@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from sympy import Expr, S
-from sympy.core.function import AppliedUndef
 from sympy.core.symbol import Str
 
 
@@ -64,7 +63,7 @@ class PairMean(Expr):
 
     @property
     def body(self) -> Expr:
-        """What is averaged, a function of the unit itself and of the copy."""
+        """The expression that is averaged, a function of the unit itself and of the copy."""
         return self.args[0]
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -108,11 +107,6 @@ class EntryStep(Expr):
         """The time of the step."""
         return self.args[2]
 
-    @property
-    def pair(self) -> bool:
-        """Whether the entry belongs to a pair of units."""
-        return bool(self.gradient.has(Copy))
-
     def _latex(self, printer: Any, *_: Any) -> str:
         weight, gradient, time = (printer._print(x) for x in self.args)
         return rf"Q^{{{weight}}}_{{{time}}}\left({gradient}\right)"
@@ -138,12 +132,3 @@ def copied(e: Expr) -> tuple[Expr, Expr]:
 def has_pairs(e: Expr) -> bool:
     """Return whether an expression holds the step of an entrywise rule."""
     return bool(e.has(EntryStep))
-
-
-def fields_of(e: Expr) -> set[AppliedUndef]:
-    """Return the functions of an expression that belong to the unit itself, not to a copy."""
-    if isinstance(e, Copy):
-        return set()
-    if isinstance(e, AppliedUndef):
-        return {e}
-    return set[AppliedUndef]().union(*map(fields_of, e.args)) if e.args else set()

@@ -856,6 +856,8 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
     [0, (1 - lam)*Heaviside(t - 5, 1)]])
     """
     rate, pull = expression(rate, "rate of anchored_descent"), expression(pull, "pull of anchored_descent")
+    NONNEGATIVE.require(rate, "rate of anchored_descent")
+    NONNEGATIVE.require(pull, "pull of anchored_descent")
     after = Heaviside(t - expression(since, "since of anchored_descent"), S.One)
     A = Matrix([[S.One, -pull * after], [S.Zero, (1 - pull) * after]])
     return LinearRule(A, Matrix([rate, rate * after]), name="descent with decay towards earlier weights")

@@ -108,6 +108,11 @@ class SpectralEntry(Expr):
         return node
 
     @property
+    def free_symbols(self) -> set[Symbol]:
+        """The symbols of the entry; the singular value is the variable of F."""
+        return set().union(*(x.free_symbols for x in self.args)) - {sigma}
+
+    @property
     def F(self) -> Expr:
         """The function of :data:`sigma`."""
         return self.args[0]

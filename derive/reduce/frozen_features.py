@@ -102,7 +102,7 @@ class _Frozen:
         return replace(e, terms=terms or (Term.local(S.Zero),))
 
     def added(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Equation, list[Expr]]]:
-        """What training adds to each field by one weight, and the changes of the output by it."""
+        """Fields for the updates of one weight in each field, and the changes of the output by them."""
         if not isinstance(w.rule, NonlinearRule):
             raise NotApplicable(f"{w.name} moves by a linear rule, whose lazy limit has a tangent kernel")
         gradient = self.gradient(w)

@@ -65,7 +65,7 @@ WIDTH, BATCH, LABELS, STEPS = "width", "batch", "labels", "steps"
 
 @dataclass(frozen=True)
 class Resources:
-    """What finite width, fresh batches and steps put into the reduced theory ``reduced``.
+    """Finite width, fresh batches and steps in the reduced theory ``reduced``.
 
     ``forgotten`` is the share of the variance of phi, put in at the clock 0, that a mode has lost at the
     clock X.  ``start`` is the variance of phi at the start, of every mode.  ``pushes`` is the variance that a
@@ -85,7 +85,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Bottleneck(ConditionalResult):
-    """What one finite size does to the power law of the rich regime.
+    """Effect of one finite size on the power law of the rich regime.
 
     ``share`` is the part of the loss that it adds, to first order, relative to the law: a power of time; None
     if nothing is added before the crossover.  ``crossover`` is the time at which this is one, None if the
@@ -372,7 +372,7 @@ class _Bottlenecks:
         return _Sink(name, B, Power(self.front * driven.coefficient / rise, rise))
 
     def seen(self, sink: Power, kernel: Power) -> Power:
-        """What the noise of a sink adds to the loss: ``weight C_g/(2 front) dS/dX``."""
+        """The part of the loss that comes from the noise of a sink: ``weight C_g/(2 front) dS/dX``."""
         rates = self.found.weight / 2  # noise^2 is forgotten at twice the rate
         front = rates * kernel.coefficient * sink.coefficient * sink.power / self.front
         return Power(front, simplify(kernel.power + sink.power - 1))
@@ -402,7 +402,7 @@ class _Bottlenecks:
         return Bottleneck(sink.name, sink.size, share, root(share), final, kept, tuple(said))
 
     def share(self, sink: _Sink) -> Power:
-        """What a sink adds to the loss, over the loss, to first order: its noise, and a smaller sigma^2."""
+        """The relative change of the loss by a sink, to first order: its noise, and a smaller sigma^2."""
         law, q = self.law, self.law.slowness
         kernel = Power(tidied(law.named_kernel / law.named_clock ** (2 * q)), 2 * q)
         noise = self.seen(sink.part, kernel)
@@ -444,7 +444,7 @@ class _Bottlenecks:
         return Power.of(tidied(clock.subs(p, simplify(1 - kernel.power))), late)
 
     def window(self, sink: _Sink, kernel: Power, time: Power) -> list[str]:
-        """What ends the balance, by powers of the clock."""
+        """The condition that ends the balance, by powers of the clock."""
         if not self.hard:
             below = self.squared(Power(self.law.named_kernel, S.Zero)).coefficient / sink.part.coefficient
             until = ended(below ** (1 / sink.part.power), self.clock, sink.size)

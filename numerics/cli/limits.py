@@ -285,14 +285,14 @@ TITLES = {
     "labels": "label noise on batches of B samples",
     "steps": "steps of size eta",
 }
-"""What each bottleneck is of."""
+"""Title of each bottleneck: the finite size that sets it."""
 WORDS = {
     "share": "adds to the loss the share",
     "crossover": "takes over at t =",
     "after": "after this the loss is",
     "kernel": "and C_g(1,t,t) =",
 }
-"""What the powers of a bottleneck are."""
+"""Words before each power of a bottleneck."""
 
 
 def _bottleneck(found: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:

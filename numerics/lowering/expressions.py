@@ -14,6 +14,7 @@ from sympy import (
     DiracDelta,
     Dummy,
     Expr,
+    Float,
     KroneckerDelta,
     Piecewise,
     Subs,
@@ -26,7 +27,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, s, spelled, t
 from derive.program.shifts import Slot
-from derive.program.spectral import SpectralEntry
+from derive.program.spectral import SpectralEntry, sigma
 from derive.theory import Equation
 from numerics.arrays import CPU, Device, namespace_of, permuted
 from numerics.errors import Unserved
@@ -285,7 +286,15 @@ class KnownArrays:
             for axis, size in zip(axes, sizes, strict=True):
                 shape[axis] = size
             matrices.append(np.moveaxis(np.broadcast_to(value, shape), axes, (-2, -1)))
-        return np.moveaxis(coefficients(x.F, *np.broadcast_arrays(*matrices)), (-2, -1), axes)
+        F = x.F.xreplace({e: self._number_in(e, at, given) for e in _leaves(x.F) if e != sigma})
+        return np.moveaxis(coefficients(F, *np.broadcast_arrays(*matrices)), (-2, -1), axes)
+
+    def _number_in(self, e: Expr, at: Places, given: Mapping[Expr, Any]) -> Float:
+        """A parameter of a function of singular values, which may depend on the one time that is read."""
+        values = np.unique(np.ravel(self.leaf(e, at, given)))
+        if len(values) != 1:
+            raise Unserved(f"{e} in a function of singular values has several values at once")
+        return Float(values[0])
 
     def bound(self, e: Expr) -> int:
         """The integer that a bound of a sum is."""

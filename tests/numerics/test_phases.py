@@ -21,6 +21,7 @@ from derive.program import (
     Network,
     Population,
     Program,
+    ProgramError,
     TrainingRule,
     anchored_descent,
     eta,
@@ -156,3 +157,8 @@ def test_cases_in_a_chain_of_states_leak_no_time_of_a_sum() -> None:
 def test_cases_are_step_functions(time: int) -> None:
     cases = Piecewise((2, t < 5), (3, t <= 6), (lam, True))
     assert without_cases(cases).subs(t, time) == cases.subs(t, time)
+
+
+def test_a_pull_that_is_no_share_is_refused() -> None:
+    with pytest.raises(ProgramError, match="pull of anchored_descent = -1"):
+        anchored_descent(eta, -1, SWITCH)

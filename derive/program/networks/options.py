@@ -279,7 +279,7 @@ def entrywise_rule(
 
 
 def _share_of_loss(loss: str, samples: Expr) -> Expr:
-    """What multiplies the loss of each sample in the loss that is trained."""
+    """The factor of the loss of each sample in the loss that is trained."""
     share = {"sum": S.One, "mean": 1 / samples}.get(loss)
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")

@@ -41,11 +41,12 @@ def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) 
     )
     units = a.acts_on.ratio  # of the partner's population, over N
     coupling = _exponent(-I * rate * units, step, (row, column), hat, a.ranges)
-    constraint = _sum(I * hat * field, a.ranges)
+    constraint = over(I * hat * field, a.ranges)
     slope = functional_derivative(constraint, hat, a.ranges).coeff(field)
     term = (-functional_derivative(coupling, hat, a.ranges) / slope).expand()
     (mean,) = term.atoms(PairMean)
-    return Term("pair", mean, kernel=term.coeff(mean), over=a.summed, reach="strict", **_told(a))
+    kernel, matrix = term.coeff(mean), a.matrix.name
+    return Term("pair", mean, kernel=kernel, over=a.summed, reach="strict", matrix=matrix, rule=RULE)
 
 
 def entry_step(
@@ -71,16 +72,10 @@ def _exponent(
     hat: AppliedUndef,
     ranges: tuple[IndexRange, ...],
 ) -> Expr:
-    """What one use adds to the exponent of the unit with the hatted field, its partner averaged over."""
+    """The exponent of the unit with the hatted field, from one use; its partner is averaged over.
+
+    The sum over times, which the derivative by the hatted field removes, is left out.
+    """
     own = [x for x in ends if x.has(hat.func)]
     partner = [x for x in ends if not x.has(hat.func)]
-    return _sum(factor * own[0] * PairMean(step * Copy(partner[0])), ranges)
-
-
-def _sum(integrand: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
-    """The sum over the indices of a use; that over times, which the derivative removes, is left out."""
-    return over(integrand, ranges)
-
-
-def _told(a: Application) -> dict[str, str]:
-    return {"matrix": a.matrix.name, "rule": RULE}
+    return over(factor * own[0] * PairMean(step * Copy(partner[0])), ranges)

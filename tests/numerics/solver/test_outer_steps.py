@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sympy import Expr, Function, S, Symbol, diag, sign, tanh
+from sympy import Expr, Function, Rational, S, Symbol, diag, sign, tanh
 
 import numerics
 from derive.calculus.pairs import PairMean
@@ -163,6 +163,23 @@ def test_descent_by_singular_values_is_descent() -> None:
         solved = solve_particles(mean_field(program), steps=4, values=NUMBERS, data=DATA, samples=64)
         outputs.append(solved.value("f"))
     assert np.abs(outputs[0] - outputs[1]).max() < 1e-9 * np.abs(outputs[1]).max()
+
+
+def test_a_function_of_singular_values_has_parameters_and_a_time() -> None:
+    """Its variable was taken for a parameter, and solve and simulate asked for its number."""
+    eps = Symbol("eps", positive=True)
+    told = {"arrays": {"x": X, "y": Y}, "times": range(3)}
+    found = []
+    for F, more in ((sigma / (sigma + eps), {"eps": 0.5}), (sigma / (sigma + Rational(1, 2)), {})):
+        program = mlp(2, "tanh", rule=adam(eta, epsilon=EPSILON), rules={"W": Spectral(eta, F)})
+        assert "sigma" not in mean_field(program).symbols
+        numbers = {"eta": RATE, "gamma0": 1.0, **more}
+        found.append(numerics.solve(program, numbers=numbers, kernels="none", **told).f.values)
+    assert np.abs(found[0] - found[1]).max() < 1e-9 * np.abs(found[1]).max()
+    rules = {"W": Spectral(eta, sigma / (sigma + 1 + t))}
+    moving = mlp(2, "tanh", rule=adam(eta, epsilon=EPSILON), rules=rules)
+    solved = numerics.solve(moving, numbers={"eta": RATE, "gamma0": 1.0}, kernels="none", **told)
+    assert np.isfinite(solved.f.values).all()
 
 
 def by_hand(width: int, seed: int) -> Array:
