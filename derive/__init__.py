@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from derive.scale import first_step, largest_rate, width_class
     from derive.show import latex, text
     from derive.theory import Theory, mean_field
+    from derive.theory.fluctuations import fluctuations
     from derive.theory.path_integral import path_integral
     from derive.theory.routes import check_routes
 
@@ -47,6 +48,7 @@ _HOME = {
         "derive.scale": "first_step largest_rate width_class",
         "derive.show": "latex text",
         "derive.theory": "Theory mean_field",
+        "derive.theory.fluctuations": "fluctuations",
         "derive.theory.path_integral": "path_integral",
         "derive.theory.routes": "check_routes",
     }.items()
@@ -70,6 +72,7 @@ __all__ = [
     "eta",
     "expand",
     "first_step",
+    "fluctuations",
     "gamma0",
     "infinite_depth",
     "isotropic",

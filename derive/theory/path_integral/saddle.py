@@ -295,14 +295,18 @@ class _Step:
 
 
 class Assembly:
-    """Writes the program's definitions with every product replaced by its single-site form."""
+    """Writes the program's definitions with every product replaced by its single-site form.
 
-    def __init__(self, saddle: SaddlePoint) -> None:
+    ``at_equal_times`` are the names of the responses that exist at equal times; without it those that do not
+    vanish there.
+    """
+
+    def __init__(self, saddle: SaddlePoint, at_equal_times: frozenset[str] | None = None) -> None:
         self.saddle = saddle
         self.action = saddle.action
         self.reading = saddle.action.reading
         self.program = self.reading.program
-        self.instant = instant_responses(self.action)
+        self.instant = instant_responses(self.action) if at_equal_times is None else at_equal_times
         self.fixed = set()
         for q in self.action.responses.values():
             # given vectors respond to nothing, vectors that meet a matrix of one step to no other step

@@ -1,0 +1,7 @@
+"""Fluctuations of finite networks around the mean-field theory, to leading order in 1/N."""
+
+from derive.theory.fluctuations.expansion import Fluctuations, fluctuations
+from derive.theory.fluctuations.exponent import Addend, ExponentTerm, FluctuatingParameter
+from derive.theory.fluctuations.hats import Hatted
+
+__all__ = ["Addend", "ExponentTerm", "FluctuatingParameter", "Fluctuations", "Hatted", "fluctuations"]

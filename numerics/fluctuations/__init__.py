@@ -1,0 +1,1 @@
+"""Fluctuations of networks of finite width, in numbers."""

@@ -1,0 +1,534 @@
+"""Fluctuations with numbers for their sizes: order parameters and fields numbered, terms as arrays.
+
+Every order parameter at given indices and times, and every field, product and hat of one unit, gets a number.
+A term of the theory is evaluated at all values of its indices and times at once: it becomes arrays of these
+numbers beside an expression for its weight, which is evaluated when the order parameters are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Add, Dummy, Expr, Mul, S, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import IndexRange, ell, s, spelled, t
+from derive.theory.fluctuations import Addend, FluctuatingParameter, Fluctuations, Hatted
+from numerics.errors import Unserved
+from numerics.lowering.expressions import KnownArrays
+
+Array = NDArray[np.float64]
+IntegerArray = NDArray[np.intp]
+IndexGrid = dict[Symbol, IntegerArray]
+FunctionKey = tuple[Any, ...]
+
+REACHES: dict[str, Callable[[IntegerArray, IntegerArray], NDArray[np.bool_]]] = {
+    "all": lambda now, past: past == past,
+    "strict": lambda now, past: past < now,
+    "past": lambda now, past: past <= now,
+    "now": lambda now, past: past == now,
+}
+"""Which pairs of times t and s a term or a response has."""
+
+
+@dataclass(frozen=True, eq=False)
+class TheorySizes:
+    """IntegerArray for the symbols of a theory, and the number of times."""
+
+    values: Mapping[str, float]
+    times: int
+
+    def numbers(self, e: Any, grid: IndexGrid, size: int) -> IntegerArray:
+        """Return the integers that an expression of indices and sizes is on a grid."""
+        e = sympify(e)
+        if e.is_Integer:
+            return np.full(size, int(e))
+        if e in grid:
+            return grid[e]
+        e = e.subs({x: int(self.values[x.name]) for x in e.free_symbols if x not in grid})
+        if not e.free_symbols:
+            return np.full(size, int(e))
+        found = np.zeros(size, int)
+        for term in Add.make_args(e.expand()):
+            factor, x = term.as_coeff_Mul()
+            found = found + (int(factor) * grid[x] if x != 1 else int(factor))
+        return found
+
+    def grid(self, ranges: Iterable[IndexRange], reach: str | None) -> IndexGrid:
+        """Return all values of indices and times, one array each.
+
+        ``reach`` None stands for no time, "" for t alone; with a name of ``REACHES`` both times are there.
+        """
+        found: IndexGrid = {}
+        size = 1
+        for r in ranges:
+            if r.index in found:
+                continue
+            low, high = (self.numbers(x, found, size) for x in (r.lower, r.upper))
+            counts = np.maximum(high - low + 1, 0)
+            rows = np.repeat(np.arange(size), counts)
+            starts = np.repeat(np.cumsum(counts) - counts, counts)
+            found = {x: v[rows] for x, v in found.items()}
+            found[r.index] = low[rows] + np.arange(len(rows)) - starts
+            size = len(rows)
+        if reach is None:
+            return found if found else {Dummy("one"): np.zeros(1, int)}
+        now, past = (x.ravel() for x in np.meshgrid(*[np.arange(self.times)] * 2, indexing="ij"))
+        if reach == "":
+            now, past = np.arange(self.times), np.arange(self.times)
+        else:
+            kept = REACHES[reach](now, past)
+            now, past = now[kept], past[kept]
+        order = np.argsort(np.maximum(now, past), kind="stable")
+        now, past = now[order], past[order]
+        rows, pairs = (x.ravel() for x in np.meshgrid(np.arange(size), np.arange(len(now)), indexing="ij"))
+        by_time = np.argsort(np.maximum(now, past)[pairs], kind="stable")
+        rows, pairs = rows[by_time], pairs[by_time]
+        found = {x: v[rows] for x, v in found.items()}
+        found[t] = now[pairs]
+        if reach != "":
+            found[s] = past[pairs]
+        return found
+
+
+def length(grid: IndexGrid) -> int:
+    """Return the number of points of a grid."""
+    return len(next(iter(grid.values())))
+
+
+@dataclass
+class NumberBox:
+    """Members of one name, numbered in a box of their arguments."""
+
+    lows: IntegerArray
+    highs: IntegerArray
+    numbers: IntegerArray | None = None
+
+    def places(self, arguments: Sequence[IntegerArray]) -> tuple[IntegerArray, NDArray[np.bool_]]:
+        """Return the places in the box, and which arguments are inside of it."""
+        inside = np.ones(np.shape(arguments[0]), bool)
+        place = np.zeros(np.shape(arguments[0]), int)
+        for x, low, high in zip(arguments, self.lows, self.highs, strict=True):
+            inside &= (low <= x) & (x <= high)
+            place = place * (high - low + 1) + np.clip(x, low, high) - low
+        return place, inside
+
+    @property
+    def size(self) -> int:
+        """The number of places in the box."""
+        return int(np.prod(self.highs - self.lows + 1))
+
+
+class NumberRegister:
+    """IntegerArray for the members of families: all are declared, then numbered family by family."""
+
+    def __init__(self) -> None:
+        self.declared: dict[FunctionKey, list[Sequence[IntegerArray]]] = {}
+        self.families: dict[FunctionKey, NumberBox] = {}
+        self.count = 0
+
+    def declare(self, key: FunctionKey, arguments: Sequence[IntegerArray]) -> None:
+        """Say that there are members with these arguments."""
+        if len(arguments[0]):
+            self.declared.setdefault(key, []).append(arguments)
+
+    def number(self) -> None:
+        """Give numbers to the members of the families declared since the last call."""
+        for key, parts in self.declared.items():
+            arguments = [np.concatenate(x) for x in zip(*parts, strict=True)]
+            lows, highs = (np.array([f(x) for x in arguments]) for f in (np.min, np.max))
+            family = self.families[key] = NumberBox(lows, highs)
+            family.numbers = np.full(family.size, -1)
+            places = np.unique(family.places(arguments)[0])
+            family.numbers[places] = self.count + np.arange(len(places))
+            self.count += len(places)
+        self.declared = {}
+
+    def find(self, key: FunctionKey, arguments: Sequence[IntegerArray]) -> IntegerArray:
+        """Return the numbers of members, -1 for those that do not exist."""
+        family = self.families.get(key)
+        if family is None:
+            return np.full(np.shape(arguments[0]), -1)
+        place, inside = family.places(arguments)
+        assert family.numbers is not None
+        return np.where(inside, family.numbers[place], -1)
+
+
+def key_of(x: AppliedUndef) -> FunctionKey:
+    """Return the name of a function with the number of its arguments."""
+    return str(x.func), len(x.args)
+
+
+CONSTANT = -1
+"""The number of a field that is one for every unit."""
+
+
+@dataclass(frozen=True, eq=False)
+class TermArrays:
+    """A term at all values of its indices and times, in the order of the later time.
+
+    Attributes
+    ----------
+    weight
+        The deterministic factor.
+    grid
+        The values of indices and times, ``(n,)`` each.
+    ends
+        For each time the number of entries up to it, so that those at a time are a slice.
+    target
+        What the term belongs to: an order parameter or a field, by number.
+    first, second
+        The numbers of the fields or hats that the weight multiplies.
+    other
+        Further order parameters, of derivatives, ``(2, n)``.
+    hats
+        How many of first and second are hats.
+    """
+
+    weight: Expr
+    grid: IndexGrid
+    ends: IntegerArray
+    target: IntegerArray
+    first: IntegerArray
+    second: IntegerArray
+    other: IntegerArray
+    hats: int = 0
+
+    def at(self, time: int) -> slice:
+        """Return where the entries of a time are."""
+        return slice(int(self.ends[time - 1]) if time else 0, int(self.ends[time]))
+
+
+@dataclass(frozen=True)
+class UnitFunction:
+    """A function of fields of one unit, and the fields (or numbers of the theory) in it."""
+
+    expr: Expr
+    slots: tuple[Symbol, ...]
+
+
+class LoweredFluctuations:
+    """The arrays of the fluctuations of a program.
+
+    Parameters
+    ----------
+    theory
+        What is expanded.
+    sizes
+        The numbers of its sizes.
+    known
+        IntegerArray and data, by name.
+
+    Attributes
+    ----------
+    parameters, nodes
+        The numbers of order parameters, and of fields, products and functions of fields.
+    site, time
+        Of each node: the number of its population and layer, and its time.
+    sites
+        The names of populations and layers, and their units over N.
+    kernels, definitions, covariances
+        The equations of one unit: what multiplies fields in products and in fields, and covariances.
+    units, rests
+        What order parameters average, and what they are beside it.
+    influences, second_influences
+        Derivatives of the exponent by one and by two order parameters.
+    slopes, second_slopes
+        Derivatives of ``rests``.
+    """
+
+    def __init__(self, theory: Fluctuations, sizes: TheorySizes, known: KnownArrays) -> None:
+        self.theory, self.sizes, self.known = theory, sizes, known
+        self.parameters, self.nodes = NumberRegister(), NumberRegister()
+        self.stated = [q for q in theory.parameters if q.kind != "observable"]
+        self.names = {key_of(q.symbol) for q in self.stated}
+        self.random = {key_of(e.symbol) for e in (*theory.products, *theory.definitions)}
+        self.features: dict[FunctionKey, UnitFunction] = {}
+        self.sites: list[tuple[str, int]] = []
+        self.ratios: list[float] = []
+        self._number_parameters()
+        self._number_fields()
+        self._lower()
+
+    # -- numbers ---------------------------------------------------------------------------------------------
+
+    def grid_of(self, q: FluctuatingParameter) -> IndexGrid:
+        """Return all indices and times of an order parameter."""
+        reach = "" if s not in q.symbol.args else (q.causal or "all")
+        return self.sizes.grid(q.ranges, reach)
+
+    def arguments(self, symbol: AppliedUndef, grid: IndexGrid) -> list[IntegerArray]:
+        """Return the arguments of a function on a grid."""
+        size = length(grid)
+        return [self.sizes.numbers(x, grid, size) for x in symbol.args]
+
+    def _number_parameters(self) -> None:
+        for q in self.stated:
+            self.parameters.declare(key_of(q.symbol), self.arguments(q.symbol, self.grid_of(q)))
+        self.parameters.number()
+
+    def _number_fields(self) -> None:
+        places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
+        equations = (*self.theory.products, *self.theory.definitions)
+        for e, home in zip(equations, self.theory.homes, strict=True):
+            grid = self.sizes.grid(e.ranges, "")
+            arguments = self.arguments(e.symbol, grid)
+            self.nodes.declare(key_of(e.symbol), arguments)
+            layer = self.sizes.numbers(home.site, grid, length(grid)) if home.site is not None else 0
+            site = np.zeros(length(grid), int)
+            for value in np.unique(layer):
+                site[np.equal(layer, value)] = self.site_number(home, int(value))
+            places.append((key_of(e.symbol), arguments, site))
+        self.nodes.number()
+        self.site = np.zeros(self.nodes.count, int)
+        self.time = np.zeros(self.nodes.count, int)
+        for key, arguments, site in places:
+            found = self.nodes.find(key, arguments)
+            self.site[found], self.time[found] = site, arguments[-1]
+        self.fields = self.nodes.count
+
+    def site_number(self, home: Any, layer: int) -> int:
+        """Return the number of a population at a layer."""
+        name = home.name, layer
+        if name not in self.sites:
+            self.sites.append(name)
+            at = {
+                x: layer if x == ell else int(self.sizes.values[x.name])
+                for x in sympify(home.ratio).free_symbols
+            }
+            ratio = sympify(home.ratio).subs({x: self.sizes.values.get(x.name, v) for x, v in at.items()})
+            self.ratios.append(float(ratio))
+        return self.sites.index(name)
+
+    # -- terms -----------------------------------------------------------------------------------------------
+
+    def is_random(self, e: Expr) -> bool:
+        """Return whether an expression holds fields or hats."""
+        return any(key_of(a) in self.random for a in e.atoms(AppliedUndef))
+
+    def monomials(self, e: Expr) -> Iterator[tuple[Expr, list[Expr], list[Hatted]]]:
+        """Yield the terms of an expression as a weight, random factors and hats."""
+        for term in Add.make_args(sympify(e).expand()):
+            weight, parts, hats = S.One, [], []
+            for x in Mul.make_args(term):
+                base, power = x.as_base_exp()
+                if isinstance(base, Hatted):
+                    hats += [base] * int(power)
+                elif not self.is_random(x):
+                    weight *= x
+                elif power.is_Integer and power > 0 and isinstance(base, AppliedUndef):
+                    parts += [base] * int(power)
+                else:
+                    parts.append(x)
+            if weight != 0:
+                yield weight, parts, hats
+
+    def feature(
+        self, parts: Sequence[Expr], grid: IndexGrid
+    ) -> tuple[FunctionKey, list[IntegerArray]] | None:
+        """Return the family and the arguments of a product of random factors; None of an empty one."""
+        if not parts:
+            return None
+        e = Mul(*parts)
+        if isinstance(e, AppliedUndef):
+            return key_of(e), self.arguments(e, grid)
+        atoms = sorted(e.atoms(AppliedUndef), key=spelled)
+        atoms = [a for a in atoms if key_of(a) in self.random or key_of(a) in self.names]
+        places = list(dict.fromkeys(x for a in atoms for x in a.args))
+        named = {x: _SLOTS[k] for k, x in enumerate(places)}
+        body = e.xreplace({a: a.func(*[named[x] for x in a.args]) for a in atoms})
+        key = (body, len(places))
+        self.features.setdefault(key, UnitFunction(body, tuple(_SLOTS[: len(places)])))
+        size = length(grid)
+        return key, [self.sizes.numbers(x, grid, size) for x in places]
+
+    def _lower(self) -> None:
+        """Find all terms, declare the functions of fields in them, and number these."""
+        self.pending: list[tuple[list[Any], Any]] = []
+        self.kernels: list[TermArrays] = []
+        self.definitions: list[TermArrays] = []
+        self.covariances: list[TermArrays] = []
+        self.units: list[TermArrays] = []
+        self.rests: list[TermArrays] = []
+        self.influences: list[TermArrays] = []
+        self.second_influences: list[TermArrays] = []
+        self.slopes: list[TermArrays] = []
+        self.second_slopes: list[TermArrays] = []
+        for x in self.theory.terms:
+            self._exponent_term(x)
+        for e in self.theory.definitions:
+            body = Addend(e.rhs, e.ranges)
+            self._product(self.definitions, e.symbol, None, body, ())
+        for q in self.stated:
+            self._parameter(q)
+        self.nodes.number()
+        self._place_features()
+        for into, make in self.pending:
+            into.append(make())
+        self.pending = []
+
+    def _place_features(self) -> None:
+        """Sites and times of functions of fields, which are those of the fields in them."""
+        extra = self.nodes.count - self.fields
+        self.site = np.concatenate([self.site, np.zeros(extra, int)])
+        self.time = np.concatenate([self.time, np.zeros(extra, int)])
+        for key, feature in self.features.items():
+            family = self.nodes.families[key]
+            axes = [np.arange(a, b + 1) for a, b in zip(family.lows, family.highs, strict=True)]
+            boxed = [x.ravel() for x in np.meshgrid(*axes, indexing="ij")]
+            own = self.nodes.find(key, boxed)
+            there = own >= 0
+            grid = {x: v[there] for x, v in zip(feature.slots, boxed, strict=True)}
+            atoms = [a for a in feature.expr.atoms(AppliedUndef) if key_of(a) in self.random]
+            found = [self.nodes.find(key_of(a), [grid[x] for x in a.args]) for a in atoms]
+            self.site[own[there]] = self.site[found[0]]
+            self.time[own[there]] = np.max([self.time[x] for x in found], axis=0)
+
+    def _parameter(self, q: FluctuatingParameter) -> None:
+        reach = "" if s not in q.symbol.args else (q.causal or "all")
+        if q.unit != 0:
+            self._product(self.units, q.symbol, q.symbol, Addend(q.unit, q.ranges, reach), ())
+        for x in q.rest:
+            body = Addend(x.expr, (*q.ranges, *x.over), x.reach or reach)
+            self._product(self.rests, q.symbol, q.symbol, body, ())
+            found = self.parameters_in(x.expr)
+            for k, a in enumerate(found):
+                first = x.expr.diff(a)
+                self._product(self.slopes, q.symbol, q.symbol, Addend(first, body.over, body.reach), (a,))
+                for b in found[k:]:
+                    second = first.diff(b) / (2 if a == b else 1)
+                    if second != 0:
+                        at = Addend(second, body.over, body.reach)
+                        self._product(self.second_slopes, q.symbol, q.symbol, at, (a, b))
+
+    def parameters_in(self, e: Expr) -> list[AppliedUndef]:
+        """Return the order parameters in an expression."""
+        return sorted((a for a in e.atoms(AppliedUndef) if key_of(a) in self.names), key=spelled)
+
+    def _exponent_term(self, x: Any) -> None:
+        hats = list(x.hats)
+        if len(hats) == 2:
+            self._product(self.covariances, hats[0].field, None, x.addend, (), hats[1].field)
+        else:
+            self._product(self.kernels, hats[0].field, None, x.addend, ())
+        found = self.parameters_in(x.addend.expr)
+        for k, a in enumerate(found):
+            first = x.weight * x.addend.expr.diff(a)
+            self._influence(self.influences, x, first, (a,))
+            for b in found[k:]:
+                second = first.diff(b) / (2 if a == b else 1)
+                if second != 0:
+                    self._influence(self.second_influences, x, second, (a, b))
+
+    def _influence(self, into: list[TermArrays], x: Any, e: Expr, by: tuple[AppliedUndef, ...]) -> None:
+        body = Addend(Mul(*x.hats) * e, x.addend.over, x.addend.reach)
+        self._product(into, None, None, body, by)
+
+    def _product(
+        self,
+        into: list[TermArrays],
+        symbol: AppliedUndef | None,
+        parameter: AppliedUndef | None,
+        body: Addend,
+        by: tuple[AppliedUndef, ...],
+        beside: AppliedUndef | None = None,
+    ) -> None:
+        """TermArrays of a term: for an order parameter or a field, or by order parameters."""
+        grid = self.sizes.grid(body.over, body.reach)
+        size = length(grid)
+        if not size:
+            return
+        for weight, parts, hats in self.monomials(body.expr):
+            groups = self._groups(parts, hats, two=parameter is not None)
+            declared = [self.feature(x, grid) for x in groups]
+            for x in declared:
+                if x is not None and x[0] in self.features:
+                    self.nodes.declare(*x)
+            fixed = [self.nodes.find(key_of(h.field), self.arguments(h.field, grid)) for h in hats]
+            if beside is not None:
+                fixed.append(self.nodes.find(key_of(beside), self.arguments(beside, grid)))
+            targets = []
+            for a in by:
+                targets.append(self.parameters.find(key_of(a), self.arguments(a, grid)))
+            register = self.nodes if parameter is None else self.parameters
+            own = None if symbol is None else register.find(key_of(symbol), self.arguments(symbol, grid))
+            self.pending.append((into, self._maker(weight, grid, own, targets, declared, fixed, len(hats))))
+
+    def _maker(
+        self,
+        weight: Expr,
+        grid: IndexGrid,
+        own: IntegerArray | None,
+        targets: list[IntegerArray],
+        declared: list[tuple[FunctionKey, list[IntegerArray]] | None],
+        fixed: list[IntegerArray],
+        hats: int,
+    ) -> Callable[[], TermArrays]:
+        """Return what makes the entries once all functions of fields have numbers."""
+
+        def make() -> TermArrays:
+            size = length(grid)
+            none = np.full(size, CONSTANT)
+            found = [none if x is None else self.nodes.find(*x) for x in declared]
+            columns = [*found, *fixed, none, none][:2] if not fixed else [*fixed, *found, none, none][:2]
+            marks = [x for x in (own, *targets) if x is not None]
+            main, *more = marks
+            other = [*more, none][0]
+            extra = more[1] if len(more) > 1 else none
+            kept = (main >= 0) & np.all([x >= 0 for x in more], axis=0) if more else main >= 0
+            when = grid[t] if s not in grid else np.maximum(grid[t], grid[s])
+            rows = np.flatnonzero(kept)
+            ends = np.searchsorted(when[rows], np.arange(self.sizes.times), side="right")
+            cut = {x: v[rows] for x, v in grid.items()}
+            for x in [*fixed, *(v for v, d in zip(found, declared, strict=True) if d is not None)]:
+                if (x[rows] < 0).any():
+                    raise Unserved(f"a field that stands beside {weight} is read where it is not defined")
+            return TermArrays(
+                weight,
+                cut,
+                ends,
+                main[rows],
+                columns[0][rows],
+                columns[1][rows],
+                np.stack([other[rows], extra[rows]]),
+                hats,
+            )
+
+        return make
+
+    def _groups(self, parts: list[Expr], hats: list[Hatted], two: bool) -> list[list[Expr]]:
+        """Divide random factors in two fields, or in those at t and at s, where a product is averaged."""
+        if hats or not two:
+            return [parts]
+        if len(parts) == 2:
+            return [[parts[0]], [parts[1]]]
+        past = [
+            x
+            for x in parts
+            if any(a.args[-1] == s for a in x.atoms(AppliedUndef) if key_of(a) in self.random)
+        ]
+        now = [x for x in parts if x not in past]
+        return [now, past] if now and past else [parts]
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def value(self, entries: TermArrays, values: Array, part: slice | None = None) -> Array:
+        """Return the weights of entries for values of the order parameters."""
+        part = slice(0, len(entries.target)) if part is None else part
+        grid = {x: v[part] for x, v in entries.grid.items()}
+        size = part.stop - part.start
+        given = {}
+        for a in self.parameters_in(entries.weight):
+            found = self.parameters.find(key_of(a), self.arguments(a, grid))
+            given[a] = np.where(found >= 0, values[found], 0.0)[:, None]
+        at: Any = {x: v - self.known.start(x) for x, v in grid.items() if not isinstance(x, Dummy)}
+        found = np.asarray(self.known(entries.weight, at, given), float)
+        return np.broadcast_to(found[..., 0] if found.ndim else found, (size,))
+
+
+_SLOTS = [Symbol(f"slot{k}", integer=True) for k in range(16)]
+"""The arguments of functions of fields."""
