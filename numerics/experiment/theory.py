@@ -36,6 +36,7 @@ from numerics.experiment.experiment import Experiment
 from numerics.experiment.memory import share_of_noise, tables_of_program, without_noise
 from numerics.experiment.schedule import parse_schedule
 from numerics.experiment.schema import Spec
+from numerics.names import OUTPUT
 
 sigma = Symbol("sigma", positive=True)
 """Standard deviation of the initial weights; a list of variances is ``sigma(ell)**2``."""
@@ -301,6 +302,23 @@ def _with_coefficients(rule: TrainingRule, put: Callable[[Expr], Expr]) -> Train
     """The rule with each of its coefficients changed."""
     changed = {x.name: put(e) for x in fields(rule) if isinstance(e := getattr(rule, x.name), Expr)}  # type: ignore[arg-type]
     return replace(rule, **changed)  # type: ignore[type-var]
+
+
+def centred(program: Program) -> Program:
+    """The same with outputs less those of the start: ``f(t) - f(0)`` in place of f, errors and all.
+
+    >>> from derive.program import mlp
+    >>> next(d.rhs for d in centred(mlp(1)).definitions if d.name == "f")
+    -f_raw(mu, 0) + f_raw(mu, t)
+    """
+    raw, definitions = Function(f"{OUTPUT}_raw"), []
+    for d in program.definitions:
+        if d.name == OUTPUT:
+            own = raw(*d.lhs.args)
+            definitions.append(replace(d, lhs=own))
+            d = replace(d, rhs=own - own.xreplace({t: S.Zero}))
+        definitions.append(d)
+    return replace(program, definitions=tuple(definitions), scalars=(*program.scalars, str(raw)))
 
 
 def slope_jumps(program: Program) -> bool:

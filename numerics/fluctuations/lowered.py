@@ -8,7 +8,7 @@ numbers beside an expression for its weight, which is evaluated when the order p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, ell, s, spelled, t
 from derive.theory.fluctuations import Addend, FluctuatingParameter, Fluctuations, Hatted
 from numerics.errors import Unserved
-from numerics.lowering.expressions import KnownArrays
+from numerics.lowering.expressions import CompiledFunction, KnownArrays, function
 
 Array = NDArray[np.float64]
 IntegerArray = NDArray[np.intp]
@@ -229,10 +229,13 @@ class LoweredFluctuations:
         The numbers of order parameters, and of fields, products and functions of fields.
     site, time
         Of each node: the number of its population and layer, and its time.
+    parameter_time
+        Of each order parameter: its time, the later one of two.
     sites
         The names of populations and layers, and their units over N.
     kernels, definitions, covariances
-        The equations of one unit: what multiplies fields in products and in fields, and covariances.
+        The equations of one unit: what multiplies fields in products and in fields, and covariances, of which
+        each pair is there in both orders.
     units, rests
         What order parameters average, and what they are beside it.
     influences, second_influences
@@ -248,6 +251,7 @@ class LoweredFluctuations:
         self.names = {key_of(q.symbol) for q in self.stated}
         self.random = {key_of(e.symbol) for e in (*theory.products, *theory.definitions)}
         self.features: dict[FunctionKey, UnitFunction] = {}
+        self._weights: dict[TermArrays, WeightFunction] = {}
         self.sites: list[tuple[str, int]] = []
         self.ratios: list[float] = []
         self._number_parameters()
@@ -267,9 +271,22 @@ class LoweredFluctuations:
         return [self.sizes.numbers(x, grid, size) for x in symbol.args]
 
     def _number_parameters(self) -> None:
+        places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         for q in self.stated:
-            self.parameters.declare(key_of(q.symbol), self.arguments(q.symbol, self.grid_of(q)))
+            grid = self.grid_of(q)
+            arguments = self.arguments(q.symbol, grid)
+            self.parameters.declare(key_of(q.symbol), arguments)
+            times = [x for x, e in zip(arguments, q.symbol.args, strict=True) if e.has(t, s)]
+            places.append((key_of(q.symbol), arguments, np.max(times, axis=0, initial=0)))
         self.parameters.number()
+        self.parameter_time = np.zeros(self.parameters.count, int)
+        for key, arguments, when in places:
+            self.parameter_time[self.parameters.find(key, arguments)] = when
+
+    def name_of(self, number: int) -> str:
+        """Return the name of the order parameter of a number."""
+        families = self.parameters.families.items()
+        return str(next(key[0] for key, x in families if x.numbers is not None and number in x.numbers))
 
     def _number_fields(self) -> None:
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
@@ -278,7 +295,8 @@ class LoweredFluctuations:
             grid = self.sizes.grid(e.ranges, "")
             arguments = self.arguments(e.symbol, grid)
             self.nodes.declare(key_of(e.symbol), arguments)
-            layer = self.sizes.numbers(home.site, grid, length(grid)) if home.site is not None else 0
+            alike = home.site is None or home.shared  # the units of residual layers are the same ones
+            layer = 0 if alike else self.sizes.numbers(home.site, grid, length(grid))
             site = np.zeros(length(grid), int)
             for value in np.unique(layer):
                 site[np.equal(layer, value)] = self.site_number(home, int(value))
@@ -296,12 +314,8 @@ class LoweredFluctuations:
         name = home.name, layer
         if name not in self.sites:
             self.sites.append(name)
-            at = {
-                x: layer if x == ell else int(self.sizes.values[x.name])
-                for x in sympify(home.ratio).free_symbols
-            }
-            ratio = sympify(home.ratio).subs({x: self.sizes.values.get(x.name, v) for x, v in at.items()})
-            self.ratios.append(float(ratio))
+            ratio = sympify(home.ratio if home.formula is None else home.formula).subs(ell, layer)
+            self.ratios.append(float(np.ravel(self.known(ratio, {}))[0]))
         return self.sites.index(name)
 
     # -- terms -----------------------------------------------------------------------------------------------
@@ -352,6 +366,7 @@ class LoweredFluctuations:
         self.kernels: list[TermArrays] = []
         self.definitions: list[TermArrays] = []
         self.covariances: list[TermArrays] = []
+        self._crossed: list[TermArrays] = []
         self.units: list[TermArrays] = []
         self.rests: list[TermArrays] = []
         self.influences: list[TermArrays] = []
@@ -370,6 +385,8 @@ class LoweredFluctuations:
         for into, make in self.pending:
             into.append(make())
         self.pending = []
+        self.covariances += self._crossed
+        self.covariances += [replace(x, target=x.first, first=x.target) for x in self._crossed]
 
     def _place_features(self) -> None:
         """Sites and times of functions of fields, which are those of the fields in them."""
@@ -412,7 +429,9 @@ class LoweredFluctuations:
     def _exponent_term(self, x: Any) -> None:
         hats = list(x.hats)
         if len(hats) == 2:
-            self._product(self.covariances, hats[0].field, None, x.addend, (), hats[1].field)
+            first, second = hats[0].field, hats[1].field
+            into = self.covariances if first.func == second.func else self._crossed
+            self._product(into, first, None, x.addend, (), second)
         else:
             self._product(self.kernels, hats[0].field, None, x.addend, ())
         found = self.parameters_in(x.addend.expr)
@@ -518,16 +537,49 @@ class LoweredFluctuations:
 
     def value(self, entries: TermArrays, values: Array, part: slice | None = None) -> Array:
         """Return the weights of entries for values of the order parameters."""
+        weight = self._weights.get(entries)
+        if weight is None:
+            weight = self._weights[entries] = self._weight(entries)
         part = slice(0, len(entries.target)) if part is None else part
-        grid = {x: v[part] for x, v in entries.grid.items()}
-        size = part.stop - part.start
-        given = {}
-        for a in self.parameters_in(entries.weight):
-            found = self.parameters.find(key_of(a), self.arguments(a, grid))
-            given[a] = np.where(found >= 0, values[found], 0.0)[:, None]
+        return weight(values, part)
+
+    def _weight(self, entries: TermArrays) -> WeightFunction:
+        """Return the weight of entries as a function of order parameters, all else looked up."""
+        grid, compiled = entries.grid, function(entries.weight)
         at: Any = {x: v - self.known.start(x) for x, v in grid.items() if not isinstance(x, Dummy)}
-        found = np.asarray(self.known(entries.weight, at, given), float)
-        return np.broadcast_to(found[..., 0] if found.ndim else found, (size,))
+        leaves: list[tuple[IntegerArray | None, Any]] = []
+        for x in compiled.leaves:
+            if isinstance(x, AppliedUndef) and key_of(x) in self.names:
+                leaves.append((self.parameters.find(key_of(x), self.arguments(x, grid)), None))
+            elif isinstance(x, AppliedUndef) and callable(of_layer := self.known.data.get(str(x.func))):
+                leaves.append((None, np.vectorize(of_layer, otypes=[float])(*self.arguments(x, grid))))
+            else:
+                known = np.asarray(self.known.leaf(x, at, {}), float)
+                leaves.append((None, known[..., 0] if known.ndim else known))
+        return WeightFunction(compiled, leaves)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightFunction:
+    """The weight of a term: a function of order parameters, by number, and of known numbers.
+
+    Each leaf has the numbers of order parameters ``(n,)``, or known values ``(n,)`` or ``()``.
+    """
+
+    compiled: CompiledFunction
+    leaves: list[tuple[IntegerArray | None, Any]]
+
+    def __call__(self, values: Array, part: slice) -> Array:
+        """Return the weights ``(part,)``; order parameters that do not exist are zero."""
+        found = []
+        for numbers, known in self.leaves:
+            if numbers is None:
+                found.append(known[part] if known.ndim and len(known) > 1 else known)
+            else:
+                own = numbers[part]
+                found.append(np.where(own >= 0, values[own], 0.0))
+        weights = np.asarray(self.compiled(*found), float)
+        return np.broadcast_to(weights, (part.stop - part.start,))
 
 
 _SLOTS = [Symbol(f"slot{k}", integer=True) for k in range(16)]

@@ -21,10 +21,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Eq, Function, Lambda, Piecewise, S, Symbol
+from sympy import Eq, Lambda, Piecewise, Symbol
 
 from derive import Theory
-from derive.program import Program, ell, mu, t
+from derive.program import Program, ell, mu
 from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from numerics.errors import (
@@ -40,7 +40,7 @@ from numerics.errors import (
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import Variant, error_jumps, slope_jumps
+from numerics.experiment.theory import Variant, centred, error_jumps, slope_jumps
 from numerics.names import C_LEARNT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
 from numerics.results import BY_SAMPLE, VARIABLES, dataset, dimensions
 from numerics.results.authored import (
@@ -364,23 +364,6 @@ def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
         return np.tile(numbers, units // len(numbers))
 
     return of_units
-
-
-def centred(program: Program) -> Program:
-    """The same with outputs less those of the start: ``f(t) - f(0)`` in place of f, errors and all.
-
-    >>> from derive.program import mlp
-    >>> next(d.rhs for d in centred(mlp(1)).definitions if d.name == "f")
-    -f_raw(mu, 0) + f_raw(mu, t)
-    """
-    raw, definitions = Function(f"{OUTPUT}_raw"), []
-    for d in program.definitions:
-        if d.name == OUTPUT:
-            own = raw(*d.lhs.args)
-            definitions.append(replace(d, lhs=own))
-            d = replace(d, rhs=own - own.xreplace({t: S.Zero}))
-        definitions.append(d)
-    return replace(program, definitions=tuple(definitions), scalars=(*program.scalars, str(raw)))
 
 
 def settled(

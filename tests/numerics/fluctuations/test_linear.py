@@ -7,16 +7,16 @@ import pytest
 
 from derive.program import mlp
 from derive.theory.fluctuations import fluctuations
-from numerics.fluctuations.linear import LinearFluctuations
+from numerics.fluctuations.dense import DenseFluctuations
 from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes
 from numerics.lowering.expressions import KnownArrays
 
 
-def solved(depth: int, eta: float, steps: int) -> LinearFluctuations:
+def solved(depth: int, eta: float, steps: int) -> DenseFluctuations:
     """The fluctuations of a deep linear network with one sample."""
     values = {"eta": eta, "gamma0": 1.0, "P": 1, "L": depth}
     known = KnownArrays(values, {"K_x": np.ones((1, 1)), "y": np.ones(1)})
-    return LinearFluctuations(
+    return DenseFluctuations(
         LoweredFluctuations(fluctuations(mlp(depth)), TheorySizes(values, steps + 1), known)
     )
 
@@ -28,7 +28,7 @@ def solved(depth: int, eta: float, steps: int) -> LinearFluctuations:
 def test_one_sample(depth: int, eta: float, variance: float, shift: float, loss: float) -> None:
     """Variance and shift of the output after five steps, and the shift of the loss."""
     found = solved(depth, eta, 5)
-    f, error = found.numbers("f", 1, 5), found.numbers("Delta", 1, 5)
+    f, error = found.number("f", 1, 5), found.number("Delta", 1, 5)
     assert found.covariance[f, f] == pytest.approx(variance, abs=5e-5)
     assert found.shift[f] == pytest.approx(shift, abs=5e-5)
     moved = found.values[error] * found.shift[error] + found.covariance[error, error] / 2
@@ -43,10 +43,10 @@ def test_initial_tangent_kernel(depth: int) -> None:
     gradient = np.zeros(found.count)
     for name, (layer,) in kernels:
         if name == "GH":  # both factors are one at the start
-            gradient[found.numbers("G", layer + 1, 0, 0)] += 1
-            gradient[found.numbers("H", layer, 1, 1, 0, 0)] += 1
+            gradient[found.number("G", layer + 1, 0, 0)] += 1
+            gradient[found.number("H", layer, 1, 1, 0, 0)] += 1
         else:
             arguments = (layer, 0, 0) if name == "G" else (layer, 1, 1, 0, 0)
-            gradient[found.numbers(name, *arguments)] += 1
+            gradient[found.number(name, *arguments)] += 1
     expected = 2 * depth * (depth + 1) * (2 * depth + 1) / 3
     assert gradient @ found.covariance @ gradient == pytest.approx(expected, rel=1e-12)

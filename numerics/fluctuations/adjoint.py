@@ -1,0 +1,294 @@
+"""Variances of chosen observables of a linear theory, by sweeps backwards in time.
+
+For the gradient e of an observable by order parameters the sweep finds ``psi = e + D^T psi``.  On a site psi
+is a symmetric matrix Psi, ``x^T Psi x / 2 = sum_i psi_i F_i(x)``, the influence of a unit on the observable:
+
+    (D^T psi)_k = sum over E_k of w (V Psi V)_cd,    N Cov(O, O') = sum over sites of tr(Psi V Psi' V)/(2 a).
+
+D is causal: psi at one time follows from later ones, and inside of a step from a chain of computations that
+ends.  Memory is one matrix of a site for each observable; no matrix of order parameters is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.errors import Unserved
+from numerics.fluctuations.linear import LinearTheory, SiteProducts
+from numerics.fluctuations.lowered import IntegerArray
+from numerics.fluctuations.march import MOST_LEVELS
+
+Array = NDArray[np.float64]
+
+ROOM = 2.0**30
+"""Bytes of the matrices of observables that are swept together."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedSums:
+    """Sums of terms by target: ``found[..., targets] += sum of weight * value at source``.
+
+    Attributes
+    ----------
+    targets
+        Where sums belong, each once, ``(m,)``.
+    starts
+        Where the terms of each target begin, ``(m,)``.
+    sources
+        The places of the values, ``(n,)``, sorted by target.
+    weights
+        The numbers in front, ``(n,)``.
+    """
+
+    targets: IntegerArray
+    starts: IntegerArray
+    sources: IntegerArray
+    weights: Array
+
+    @classmethod
+    def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array) -> GroupedSums:
+        """Sort terms by target."""
+        order = np.argsort(targets, kind="stable")
+        unique, starts = np.unique(targets[order], return_index=True)
+        return cls(unique, starts, sources[order], weights[order])
+
+    def add(self, found: Array, values: Array) -> None:
+        """Add the sums over ``values`` (batch, places) to ``found`` (batch, targets)."""
+        if len(self.targets):
+            terms = values[:, self.sources] * self.weights
+            found[:, self.targets] += np.add.reduceat(terms, self.starts, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """What one time passes on to order parameters: of the same time, and of earlier times."""
+
+    same: GroupedSums
+    earlier: GroupedSums
+
+    @classmethod
+    def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array, own: slice) -> Passed:
+        """Divide terms by the time of their targets, of which those of the same time are ``own``."""
+        if (targets >= own.stop).any():
+            raise Unserved("an order parameter acts on an earlier time")
+        now = targets >= own.start
+        return cls(
+            GroupedSums.of(targets[now] - own.start, sources[now], weights[now]),
+            GroupedSums.of(targets[~now], sources[~now], weights[~now]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SiteBlock:
+    """A site at one time.
+
+    Attributes
+    ----------
+    site
+        The number of the site.
+    own, last
+        The places of this time, and how many there are up to it.
+    hats
+        The places of hats among those of this time, from the first of them.
+    units
+        From order parameters of this time to the rows ``Psi[own, :last]``, flattened.
+    influences
+        From the rows ``(V Psi V)[hats, :last]``, flattened, to order parameters.
+    """
+
+    site: int
+    own: slice
+    last: int
+    hats: IntegerArray
+    units: GroupedSums
+    influences: Passed
+
+
+@dataclass(frozen=True, eq=False)
+class TimeBlock:
+    """Everything of one time: its order parameters, its sites, and numbers that are functions of others."""
+
+    own: slice
+    sites: list[SiteBlock]
+    slopes: Passed
+
+
+class AdjointFluctuations(LinearTheory):
+    """Covariances of observables of a linear theory."""
+
+    def covariance_of(self, gradients: Array, columns: IntegerArray) -> Array:
+        """Return N times the covariance of observables.
+
+        Parameters
+        ----------
+        gradients
+            The derivatives of observables by order parameters, ``(observables, columns)``.
+        columns
+            The numbers of these order parameters, each once.
+
+        Returns
+        -------
+        ndarray
+            ``(observables, observables)``.
+        """
+        last = int(self.lowered.parameter_time[columns].max(initial=0))
+        psi = np.zeros((len(gradients), self.blocks[last].own.stop))
+        psi[:, self.rank[columns]] = gradients
+        found = np.zeros((len(gradients), len(gradients)))
+        for site, Psi in zip(self.sites, self.sweep(psi, last), strict=True):
+            end = Psi.shape[-1]
+            moved = Psi @ site.V[:end, :end]
+            flat = moved.reshape(len(moved), -1)
+            for k, x in enumerate(moved):
+                found[k] += flat @ x.T.ravel() / (2 * site.ratio)
+        return np.asarray((found + found.T) / 2)
+
+    def room(self, last: int) -> int:
+        """Return how many observables at times up to ``last`` are swept together."""
+        size = sum(3 * 8.0 * float(x.ends[last]) ** 2 for x in self.sites) + 8.0 * self.blocks[last].own.stop
+        return max(1, int(ROOM / size))
+
+    @cached_property
+    def rank(self) -> IntegerArray:
+        """The place of each order parameter in the order of their times."""
+        found = np.empty(self.count, int)
+        found[np.argsort(self.lowered.parameter_time, kind="stable")] = np.arange(self.count)
+        return found
+
+    # -- sweeps ----------------------------------------------------------------------------------------------
+
+    def sweep(self, psi: Array, last: int) -> list[Array]:
+        """Return the matrices Psi of each site, ``(observables, n, n)``, for gradients by order parameters.
+
+        ``psi`` (observables, parameters), in the order of ``rank``, becomes the solution of
+        ``psi = e + D^T psi``.
+        """
+        batch = len(psi)
+        ends = [int(x.ends[last]) for x in self.sites]
+        found = [np.zeros((batch, n, n)) for n in ends]
+        for time in range(last, -1, -1):
+            block = self.blocks[time]
+            now = psi[:, block.own]
+            for x in block.sites:
+                V, Psi, start = self.sites[x.site].V, found[x.site], x.own.start
+                rows = V[start : ends[x.site]][:, start : x.own.stop][:, x.hats].T @ Psi[:, start:]
+                moved = _product(rows, V[: ends[x.site], : x.last])
+                x.influences.same.add(now, moved)
+                x.influences.earlier.add(psi, moved)
+            self._step(psi, found, block)
+        return found
+
+    def _step(self, psi: Array, found: list[Array], block: TimeBlock) -> None:
+        """The chain of computations of one time: what has arrived at its order parameters is passed on."""
+        arrived = psi[:, block.own].copy()
+        for _ in range(MOST_LEVELS):
+            if not arrived.any():
+                return
+            passed = np.zeros_like(arrived)
+            block.slopes.same.add(passed, arrived)
+            block.slopes.earlier.add(psi, arrived)
+            for x in block.sites:
+                V, Psi = self.sites[x.site].V, found[x.site]
+                flat = np.zeros((len(psi), (x.own.stop - x.own.start) * x.last))
+                x.units.add(flat, arrived)
+                rows = flat.reshape(len(psi), -1, x.last)
+                Psi[:, x.own, : x.last] += rows
+                Psi[:, : x.own.start, x.own] += rows[:, :, : x.own.start].swapaxes(1, 2)
+                moved = _product(V[x.own, x.own][x.hats] @ rows, V[: x.last, : x.last])
+                x.influences.same.add(passed, moved)
+                x.influences.earlier.add(psi, moved)
+            psi[:, block.own] += passed
+            arrived = passed
+        raise Unserved("the definitions of one step do not come to an end")
+
+    # -- blocks of one time ----------------------------------------------------------------------------------
+
+    @cached_property
+    def blocks(self) -> list[TimeBlock]:
+        """What is passed on at each time."""
+        times = self.lowered.sizes.times
+        ends = np.searchsorted(np.sort(self.lowered.parameter_time), np.arange(times), side="right")
+        own = [slice(int(ends[k - 1]) if k else 0, int(ends[k])) for k in range(times)]
+        slopes = self._slopes(own)
+        sites: list[list[SiteBlock]] = [[] for _ in range(times)]
+        for number, site in enumerate(self.sites):
+            units = self._unit_rows(number, own)
+            influences = self._influence_rows(number, own)
+            for k in range(times):
+                at = site.at(k)
+                if at.stop > at.start:
+                    hats = np.flatnonzero(site.is_hat[at])
+                    sites[k].append(SiteBlock(number, at, at.stop, hats, units[k], influences[k]))
+        return [TimeBlock(*x) for x in zip(own, sites, slopes, strict=True)]
+
+    def _slopes(self, own: list[slice]) -> list[Passed]:
+        """Derivatives of numbers by order parameters, by the time of the numbers."""
+        terms = [(z.target, z.other[0], self.lowered.value(z, self.values)) for z in self.lowered.slopes]
+        empty = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+        target, other, weights = (np.concatenate(x) for x in zip(empty, *terms, strict=True))
+        time = self.lowered.parameter_time[target]
+        found = []
+        for k, part in enumerate(_parts(time, len(own))):
+            sources = self.rank[target[part]] - own[k].start
+            found.append(Passed.of(self.rank[other[part]], sources, weights[part], own[k]))
+        return found
+
+    def _unit_rows(self, number: int, own: list[slice]) -> list[GroupedSums]:
+        """From order parameters to rows of Psi, at each time."""
+        site, x = self.sites[number], self.units.get(number, NO_PRODUCTS)
+        late, early, when = _ordered(x, site.times)
+        if (when != self.lowered.parameter_time[x.parameters]).any():
+            raise Unserved("an order parameter averages fields of earlier times alone")
+        both = np.flatnonzero(site.times[early] == when)  # both (a, b) and (b, a) are rows of this time
+        late, early = np.concatenate([late, early[both]]), np.concatenate([early, late[both]])
+        sources = self.rank[np.concatenate([x.parameters, x.parameters[both]])]
+        weights, when = (np.concatenate([y, y[both]]) for y in (x.weights, when))
+        found = []
+        for k, part in enumerate(_parts(when, len(own))):
+            at = site.at(k)
+            cells = (late[part] - at.start) * at.stop + early[part]
+            found.append(GroupedSums.of(cells, sources[part] - own[k].start, weights[part]))
+        return found
+
+    def _influence_rows(self, number: int, own: list[slice]) -> list[Passed]:
+        """From rows of ``V Psi V`` at hats to order parameters, at each time."""
+        site, x = self.sites[number], self.influences.get(number, NO_PRODUCTS)
+        hat, other = x.first, x.second
+        later = site.is_hat[other] & (site.times[other] > site.times[hat])
+        hat, other = np.where(later, other, hat), np.where(later, hat, other)
+        if (site.times[other] > site.times[hat]).any():
+            raise Unserved("a field is driven by a field of a later time")
+        found = []
+        for k, part in enumerate(_parts(site.times[hat], len(own))):
+            at = site.at(k)
+            place = np.cumsum(site.is_hat[at]) - 1
+            cells = place[hat[part] - at.start] * at.stop + other[part]
+            found.append(Passed.of(self.rank[x.parameters[part]], cells, x.weights[part], own[k]))
+        return found
+
+
+NO_PRODUCTS = SiteProducts(np.zeros(0, int), np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+"""The products of a site without any."""
+
+
+def _product(rows: Array, matrix: Array) -> Array:
+    """``(batch, n, m) @ (m, k)`` with flat rows, ``(batch, n k)``."""
+    batch, n, m = rows.shape
+    return np.asarray((rows.reshape(batch * n, m) @ matrix).reshape(batch, n * matrix.shape[1]))
+
+
+def _ordered(x: SiteProducts, times: IntegerArray) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
+    """Both factors of products, the later one first, and its time."""
+    swapped = times[x.second] > times[x.first]
+    late, early = np.where(swapped, x.second, x.first), np.where(swapped, x.first, x.second)
+    return late, early, times[late]
+
+
+def _parts(when: IntegerArray, times: int) -> list[IntegerArray]:
+    """The places of each time."""
+    order = np.argsort(when, kind="stable")
+    return np.split(order, np.searchsorted(when[order], np.arange(1, times)))

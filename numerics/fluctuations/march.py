@@ -1,0 +1,259 @@
+"""The mean-field solution of a linear theory at all times: order parameters, responses and covariances.
+
+Fields ``x`` of one unit obey ``x = u + K x`` with sources ``u`` of covariance Sigma.  The march adds one time
+step after the other: its rows of ``R = (1 - K)^(-1)`` and ``C = R Sigma R^T``, and the order parameters that
+follow from them.  The expansion in 1/N takes both from here (:mod:`numerics.fluctuations.linear`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.errors import Unserved, diverged_at
+from numerics.fluctuations.lowered import CONSTANT, IntegerArray, LoweredFluctuations, TermArrays
+
+Array = NDArray[np.float64]
+
+MOST_LEVELS = 200
+"""Computations of a step that wait for each other, at most."""
+
+
+@dataclass(eq=False)
+class SiteFields:
+    """Fields of one population at one layer, in the order of their times.
+
+    Attributes
+    ----------
+    nodes, hats
+        The numbers of its fields and products ``(n,)``, and of those whose equations are pushed ``(k,)``.
+    node_ends, hat_ends
+        For each time the number of nodes and hats up to it, ``(times,)``.
+    R, Y, C
+        Responses of fields to hats ``(n, k)``, covariances of sources with fields ``(k, n)``, and of fields.
+    sigma
+        The covariance of the sources, ``(k, k)``.
+    """
+
+    nodes: IntegerArray
+    hats: IntegerArray
+    node_ends: IntegerArray
+    hat_ends: IntegerArray
+    R: Array
+    Y: Array
+    C: Array
+    sigma: Array
+    coupling: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    """The rows of K at the present time, ``(now, nodes)``."""
+
+    @classmethod
+    def of(cls, nodes: IntegerArray, hats: IntegerArray, time: IntegerArray, times: int) -> SiteFields:
+        """Return a site whose arrays are zero; ``time`` is that of every node."""
+        nodes, hats = (x[np.argsort(time[x], kind="stable")] for x in (nodes, hats))
+        node_ends, hat_ends = (
+            np.searchsorted(time[x], np.arange(times), side="right") for x in (nodes, hats)
+        )
+        n, k = len(nodes), len(hats)
+        R, Y, C, sigma = (np.zeros(shape) for shape in ((n, k), (k, n), (n, n), (k, k)))
+        return cls(nodes, hats, node_ends, hat_ends, R, Y, C, sigma)
+
+    def nodes_at(self, time: int) -> slice:
+        """Return where the nodes of a time are."""
+        return slice(int(self.node_ends[time - 1]) if time else 0, int(self.node_ends[time]))
+
+    def hats_at(self, time: int) -> slice:
+        """Return where the hats of a time are."""
+        return slice(int(self.hat_ends[time - 1]) if time else 0, int(self.hat_ends[time]))
+
+    def extend(self, time: int, own: Array) -> None:
+        """Find the rows of one time from the coupling and the response ``own`` of products to their hats.
+
+        ``R_now = own + K R``, ``Y = Sigma R^T`` and ``C = R Y``; only rows and columns of this time change.
+        """
+        now, known = self.nodes_at(time), slice(int(self.hat_ends[time]))
+        earlier, last = slice(now.start), slice(now.stop)
+        rows = own + self.coupling[:, earlier] @ self.R[earlier, known]
+        self.R[now, known], inside = rows, self.coupling[:, now]
+        for _ in range(len(rows)):  # fields of one step read each other, in some order
+            found = rows + inside @ self.R[now, known]
+            if np.array_equal(found, self.R[now, known]):
+                break
+            self.R[now, known] = found
+        new = self.hats_at(time)
+        self.Y[new, last] = self.sigma[new, known] @ self.R[last, known].T
+        self.Y[known, now] = self.sigma[known, known] @ self.R[now, known].T
+        rows = self.R[now, known] @ self.Y[known, last]
+        rows[:, now] = (rows[:, now] + rows[:, now].T) / 2  # exactly symmetric
+        self.C[now, last] = rows
+        self.C[last, now] = rows.T
+
+
+class LinearMarch:
+    """The mean-field solution of a linear theory.
+
+    Parameters
+    ----------
+    lowered
+        The theory with numbers for its sizes.
+
+    Attributes
+    ----------
+    values
+        The order parameters, by number.
+    sites
+        Fields of each population and layer.
+    local, hat
+        The place of each node among the nodes and among the hats of its site; -1 for nodes without hat.
+
+    Raises
+    ------
+    Unserved
+        If a function of fields is not linear.
+    Diverged
+        If numbers outgrow what floats hold.
+    """
+
+    def __init__(self, lowered: LoweredFluctuations) -> None:
+        self.lowered = lowered
+        if lowered.features:
+            feature = next(iter(lowered.features.values()))
+            raise Unserved(f"{feature.expr} is not linear in the fields of a unit")
+        self.values = np.zeros(lowered.parameters.count)
+        hatted = _hatted(lowered)
+        self.local = np.zeros(lowered.nodes.count, int)
+        self.hat = np.full(lowered.nodes.count, -1)
+        self.sites = []
+        for number in range(len(lowered.sites)):
+            nodes = np.flatnonzero(lowered.site == number)
+            hats = hatted[lowered.site[hatted] == number]
+            site = SiteFields.of(nodes, hats, lowered.time, lowered.sizes.times)
+            self.local[site.nodes] = np.arange(len(nodes))
+            self.hat[site.hats] = np.arange(len(hats))
+            self.sites.append(site)
+        for time in range(lowered.sizes.times):
+            self._step(time)
+
+    def _step(self, time: int) -> None:
+        """All rows and order parameters of one time, repeated until a step's computations are through."""
+        for _ in range(MOST_LEVELS):
+            before = self.values.copy()
+            changed = self._covariances(time)
+            changed |= self._couplings(time)
+            for number in changed:
+                self._extend(number, time)
+            self._parameters(time)
+            if not np.isfinite(self.values).all():
+                name = self.lowered.name_of(int(np.flatnonzero(~np.isfinite(self.values))[0]))
+                raise diverged_at(time, name, self.values)
+            moved = np.abs(self.values - before)
+            if not changed and (moved <= 1e-15 * np.abs(self.values)).all():
+                return
+        raise Unserved("the definitions of one step do not come to an end")
+
+    def _extend(self, number: int, time: int) -> None:
+        site = self.sites[number]
+        now = site.nodes_at(time)
+        own = np.zeros((now.stop - now.start, int(site.hat_ends[time])))
+        hat = self.hat[site.nodes[now]]
+        has = np.flatnonzero(hat >= 0)
+        own[has, hat[has]] = 1.0
+        site.extend(time, own)
+
+    def _covariances(self, time: int) -> set[int]:
+        """Covariances of sources at a time; returns the sites where any has changed."""
+        lowered, changed = self.lowered, set()
+        found = []
+        for site in self.sites:
+            now = site.hats_at(time)
+            found.append(np.zeros((2, now.stop - now.start, now.stop)))
+        for x in lowered.covariances:
+            part = x.at(time)
+            weights = lowered.value(x, self.values, part)
+            for number, at in self.by_site(x.target[part]):
+                rows, cols = self.hat[x.target[part][at]], self.hat[x.first[part][at]]
+                start = self.sites[number].hats_at(time).start
+                new, old = rows >= start, cols >= start
+                np.add.at(found[number][0], (rows[new] - start, cols[new]), weights[at][new])
+                np.add.at(found[number][1], (cols[old] - start, rows[old]), weights[at][old])
+        for number, (site, both) in enumerate(zip(self.sites, found, strict=True)):
+            now = site.hats_at(time)
+            own = both.mean(axis=0)  # data may be symmetric to rounding only
+            if len(own) and not np.array_equal(site.sigma[now, : now.stop], own):
+                site.sigma[now, : now.stop] = own
+                site.sigma[: now.stop, now] = own.T
+                changed.add(number)
+        return changed
+
+    def by_site(self, nodes: IntegerArray) -> list[tuple[int, IntegerArray]]:
+        """Return the places of nodes of each site."""
+        site = self.lowered.site[nodes]
+        return [(int(k), np.flatnonzero(site == k)) for k in np.unique(site)]
+
+    def _couplings(self, time: int) -> set[int]:
+        """Couplings of fields at a time; returns the sites where any has changed, or none was known."""
+        lowered = self.lowered
+        found = []
+        for site in self.sites:
+            now = site.nodes_at(time)
+            found.append(np.zeros((now.stop - now.start, now.stop)))
+        for x in (*lowered.kernels, *lowered.definitions):
+            part = x.at(time)
+            if part.stop == part.start:
+                continue
+            if (x.first[part] == CONSTANT).any():
+                raise Unserved("a field has a constant part")
+            weights = lowered.value(x, self.values, part)
+            for number, at in self.by_site(x.target[part]):
+                rows = self.local[x.target[part][at]] - self.sites[number].nodes_at(time).start
+                np.add.at(found[number], (rows, self.local[x.first[part][at]]), weights[at])
+        changed = set()
+        for number, (site, own) in enumerate(zip(self.sites, found, strict=True)):
+            if len(own) and not np.array_equal(site.coupling, own):
+                site.coupling = own
+                changed.add(number)
+        return changed
+
+    def _parameters(self, time: int) -> None:
+        lowered = self.lowered
+        fresh = np.zeros(lowered.parameters.count)
+        touched = np.zeros(lowered.parameters.count, bool)
+        for x in lowered.units:
+            part = x.at(time)
+            if part.stop > part.start:
+                weights = lowered.value(x, self.values, part)
+                np.add.at(fresh, x.target[part], weights * self.pair(x, part))
+                touched[x.target[part]] = True
+        self.values[touched] = fresh[touched]
+        for x in lowered.rests:
+            touched[x.target[x.at(time)]] = True
+        for _ in range(MOST_LEVELS):  # numbers of one step read each other, in some order
+            found = fresh.copy()
+            for x in lowered.rests:
+                part = x.at(time)
+                np.add.at(found, x.target[part], lowered.value(x, self.values, part))
+            if np.array_equal(found[touched], self.values[touched], equal_nan=True):
+                return
+            self.values[touched] = found[touched]
+
+    def pair(self, x: TermArrays, part: slice) -> Array:
+        """Return the averages of pairs of fields, or of a hat and a field."""
+        found = np.zeros(part.stop - part.start)
+        for number, at in self.by_site(x.second[part] if x.hats else x.first[part]):
+            site = self.sites[number]
+            second = x.second[part][at]
+            if x.hats:
+                found[at] = site.R[self.local[second], self.hat[x.first[part][at]]]
+            else:
+                found[at] = site.C[self.local[x.first[part][at]], self.local[second]]
+        return found
+
+
+def _hatted(lowered: LoweredFluctuations) -> IntegerArray:
+    """The numbers of products and fields whose equations are pushed."""
+    pushed = [x.target for x in (*lowered.kernels, *lowered.covariances)]
+    pushed += [x.first for x in lowered.covariances]
+    pushed += [x.first for x in lowered.units if x.hats]
+    pushed += [x.first for x in lowered.influences if x.hats]
+    return np.unique(np.concatenate(pushed))

@@ -1,0 +1,25 @@
+"""Adjoint sweeps against dense matrices, for gradients by any order parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from numerics.experiment.problem import Problem
+from numerics.fluctuations.adjoint import AdjointFluctuations
+from numerics.fluctuations.dense import DenseFluctuations
+from numerics.fluctuations.expanded_problem import lowered
+from tests.numerics.fluctuations.cases import CASES, case
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sweeps_give_the_covariance_of_dense_matrices(name: str) -> None:
+    """Random gradients by random order parameters."""
+    arrays = lowered(Problem.of(case(name)))
+    rng = np.random.default_rng(0)
+    columns = rng.permutation(arrays.parameters.count)[:80]
+    gradients = rng.normal(size=(3, len(columns)))
+    dense = DenseFluctuations(arrays).covariance[np.ix_(columns, columns)]
+    expected = gradients @ dense @ gradients.T
+    found = AdjointFluctuations(arrays).covariance_of(gradients, columns)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
