@@ -19,15 +19,16 @@ import pytest
 
 import derive
 import numerics.analysis
-from derive.calculus.symbols import eta
+from derive.calculus.symbols import eta, mu
 from derive.depth import block_limit, cross_layer, within_blocks
 from derive.depth.balance import alpha, gamma
 from derive.depth.nonlinear import branch_diversity
 from derive.program.networks.residual import block_program, nonlinear_program
 from derive.scale.depth import first_update
+from derive.scale.fluctuations import initial_covariance
 from derive.show.conditions import ConditionalResult
 from numerics.cli.limits import limits
-from tests.derive.once import depth_program, few_steps, isotropic, mean_field
+from tests.derive.once import depth_program, few_steps, isotropic, mean_field, mlp
 
 ROOMS = ("derive.scale", "derive.depth", "derive.reduce.equilibrium")
 """The packages in which every result that a notebook shows is a limit."""
@@ -38,6 +39,7 @@ PYTHON: dict[str, Callable[[], ConditionalResult]] = {
     "BranchDiversity": lambda: branch_diversity(mean_field(nonlinear_program())),
     "FewSteps": lambda: few_steps(mean_field(isotropic(1, data="population")), 1, order=(eta, 1)),
     "FirstUpdate": lambda: first_update(depth_program(alpha=alpha, gamma=gamma)),
+    "InitialCovariance": lambda: initial_covariance(mlp(1), ("f", mu)),
 }
 """Limits that no command shows, and one of each."""
 HEAD = "[network]\ndepth = {depth}\n{network}\n[data]\n{data}\n[training]\n{training}\n"

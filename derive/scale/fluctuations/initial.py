@@ -1,0 +1,392 @@
+"""Covariances of outputs and tangent kernels of networks of N units at the start of training, times N.
+
+From :func:`derive.fluctuations` to closed forms or Gaussian averages.  One backward sweep over the order
+parameters of time 0 gives how each of them moves an observable, ``psi = e + D^T psi``, and then ``N Cov =
+psi kappa psi'``.  With a symbolic number of layers the sweep is a recursion in the layer, which is summed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from sympy import (
+    Add,
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    Pow,
+    S,
+    Sum,
+    Symbol,
+    cancel,
+    factor,
+    factorint,
+    summation,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.symbols import ell, s, t
+from derive.errors import NotApplicable, require_type
+from derive.program.program import Program
+from derive.scale.fluctuations.start import InitialUnits
+from derive.show.conditions import ConditionalResult
+from derive.show.latex import aligned_latex
+from derive.theory.fluctuations import fluctuations
+
+
+@dataclass(frozen=True)
+class InitialCovariance(ConditionalResult):
+    """N times the covariance of two observables of a network of N units at the start of training.
+
+    Attributes
+    ----------
+    program
+        The network.
+    first, second
+        The observables, without their times.
+    value
+        N times their covariance to leading order, in terms of the kernels of infinite width.
+    kernels
+        The values of the kernels that stand in ``value`` and are not put in, each by the one before.
+    """
+
+    program: Program
+    first: Expr
+    second: Expr
+    value: Expr
+    kernels: tuple[Eq, ...] = ()
+
+    def _repr_latex_(self) -> str:
+        covariance = Function("C")(self.first, self.second)
+        return aligned_latex((Eq(covariance, self.value, evaluate=False), *self.kernels))
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the covariance rests on."""
+        return (
+            "derived: N Cov to leading order in 1/N, from averages over the units of each layer and from the "
+            "derivatives of each kernel by the one before it",
+            "assumed: the widths of all layers go to infinity together, for a fixed depth and fixed samples",
+        )
+
+
+def initial_covariance(
+    program: Program, first: tuple[Any, ...], second: tuple[Any, ...] | None = None
+) -> InitialCovariance:
+    """Derive N times the covariance of two observables at the start of training.
+
+    Parameters
+    ----------
+    program : Program
+        A network whose weights are drawn at the start.
+    first, second : tuple
+        The name of an observable and its indices without times, such as ``("K", mu, alpha)`` for the tangent
+        kernel or ``("f", mu)`` for the output.  Different symbols are different samples.  ``second`` is the
+        first one where it is not given.
+
+    Returns
+    -------
+    InitialCovariance
+        An expression in the kernels of infinite width.  With a symbolic depth it is a function of ``L``.
+
+    Raises
+    ------
+    NotApplicable
+        With a symbolic depth, if the kernels of infinite width are not powers of a number in the layer.
+    KeyError
+        If there is no observable of that name.
+
+    Examples
+    --------
+    >>> from derive.program import mlp, mu
+    >>> print(initial_covariance(mlp(), ("f", mu)).value)
+    K_x(mu, mu)/gamma0**2
+    >>> print(initial_covariance(mlp(), ("K", mu, mu)).value)
+    2*L*(L + 1)*(2*L + 1)*K_x(mu, mu)**2/3
+    """
+    require_type(program, Program, "initial_covariance", "a program")
+    theory = fluctuations(program)
+    units = InitialUnits(theory)
+    atoms = [_member(units, x) for x in (first, first if second is None else second)]
+    sweep: _Sweep | _LayerSweep = _Sweep(units) if program.depth.is_Integer else _LayerSweep(units)
+    value = sweep.covariance(*atoms)
+    kernels = _named_kernels(units, value) if program.depth.is_Integer else ()
+    named = tuple(Eq(_timeless(a), _timeless(x), evaluate=False) for a, x in kernels)
+    return InitialCovariance(program, _timeless(atoms[0]), _timeless(atoms[1]), _timeless(value), named)
+
+
+def _member(units: InitialUnits, given: tuple[Any, ...]) -> AppliedUndef:
+    """The observable of a name and indices, at the start."""
+    name, *indices = given
+    q = units.theory.parameter(name)
+    times = sum(x in (t, s) for x in q.symbol.args)
+    if len(indices) != len(q.symbol.args) - times:
+        raise TypeError(f"{name} has {len(q.symbol.args) - times} indices, as in {q.symbol}")
+    found: AppliedUndef = q.symbol.func(*map(S, indices), *[S.Zero] * times)
+    return found
+
+
+def _timeless(e: Expr) -> Expr:
+    """An expression without the times of functions, which are all zero."""
+
+    def without(a: AppliedUndef) -> Expr:
+        args = list(a.args)
+        while args and args[-1] == 0:
+            args.pop()
+        return a.func(*args)
+
+    return e.xreplace({a: without(a) for a in e.atoms(AppliedUndef)})
+
+
+# -- a number of layers --------------------------------------------------------------------------------------
+
+
+class _Sweep:
+    """The order parameters of a network with a number of layers, from the last one that is computed."""
+
+    def __init__(self, units: InitialUnits) -> None:
+        self.units = units
+
+    def influence(self, atom: AppliedUndef) -> dict[AppliedUndef, Expr]:
+        """Return how each order parameter moves one of them: ``psi = e + D^T psi``."""
+        rows: dict[AppliedUndef, dict[AppliedUndef, Expr]] = {}
+        order: list[AppliedUndef] = []
+        self._visit(atom, rows, order)
+        psi: dict[AppliedUndef, Expr] = {atom: S.One}
+        for first in reversed(order):
+            for second, slope in rows[first].items():
+                psi[second] = psi.get(second, S.Zero) + psi[first] * slope
+        return psi
+
+    def _visit(
+        self,
+        atom: AppliedUndef,
+        rows: dict[AppliedUndef, dict[AppliedUndef, Expr]],
+        order: list[AppliedUndef],
+    ) -> None:
+        """Collect rows of D; an order parameter comes after all that it depends on."""
+        if atom in rows:
+            return
+        rows[atom] = self.units.feedback(atom)
+        for earlier in rows[atom]:
+            self._visit(earlier, rows, order)
+        order.append(atom)
+
+    def covariance(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
+        """Return N times the covariance."""
+        left, right = self.influence(first), self.influence(second)
+        total = []
+        for (a, x), (b, y) in product(left.items(), right.items()):
+            if x != 0 and y != 0 and self.units.place(a) == self.units.place(b) is not None:
+                total.append(x * y * self.units.noise(a, b))
+        return _tidied(_with_kernels(self.units, Add(*total)))
+
+
+def _is_plain(value: Expr) -> bool:
+    """Whether the value of a kernel is a number of products of kernels, which is put in."""
+    atoms = value.atoms(AppliedUndef)
+    return not value.has(GaussianAverage) and bool(value.is_polynomial(*atoms))
+
+
+def _with_kernels(units: InitialUnits, e: Expr) -> Expr:
+    """An expression in which order parameters are put in whose values are polynomials of earlier ones."""
+    while True:
+        known = {a: units.mean(a) for a in units.members_in(e)}
+        plain = {a: x for a, x in known.items() if _is_plain(x)}
+        if not plain:
+            return e
+        e = units.canonical(e.xreplace(plain))
+
+
+def _named_kernels(units: InitialUnits, e: Expr) -> list[tuple[Expr, Expr]]:
+    """The order parameters in an expression with their values, each after those that it depends on."""
+    found: dict[Expr, Expr] = {}
+
+    def visit(e: Expr) -> None:
+        for a in units.members_in(e):
+            if a not in found:
+                value = _with_kernels(units, units.mean(a))
+                visit(value)
+                found[a] = value
+
+    visit(e)
+    return list(found.items())
+
+
+def _tidied(e: Expr) -> Expr:
+    """A sum of products, factored where it is a polynomial."""
+    return factor(e) if _is_plain(e) else e
+
+
+# -- any number of layers ------------------------------------------------------------------------------------
+
+
+def _powers_together(e: Expr, depth: Symbol) -> Expr:
+    """A sum of polynomials of L times numbers to the power of L, factored."""
+    slots: dict[Expr, Expr] = {}
+
+    def of_primes(x: Pow) -> Expr:
+        often = x.exp.expand().coeff(depth)
+        found = Pow(x.base, (x.exp - often * depth).expand())
+        for p, n in factorint(x.base).items():
+            found *= slots.setdefault(p, Dummy(f"power_of_{p}", positive=True)) ** (n * often)
+        return found
+
+    powers = e.replace(lambda x: isinstance(x, Pow) and x.base.is_Integer and x.has(depth), of_primes)
+    return factor(powers).xreplace({x: Pow(p, depth) for p, x in slots.items()})
+
+
+@dataclass(frozen=True)
+class _Slope:
+    """Derivatives of an observable by one member of a family of kernels at each of the layers first..last.
+
+    ``atom`` stands at the layer ``ell``, and ``value`` is the derivative there.
+    """
+
+    atom: AppliedUndef
+    value: Expr
+    first: Expr
+    last: Expr
+
+
+class _LayerSweep:
+    """The order parameters of a network with L layers, whose kernels are powers of a number in the layer."""
+
+    def __init__(self, units: InitialUnits) -> None:
+        self.units = units
+        self.depth = units.theory.program.depth
+        self._growths: dict[Expr, tuple[int, Expr]] = {}
+        if any(q.home is not None and q.home.shared for q in units.theory.parameters):
+            raise NotApplicable(
+                "the layers of a residual network are the same units: give a number of layers"
+            )
+
+    # -- kernels of infinite width ---------------------------------------------------------------------------
+
+    def at(self, atom: AppliedUndef, layer: Expr) -> AppliedUndef:
+        """Return the same member of a family at another layer."""
+        place = self.units.family(atom).symbol.args.index(ell)
+        args = list(atom.args)
+        args[place] = layer
+        found: AppliedUndef = atom.func(*args)
+        return found
+
+    def layer(self, atom: AppliedUndef) -> Expr | None:
+        """Return the layer of a member of a family; None of other order parameters."""
+        args = self.units.family(atom).symbol.args
+        return atom.args[args.index(ell)] if ell in args else None
+
+    def growth(self, atom: AppliedUndef) -> tuple[int, Expr]:
+        """Return how a kernel at the layer ell follows from a neighbouring layer: the step and the factor.
+
+        Raises
+        ------
+        NotApplicable
+            If it is no constant times the same kernel of one neighbouring layer.
+        """
+        here = self.at(atom, ell)
+        if here not in self._growths:
+            self._growths[here] = self._growth(here)
+        return self._growths[here]
+
+    def _growth(self, here: AppliedUndef) -> tuple[int, Expr]:
+        for step in (-1, 1):
+            before = self.at(here, ell + step)
+            factor_ = cancel(self.units.mean(here) / before)
+            if not self.units.members_in(factor_) and not factor_.has(ell):
+                row = {before: factor_} if factor_ != 0 else {}
+                if all(cancel(x - row.get(a, 0)) == 0 for a, x in self.units.feedback(here).items()):
+                    return step, factor_
+        raise NotApplicable(
+            f"{_timeless(here)} is no constant times the same kernel of a neighbouring layer: "
+            "give a number of layers"
+        )
+
+    def solved(self, e: Expr) -> Expr:
+        """Return an expression with kernels as functions of the layer."""
+        return self.units.canonical(e.xreplace({a: self.value(a) for a in self.units.members_in(e)}))
+
+    def value(self, atom: AppliedUndef) -> Expr:
+        """Return the value of a kernel at infinite width."""
+        layer = self.layer(atom)
+        if layer is None:
+            raise NotApplicable(f"{atom} is no kernel of a layer")
+        step, factor_ = self.growth(atom)
+        end = S.One if step == -1 else self.depth
+        start = self.solved(self.units.mean(self.at(atom, end)))
+        return start * factor_ ** ((layer - end) * -step)
+
+    # -- derivatives of an observable ------------------------------------------------------------------------
+
+    def slopes(self, atom: AppliedUndef) -> list[_Slope]:
+        """Return the derivatives of an observable by kernels."""
+        found = []
+        for term in Add.make_args(self.units.mean(atom)):
+            body, first, last = term, None, None
+            if isinstance(term, Sum):
+                body, ((index, first, last),) = term.function, term.limits
+                if index != ell:
+                    raise NotApplicable(f"{term} is no sum over layers")
+            for a in self.units.members_in(body):
+                layer, slope = self.layer(a), self.solved(body.diff(a))
+                if layer is None:
+                    raise NotApplicable(
+                        f"{_timeless(atom)} holds {_timeless(a)}, which is no kernel of a layer"
+                    )
+                if first is None:
+                    found.append(_Slope(self.at(a, ell), slope, layer, layer))
+                else:
+                    by = layer - ell
+                    found.append(_Slope(self.at(a, ell), slope.subs(ell, ell - by), first + by, last + by))
+        return found
+
+    def influence(self, atom: AppliedUndef) -> dict[AppliedUndef, Expr]:
+        """Return how each kernel at the layer ell moves an observable: ``psi(ell)``."""
+        psi: dict[AppliedUndef, Expr] = {}
+        for x in self.slopes(atom):
+            step, factor_ = self.growth(x.atom)
+            own = Symbol("j", integer=True)
+            front = factor_ ** ((own - ell) * -step)
+            # a kernel moves those of the layers that are computed after it
+            low, high = (ell, x.last) if step == -1 else (x.first, ell)
+            if x.first == x.last:
+                added = front.subs(own, x.first) * x.value.subs(ell, x.first)
+            else:
+                self._require_all_layers(x, step)
+                added = summation(front * x.value.subs(ell, own), (own, low, high))
+            psi[x.atom] = psi.get(x.atom, S.Zero) + added
+        return psi
+
+    def _require_all_layers(self, x: _Slope, step: int) -> None:
+        """Raise if an observable holds a kernel of some of the layers only."""
+        ends = (x.first == 1 and step == -1) or (x.last == self.depth and step == 1)
+        if not ends:
+            raise NotApplicable(f"an observable that holds {x.atom} at the layers {x.first} to {x.last} only")
+
+    # -- covariance ------------------------------------------------------------------------------------------
+
+    def covariance(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
+        """Return N times the covariance, a function of the number of layers."""
+        total = self.solved(self.units.noise(first, second))
+        left, right = self.influence(first), self.influence(second)
+        for (a, x), (b, y) in product(left.items(), right.items()):
+            for layer in (S.One, self.depth):
+                noise = self.solved(self.units.noise(self.at(a, layer), self.at(b, layer)))
+                total += noise * (x * y).subs(ell, layer)
+            noise = self.solved(self.units.noise(self.at(a, ell), self.at(b, ell)))
+            total += summation((noise * x * y).expand(), (ell, 2, self.depth - 1))
+        if any(self.units.place(x) for x in (first, second)) and (left or right):
+            total += self._mixed(first, right) + self._mixed(second, left)
+        return _powers_together(total, self.depth)
+
+    def _mixed(self, atom: AppliedUndef, psi: dict[AppliedUndef, Expr]) -> Expr:
+        """Covariance of an average over the units of one layer with an observable of all layers."""
+        place = self.units.place(atom)
+        if place is None:
+            return S.Zero
+        layer = place[1]
+        parts = (x.subs(ell, layer) * self.units.noise(atom, self.at(a, layer)) for a, x in psi.items())
+        return self.solved(Add(*parts))

@@ -1,0 +1,81 @@
+"""Covariances at the start of training in numbers.
+
+From the expressions of :mod:`derive.scale.fluctuations.initial` and the kernel of the inputs to a number: the
+kernels of each layer are evaluated one after the other, and Gaussian averages by closed forms or lattices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Float, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.gaussian import GaussianAverage
+from derive.scale.fluctuations.initial import InitialCovariance
+from numerics.averages.average import average
+from numerics.errors import Unserved
+
+Array = NDArray[np.float64]
+
+
+def initial_value(
+    found: InitialCovariance,
+    samples: Mapping[Symbol, int],
+    kernels: Mapping[str, Array],
+    values: Mapping[Symbol, float],
+) -> float:
+    """Return the number that a covariance at the start of training is.
+
+    Parameters
+    ----------
+    found : InitialCovariance
+        The covariance, for a number of layers or for any.
+    samples : mapping
+        The row of the kernel of the inputs that each symbol of a sample stands for, counted from 0.
+    kernels : mapping
+        Kernels of inputs by their names, arrays ``(P, P)``.
+    values : mapping
+        The numbers of all other symbols.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    Unserved
+        If a symbol or a function without a number is left.
+
+    Examples
+    --------
+    >>> from derive.calculus.symbols import gamma0, mu
+    >>> from derive.program import mlp
+    >>> from derive.scale.fluctuations import initial_covariance
+    >>> one = initial_covariance(mlp(1, "tanh"), ("f", mu))
+    >>> round(initial_value(one, {mu: 0}, {"K_x": np.ones((1, 1))}, {gamma0: 1.0}), 6)
+    0.394294
+    """
+    known: dict[Expr, Expr] = {x: Float(repr(float(v))) for x, v in values.items()}
+    for e in (found.value, *(x.rhs for x in found.kernels)):
+        for a in e.atoms(AppliedUndef):
+            if str(a.func) in kernels:
+                row, column = (samples[x] for x in a.args)
+                known[a] = Float(repr(float(kernels[str(a.func)][row, column])))
+    for x in found.kernels:
+        known[x.lhs] = Float(repr(_number(x.rhs, known)))
+    return _number(found.value, known)
+
+
+def _number(e: Expr, known: Mapping[Expr, Any]) -> float:
+    """The number that an expression with Gaussian averages is."""
+    put_in = e.xreplace(dict(known))
+    folded = {a: Float(average(a).value) for a in put_in.atoms(GaussianAverage)}
+    value = put_in.xreplace(folded)
+    if not value.is_number:
+        left = ", ".join(sorted(map(str, value.free_symbols | value.atoms(AppliedUndef))))
+        raise Unserved(f"{left} in a covariance at the start has no number")
+    return float(value)
