@@ -30,7 +30,7 @@ def linear_limit(training: Training) -> dict[str, Array]:
     if not training.substeps:
         return _steps_limit(training)
     table: list[list[dict[str, Array]]] = []
-    for level in range(5):
+    for level in range(4):
         parts = 2 ** (level + 1)
         fine = replace(training, eta=training.eta / parts, steps=training.steps * parts, substeps=0)
         row = [{name: x[::parts] for name, x in _steps_limit(fine).items()}]

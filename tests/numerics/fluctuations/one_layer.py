@@ -202,7 +202,7 @@ class Jet:
 
         def sums(before_left: str, before_right: str, a: Array, b: Array) -> Array:
             letters = f"{before_left}{left},{before_right}{right}->{before_left}{before_right}{result}"
-            return np.asarray(np.einsum(letters, a, b, optimize=True))
+            return np.asarray(np.einsum(letters, a, b, optimize=len(self.first) > 9))
 
         cross = sums("X", "Y", self.first, other.first)
         return Jet(

@@ -202,7 +202,7 @@ def test_wide_networks_approach_the_limit(activation: str, depth: int) -> None:
     training, widths = Training(depth, K, Y, 0.15, 4, activation), (16, 32, 64)
     limits = [linear_limit(training)] * 2 if activation == "linear" else None
     coarse, limit = limits or [one_layer_limit(training, points) for points in (2**15, 2**17)]
-    ensembles = [train(training, width, 3000 if depth == 1 else 1500, width) for width in widths]
+    ensembles = [train(training, width, 2000 if depth == 1 else 1200, width) for width in widths]
     for name in ("f", "tangent_kernel", "Phi"):
         fit = expansion_in_width(widths, [x.mean(name) for x in ensembles])
         error = np.hypot(fit.error[0], np.abs(coarse[name] - limit[name]))
@@ -218,9 +218,9 @@ def test_linear_one_layer_limit_is_that_of_the_dense_reference() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"noise": 0.5, "centred": True, "gamma0": 0.8}])
 def test_online_networks_approach_the_dense_reference(options: dict[str, Any]) -> None:
-    widths, steps = (16, 32, 64), 3
+    widths, steps = (12, 24, 48), 3
     training = Isotropic(1, 1.5, 0.5, 0.05, steps, **options)
-    ensembles = [train_isotropic(training, width, 4000, width) for width in widths]
+    ensembles = [train_isotropic(training, width, 2000, width) for width in widths]
     names = {"center" if k == "centred" else k: v for k, v in options.items()}
     limit = isotropic_dense(steps + 1, depth=1, eta=0.05, nu=1.5, alpha_B=0.5, **names)
     for name in ("C_v", "C_Delta", "C_h0", "C_h", "C_g"):
