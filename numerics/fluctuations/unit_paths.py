@@ -1,0 +1,503 @@
+"""Units of nonlinear theories on sampled paths: fields of one site for given order parameters.
+
+Given the order parameters, the units of different populations and layers are independent, and a unit is a
+function of the Gaussian sources that drive it.  A site samples them once; :meth:`UnitPaths.run` computes all
+fields on these paths for any values of the order parameters, and their derivatives by pushes of products, so
+that differences between runs have little noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Abs, Expr, Heaviside, Max, Min, Symbol, erf, exp, pi, sign, sqrt
+from sympy.core.function import AppliedUndef
+from sympy.utilities.iterables import topological_sort
+
+from numerics.errors import Unserved
+from numerics.fluctuations.lowered import (
+    CONSTANT,
+    FunctionKey,
+    IntegerArray,
+    LoweredFluctuations,
+    TermArrays,
+    key_of,
+)
+from numerics.lowering.expressions import CompiledFunction, function
+from numerics.stats import normal_points
+
+Array = NDArray[np.float64]
+
+PIVOT = 1e-11
+"""A source follows from those before it if, given them, this small a part of its variance is left."""
+
+
+@dataclass(eq=False)
+class NodeGroup:
+    """Fields of one name at one time, which are computed together.
+
+    Attributes
+    ----------
+    rows
+        Their places among the nodes of the site.
+    columns
+        The places of what they are sums of.
+    parts
+        The terms of these sums: arrays of a term, the entries that belong here, and where they stand in the
+        matrix of ``rows`` by ``columns``.
+    constants
+        The entries that multiply nothing, in the same way.
+    compiled, arguments
+        Of a function of fields: the function, and the places (or the numbers, as order parameters) of its
+        leaves.
+    """
+
+    key: FunctionKey
+    time: int
+    rows: IntegerArray
+    columns: IntegerArray = field(default_factory=lambda: np.zeros(0, int))
+    parts: list[tuple[TermArrays, IntegerArray, IntegerArray, IntegerArray]] = field(default_factory=list)
+    compiled: CompiledFunction | None = None
+    arguments: list[tuple[str, Any]] = field(default_factory=list)
+
+
+WIDTH = Symbol("width", positive=True)
+"""Over what width of its argument a kink is rounded."""
+
+
+def rounded(e: Expr) -> Expr:
+    """Return an expression with its kinks and jumps rounded over ``WIDTH``.
+
+    A jump becomes the distribution function of a normal number of this standard deviation, and a kink its
+    integral, so that one remains the derivative of the other.
+
+    >>> from sympy.abc import x
+    >>> round(float(rounded(Max(0, x)).subs({x: 1, WIDTH: 0.1})), 6)
+    1.0
+    """
+    if not e.has(Max, Min, Heaviside, Abs, sign):
+        return e
+
+    def step(x: Expr) -> Expr:
+        return (1 + erf(x / (sqrt(2) * WIDTH))) / 2
+
+    def ramp(x: Expr) -> Expr:
+        return x * step(x) + WIDTH * exp(-(x**2) / (2 * WIDTH**2)) / sqrt(2 * pi)
+
+    def largest(first: Expr, *others: Expr) -> Expr:
+        return first if not others else first + ramp(largest(*others) - first)
+
+    rules = {
+        Max: largest,
+        Min: lambda *xs: -largest(*(-x for x in xs)),
+        Heaviside: lambda x, *_: step(x),
+        Abs: lambda x: 2 * ramp(x) - x,
+        sign: lambda x: 2 * step(x) - 1,
+    }
+    for kind, rule in rules.items():
+        e = e.replace(kind, rule)
+    return e
+
+
+class SampledSite:
+    """One population at one layer: its nodes in the order in which they are computed, and its sources.
+
+    ``width`` is that over which kinks of functions are rounded, in units of the root mean square of the
+    sources at the start; ``scale`` is the latter.
+    """
+
+    def __init__(self, lowered: LoweredFluctuations, number: int, width: float) -> None:
+        self.lowered, self.number, self.width, self.scale = lowered, number, width, 1.0
+        self.nodes = np.flatnonzero(lowered.site == number)
+        self.place = np.full(lowered.nodes.count, -1)
+        self.place[self.nodes] = np.arange(len(self.nodes))
+        hats = [x.first for x in lowered.units if x.hats]
+        hatted = np.unique(np.concatenate(hats)) if hats else np.zeros(0, int)
+        self.hats = self.place[hatted[lowered.site[hatted] == number]]
+        self.column = np.full(len(self.nodes), -1)
+        self.column[self.hats] = np.arange(len(self.hats))
+        self._sources()
+        self._groups()
+
+    def _sources(self) -> None:
+        """The products that have a Gaussian source, in the order of time, and the terms of its covariance."""
+        low = self.lowered
+        nodes = [x.target[low.site[x.target] == self.number] for x in low.covariances]
+        nodes += [x.first[low.site[x.first] == self.number] for x in low.covariances]
+        driven = np.unique(np.concatenate(nodes))
+        self.sources = driven[np.argsort(low.time[driven], kind="stable")]
+        self.source = np.full(low.nodes.count, -1)
+        self.source[self.sources] = np.arange(len(self.sources))
+
+    def sigma(self, values: Array, time: int | None = None) -> Array:
+        """Return the covariance of the sources (of those up to a time)."""
+        low = self.lowered
+        count = len(self.sources) if time is None else int(np.sum(low.time[self.sources] <= time))
+        found = np.zeros((count, count))
+        for x in low.covariances:
+            part = slice(0, len(x.target) if time is None else int(x.ends[time]))
+            weights = low.value(x, values, part)
+            at = low.site[x.target[part]] == self.number
+            rows, cols = self.source[x.target[part][at]], self.source[x.first[part][at]]
+            found[rows, cols] = weights[at]
+            found[cols, rows] = weights[at]
+        return found
+
+    def weights(self, values: Array, time: int | None = None) -> dict[int, Array]:
+        """Return the weights of what multiplies fields (of one time), for each array of terms."""
+        low, found = self.lowered, {}
+        for x in (*low.kernels, *low.definitions):
+            if time is None:
+                found[id(x)] = low.value(x, values)
+            else:
+                found[id(x)] = np.zeros(len(x.target))
+                found[id(x)][x.at(time)] = low.value(x, values, x.at(time))
+        return found
+
+    def _groups(self) -> None:
+        low = self.lowered
+        groups: dict[tuple[FunctionKey, int], NodeGroup] = {}
+        names: dict[FunctionKey, IntegerArray] = {}
+        for key, box in low.nodes.families.items():
+            assert box.numbers is not None
+            own = box.numbers[box.numbers >= 0]
+            own = own[low.site[own] == self.number]
+            if len(own):
+                names[key] = own
+        of_node: dict[int, tuple[FunctionKey, int]] = {}
+        for key, own in names.items():
+            for time in np.unique(low.time[own]):
+                at = own[low.time[own] == time]
+                groups[key, int(time)] = NodeGroup(key, int(time), self.place[at])
+                of_node |= dict.fromkeys(at.tolist(), (key, int(time)))
+        self.needs: dict[tuple[FunctionKey, int], set[tuple[FunctionKey, int]]] = {k: set() for k in groups}
+        self._sums(groups, of_node)
+        self._functions(groups, of_node)
+        ordered = sorted(groups, key=lambda x: (x[1], str(x[0])))
+        number = {kind: k for k, kind in enumerate(ordered)}
+        edges = [(number[b], number[a]) for a, needed in self.needs.items() for b in needed if b != a]
+        found = [groups[ordered[k]] for k in topological_sort((range(len(ordered)), edges))]
+        self.groups = sorted(found, key=lambda x: x.time)
+
+    def _sums(
+        self, groups: dict[tuple[FunctionKey, int], NodeGroup], of_node: dict[int, tuple[FunctionKey, int]]
+    ) -> None:
+        """Products and fields as sums of what multiplies fields."""
+        low = self.lowered
+        entries: dict[tuple[FunctionKey, int], list[tuple[TermArrays, IntegerArray]]] = {}
+        for x in (*low.kernels, *low.definitions):
+            mine = np.flatnonzero(low.site[x.target] == self.number)
+            kinds: dict[tuple[FunctionKey, int], list[int]] = {}
+            for k in mine.tolist():
+                kinds.setdefault(of_node[int(x.target[k])], []).append(k)
+            for kind, numbers in kinds.items():
+                entries.setdefault(kind, []).append((x, np.array(numbers)))
+        for kind, parts in entries.items():
+            group = groups[kind]
+            columns = np.unique(np.concatenate([x.first[at] for x, at in parts]))
+            group.columns = np.where(columns == CONSTANT, CONSTANT, self.place[columns])
+            for c in columns[columns >= 0].tolist():
+                self.needs[kind].add(of_node[c])
+            where = {int(r): k for k, r in enumerate(group.rows)}
+            for x, at in parts:
+                rows = np.array([where[int(r)] for r in self.place[x.target[at]]])
+                group.parts.append((x, at, rows, np.searchsorted(columns, x.first[at])))
+
+    def _functions(
+        self, groups: dict[tuple[FunctionKey, int], NodeGroup], of_node: dict[int, tuple[FunctionKey, int]]
+    ) -> None:
+        """Functions of fields, with the places of their leaves."""
+        low = self.lowered
+        for key, feature in low.features.items():
+            box = low.nodes.families[key]
+            assert box.numbers is not None
+            axes = [np.arange(a, b + 1) for a, b in zip(box.lows, box.highs, strict=True)]
+            boxed = np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")])
+            for kind, group in groups.items():
+                if kind[0] != key:
+                    continue
+                own = [int(np.flatnonzero(box.numbers == n)[0]) for n in self.nodes[group.rows]]
+                at = dict(zip(feature.slots, boxed[:, own], strict=True))
+                group.compiled = function(rounded(feature.expr) if self.width else feature.expr)
+                for leaf in group.compiled.leaves:
+                    if leaf == WIDTH:
+                        group.arguments.append(("width", np.zeros(0, int)))
+                        continue
+                    if isinstance(leaf, Symbol):
+                        if leaf.name not in low.sizes.values:
+                            raise Unserved(f"{leaf} in {feature.expr} has no number")
+                        group.arguments.append(("number", low.sizes.values[leaf.name]))
+                        continue
+                    if not isinstance(leaf, AppliedUndef):
+                        raise Unserved(f"{leaf} in {feature.expr} is not evaluated on paths")
+                    arguments = [at[x] for x in leaf.args]
+                    if key_of(leaf) in low.random:
+                        found = low.nodes.find(key_of(leaf), arguments)
+                        self.needs[kind] |= {of_node[n] for n in found.tolist()}
+                        group.arguments.append(("field", self.place[found]))
+                    else:
+                        group.arguments.append(("value", low.parameters.find(key_of(leaf), arguments)))
+
+
+@dataclass(frozen=True, eq=False)
+class PathArrays:
+    """Fields of a site on some of its paths.
+
+    Attributes
+    ----------
+    X
+        The values of all nodes, ``(nodes, samples)``.
+    J
+        Derivatives of all nodes by pushes of the hats of the site, ``(nodes, hats, samples)``.
+    """
+
+    X: Array
+    J: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Perturbation:
+    """Other values of what a site is given.
+
+    Attributes
+    ----------
+    values
+        The order parameters.
+    sigma
+        The change of the covariance of sources in units of its factor, ``(rank, rank)``; None for none.
+    push
+        What is added to the products that are hats, ``(hats,)``; None for nothing.
+    start
+        The first time at which anything differs.
+    """
+
+    values: Array
+    sigma: Array | None = None
+    push: Array | None = None
+    start: int = 0
+
+
+class UnitPaths:
+    """The sampled paths of one site.
+
+    Parameters
+    ----------
+    site
+        The site.
+    samples, seed
+        The number of paths, and of the scrambled sequence that they are drawn from.
+    """
+
+    def __init__(self, site: SampledSite, samples: int, seed: np.random.SeedSequence) -> None:
+        self.site, self.samples = site, samples
+        z = normal_points(samples // 2, len(site.sources), seed)
+        self.z = np.concatenate([z, -z], axis=1)
+        n, m = len(site.nodes), len(site.hats)
+        size = max(1, min(samples, CHUNK // max(1, n * (m + 1))))
+        ends = [*range(0, samples, size), samples]
+        self.chunks = [slice(a, b) for a, b in pairwise(ends)]
+        self.base = [
+            PathArrays(np.zeros((n, c.stop - c.start)), np.zeros((n, m, c.stop - c.start)))
+            for c in self.chunks
+        ]
+        self.rows: list[Array] = []
+        self.pivots: list[int] = []
+
+    @property
+    def factor(self) -> Array:
+        """What the sources are made of: ``source = factor @ z``."""
+        found = np.zeros((len(self.rows), len(self.pivots)))
+        for row, into in zip(self.rows, found, strict=True):
+            into[: len(row)] = row
+        return found
+
+    # -- the mean-field solution, step by step ---------------------------------------------------------------
+
+    def extend(self, values: Array, time: int) -> None:
+        """Compute a step for values of the order parameters of earlier steps and, so far, of this one."""
+        site = self.site
+        known = int(np.sum(site.lowered.time[site.sources] < time))
+        del self.rows[known:]
+        self.pivots = [p for p in self.pivots if p < known]
+        sigma = site.sigma(values, time)
+        extend_factor(self.rows, self.pivots, sigma, PIVOT)
+        if time == 0 and len(sigma):
+            site.scale = float(np.sqrt(np.diag(sigma).mean()))
+        weights = site.weights(values, time)
+        for chunk, paths in zip(self.chunks, self.base, strict=True):
+            drawn = {i: row @ self.z[: len(row), chunk] for i, row in enumerate(self.rows) if i >= known}
+            for group in site.groups:
+                if group.time == time:
+                    self._compute(group, values, weights, paths, drawn)
+
+    # -- other values of the order parameters ----------------------------------------------------------------
+
+    def run(self, other: Perturbation) -> Iterator[PathArrays]:
+        """Yield all fields for other values of the order parameters, on the same paths."""
+        site, factor = self.site, self.factor
+        z = self.z[: factor.shape[1]]
+        if other.sigma is not None:
+            z = np.linalg.cholesky(np.eye(len(other.sigma)) + other.sigma) @ z
+        weights = site.weights(other.values)
+        groups = [group for group in site.groups if group.time >= other.start]
+        later = np.concatenate([g.rows for g in groups]) if groups else np.zeros(0, int)
+        earlier = np.setdiff1d(np.arange(len(site.nodes)), later)
+        for chunk, base in zip(self.chunks, self.base, strict=True):
+            drawn = dict(enumerate(factor @ z[:, chunk]))
+            paths = PathArrays(np.empty_like(base.X), np.empty_like(base.J))
+            paths.X[earlier], paths.J[earlier] = base.X[earlier], base.J[earlier]
+            for group in groups:
+                self._compute(group, other.values, weights, paths, drawn, other.push)
+            yield paths
+
+    def _compute(
+        self,
+        group: NodeGroup,
+        values: Array,
+        weights: Mapping[int, Array],
+        paths: PathArrays,
+        drawn: Mapping[int, Array],
+        push: Array | None = None,
+    ) -> None:
+        """The values and derivatives of one group."""
+        site, X, J = self.site, paths.X, paths.J
+        if group.compiled is not None:
+            self._function(group, values, X, J)
+            return
+        rows = group.rows
+        if not group.parts:
+            X[rows], J[rows] = 0.0, 0.0
+        else:
+            matrix = np.zeros((len(rows), len(group.columns)))
+            for x, at, r, c in group.parts:
+                np.add.at(matrix, (r, c), weights[id(x)][at])
+            columns, constant = group.columns, np.zeros((len(rows), 1))
+            if columns[0] == CONSTANT:
+                constant, matrix, columns = matrix[:, :1], matrix[:, 1:], columns[1:]
+            X[rows] = constant + matrix @ X[columns]
+            J[rows] = (matrix @ J[columns].reshape(len(columns), -1)).reshape(len(rows), *J.shape[1:])
+        for k, node in zip(rows, site.nodes[rows], strict=True):
+            source = site.source[node]
+            if source >= 0:
+                X[k] += drawn[int(source)]
+            if site.column[k] >= 0:
+                J[k, site.column[k]] += 1.0
+                if push is not None:
+                    X[k] += push[site.column[k]]
+
+    def _function(self, group: NodeGroup, values: Array, X: Array, J: Array) -> None:
+        """A function of fields, and its derivatives by the chain rule."""
+        assert group.compiled is not None
+        found: list[Any] = []
+        for kind, at in group.arguments:
+            if kind == "field":
+                found.append(X[at])
+            elif kind == "value":
+                found.append(values[at][:, None])
+            else:
+                found.append(at if kind == "number" else self.site.width * self.site.scale)
+        X[group.rows] = group.compiled(*found)
+        if not J.shape[1]:
+            return
+        total: Array | float = 0.0
+        for i, (kind, at) in enumerate(group.arguments):
+            if kind == "field":
+                slope = np.broadcast_to(group.compiled.partial(i, *found), found[i].shape)
+                total = total + slope[:, None, :] * J[at]
+        J[group.rows] = total
+
+
+def extend_factor(rows: list[Array], pivots: list[int], covariance: Array, smallest: float) -> None:
+    """Add the rows of a triangular factor of a covariance that are not there yet.
+
+    Variables that follow from those before them, but for a part ``smallest`` of their variance, have no
+    number of their own; ``pivots`` are the others.
+    """
+    for i in range(len(rows), len(covariance)):
+        row = np.zeros(len(pivots) + 1)
+        for j, p in enumerate(pivots):
+            row[j] = (covariance[i, p] - rows[p][:j] @ row[:j]) / rows[p][j]
+        left = covariance[i, i] - row @ row
+        if left > smallest * max(covariance[i, i], 1e-300):
+            row[-1] = np.sqrt(left)
+            pivots.append(i)
+        else:
+            row = row[:-1]
+        rows.append(row)
+
+
+CHUNK = 2**19
+"""Numbers that are computed at once, so that they stay in a fast memory."""
+
+
+def solve_saddle(
+    lowered: LoweredFluctuations, samples: int, seed: int, width: float
+) -> tuple[Array, list[UnitPaths]]:
+    """Return the order parameters of the mean-field theory, and the paths of each site.
+
+    Raises
+    ------
+    Unserved
+        If the definitions of one step do not come to an end.
+    """
+    sites = [SampledSite(lowered, k, width) for k in range(len(lowered.sites))]
+    seeds = np.random.SeedSequence(seed).spawn(len(sites))
+    paths = [UnitPaths(x, samples, s) for x, s in zip(sites, seeds, strict=True)]
+    values = np.zeros(lowered.parameters.count)
+    for time in range(lowered.sizes.times):
+        for _ in range(MOST_LEVELS):
+            before = values.copy()
+            for x in paths:
+                x.extend(values, time)
+            update(lowered, values, paths, time)
+            if np.array_equal(values, before):
+                break
+        else:
+            raise Unserved("the definitions of one step do not come to an end")
+    return values, paths
+
+
+MOST_LEVELS = 100
+"""Computations of a step that wait for each other, at most."""
+
+
+def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], time: int) -> None:
+    """Put the averages of a time, and the numbers that follow from them, into ``values``."""
+    fresh, touched = np.zeros_like(values), np.zeros(len(values), bool)
+    for x in lowered.units:
+        part = x.at(time)
+        if part.stop > part.start:
+            weights = lowered.value(x, values, part)
+            for k, w in zip(range(part.start, part.stop), weights, strict=True):
+                site = paths[lowered.site[x.second[k] if x.hats else x.first[k]]]
+                fresh[x.target[k]] += w * pair_average(site, x, k)
+                touched[x.target[k]] = True
+    values[touched] = fresh[touched]
+    for x in lowered.rests:
+        touched[x.target[x.at(time)]] = True
+    while True:
+        found = fresh.copy()
+        for x in lowered.rests:
+            part = x.at(time)
+            np.add.at(found, x.target[part], lowered.value(x, values, part))
+        if np.array_equal(found[touched], values[touched]):
+            return
+        values[touched] = found[touched]
+
+
+def pair_average(paths: UnitPaths, x: TermArrays, k: int) -> float:
+    """Return the average of one product of fields, or of one response."""
+    place, total = paths.site.place, 0.0
+    for part in paths.base:
+        if x.hats:
+            total += float(part.J[place[x.second[k]], paths.site.column[place[x.first[k]]]].sum())
+        elif x.second[k] == CONSTANT:
+            total += float(part.X[place[x.first[k]]].sum())
+        else:
+            total += float(part.X[place[x.first[k]]] @ part.X[place[x.second[k]]])
+    return total / paths.samples

@@ -1,0 +1,101 @@
+"""Sampled paths against linear theories, which are exact, and against finite networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from derive.program import mlp
+from derive.theory.fluctuations import fluctuations
+from numerics.fluctuations.dense import DenseFluctuations
+from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes
+from numerics.fluctuations.sampled import SampledMoments, sample_fluctuations
+from numerics.lowering.expressions import KnownArrays
+from tests.chance import excess
+from tests.numerics.fluctuations.reference import load
+
+SEEDS = 5
+
+
+def arrays(depth: int, steps: int, eta: float, kernel: Any, targets: Any, phi: str) -> LoweredFluctuations:
+    """The fluctuations of a perceptron as arrays."""
+    values = {"eta": eta, "gamma0": 1.0, "P": len(targets), "L": depth}
+    known = KnownArrays(values, {"K_x": np.array(kernel), "y": np.array(targets)})
+    program = mlp(depth) if phi == "linear" else mlp(depth, phi)
+    return LoweredFluctuations(fluctuations(program), TheorySizes(values, steps + 1), known)
+
+
+def number(lowered: LoweredFluctuations, name: str, *arguments: int) -> int:
+    """The number of an order parameter."""
+    (key,) = (k for k in lowered.names if k[0] == name)
+    return int(lowered.parameters.find(key, [np.array([x]) for x in arguments])[0])
+
+
+def distances(samples: list[Any], expected: Any, error: Any = 0.0) -> Any:
+    """The distances of means over samples from expected values, in standard errors."""
+    found = np.array(samples)
+    mean, scatter = found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    return (mean - expected) / np.maximum(np.hypot(scatter, error), 1e-9)
+
+
+@pytest.fixture(scope="module")
+def linear() -> tuple[LoweredFluctuations, list[SampledMoments]]:
+    lowered = arrays(2, 2, 0.3, [[1.0]], [1.0], "linear")
+    return lowered, [sample_fluctuations(lowered, 512, seed) for seed in range(SEEDS)]
+
+
+@pytest.mark.parametrize("name", ["f", "A", "B", "G", "H"])
+def test_a_linear_theory_on_paths(
+    linear: tuple[LoweredFluctuations, list[SampledMoments]], name: str
+) -> None:
+    """Variances and shifts agree with Wick's theorem, those of responses too."""
+    lowered, samples = linear
+    exact = DenseFluctuations(lowered)
+    arguments = {"f": (1, 2), "A": (1, 1, 2, 0), "B": (1, 1, 2, 2), "G": (1, 2, 2), "H": (2, 1, 1, 2, 2)}
+    k = number(lowered, name, *arguments[name])
+    moments = [(x.covariance[k, k], x.shift[k]) for x in samples if x.shift is not None]
+    assert excess(distances(moments, [exact.covariance[k, k], exact.shift[k]]), SEEDS - 1) < 1
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_one_layer_against_networks(activation: str) -> None:
+    """Variance and shift of the output of networks with one hidden layer, two samples."""
+    table = load(f"{activation}-1-2")
+    training = table.experiment.training
+    times = table.experiment.times[:3]
+    lowered = arrays(1, times[-1], training.eta, training.kernel, training.targets, activation)
+    samples = [sample_fluctuations(lowered, 2048, seed) for seed in range(3)]
+    at = [[number(lowered, "f", sample, time) for sample in (1, 2)] for time in times[1:]]
+    variance, shift = table.scaled_variance("f"), table.scaled_shift("f")
+    found = [[np.diag(x.covariance)[at], x.shift[at]] for x in samples if x.shift is not None]
+    expected = [variance.value[1:3], shift.value[1:3]]
+    assert excess(distances(found, expected, [variance.error[1:3], shift.error[1:3]])) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tanh-1-2", "relu-1-1", "tanh-2-1", "relu-2-1"])
+def test_output_and_kernels_against_networks(name: str) -> None:
+    """Variances and shifts of output and kernels of nonlinear networks, all times of the table."""
+    table = load(name)
+    training, times = table.experiment.training, table.experiment.times
+    depth, count = training.depth, len(training.targets)
+    lowered = arrays(depth, times[-1], training.eta, training.kernel, training.targets, training.activation)
+    samples = [sample_fluctuations(lowered, 2**15 if depth == 1 else 2**13, seed) for seed in range(6)]
+    far = []
+    for key, kernel in (("f", ()), ("Phi", (depth,)), ("G", (1,))):
+        places = [
+            [
+                number(lowered, key, *kernel, *([k] if key == "f" else [k, k, t]), t)
+                for k in range(1, count + 1)
+            ]
+            for t in times
+        ]
+        variance, shift = table.scaled_variance(key), table.scaled_shift(key)
+        diagonal = np.arange(count)
+        at = (slice(None), diagonal) if key == "f" else (slice(None), kernel[0] - 1, diagonal, diagonal)
+        found = [[np.diag(x.covariance)[places], x.shift[places]] for x in samples if x.shift is not None]
+        error = np.maximum([variance.error[at], shift.error[at]], 2e-3)  # fourth digits are not compared
+        far.append(distances(found, [variance.value[at], shift.value[at]], error))
+    assert excess(np.concatenate([np.ravel(x) for x in far]), SEEDS) < 1
