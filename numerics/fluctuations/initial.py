@@ -15,7 +15,7 @@ from sympy import Expr, Float, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.scale.fluctuations.initial import InitialCovariance
+from derive.scale.fluctuations.initial import InitialCovariance, InitialMean
 from numerics.averages.average import average
 from numerics.errors import Unserved
 
@@ -23,17 +23,17 @@ Array = NDArray[np.float64]
 
 
 def initial_value(
-    found: InitialCovariance,
+    found: InitialCovariance | InitialMean,
     samples: Mapping[Symbol, int],
     kernels: Mapping[str, Array],
     values: Mapping[Symbol, float],
 ) -> float:
-    """Return the number that a covariance at the start of training is.
+    """Return the number that a covariance or a mean at the start of training is.
 
     Parameters
     ----------
-    found : InitialCovariance
-        The covariance, for a number of layers or for any.
+    found : InitialCovariance or InitialMean
+        The expression, for a number of layers or for any.
     samples : mapping
         The row of the kernel of the inputs that each symbol of a sample stands for, counted from 0.
     kernels : mapping

@@ -25,7 +25,14 @@ from derive.depth.balance import alpha, gamma
 from derive.depth.nonlinear import branch_diversity
 from derive.program.networks.residual import block_program, nonlinear_program
 from derive.scale.depth import first_update
-from derive.scale.fluctuations import initial_covariance
+from derive.scale.fluctuations import (
+    initial_covariance,
+    initial_mean,
+    lazy_fluctuations,
+    one_layer_flow,
+    one_sample,
+    wishart_recursion,
+)
 from derive.show.conditions import ConditionalResult
 from numerics.cli.limits import limits
 from tests.derive.once import depth_program, few_steps, isotropic, mean_field, mlp
@@ -39,7 +46,12 @@ PYTHON: dict[str, Callable[[], ConditionalResult]] = {
     "BranchDiversity": lambda: branch_diversity(mean_field(nonlinear_program())),
     "FewSteps": lambda: few_steps(mean_field(isotropic(1, data="population")), 1, order=(eta, 1)),
     "FirstUpdate": lambda: first_update(depth_program(alpha=alpha, gamma=gamma)),
+    "GramRecursion": lambda: wishart_recursion(mlp(1)),
     "InitialCovariance": lambda: initial_covariance(mlp(1), ("f", mu)),
+    "InitialMean": lambda: initial_mean(mlp(1), ("K", mu, mu)),
+    "LazyFluctuations": lambda: lazy_fluctuations(mlp(1)),
+    "OneLayerFlow": lambda: one_layer_flow(mlp(1, rule="flow")),
+    "OneSample": lambda: one_sample(wishart_recursion(mlp(1))),
 }
 """Limits that no command shows, and one of each."""
 HEAD = "[network]\ndepth = {depth}\n{network}\n[data]\n{data}\n[training]\n{training}\n"

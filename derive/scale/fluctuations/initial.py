@@ -73,6 +73,73 @@ class InitialCovariance(ConditionalResult):
         )
 
 
+@dataclass(frozen=True)
+class InitialMean(ConditionalResult):
+    """An observable of infinitely wide networks at the start of training.
+
+    Attributes
+    ----------
+    program
+        The network.
+    observable
+        The observable, without its times.
+    value
+        Its value, in terms of the kernels of infinite width.
+    kernels
+        The values of the kernels that stand in ``value`` and are not put in, each by the one before.
+    """
+
+    program: Program
+    observable: Expr
+    value: Expr
+    kernels: tuple[Eq, ...] = ()
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((Eq(self.observable, self.value, evaluate=False), *self.kernels))
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the value rests on."""
+        return (
+            "derived: averages over one unit of each layer, whose products with random weights are Gaussian",
+            "assumed: the widths of all layers go to infinity together, for a fixed depth and fixed samples",
+        )
+
+
+def initial_mean(program: Program, observable: tuple[Any, ...]) -> InitialMean:
+    """Derive the value of an observable at the start of training, at infinite width.
+
+    Parameters
+    ----------
+    program : Program
+        A network whose weights are drawn at the start.
+    observable : tuple
+        Name and indices, as in :func:`initial_covariance`.
+
+    Returns
+    -------
+    InitialMean
+
+    Raises
+    ------
+    NotApplicable
+        As :func:`initial_covariance`.
+
+    Examples
+    --------
+    >>> from derive.program import alpha, mlp, mu
+    >>> print(initial_mean(mlp(), ("K", mu, alpha)).value)
+    (L + 1)*K_x(mu, alpha)
+    """
+    require_type(program, Program, "initial_mean", "a program")
+    units = InitialUnits(fluctuations(program))
+    atom = _member(units, observable)
+    if not program.depth.is_Integer:
+        value = _LayerSweep(units).mean(atom)
+        return InitialMean(program, _timeless(atom), _timeless(value))
+    value = _tidied(_with_kernels(units, units.mean(atom)))
+    return InitialMean(program, _timeless(atom), _timeless(value), _equations(units, value))
+
+
 def initial_covariance(
     program: Program, first: tuple[Any, ...], second: tuple[Any, ...] | None = None
 ) -> InitialCovariance:
@@ -113,8 +180,7 @@ def initial_covariance(
     atoms = [_member(units, x) for x in (first, first if second is None else second)]
     sweep: _Sweep | _LayerSweep = _Sweep(units) if program.depth.is_Integer else _LayerSweep(units)
     value = sweep.covariance(*atoms)
-    kernels = _named_kernels(units, value) if program.depth.is_Integer else ()
-    named = tuple(Eq(_timeless(a), _timeless(x), evaluate=False) for a, x in kernels)
+    named = _equations(units, value) if program.depth.is_Integer else ()
     return InitialCovariance(program, _timeless(atoms[0]), _timeless(atoms[1]), _timeless(value), named)
 
 
@@ -214,6 +280,12 @@ def _named_kernels(units: InitialUnits, e: Expr) -> list[tuple[Expr, Expr]]:
 
     visit(e)
     return list(found.items())
+
+
+def _equations(units: InitialUnits, value: Expr) -> tuple[Eq, ...]:
+    """The same as equations without times."""
+    named = _named_kernels(units, value)
+    return tuple(Eq(_timeless(a), _timeless(x), evaluate=False) for a, x in named)
 
 
 def _tidied(e: Expr) -> Expr:
@@ -318,6 +390,10 @@ class _LayerSweep:
         end = S.One if step == -1 else self.depth
         start = self.solved(self.units.mean(self.at(atom, end)))
         return start * factor_ ** ((layer - end) * -step)
+
+    def mean(self, atom: AppliedUndef) -> Expr:
+        """Return the value of an observable at infinite width."""
+        return _powers_together(self.solved(self.units.mean(atom)).doit(), self.depth)
 
     # -- derivatives of an observable ------------------------------------------------------------------------
 

@@ -1,0 +1,49 @@
+"""Networks whose function is counted from that of their initial weights, ``f(t) - f(0)``.
+
+From a program to the same program with errors and losses of the difference.  Initial outputs, which vary from
+network to network, then leave the errors; kernels keep their fluctuations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sympy import S
+
+from derive.calculus.symbols import t
+from derive.errors import NotApplicable
+from derive.program.program import Program
+
+
+def centred(program: Program) -> Program:
+    """Return the program with outputs counted from their values at the start.
+
+    Parameters
+    ----------
+    program : Program
+        A program with one output and an error of it.
+
+    Returns
+    -------
+    Program
+
+    Raises
+    ------
+    NotApplicable
+        If the program has no output with an error of its own.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> print(next(d.rhs for d in centred(mlp(1)).definitions if d.name == "Delta"))
+    f(mu, 0) - f(mu, t) + y(mu)
+    """
+    output, error = program.roles.output, program.roles.error
+    if output is None or error is None:
+        raise NotApplicable("the program has no output with an error of its own")
+    moved = {output: output - output.xreplace({t: S.Zero})}
+    definitions = tuple(
+        replace(d, rhs=d.rhs.xreplace(moved)) if d.name == str(error.func) else d for d in program.definitions
+    )
+    loss = None if program.loss is None else program.loss.xreplace(moved)
+    return replace(program, definitions=definitions, loss=loss)

@@ -1,0 +1,325 @@
+r"""Linear networks with one hidden layer, exactly at every width: the Gram matrix of a unit's fields.
+
+From :func:`derive.fluctuations`, in whose exponent only errors stand, to the linear map of the fields ``V``
+of one unit in a step.  The matrix ``M = V V^T / N``, summed over the units of a network, obeys ``M(t + 1)
+= U M U^T`` with a matrix U that depends on errors alone, and errors are functions of M.  The width enters
+through ``M(0)`` only, which is a Wishart matrix over N.  Moments at all orders in 1/N follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from sympy import Add, Derivative, Eq, Expr, ImmutableMatrix, Integer, S, Sum, eye, simplify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average
+from derive.calculus.sums import match, over, put
+from derive.calculus.symbols import IndexRange, s, t
+from derive.errors import NotApplicable, require_type
+from derive.program.program import Program
+from derive.scale.fluctuations.start import START
+from derive.show.conditions import ConditionalResult
+from derive.show.latex import aligned_latex
+from derive.theory.data import Equation
+from derive.theory.fluctuations import FluctuatingParameter, Fluctuations, fluctuations
+
+
+@dataclass(frozen=True)
+class GramMatrices:
+    """The matrices of a :class:`GramRecursion` for a number of samples.
+
+    Attributes
+    ----------
+    fields : tuple of Expr
+        The fields V of a unit at time t, in the order of rows and columns.
+    motion : ImmutableMatrix
+        ``U`` of a step, ``M(t + 1) = U M(t) U^T``; of a flow ``dM/dt = motion M + M motion^T``.
+    start : ImmutableMatrix
+        The covariance of V at time 0.  ``n M(0)`` is a Wishart matrix of n degrees of freedom with it.
+    ratio : Expr
+        The number n of units over N.
+    outputs : dict of Expr to ImmutableMatrix
+        For each output the matrix Q with which it is ``sum_ij Q_ij M_ij``.
+    errors : dict of Expr to Expr
+        Each error by outputs and targets.
+    kernels : dict of Expr to ImmutableMatrix
+        The same as ``outputs`` for the tangent kernel at equal times.
+    """
+
+    fields: tuple[Expr, ...]
+    motion: ImmutableMatrix
+    start: ImmutableMatrix
+    ratio: Expr
+    outputs: Mapping[Expr, ImmutableMatrix]
+    errors: Mapping[Expr, Expr]
+    kernels: Mapping[Expr, ImmutableMatrix]
+
+
+@dataclass(frozen=True)
+class GramRecursion(ConditionalResult):
+    """Linear networks with one hidden layer, exactly at every width N.
+
+    Attributes
+    ----------
+    program
+        The network and its training.
+    steps
+        The fields of one unit after a step, or their rates in a flow, by fields and errors at time t.
+    start
+        The covariance of the fields of one unit at time 0.
+    outputs
+        Outputs as averages over units, and errors.
+    """
+
+    theory: Fluctuations
+    steps: tuple[Eq, ...]
+    start: tuple[Eq, ...]
+    outputs: tuple[Eq, ...]
+
+    @property
+    def program(self) -> Program:
+        """The network and its training."""
+        return self.theory.program
+
+    @property
+    def discrete(self) -> bool:
+        """Whether time counts steps."""
+        return bool(self.program.rule.discrete)
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the recursion rests on."""
+        return (
+            "derived: the fields of a unit move by a linear map that is the same for all units and depends "
+            "on errors alone, so that the recursion is exact at every width N",
+            "derived: N M(0) is a Wishart matrix, with as many degrees of freedom as there are units",
+            "assumed: inputs and targets are fixed, and initial weights are Gaussian and independent",
+        )
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((*self.steps, *self.start, *self.outputs))
+
+    def matrices(self, samples: int) -> GramMatrices:
+        """Return the recursion written out for a number of samples.
+
+        Parameters
+        ----------
+        samples : int
+            The number of samples P.
+
+        Returns
+        -------
+        GramMatrices
+
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> one = wishart_recursion(mlp(1)).matrices(1)
+        >>> one.fields
+        (chi(1, 1, t), xi(1, t))
+        >>> one.motion[0, 1], one.motion[1, 0]
+        (eta*gamma0*Delta(1, t)*K_x(1, 1), eta*gamma0*Delta(1, t))
+        """
+        return _Written(self, samples).matrices()
+
+
+def wishart_recursion(program: Program) -> GramRecursion:
+    """Derive the exact recursion of the Gram matrix of the fields of a unit.
+
+    Parameters
+    ----------
+    program : Program
+        A linear network with one hidden layer, trained on fixed data in steps or in flow; weights may decay.
+
+    Returns
+    -------
+    GramRecursion
+
+    Raises
+    ------
+    NotApplicable
+        If averages over units other than outputs act on a unit (deeper networks), if a field is not linear
+        in the products of weights, or if training remembers more than the weights (momentum) or adds noise.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> for e in wishart_recursion(mlp(1)).steps: print(e.lhs, "=", e.rhs)
+    chi(1, mu, t + 1) = chi(1, mu, t) + Sum(eta*gamma0*Delta(alpha, t)*K_x(mu, alpha)*g(1, t), (alpha, 1, P))
+    xi(1, t + 1) = xi(1, t) + Sum(eta*gamma0*Delta(alpha, t)*h(1, alpha, t), (alpha, 1, P))
+    """
+    require_type(program, Program, "wishart_recursion", "a program")
+    theory = fluctuations(program)
+    _require_closed(theory)
+    steps = tuple(_step(theory, e) for e in theory.products)
+    start = tuple(
+        Eq(Average(u.symbol * u.partner).xreplace(START), S(u.covariance).xreplace(START), evaluate=False)
+        for u in theory.sources
+    )
+    means = [Eq(q.symbol, Average(q.unit), evaluate=False) for q in theory.parameters if q.kind == "mean"]
+    numbers = [Eq(q.symbol, q.function, evaluate=False) for q in theory.parameters if q.kind == "number"]
+    return GramRecursion(theory, steps, start, (*means, *numbers))
+
+
+def _require_closed(theory: Fluctuations) -> None:
+    """Raise unless numbers that are functions of outputs are all that acts on a unit."""
+    names = {str(q.symbol.func): q for q in theory.parameters}
+    for x in theory.terms:
+        for a in x.addend.expr.atoms(AppliedUndef):
+            q = names.get(str(a.func))
+            if q is None:
+                continue
+            inside = [names.get(str(b.func)) for b in q.function.atoms(AppliedUndef)]
+            if q.kind != "number" or any(b is not None and b.kind != "mean" for b in inside):
+                raise NotApplicable(
+                    f"units are moved by {q.symbol}, which is no function of outputs: the Gram matrix of a "
+                    "unit's fields is closed for one hidden linear layer"
+                )
+    if any(not e.rhs.is_polynomial(*e.rhs.atoms(AppliedUndef)) for e in theory.definitions):
+        raise NotApplicable("a field is not linear in products of weights: the Gram matrix is not closed")
+
+
+def _step(theory: Fluctuations, e: Equation) -> Eq:
+    """The motion of a product in a step or in a flow."""
+    discrete = theory.program.rule.discrete
+    memory = [x for x in e.terms if x.kind != "source"]
+    if any(x.reach != ("strict" if discrete else "flow") for x in memory):
+        raise NotApplicable(f"{e.symbol} is moved by fields of the same step")
+    kept = {_remains(x.coefficient * x.kernel, discrete) for x in memory}
+    kept |= {_forgotten(S(u.covariance), discrete) for u in theory.sources if _is_source_of(u.symbol, e)}
+    if len(kept) != 1:
+        raise NotApplicable(f"the initial weights and the updates in {e.symbol} are forgotten differently")
+    (remains,) = kept
+    here = {s: t, t: t + 1} if discrete else {s: t}
+    gains = [
+        over((x.coefficient * x.kernel).xreplace(here) * x.field.xreplace({s: t}), x.over) for x in memory
+    ]
+    if discrete:
+        return Eq(e.symbol.xreplace({t: t + 1}), remains * e.symbol + Add(*gains), evaluate=False)
+    return Eq(Derivative(e.symbol, t), remains * e.symbol + Add(*gains), evaluate=False)
+
+
+def _is_source_of(symbol: Expr, e: Equation) -> bool:
+    return any(x.kind == "source" and x.field.func == symbol.func for x in e.terms)
+
+
+def _remains(kernel: Expr, discrete: bool) -> Expr:
+    """The share of earlier updates that is left after a step, or the rate at which it decays in a flow."""
+    found = simplify(kernel.subs(t, t + 1) / kernel if discrete else kernel.diff(t) / kernel)
+    if found.has(s, t):
+        raise NotApplicable(f"training remembers more than its weights: updates count {kernel}")
+    return found
+
+
+def _forgotten(covariance: Expr, discrete: bool) -> Expr:
+    """The same of the initial weights."""
+    found = _remains(covariance, discrete)
+    if simplify(_remains(covariance.subs({t: s, s: t}, simultaneous=True), discrete) - found) != 0:
+        raise NotApplicable(f"noise in the weights: their covariance is {covariance}")
+    return found
+
+
+# -- written out ---------------------------------------------------------------------------------------------
+
+
+class _Written:
+    """The recursion for a number of samples, with every index a number."""
+
+    def __init__(self, recursion: GramRecursion, samples: int) -> None:
+        self.recursion, self.theory = recursion, recursion.theory
+        roles = self.theory.program.roles
+        if roles.samples is None:
+            raise NotApplicable("the program has no samples with an output each")
+        self.sizes = {S(roles.samples): Integer(samples)}
+        self.products = {str(e.symbol.func) for e in self.theory.products}
+
+    def number(self, e: Expr) -> Expr:
+        """Return an expression with the number of samples put in."""
+        return S(e).subs(self.sizes)
+
+    def values(self, ranges: tuple[IndexRange, ...]) -> list[dict[Expr, Expr]]:
+        """Return all values of indices."""
+        counts = [range(int(self.number(r.lower)), int(self.number(r.upper)) + 1) for r in ranges]
+        indices = [r.index for r in ranges]
+        return [dict(zip(indices, map(Integer, x), strict=True)) for x in product(*counts)]
+
+    @cached_property
+    def fields(self) -> list[Expr]:
+        """The products of weights and vectors of a unit."""
+        return [put(e.symbol, at) for e in self.theory.products for at in self.values(e.ranges)]
+
+    def written(self, e: Expr) -> Expr:
+        """Return an expression in products at explicit indices."""
+        e = self.number(e)
+        e = e.doit() if e.has(Sum) else e
+        found = {}
+        for a in e.atoms(AppliedUndef):
+            for d in self.theory.definitions:
+                at = match(d.symbol, a, d.ranges)
+                if at is not None:
+                    found[a] = self.written(put(d.rhs, at))
+                    break
+        return e.xreplace(found)
+
+    def matrix(self, unit: Expr) -> ImmutableMatrix:
+        """Return the symmetric matrix of a quadratic form in fields."""
+        body = self.written(unit).expand()
+        found = ImmutableMatrix(
+            len(self.fields), len(self.fields), lambda i, j: body.diff(self.fields[i], self.fields[j]) / 2
+        )
+        if found.atoms(AppliedUndef) & set(self.fields) or body.subs(dict.fromkeys(self.fields, 0)) != 0:
+            raise NotApplicable(f"{unit} is no quadratic form in the fields of a unit")
+        return found
+
+    def matrices(self) -> GramMatrices:
+        """Return everything."""
+        return GramMatrices(
+            tuple(self.fields),
+            self.motion(),
+            self.start(),
+            S(self.theory.homes[0].ratio),
+            {a: self.matrix(put(q.unit, at)) for a, q, at in self.members("mean")},
+            {a: self.number(put(q.function, at)).doit() for a, q, at in self.members("number")},
+            {a: self.matrix(self.observable(q, at)) for a, q, at in self.members("observable")},
+        )
+
+    def members(self, kind: str) -> Iterator[tuple[Expr, FluctuatingParameter, dict[Expr, Expr]]]:
+        """Yield all members of the order parameters of a kind at equal times."""
+        for q in self.theory.parameters:
+            for at in self.values(q.ranges) if q.kind == kind else []:
+                yield put(q.symbol, at).xreplace({s: t}), q, at
+
+    def motion(self) -> ImmutableMatrix:
+        """Return the matrix of a step, or the generator of a flow."""
+        rows = []
+        for e, step in zip(self.theory.products, self.recursion.steps, strict=True):
+            for at in self.values(e.ranges):
+                body = self.written(put(step.rhs, at)).expand()
+                rows.append([body.coeff(x) for x in self.fields])
+        return ImmutableMatrix(rows)
+
+    def start(self) -> ImmutableMatrix:
+        """Return the covariance of the fields at time 0."""
+        found = eye(len(self.fields)) * 0
+        for x in self.theory.terms:
+            if len(x.hats) != 2:
+                continue
+            for at in self.values(x.addend.over):
+                i, j = (self.fields.index(put(y.field, at).xreplace({s: t})) for y in x.hats)
+                value = put(x.addend.expr, at).xreplace(START)
+                found[i, j] = found[j, i] = value
+        return ImmutableMatrix(found)
+
+    def observable(self, q: FluctuatingParameter, at: dict[Expr, Expr]) -> Expr:
+        """Return what an observable averages over units."""
+        body = self.number(put(q.function, at)).doit().xreplace({s: t})
+        known = {}
+        for a in body.atoms(AppliedUndef):
+            for other in self.theory.parameters:
+                found = match(other.symbol, a, other.ranges)
+                if found is not None and other.unit != 0:
+                    known[a] = put(other.unit, {**found, s: t})
+        return body.xreplace(known)

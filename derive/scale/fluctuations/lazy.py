@@ -1,0 +1,239 @@
+"""Fluctuations of lazy networks: what initial outputs and the tangent kernel of the start do to errors.
+
+From the covariances at the start of training to N Cov of errors at all times, as ``gamma0 -> 0``, where each
+network of N units is trained by its own tangent kernel.  In the eigenbasis of the kernel of infinite width a
+perturbation of the kernel moves error k by ``E_kl(t)`` times error l at the start.  Used for the width from
+which order 1/N is enough and for ensembles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sympy import (
+    Eq,
+    Expr,
+    Function,
+    Piecewise,
+    S,
+    Sum,
+    Symbol,
+    cancel,
+    exp,
+    factor,
+    integrate,
+    powsimp,
+    simplify,
+    summation,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import P, mu, s, t
+from derive.errors import NotApplicable, require_type
+from derive.program.nonlinear import require_linear_rules
+from derive.program.program import Program
+from derive.scale.fluctuations.initial import InitialCovariance, InitialMean, initial_covariance, initial_mean
+from derive.show.conditions import ConditionalResult
+from derive.show.latex import aligned_latex
+
+lamda_k, lamda_l = Symbol("lamda_k", positive=True), Symbol("lamda_l", positive=True)
+"""Eigenvalues of the tangent kernel at infinite width."""
+k, mode, k_, mode_ = (Symbol(x, integer=True, positive=True) for x in ("k", "l", "k_", "l_"))
+"""Eigenvectors of the tangent kernel."""
+
+
+@dataclass(frozen=True)
+class LazyFluctuations(ConditionalResult):
+    """N times the covariance of errors of lazy networks, to leading order in 1/N.
+
+    Attributes
+    ----------
+    program
+        The network and its training, in plain steps or in flow.
+    decay
+        What is left of the error along an eigenvector of the kernel at time t, over its value at the start.
+    initial
+        The error at time t over the deviation of the output at the start; zero for centred outputs.
+    response
+        ``E_kl(t)``: minus the error k at time t over a perturbation ``K_kl`` of the kernel and the target l.
+    """
+
+    program: Program
+    decay: Expr
+    initial: Expr
+    response: Expr
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the covariance rests on."""
+        told = (
+            "derived: kernels and outputs at the start and their covariances; each enters errors linearly to "
+            "leading order in 1/N",
+            "assumed: gamma0 goes to 0, so that each network is trained by its own kernel of the start",
+        )
+        if self.initial == 0:
+            return told
+        return (
+            *told,
+            "assumed: the part of the initial output is given to leading order, gamma0^-2; its next order, "
+            "gamma0^0, is as large as the part of the kernel and comes from features that it moves",
+        )
+
+    def _repr_latex_(self) -> str:
+        E = Function("E")(k, mode, t)
+        return aligned_latex(
+            [
+                Eq(E, self.response, evaluate=False),
+                Eq(Function("C")(k, k_, t, s), self.in_modes(), evaluate=False),
+            ]
+        )
+
+    def in_modes(self) -> Expr:
+        """Return N Cov of the errors k and k_ at the times t and s, by sums over eigenvectors.
+
+        ``C_f`` and ``kappa`` are N Cov of outputs and of entries of the kernel at the start.
+        """
+        E, y, kappa, C = (Function(x) for x in ("E", "y", "kappa", "C_f"))
+        at = {lamda_k: Function("lamda")(k)}
+        there = {lamda_k: Function("lamda")(k_), t: s}
+        both = self.initial.xreplace(at) * self.initial.xreplace(there) * C(k, k_)
+        body = kappa(k, mode, k_, mode_) * y(mode) * y(mode_) * E(k, mode, t) * E(k_, mode_, s)
+        return both + Sum(body, (mode, 1, P), (mode_, 1, P))
+
+    @cached_property
+    def kernel(self) -> InitialMean:
+        """The tangent kernel of one sample at the start."""
+        return initial_mean(self.program, ("K", mu, mu))
+
+    @cached_property
+    def kernel_covariance(self) -> InitialCovariance:
+        """N times the variance of the tangent kernel of one sample at the start."""
+        return initial_covariance(self.program, ("K", mu, mu))
+
+    @cached_property
+    def output_covariance(self) -> InitialCovariance:
+        """N times the variance of the output of one sample at the start."""
+        return initial_covariance(self.program, (_output(self.program), mu))
+
+    def one_sample(self, output: Expr | None = None, variance: Expr | None = None) -> Expr:
+        """Return N times the variance of the error of one sample.
+
+        Parameters
+        ----------
+        output, variance : Expr, optional
+            N times the variances of the output and of the kernel at the start; symbols if not given.
+
+        Returns
+        -------
+        Expr
+            A function of the time, the target y and the kernel ``lamda_k``.
+
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> print(lazy_fluctuations(mlp(rule="flow")).one_sample())
+        (V_K*t**2*y**2 + V_f)*exp(-2*lamda_k*t)
+        """
+        V_f = Symbol("V_f", positive=True) if output is None else output
+        V_K = Symbol("V_K", positive=True) if variance is None else variance
+        y, same = Symbol("y", real=True), self.same_mode
+        same, initial = (x.subs(self.program.roles.samples, 1) for x in (same, self.initial))
+        return factor(initial**2 * V_f + (same * y) ** 2 * V_K)
+
+    @property
+    def same_mode(self) -> Expr:
+        """``E_kk(t)``, a function of ``lamda_k``."""
+        return self.response.subs(lamda_l, lamda_k)
+
+    @property
+    def different_modes(self) -> Expr:
+        """``E_kl(t)`` for different eigenvalues."""
+        return _where_different(self.response)
+
+
+def _output(program: Program) -> str:
+    output = program.roles.output
+    if output is None:
+        raise NotApplicable("the program has no output with an error of its own")
+    return str(output.func)
+
+
+def lazy_fluctuations(program: Program) -> LazyFluctuations:
+    """Derive the fluctuations of errors of lazy networks on fixed data.
+
+    Parameters
+    ----------
+    program : Program
+        A network on fixed data with square losses, in plain steps or in flow; for centred outputs see
+        :func:`derive.program.centring.centred`.
+
+    Returns
+    -------
+    LazyFluctuations
+
+    Raises
+    ------
+    NotApplicable
+        If errors are not linear in outputs, or if weights decay or move by rules with memory or noise.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> found = lazy_fluctuations(mlp(2, "tanh", rule="flow"))
+    >>> print(found.response.args[1][0])
+    (exp(-lamda_l*t) - exp(-lamda_k*t))/(lamda_k - lamda_l)
+    """
+    require_type(program, Program, "lazy_fluctuations", "a program")
+    rate, now, start = _rate(program), *_slopes(program)
+    p, q, gap = (Symbol(x, positive=True) for x in ("p", "q", "gap"))
+    past = Symbol("s", integer=True, nonnegative=True)
+    if program.rule.discrete:
+        left, right = (1 + now * rate * x for x in (lamda_k, lamda_l))
+        decay = left**t
+        generic = summation(p ** (t - 1 - past) * q**past, (past, 0, t - 1))
+        powers = powsimp((simplify(_where_different(generic)) * (p - q)).factor().expand())
+        same = rate * summation(p ** (t - 1), (past, 0, t - 1)).subs(p, left)
+    else:
+        left, right = (-now * rate * x for x in (lamda_k, lamda_l))
+        decay = exp(-left * t)
+        powers = exp(-p * t) * gap * integrate(exp(gap * s), (s, 0, t))  # gap is p - q
+        powers = powsimp(powers.expand().subs(gap, p - q).expand())
+        same = rate * integrate(exp(-p * t), (s, 0, t)).subs(p, left)
+    different = powers.subs({p: left, q: right}, simultaneous=True) * cancel(rate / (left - right))
+    response = Piecewise((same, Eq(lamda_k, lamda_l)), (different, True))
+    return LazyFluctuations(program, decay, factor((now + start) * decay), -now * response)
+
+
+def _where_different(e: Expr) -> Expr:
+    """The value of cases where two numbers are not equal."""
+    cases = [x for x in e.atoms(Piecewise)]
+    chosen = {x: next(value for value, at in x.args if not isinstance(at, Eq)) for x in cases}
+    return e.xreplace(chosen)
+
+
+def _rate(program: Program) -> Expr:
+    """How much an update counts, which is the same at all times."""
+    require_linear_rules(program, "a lazy network with a tangent kernel")
+    rules = {w.rule for w in program.trained()}
+    if len(rules) != 1:
+        raise NotApplicable("weights that move by different rules")
+    (rule,) = rules
+    start, weight = map(S, rule.memory(t, s))
+    if start != 1 or weight.has(t, s) or rule.noise(t, s) != 0:
+        raise NotApplicable("the weights must move by plain steps or flow, without decay, memory or noise")
+    return weight
+
+
+def _slopes(program: Program) -> tuple[Expr, Expr]:
+    """The derivatives of an error by its output now and at the start."""
+    output, error = program.roles.output, program.roles.error
+    if output is None or error is None:
+        raise NotApplicable("the program has no output with an error of its own")
+    rhs = next(d.rhs for d in program.definitions if d.name == str(error.func))
+    first = output.xreplace({t: S.Zero})
+    now, start = rhs.diff(output), rhs.diff(first)
+    if not (now.is_number and start.is_number) or rhs.has(Sum):
+        raise NotApplicable(f"the error {rhs} is not linear in its output: the loss is not a plain square")
+    if len([a for a in rhs.atoms(AppliedUndef) if a.func == output.func]) > 2:
+        raise NotApplicable(f"the error {rhs} holds outputs at other times")
+    return now, start

@@ -1,0 +1,487 @@
+"""One hidden linear layer and one sample: two independent chi-squared numbers are the whole network.
+
+From the recursion of :mod:`derive.scale.fluctuations.gram` to its eigenvectors.  The averages A and B of the
+squares of a unit's components along them are multiplied by numbers that depend on the error alone, the output
+and the tangent kernel are linear in them, and at the start each is a mean of independent squares.  In flow
+they have a closed form at every width, and so have all orders in 1/N.  In steps moments are exact rational
+functions of N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sympy import (
+    Add,
+    Eq,
+    Expr,
+    Function,
+    ImmutableMatrix,
+    Matrix,
+    Mul,
+    Poly,
+    Pow,
+    S,
+    Symbol,
+    apart,
+    binomial,
+    cancel,
+    exp,
+    eye,
+    factor,
+    factor_list,
+    factorial,
+    fraction,
+    integrate,
+    log,
+    simplify,
+    solve,
+    sqrt,
+    together,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import t
+from derive.errors import NotApplicable
+from derive.program.networks.random_data import N
+from derive.program.program import Program
+from derive.scale.fluctuations.gram import GramMatrices, GramRecursion, wishart_recursion
+from derive.show.conditions import ConditionalResult
+from derive.show.latex import aligned_latex
+
+A, B = Symbol("A_0", positive=True), Symbol("B_0", positive=True)
+"""The averages of the squares of a unit's two components at the start."""
+now, first = Symbol("f", real=True), Symbol("f_0", real=True)
+"""The output at time t and at the start."""
+growth = Symbol("z", positive=True)
+"""The factor by which A has grown in a flow; B has shrunk by it."""
+last = Symbol("r", positive=True)
+"""The value of ``growth`` at the end of training."""
+
+
+@dataclass(frozen=True)
+class OneSample(ConditionalResult):
+    """A linear network with one hidden layer and one sample, by the squares of two components of a unit.
+
+    Attributes
+    ----------
+    recursion
+        The recursion of the Gram matrix that it is taken from.
+    rate
+        ``rho``: in a step A is multiplied by ``(1 + rho Delta)^2`` and B by ``(1 - rho Delta)^2``; in a flow
+        ``dA/dt = 2 rho Delta A`` and ``dB/dt = -2 rho Delta B``.
+    output, kernel
+        The coefficients of A and B in the output and in the tangent kernel.
+    error
+        The error, a function of :data:`now`, :data:`first` and the target.
+    units
+        The number of units over N.  N times the variances of A and B at the start are ``2/units``.
+    """
+
+    recursion: GramRecursion
+    rate: Expr
+    output: tuple[Expr, Expr]
+    kernel: tuple[Expr, Expr]
+    error: Expr
+    units: Expr
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the two numbers rest on."""
+        return (
+            "derived: at the start A and B are independent means of squares of independent standard normal "
+            "numbers, one for each unit, so that all that follows is exact at every width",
+            *self.recursion.conditions()[2:],
+        )
+
+    def _repr_latex_(self) -> str:
+        a, b = Symbol("A"), Symbol("B")
+        pairs = ((now, self.output), (Symbol("K"), self.kernel))
+        return aligned_latex(Eq(x, c[0] * a + c[1] * b, evaluate=False) for x, c in pairs)
+
+    def of_error(self, output: Expr, start: Expr) -> Expr:
+        """Return the error for values of the output now and at the start."""
+        return self.error.xreplace({now: output, first: start})
+
+    # -- in steps --------------------------------------------------------------------------------------------
+
+    def after(self, steps: int) -> tuple[Expr, Expr]:
+        """Return output and tangent kernel after a number of steps, polynomials in A and B at the start.
+
+        Raises
+        ------
+        NotApplicable
+            For a flow.
+        """
+        if not self.recursion.discrete:
+            raise NotApplicable("a flow has no steps")
+        a, b = A, B
+        (c, d), (k, m) = self.output, self.kernel
+        for _ in range(steps):
+            moved = self.rate * self.of_error(c * a + d * b, c * A + d * B)
+            a, b = (a * (1 + moved) ** 2).expand(), (b * (1 - moved) ** 2).expand()
+        return (c * a + d * b).expand(), (k * a + m * b).expand()
+
+    def mean(self, e: Expr) -> Expr:
+        """Return the mean over networks of N units of a polynomial in A and B at the start, exactly.
+
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> from derive.calculus.symbols import gamma0
+        >>> one = one_sample(wishart_recursion(mlp(1)))
+        >>> print(factor(one.mean(one.after(0)[0] ** 2)))
+        K_x/(N*gamma0**2)
+        """
+        degrees = self.units * N
+        total = S.Zero
+        for (m, n), c in Poly(e, A, B).terms():
+            total += c * _moment(m, degrees) * _moment(n, degrees)
+        return total
+
+    def leading(self, e: Expr, other: Expr | None = None) -> Expr:
+        """Return N times the covariance of two functions of A and B at the start, to leading order."""
+        at, both = {A: S.One, B: S.One}, e if other is None else other
+        return Add(*[2 * (e.diff(x) * both.diff(x)).subs(at) / self.units for x in (A, B)])
+
+    def shift(self, e: Expr) -> Expr:
+        """Return N times the mean minus the value of infinite width, to leading order."""
+        return Add(*[(e.diff(x, 2) / self.units).subs({A: S.One, B: S.One}) for x in (A, B)])
+
+
+def _moment(power: int, degrees: Expr) -> Expr:
+    """The mean of a power of a chi-squared number over its degrees of freedom."""
+    return Mul(*[1 + 2 * S(k) / degrees for k in range(power)])
+
+
+def one_sample(recursion: GramRecursion) -> OneSample:
+    """Return the network with one sample by the squares of two components of a unit.
+
+    Parameters
+    ----------
+    recursion : GramRecursion
+        The recursion of the Gram matrix, in steps or in flow.
+
+    Returns
+    -------
+    OneSample
+
+    Raises
+    ------
+    NotApplicable
+        If weights decay, or if the output is not a difference of two squares of independent components.
+    """
+    found = _with_plain_names(recursion.matrices(1), recursion.program)
+    if len(found.errors) != 1:
+        raise NotApplicable("networks with several outputs are more than two numbers")
+    ((delta, error),) = found.errors.items()
+    still = found.motion.xreplace({delta: S.Zero})
+    if still != (eye(len(found.fields)) if recursion.discrete else still * 0):
+        raise NotApplicable("weights that decay: components of a unit change without errors")
+    generator = (found.motion - still).applyfunc(lambda x: cancel(x / delta))
+    if generator.has(delta):
+        raise NotApplicable("the motion of a unit is not linear in the error")
+    (Q,), (kernel,) = found.outputs.values(), found.kernels.values()
+    pairs = [(rate, v.T) for rate, _, vs in generator.T.eigenvects() for v in vs if rate != 0]
+    if len(pairs) != 2 or cancel(pairs[0][0] + pairs[1][0]) != 0:
+        raise NotApplicable("the output is no difference of two squares of components of a unit")
+    pairs.sort(key=lambda x: bool(x[0].could_extract_minus_sign()))
+    rows = Matrix.vstack(*[v / sqrt((v * found.start * v.T)[0]) for _, v in pairs])
+    if not _is_identity(rows * found.start * rows.T):
+        raise NotApplicable("the two components of a unit are not independent at the start")
+    output, tangent = _in_squares(Q, rows), _in_squares(kernel, rows)
+    return OneSample(recursion, pairs[0][0], output, tangent, error, found.ratio)
+
+
+def _with_plain_names(found: GramMatrices, program: Program) -> GramMatrices:
+    """The matrices of one sample with symbols for the kernel of the inputs, the target and outputs."""
+    outputs = {f: now for f in found.outputs} | {f.xreplace({t: S.Zero}): first for f in found.outputs}
+    kernels = {Function(x.kernel)(1, 1): Symbol(x.kernel, positive=True) for x in program.given}
+    entries = [*found.motion, *found.start, *found.errors.values()]
+    atoms = set[Expr]().union(*(e.atoms(AppliedUndef) for e in entries)) - set(found.errors)
+    others = {a: Symbol(str(a.func), real=True) for a in atoms - set(outputs) - set(kernels)}
+    names = {**others, **kernels, **outputs}
+
+    def named(e: Any) -> Any:
+        return e.xreplace(names)
+
+    return GramMatrices(
+        found.fields,
+        named(found.motion),
+        named(found.start),
+        named(found.ratio),
+        {f: named(Q) for f, Q in found.outputs.items()},
+        {d: named(e) for d, e in found.errors.items()},
+        {k: named(Q) for k, Q in found.kernels.items()},
+    )
+
+
+def _is_identity(m: Matrix) -> bool:
+    return all(cancel(x) == 0 for x in m - eye(m.rows))
+
+
+def _in_squares(Q: ImmutableMatrix, rows: Matrix) -> tuple[Expr, Expr]:
+    """The coefficients c of ``Q = sum_i c_i rows_i^T rows_i``."""
+    c = [Symbol(f"c{i}") for i in range(rows.rows)]
+    left = Q - rows.T * Matrix.diag(*c) * rows
+    found = solve(list(left), c, dict=True)
+    if not found:
+        raise NotApplicable("an observable is no sum of squares of the two components of a unit")
+    return cancel(found[0][c[0]]), cancel(found[0][c[1]])
+
+
+# -- in flow -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OneLayerFlow(ConditionalResult):
+    """A linear network with one hidden layer and one sample in flow, at every width.
+
+    ``A = A_0 z`` and ``B = B_0/z``, where z grows from 1 to a value at which the error vanishes.
+
+    Attributes
+    ----------
+    modes
+        The network by A and B.
+    """
+
+    modes: OneSample
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the closed forms rest on."""
+        return (
+            *self.modes.conditions(),
+            "derived: N Cov and N shift to leading order in 1/N by derivatives with respect to A_0 and B_0",
+            "assumed: the width is large beside the time, so that the leading order is enough",
+        )
+
+    def _repr_latex_(self) -> str:
+        end = Function("K")(S.Infinity)
+        names = ("Var", "shift")
+        values = (self.kernel_variance_at_end, self.kernel_shift_at_end)
+        equations = [
+            Eq(Function(n)(end), N**-1 * v, evaluate=False) for n, v in zip(names, values, strict=True)
+        ]
+        return aligned_latex([Eq(end, self.kernel_at_end, evaluate=False), *equations])
+
+    # -- exactly ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def output(self) -> Expr:
+        """The output as a function of z, A_0 and B_0."""
+        return self.modes.output[0] * A * growth + self.modes.output[1] * B / growth
+
+    @cached_property
+    def kernel(self) -> Expr:
+        """The tangent kernel as a function of z, A_0 and B_0."""
+        return self.modes.kernel[0] * A * growth + self.modes.kernel[1] * B / growth
+
+    @cached_property
+    def error(self) -> Expr:
+        """The error as a function of z, A_0 and B_0."""
+        return self.modes.of_error(self.output, self.output.subs(growth, 1))
+
+    @cached_property
+    def velocity(self) -> Expr:
+        """``dz/dt``, a polynomial of second degree in z."""
+        return (2 * self.modes.rate * growth * self.error).expand()
+
+    @cached_property
+    def growth_at_end(self) -> Expr:
+        """The value of z at which the error vanishes, as a function of A_0 and B_0."""
+        return self._roots[0]
+
+    @cached_property
+    def _roots(self) -> tuple[Expr, Expr]:
+        """The zeros of the velocity, the positive one first."""
+        a, b, c = Poly(self.velocity, growth).all_coeffs()
+        a, b, c = (factor(x / -a) for x in (a, b, c))
+        root = sqrt(factor(b**2 + 4 * c))
+        return (b + root) / 2, (b - root) / 2
+
+    def growth_at(self, time: Expr = t) -> Expr:
+        """Return z at a time, as a function of A_0 and B_0.
+
+        The velocity is ``-k (z - p)(z - q)``, so that ``(z - p)/(z - q)`` decays as ``exp(-k (p - q) t)``.
+        """
+        p, q = self._roots
+        k = -Poly(self.velocity, growth).LC()
+        left = (1 - p) / (1 - q) * exp(-k * (p - q) * time)
+        return (p - q * left) / (1 - left)
+
+    def at(self, e: Expr, time: Expr = t) -> Expr:
+        """Return a function of z at a time; with A_0 and B_0 in it, it is exact at every width."""
+        return e.subs(growth, self.growth_at(time))
+
+    @cached_property
+    def kernel_at_end(self) -> Expr:
+        """The tangent kernel at the end of training, as a function of A_0 and B_0.
+
+        The product of A and B is conserved, and so is the square of the kernel minus that of the output in
+        the units of the kernel.
+        """
+        (c, d), (k, m) = self.modes.output, self.modes.kernel
+        if cancel(k * d + m * c) != 0:
+            raise NotApplicable("the tangent kernel is no multiple of the sum of both parts of the output")
+        (end,) = solve(self.modes.of_error(now, c * A + d * B), now)
+        return sqrt(factor((k / c) ** 2 * end**2 + 4 * k * m * A * B))
+
+    # -- to leading order ------------------------------------------------------------------------------------
+
+    @cached_property
+    def kernel_variance_at_end(self) -> Expr:
+        """N times the variance of the tangent kernel at the end of training."""
+        return factor(simplify(self.modes.leading(self.kernel_at_end)))
+
+    @cached_property
+    def kernel_shift_at_end(self) -> Expr:
+        """N times the mean of the tangent kernel at the end minus its value at infinite width."""
+        return factor(simplify(self.modes.shift(self.kernel_at_end)))
+
+    def kernel_series(self, order: int) -> tuple[Expr, ...]:
+        """Return the coefficients of powers of 1/N of the mean of the tangent kernel at the end.
+
+        They follow from derivatives by A_0 and B_0 and the central moments of chi-squared numbers.
+        """
+        inverse = Symbol("epsilon", positive=True)
+        moments = [_central_moment(m, self.modes.units / inverse) for m in range(2 * order + 1)]
+        total = S.Zero
+        for m in range(2 * order + 1):
+            for n in range(2 * order + 1 - m):
+                weight = (moments[m] * moments[n]).expand() / (factorial(m) * factorial(n))
+                if weight != 0:
+                    total += weight * self.kernel_at_end.diff(A, m).diff(B, n).subs({A: 1, B: 1})
+        return tuple(factor(total.expand().coeff(inverse, k)) for k in range(order + 1))
+
+    @cached_property
+    def _in_growth(self) -> dict[Expr, Expr]:
+        """The target in terms of z at the end, at infinite width."""
+        at_end = self.error.subs({growth: last, A: 1, B: 1})
+        target = Symbol(str(self.modes.recursion.program.roles.target), real=True)
+        return {target: solve(at_end, target)[0]}
+
+    def speed(self) -> Expr:
+        """Return minus the rate of the error over the error, a function of z, A_0 and B_0."""
+        return -2 * self.modes.rate * growth * self.error.diff(growth)
+
+    def _at_fixed_error(self, e: Expr, by: Symbol) -> Expr:
+        """The derivative of a function of z by A_0 or B_0, with z moved so that the error stays."""
+        return e.diff(by) - self.error.diff(by) / self.error.diff(growth) * e.diff(growth)
+
+    @cached_property
+    def weights(self) -> dict[Symbol, Expr]:
+        """How fast the logarithm of the error is moved by A_0 and by B_0, functions of z."""
+        speed = self.speed()
+        found = {x: self._at_fixed_error(speed, x) / speed for x in (A, B)}
+        return {x: factor(e.subs({A: 1, B: 1})) for x, e in found.items()}
+
+    @cached_property
+    def _integrals(self) -> dict[Symbol, Expr]:
+        """The integrals of :attr:`weights` over time, functions of z and of its value at the end."""
+        velocity = factor(self.velocity.subs({A: 1, B: 1}).xreplace(self._in_growth))
+        return {x: _integral(e / velocity) for x, e in self.weights.items()}
+
+    @cached_property
+    def error_sensitivity(self) -> dict[Symbol, Expr]:
+        """The derivatives of the error by A_0 and B_0, functions of z and of its value at the end.
+
+        The error obeys ``d Delta/dt = -speed Delta``.  A perturbation of its start decays with
+        ``speed Delta``, and one of the speed is integrated over time.
+        """
+        front = (self.speed() * self.error).subs({A: 1, B: 1}).xreplace(self._in_growth)
+        start = {x: self.error.diff(x).subs({A: 1, B: 1, growth: 1}) / front.subs(growth, 1) for x in (A, B)}
+        return {x: front * (start[x] - self._integrals[x]) for x in (A, B)}
+
+    @cached_property
+    def kernel_sensitivity(self) -> dict[Symbol, Expr]:
+        """The same of the tangent kernel."""
+        found = {}
+        for x, moved in self.error_sensitivity.items():
+            slope = self.kernel.diff(growth) / self.error.diff(growth)
+            own = self._at_fixed_error(self.kernel, x)
+            found[x] = own.subs({A: 1, B: 1}) + slope.subs({A: 1, B: 1}) * moved
+        return found
+
+    def covariance(
+        self, first: Mapping[Symbol, Expr], second: Mapping[Symbol, Expr], now: Expr, past: Expr
+    ) -> Expr:
+        """Return N times the covariance of two quantities, each at its value of z.
+
+        Parameters
+        ----------
+        first, second : mapping
+            :attr:`error_sensitivity` or :attr:`kernel_sensitivity`.
+        now, past : Expr
+            The values of z at the two times, such as :meth:`growth_at`.
+
+        Returns
+        -------
+        Expr
+            A function of both and of the value of z at the end.
+        """
+        parts = [first[x].subs(growth, now) * second[x].subs(growth, past) for x in (A, B)]
+        return 2 * Add(*parts) / self.modes.units
+
+
+def _central_moment(power: int, degrees: Expr) -> Expr:
+    """The mean of a power of a chi-squared number over its degrees of freedom, minus one."""
+    terms = (binomial(power, k) * (-1) ** (power - k) * _moment(k, degrees) for k in range(power + 1))
+    return Add(*terms).expand()
+
+
+def _integral(e: Expr) -> Expr:
+    """The integral of a rational function from 1 to z, with logarithms of positive numbers."""
+    front, body = factor(e).as_independent(growth, as_Add=False)
+    rest, logs = S.Zero, S.Zero
+    for term in Add.make_args(apart(body, growth)):
+        below = [x for x in Mul.make_args(fraction(factor(term))[1]) if x.has(growth)]
+        if len(below) == 1 and below[0].is_Add and Poly(below[0], growth).degree() == 1:
+            (x,) = below
+            logs += factor(term * x / x.diff(growth)) * log(factor(x / x.subs(growth, 1)))
+        else:
+            rest += term
+    whole = _rational_integral(factor(rest))
+    return front * (factor(whole - whole.subs(growth, 1)) + logs)
+
+
+def _rational_integral(e: Expr) -> Expr:
+    """An integral that is rational: its poles have one order less than those of the function."""
+    below = fraction(e)[1].as_independent(growth, as_Add=False)[1]
+    poles = Mul(*[Pow(x, n - 1) for x, n in factor_list(below, growth)[1]])
+    c = [Symbol(f"c{k}") for k in range(Poly(poles, growth).degree())]
+    found = Add(*[x * growth**k for k, x in enumerate(c)]) / poles
+    gap = Poly(fraction(together(found.diff(growth) - e))[0], growth)
+    values = solve(gap.all_coeffs(), c, dict=True)
+    return found.subs(values[0]) if values else integrate(e, growth)
+
+
+def one_layer_flow(program: Program) -> OneLayerFlow:
+    """Derive the exact flow of a linear network with one hidden layer and one sample, at every width.
+
+    Parameters
+    ----------
+    program : Program
+        A linear network with one hidden layer in gradient flow.
+
+    Returns
+    -------
+    OneLayerFlow
+
+    Raises
+    ------
+    NotApplicable
+        For steps, and for networks that are not two independent numbers.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> found = one_layer_flow(mlp(1, rule="flow"))
+    >>> print(found.kernel_variance_at_end, "|", found.kernel_shift_at_end)
+    4*K_x**3/(K_x + gamma0**2*y**2) | -K_x**(5/2)/(K_x + gamma0**2*y**2)**(3/2)
+    """
+    modes = one_sample(wishart_recursion(program))
+    if modes.recursion.discrete:
+        raise NotApplicable("the closed form is that of a flow; in steps there is the recursion")
+    return OneLayerFlow(modes)

@@ -1,0 +1,141 @@
+"""Linear networks with one hidden layer of any width, trained by the recursion of their Gram matrices.
+
+From the matrices of :mod:`derive.scale.fluctuations.gram` and data to outputs and kernels of many networks at
+once.  One network costs ``(P + 1)^3`` operations a step at every width, and its law is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, S, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import t
+from derive.scale.fluctuations.gram import GramRecursion
+from numerics.errors import Unserved
+from numerics.names import OUTPUT
+
+Array = NDArray[np.float64]
+
+
+class GramNetworks:
+    """Networks by their Gram matrices M: ``M(t + 1) = U M U^T``, ``U = still + sum_mu Delta_mu moves_mu``.
+
+    Parameters
+    ----------
+    recursion : GramRecursion
+        The derived recursion, in steps.
+    samples : int
+        The number of samples P.
+    arrays : mapping
+        Data by their names, kernels of inputs ``(P, P)`` and targets ``(P,)``.
+    values : mapping
+        The numbers of all symbols.
+
+    Raises
+    ------
+    Unserved
+        For flows, and if a symbol or an array is missing.
+
+    Examples
+    --------
+    >>> from derive.calculus.symbols import eta, gamma0
+    >>> from derive.program import mlp
+    >>> from derive.scale.fluctuations import wishart_recursion
+    >>> data = {"K_x": np.ones((1, 1)), "y": np.ones(1)}
+    >>> networks = GramNetworks(wishart_recursion(mlp(1)), 1, data, {eta: 0.1, gamma0: 1.0})
+    >>> found = networks.train(networks.start[None], 2)  # infinite width
+    >>> found["f"][0, :, 0].round(6)
+    array([0.     , 0.2    , 0.36288])
+    """
+
+    def __init__(
+        self,
+        recursion: GramRecursion,
+        samples: int,
+        arrays: Mapping[str, Array],
+        values: Mapping[Symbol, float],
+    ) -> None:
+        if not recursion.discrete:
+            raise Unserved(
+                "flows of Gram matrices are not marched: take steps, or the closed form of one sample"
+            )
+        found = recursion.matrices(samples)
+        self._arrays, self._values = arrays, {x: sympify(float(v)) for x, v in values.items()}
+        outputs, errors = list(found.outputs), list(found.errors)
+        self.units = float(self._number(found.ratio))
+        self.start = self._matrix(found.start)
+        self.outputs = np.array([self._matrix(Q) for Q in found.outputs.values()])
+        self.kernels = np.array([self._matrix(Q) for Q in found.kernels.values()])
+        without = dict.fromkeys(errors, S.Zero)
+        self.still = self._matrix(found.motion.xreplace(without))
+        self.moves = np.array([self._matrix(found.motion.diff(d)) for d in errors])
+        first = [f.xreplace({t: S.Zero}) for f in outputs]
+        constant = dict.fromkeys([*outputs, *first], S.Zero)
+        self.targets = np.array([float(self._number(e.xreplace(constant))) for e in found.errors.values()])
+        # slopes of errors by outputs now and at the start
+        self.now, self.before = (
+            np.array([[float(self._number(e.diff(f))) for f in fs] for e in found.errors.values()])
+            for fs in (outputs, first)
+        )
+
+    def _number(self, e: Expr) -> Expr:
+        """An expression with data and numbers put in."""
+        known: dict[Expr, Expr] = dict(self._values)
+        for a in e.atoms(AppliedUndef):
+            if str(a.func) in self._arrays:
+                known[a] = sympify(float(self._arrays[str(a.func)][tuple(int(i) - 1 for i in a.args)]))
+        found = e.xreplace(known)
+        if not found.is_number:
+            left = ", ".join(sorted(map(str, found.free_symbols | found.atoms(AppliedUndef))))
+            raise Unserved(f"{left} in the recursion of Gram matrices has no number")
+        return found
+
+    def _matrix(self, m: Expr) -> Array:
+        return np.array([[float(self._number(sympify(x))) for x in row] for row in m.tolist()])
+
+    def draw(self, width: int, count: int, rng: np.random.Generator) -> Array:
+        """Draw Gram matrices of networks of width N at the start, ``(count, n, n)``."""
+        values, vectors = np.linalg.eigh(self.start)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        size, units = len(values), round(self.units * width)
+        if units < size:
+            fields = rng.standard_normal((count, size, units))
+        else:  # the triangular factor of a Wishart matrix
+            fields = np.tril(rng.standard_normal((count, size, size)), -1)
+            degrees = units - np.arange(size)
+            fields[:, np.arange(size), np.arange(size)] = np.sqrt(rng.chisquare(degrees, (count, size)))
+        factor = root @ fields
+        return np.asarray(factor @ factor.swapaxes(1, 2) / units)
+
+    def train(self, M: Array, steps: int) -> dict[str, Array]:
+        """Train networks by gradient descent.
+
+        Parameters
+        ----------
+        M : ndarray, shape (count, n, n)
+            Gram matrices at the start; :attr:`start` is that of infinite width.
+        steps : int
+            The number of steps.
+
+        Returns
+        -------
+        dict of str to ndarray
+            ``f`` and ``error`` ``(count, steps + 1, outputs)``, and ``tangent_kernel`` ``(count, steps + 1,
+            pairs of outputs)``.
+        """
+        series: dict[str, list[Array]] = {OUTPUT: [], "error": [], "tangent_kernel": []}
+        first = np.einsum("kij,nij->nk", self.outputs, M)
+        for step in range(steps + 1):
+            f = np.einsum("kij,nij->nk", self.outputs, M)
+            error = self.targets + f @ self.now.T + first @ self.before.T
+            for name, value in ((OUTPUT, f), ("error", error)):
+                series[name].append(value)
+            series["tangent_kernel"].append(np.einsum("kij,nij->nk", self.kernels, M))
+            if step < steps:
+                U = self.still + np.einsum("nk,kij->nij", error, self.moves)
+                M = U @ M @ U.swapaxes(1, 2)
+        return {name: np.stack(x, axis=1) for name, x in series.items()}

@@ -1,0 +1,153 @@
+"""Fluctuations of lazy networks on given data.
+
+From the expressions of :mod:`derive.scale.fluctuations.lazy`, the kernel of the inputs and targets to N Cov
+of errors at output times: kernels and their covariances at the start are evaluated for all samples, and
+errors are summed over eigenvectors of the tangent kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Symbol, lambdify
+
+from derive.calculus.symbols import t
+from derive.program.program import Program
+from derive.scale.fluctuations.initial import InitialCovariance, InitialMean, initial_covariance, initial_mean
+from derive.scale.fluctuations.lazy import LazyFluctuations, lamda_k, lamda_l
+from numerics.errors import Unserved
+from numerics.fluctuations.initial import initial_value
+from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
+
+Array = NDArray[np.float64]
+
+SLOTS = [Symbol(f"mu_{i}", integer=True, positive=True) for i in range(4)]
+"""Samples of which a covariance at the start is a function."""
+
+
+class InitialArrays:
+    """Kernels and covariances at the start for all samples.
+
+    One expression is derived for each pattern of equal samples, because an expression for different samples
+    may be singular where two of them are equal.
+
+    Parameters
+    ----------
+    program : Program
+        The network.
+    kernel : ndarray, shape (P, P)
+        Kernel of the inputs.
+    values : mapping
+        The numbers of all symbols.
+    """
+
+    def __init__(self, program: Program, kernel: Array, values: Mapping[Symbol, float]) -> None:
+        self.program, self.kernel, self.values = program, kernel, values
+        self._known: dict[tuple[str, tuple[int, ...]], InitialCovariance | InitialMean] = {}
+
+    def _array(self, name: str, size: int, make: Any) -> Array:
+        """The values of what ``make`` derives, for all samples."""
+        samples = len(self.kernel)
+        found = np.zeros((samples,) * size)
+        for at in product(range(samples), repeat=size):
+            distinct = list(dict.fromkeys(at))
+            pattern = tuple(distinct.index(i) for i in at)
+            if (name, pattern) not in self._known:
+                self._known[name, pattern] = make([SLOTS[i] for i in pattern])
+            rows = {SLOTS[i]: x for i, x in enumerate(distinct)}
+            arrays = {INPUT_KERNEL: self.kernel}
+            found[at] = initial_value(self._known[name, pattern], rows, arrays, self.values)
+        return found
+
+    def tangent_kernel(self) -> Array:
+        """Return the tangent kernel at infinite width, ``(P, P)``."""
+        return self._array("K", 2, lambda x: initial_mean(self.program, ("K", *x)))
+
+    def kernel_covariance(self) -> Array:
+        """Return N Cov of entries of the tangent kernel, ``(P, P, P, P)``."""
+        return self._array("KK", 4, lambda x: initial_covariance(self.program, ("K", *x[:2]), ("K", *x[2:])))
+
+    def output_covariance(self) -> Array:
+        """Return N Cov of outputs, ``(P, P)``."""
+        return self._array(
+            OUTPUT, 2, lambda x: initial_covariance(self.program, (OUTPUT, x[0]), (OUTPUT, x[1]))
+        )
+
+
+def lazy_covariance(
+    found: LazyFluctuations,
+    arrays: Mapping[str, Array],
+    values: Mapping[Symbol, float],
+    times: Sequence[float],
+) -> Array:
+    """Compute N Cov of the errors of lazy networks on given data.
+
+    Parameters
+    ----------
+    found : LazyFluctuations
+        What was derived.
+    arrays : mapping
+        The kernel of the inputs ``K_x`` ``(P, P)`` and targets ``y`` ``(P,)``.
+    values : mapping
+        The numbers of all symbols, learning rates and sizes too.
+    times : sequence
+        Steps, or times of a flow.
+
+    Returns
+    -------
+    ndarray, shape (T, P, T, P)
+        N Cov of the errors of two samples at two times.
+
+    Raises
+    ------
+    Unserved
+        If a symbol has no number.
+
+    Examples
+    --------
+    >>> from derive.calculus.symbols import gamma0
+    >>> from derive.program import mlp
+    >>> from derive.scale.fluctuations import lazy_fluctuations
+    >>> flow = lazy_fluctuations(mlp(1, rule="flow"))
+    >>> data = {"K_x": np.ones((1, 1)), "y": np.ones(1)}
+    >>> lazy_covariance(flow, data, {gamma0: 1.0}, [0.0, 0.5])[:, 0, :, 0].round(4)
+    array([[1.    , 0.3679],
+           [0.3679, 0.2707]])
+    """
+    start = InitialArrays(found.program, arrays[INPUT_KERNEL], values)
+    rates, vectors = np.linalg.eigh(start.tangent_kernel())
+    y = vectors.T @ arrays[TARGETS]
+    kappa = start.kernel_covariance()
+    for axis in range(4):
+        kappa = np.moveaxis(np.tensordot(vectors, kappa, (0, axis)), 0, axis)
+    outputs = vectors.T @ start.output_covariance() @ vectors
+    E = np.array([_responses(found, rates, time, values) for time in times])
+    first = np.array([_on(found.initial, rates, rates, time, values) for time in times])
+    E = E * y
+    modes = np.einsum("tkl,klmn,smn->tksm", E, kappa, E, optimize=True)
+    modes += np.einsum("tk,km,sm->tksm", first, outputs, first)
+    return np.asarray(np.einsum("ak,tksm,bm->tasb", vectors, modes, vectors, optimize=True))
+
+
+def _responses(found: LazyFluctuations, rates: Array, time: float, values: Mapping[Symbol, float]) -> Array:
+    """``E_kl`` at a time for all eigenvalues; those within rounding of each other are equal."""
+    left, right = (x.ravel() for x in np.meshgrid(rates, rates, indexing="ij"))
+    equal = np.abs(left - right) <= 1e-8 * np.abs(left).max()  # the error of their mean is the square
+    E = np.zeros(len(left))
+    mean = (left + right)[equal] / 2
+    E[equal] = _on(found.same_mode, mean, mean, time, values)
+    E[~equal] = _on(found.different_modes, left[~equal], right[~equal], time, values)
+    return E.reshape(len(rates), len(rates))
+
+
+def _on(e: Expr, left: Array, right: Array, time: float, values: Mapping[Symbol, float]) -> Array:
+    """An expression for eigenvalues k and l at a time."""
+    put = e.subs({x: float(v) for x, v in values.items()} | {t: time})
+    if missing := put.free_symbols - {lamda_k, lamda_l}:
+        raise Unserved(f"{', '.join(sorted(map(str, missing)))} in lazy fluctuations has no number")
+    function = lambdify((lamda_k, lamda_l), put)
+    return np.array([float(function(a, b)) for a, b in zip(left, right, strict=True)])
