@@ -264,6 +264,24 @@ NEEDED = {
 """The numbers without which a rule or a kind of data cannot be computed."""
 
 
+def layer_ratios(experiment: Experiment) -> list[float]:
+    """Return the neurons of hidden layers over the size N that ratios of the program refer to.
+
+    >>> spec = {"network": {"depth": 2, "width_ratio": [1.0, 4.0]}, "data": {"kind": "isotropic"}}
+    >>> layer_ratios(Experiment.from_dict(spec))
+    [1.0, 4.0]
+
+    Raises SpecError for isotropic data without ``network.width_ratio``.
+    """
+    network = experiment.network
+    if experiment.spec.kind != "isotropic":
+        return list(network.relative_widths or [1.0])
+    if network.width_ratio is None:
+        accepted = "the ratio of neurons to features for finite networks"
+        raise SpecError("network.width_ratio", None, "is left out: the layers are infinitely wide", accepted)
+    return network.width_ratio if isinstance(network.width_ratio, list) else [network.width_ratio]
+
+
 def require_numbers(experiment: Experiment, *, depth: bool = True) -> None:
     """Raises SpecError naming the first number or array that computing needs and deriving does not.
 

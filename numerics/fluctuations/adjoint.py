@@ -11,6 +11,7 @@ ends.  Memory is one matrix of a site for each observable; no matrix of order pa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,14 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numerics.errors import Unserved
-from numerics.fluctuations.linear import LinearTheory, SiteProducts
+from numerics.fluctuations.linear import GradientBlock, LinearTheory, SiteProducts
 from numerics.fluctuations.lowered import IntegerArray
 from numerics.fluctuations.march import MOST_LEVELS
+from numerics.fluctuations.observables import ExpandedObservable
 
 Array = NDArray[np.float64]
 
 ROOM = 2.0**30
 """Bytes of the matrices of observables that are swept together."""
+
+ROUNDING = 1e-12
+"""Share of a gradient of length one below which it is a combination of others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,35 +122,72 @@ class TimeBlock:
     slopes: Passed
 
 
+@dataclass(frozen=True, eq=False)
+class GradientSpan:
+    """Gradients by order parameters ``columns`` as combinations of some of them, ``coefficients @ basis``."""
+
+    basis: Array
+    columns: IntegerArray
+    coefficients: Array
+
+
 class AdjointFluctuations(LinearTheory):
     """Covariances of observables of a linear theory."""
 
-    def covariance_of(self, gradients: Array, columns: IntegerArray) -> Array:
-        """Return N times the covariance of observables.
+    def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
+        """Return N times the covariance of the observables of each block, ``(observables, observables)``.
 
-        Parameters
-        ----------
-        gradients
-            The derivatives of observables by order parameters, ``(observables, columns)``.
-        columns
-            The numbers of these order parameters, each once.
-
-        Returns
-        -------
-        ndarray
-            ``(observables, observables)``.
+        Observables of one block are combinations of as few others as possible, which alone are swept.  Blocks
+        of late times come first, and as many of them together as memory has room for.
         """
-        last = int(self.lowered.parameter_time[columns].max(initial=0))
-        psi = np.zeros((len(gradients), self.blocks[last].own.stop))
-        psi[:, self.rank[columns]] = gradients
-        found = np.zeros((len(gradients), len(gradients)))
+        spans = [self._span(x) for x in blocks]
+        last = [int(self.lowered.parameter_time[x.columns].max(initial=0)) for x in blocks]
+        found: list[Array] = [np.zeros((0, 0))] * len(blocks)
+        batch: list[int] = []
+        for k in sorted(range(len(blocks)), key=lambda k: -last[k]):
+            if batch and sum(len(spans[i].basis) for i in (*batch, k)) > self.room(last[batch[0]]):
+                self._sweep_batch(batch, spans, last[batch[0]], found)
+                batch = []
+            batch.append(k)
+        if batch:
+            self._sweep_batch(batch, spans, last[batch[0]], found)
+        return found
+
+    def shifts_of(self, observables: Iterable[ExpandedObservable]) -> None:
+        """Return None: means need the covariance of all order parameters, which sweeps do not give."""
+
+    def _sweep_batch(
+        self, batch: list[int], spans: list[GradientSpan], last: int, found: list[Array]
+    ) -> None:
+        """Find the covariances of some blocks by one sweep."""
+        counts = np.cumsum([0, *(len(spans[k].basis) for k in batch)])
+        psi = np.zeros((counts[-1], self.blocks[last].own.stop))
+        for k, start, stop in zip(batch, counts[:-1], counts[1:], strict=True):
+            psi[start:stop, self.rank[spans[k].columns]] = spans[k].basis
+        inner = [np.zeros((len(spans[k].basis),) * 2) for k in batch]
         for site, Psi in zip(self.sites, self.sweep(psi, last), strict=True):
             end = Psi.shape[-1]
-            moved = Psi @ site.V[:end, :end]
-            flat = moved.reshape(len(moved), -1)
-            for k, x in enumerate(moved):
-                found[k] += flat @ x.T.ravel() / (2 * site.ratio)
-        return np.asarray((found + found.T) / 2)
+            for own, start, stop in zip(inner, counts[:-1], counts[1:], strict=True):
+                moved = _product(Psi[start:stop], site.V[:end, :end])
+                for k, x in enumerate(moved):
+                    own[k] += moved @ x.reshape(end, end).T.ravel() / (2 * site.ratio)
+        for k, own in zip(batch, inner, strict=True):
+            found[k] = spans[k].coefficients @ (own + own.T) @ spans[k].coefficients.T / 2
+
+    def _span(self, block: GradientBlock) -> GradientSpan:
+        """Return independent combinations of gradients that span those of a block."""
+        from scipy.linalg import qr  # slow to import, and seldom needed
+
+        columns, place = np.unique(self.alike[block.columns], return_inverse=True)
+        rows = np.zeros((len(block.matrix), len(columns)))
+        np.add.at(rows.T, place, block.matrix.T)
+        sizes = np.linalg.norm(rows, axis=1)
+        unit = rows / np.where(sizes > 0, sizes, 1.0)[:, None]
+        _, triangle, pivots = qr(unit.T, mode="economic", pivoting=True)
+        count = int((np.abs(np.diag(triangle)) > ROUNDING * len(columns)).sum())
+        basis = unit[np.sort(pivots[:count])]
+        coefficients = np.linalg.lstsq(basis.T, rows.T, rcond=None)[0].T
+        return GradientSpan(basis, columns, coefficients)
 
     def room(self, last: int) -> int:
         """Return how many observables at times up to ``last`` are swept together."""

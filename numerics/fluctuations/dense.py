@@ -6,12 +6,15 @@ with the square of the number of order parameters and time with its third power.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from numerics.fluctuations.linear import LinearTheory, SiteProducts
+from numerics.fluctuations.linear import GradientBlock, LinearTheory, SiteProducts
+from numerics.fluctuations.observables import ExpandedObservable
 
 Array = NDArray[np.float64]
 
@@ -20,13 +23,34 @@ CHUNK = 2**22
 
 
 class DenseFluctuations(LinearTheory):
-    """Covariances and shifts of the order parameters of a linear theory."""
+    """Covariances and shifts of the order parameters of a linear theory.
+
+    Matrices have a row for each order parameter of ``kept``: those that average the same are one.
+    """
+
+    @cached_property
+    def products(self) -> dict[int, SiteProducts]:
+        """What the order parameters of ``kept`` average."""
+        found = {}
+        for number, x in self.units.items():
+            own = np.flatnonzero(self.alike[x.parameters] == x.parameters)
+            first, second, weights = x.first[own], x.second[own], x.weights[own]
+            found[number] = SiteProducts(self.index[x.parameters[own]], first, second, weights)
+        return found
+
+    @cached_property
+    def driving(self) -> dict[int, SiteProducts]:
+        """What they multiply in the exponent."""
+        return {
+            number: SiteProducts(self.index[x.parameters], x.first, x.second, x.weights).merged()
+            for number, x in self.influences.items()
+        }
 
     @cached_property
     def kappa(self) -> Array:
-        """How averages over units scatter, ``(parameters, parameters)``."""
-        found = np.zeros((self.count, self.count))
-        for number, x in self.units.items():
+        """How averages over units scatter, ``(kept, kept)``."""
+        found = np.zeros((len(self.kept),) * 2)
+        for number, x in self.products.items():
             q, a, b, w = x.parameters, x.first, x.second, x.weights
             V, ratio = self.sites[number].V, self.sites[number].ratio
             for part in np.array_split(np.arange(len(q)), max(1, len(q) ** 2 // CHUNK)):
@@ -37,12 +61,12 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def D(self) -> Array:
-        """The derivative of each order parameter by each other one."""
-        found = np.zeros((self.count, self.count))
-        for number, x in self.units.items():
-            if number not in self.influences:
+        """The derivative of each order parameter by each other one, ``(kept, kept)``."""
+        found = np.zeros((len(self.kept),) * 2)
+        for number, x in self.products.items():
+            if number not in self.driving:
                 continue
-            V, y = self.sites[number].V, self.influences[number]
+            V, y = self.sites[number].V, self.driving[number]
             a, b = x.first, x.second
             chunks = max(1, len(y.parameters) * len(a) // CHUNK)
             for part in np.array_split(np.arange(len(y.parameters)), chunks):
@@ -51,31 +75,69 @@ class DenseFluctuations(LinearTheory):
                 moved *= np.outer(x.weights, y.weights[part])
                 np.add.at(found, (x.parameters[:, None], y.parameters[part][None, :]), moved)
         for z in self.lowered.slopes:
-            np.add.at(found, (z.target, z.other[0]), self.lowered.value(z, self.values))
+            slopes = self.lowered.value(z, self.values)
+            np.add.at(found, (self.index[z.target], self.index[z.other[0]]), slopes)
         return found
+
+    @cached_property
+    def parts(self) -> list[slice]:
+        """The rows of each time."""
+        times = self.lowered.parameter_time[self.kept]
+        ends = np.searchsorted(times, np.arange(self.lowered.sizes.times), side="right").tolist()
+        return [slice(a, b) for a, b in pairwise([0, *ends]) if b > a]
 
     @cached_property
     def R(self) -> Array:
-        """``(1 - D)^(-1)``."""
-        return np.asarray(np.linalg.inv(np.eye(self.count) - self.D), dtype=float)
+        """``(1 - D)^(-1)``, ``(kept, kept)``, time after time: nothing depends on later times."""
+        found = np.eye(len(self.kept))
+        for own in self.parts:
+            before = slice(own.start)
+            found[own, before] = self.D[own, before] @ found[before, before]
+            inside = np.eye(own.stop - own.start) - self.D[own, own]
+            found[own, : own.stop] = np.linalg.solve(inside, found[own, : own.stop])
+        return found
 
     @cached_property
-    def covariance(self) -> Array:
-        """N times the covariance of the order parameters."""
-        found: Array = self.R @ self.kappa @ self.R.T
+    def kept_covariance(self) -> Array:
+        """N times the covariance of order parameters, ``(kept, kept)``."""
+        found = np.empty_like(self.kappa)
+        for own in self.parts:  # R kappa, and then times the transposed R
+            found[own] = self.R[own, : own.stop] @ self.kappa[: own.stop]
+        for own in reversed(self.parts):
+            found[: own.stop, own] = found[: own.stop, : own.stop] @ self.R[own, : own.stop].T
+            found[own, : own.start] = found[: own.start, own].T
         return found
+
+    @property
+    def covariance(self) -> Array:
+        """N times the covariance of all order parameters."""
+        return self.kept_covariance[np.ix_(self.index, self.index)]
+
+    def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
+        """Return N times the covariance of the observables of each block, ``(observables, observables)``."""
+        found = []
+        for x in blocks:
+            at = self.index[x.columns]
+            found.append(x.matrix @ self.kept_covariance[np.ix_(at, at)] @ x.matrix.T)
+        return found
+
+    def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array]:
+        """Return N times the mean of observables minus their values."""
+        return [x.shift(self.shift, self.kept_covariance, self.index) for x in observables]
 
     @cached_property
     def shift(self) -> Array:
         """N times the mean of each order parameter minus its value at infinite width."""
-        source = np.zeros(self.count)
-        second = self.gathered(self.lowered.second_influences, self.covariance)
-        for number, x in self.units.items():
+        source, index = np.zeros(len(self.kept)), self.index
+        second = self.gathered(
+            self.lowered.second_influences, lambda j, k: self.kept_covariance[index[j], index[k]]
+        )
+        for number, x in self.products.items():
             V = self.sites[number].V
             T = np.zeros_like(V)
-            if number in self.influences:
-                T += self._twice(V, self.influences[number])
-                T += self._self_action(V, x, self.influences[number]) / self.sites[number].ratio
+            if number in self.driving:
+                T += self._twice(V, self.driving[number])
+                T += self._self_action(V, x, self.driving[number]) / self.sites[number].ratio
             if number in second:
                 y = second[number]
                 np.add.at(T, (y.first, y.second), y.weights)
@@ -84,8 +146,9 @@ class DenseFluctuations(LinearTheory):
             np.add.at(source, x.parameters, x.weights * moved[x.first, x.second])
         for z in self.lowered.second_slopes:
             weights = self.lowered.value(z, self.values)
-            np.add.at(source, z.target, weights * self.covariance[z.other[0], z.other[1]])
-        return np.asarray(self.R @ source)
+            both = self.kept_covariance[index[z.other[0]], index[z.other[1]]]
+            np.add.at(source, index[z.target], weights * both)
+        return np.asarray((self.R @ source)[index])
 
     def _twice(self, V: Array, x: SiteProducts) -> Array:
         """``sum_jk C_jk E_j V E_k`` with symmetric matrices E of products."""
@@ -96,7 +159,7 @@ class DenseFluctuations(LinearTheory):
         starts = np.flatnonzero(np.diff(c, prepend=-1))
         found = np.zeros_like(V)
         for part in np.array_split(np.arange(len(k)), max(1, len(k) ** 2 // CHUNK)):
-            block = self.covariance[np.ix_(k[part], k)] * V[np.ix_(d[part], d)] * np.outer(e[part], e)
+            block = self.kept_covariance[np.ix_(k[part], k)] * V[np.ix_(d[part], d)] * np.outer(e[part], e)
             rows = np.zeros((len(V), len(starts)))
             np.add.at(rows, c[part], np.add.reduceat(block, starts, axis=1))
             found[:, c[starts]] += rows

@@ -7,20 +7,25 @@ grid of times (:mod:`numerics.solver.grid`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sympy import Symbol
+from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import Program
 from derive.theory.fluctuations import Fluctuations, fluctuations
 from numerics.errors import SpecError
+from numerics.experiment.numbers import layer_ratios
 from numerics.experiment.problem import Given, Problem
-from numerics.experiment.theory import centred, integrated, wide_layers, wide_modes
+from numerics.experiment.theory import centred, error_jumps, integrated, wide_layers, wide_modes
+from numerics.fluctuations.linear import LinearTheory
 from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes
 from numerics.lowering.expressions import KnownArrays
-from numerics.solver.grid import TimeGrid, tables_of
+from numerics.solver.grid import TimeGrid, lagrange, tables_of, trapezoid
 
 Array = NDArray[np.float64]
 
@@ -34,6 +39,9 @@ def expanded(problem: Problem) -> Fluctuations:
         If the networks of the problem have no width, or the theory is not one of averages over units.
     """
     _require_widths(problem)
+    if error_jumps(problem.program):
+        reason = "has an error that jumps in the output, and fluctuations are read from derivatives"
+        raise SpecError(*problem.said("training.objective"), reason, '"square" or "logistic"')
     try:
         return fluctuations(_program(problem))
     except NotApplicable as reason:
@@ -51,11 +59,12 @@ def _program(problem: Problem) -> Program:
 
 def _require_widths(problem: Problem) -> None:
     """Raise SpecError for theories in which layers are wide, or that were changed by hand."""
+    if problem.experiment is not None:
+        layer_ratios(problem.experiment)
     for x in problem.reductions:
         if x in (wide_layers, wide_modes):
-            reason = "is left out: the layers are infinitely wide"
-            accepted = "the ratio of neurons to features"
-            raise SpecError(*problem.said("network.width_ratio"), reason, accepted)
+            reason = "is left out: layers are infinitely wide"
+            raise SpecError(*problem.said("network.width"), reason, "a width")
         if isinstance(x, Given):
             reason = "is not what its program derives, whose fluctuations are known alone"
             raise SpecError("theory", None, reason, "the program itself")
@@ -63,8 +72,11 @@ def _require_widths(problem: Problem) -> None:
         raise problem.open_depth()
 
 
-def lowered(problem: Problem, grid: TimeGrid | None = None) -> LoweredFluctuations:
-    """Return the fluctuations of a problem as arrays, at its steps or on a ``grid`` of times of its flow."""
+def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = None) -> LoweredFluctuations:
+    """Return the fluctuations of a problem as arrays, at its steps or on a ``grid`` of times of its flow.
+
+    With ``times`` they are those of so many times from the start.
+    """
     theory = expanded(problem)
     values = {str(x): v for x, v in problem.values.items()}
     data: dict[str, Any] = dict(problem.data if grid is None else problem.arrays)
@@ -72,10 +84,75 @@ def lowered(problem: Problem, grid: TimeGrid | None = None) -> LoweredFluctuatio
         data |= tables_of(problem.program, problem.numbers, grid.nodes, grid.weights)
     data |= {name: _of_layer(numbers) for name, numbers in problem.layered.items()}
     known = KnownArrays(values, data, literals=dict(problem.literals))
-    times = len(problem.times if grid is None else grid.nodes)
-    return LoweredFluctuations(theory, TheorySizes(values, times), known)
+    whole = len(problem.times if grid is None else grid.nodes)
+    return LoweredFluctuations(theory, TheorySizes(values, whole if times is None else times), known)
 
 
 def _of_layer(numbers: Any) -> Callable[[int], float]:
     """Numbers of layers as a function of the layer."""
     return lambda layer: float(numbers[int(layer)])
+
+
+@dataclass(frozen=True, eq=False)
+class FluctuationSizes:
+    """How large the fluctuations of a problem are.
+
+    Attributes
+    ----------
+    times
+        The number of times.
+    parameters
+        The number of order parameters that differ from each other.
+    sites
+        Fields and hats of a unit of each population at each layer, at all times.
+    nonlinear
+        A function of fields that is not linear; None for a linear theory.
+    """
+
+    times: int
+    parameters: int
+    sites: NDArray[np.intp]
+    nonlinear: str | None = None
+
+
+FEW = 3
+"""Times of the largest theory from which sizes are read; these are polynomials of second degree."""
+
+
+@dataclass(frozen=True, eq=False)
+class SizeGrowth:
+    """Sizes of the fluctuations of a problem as functions of the number of times.
+
+    Attributes
+    ----------
+    counts
+        Order parameters, then fields and hats of each site, of theories of 1, 2, ... times.
+    nonlinear
+        A function of fields that is not linear; None for a linear theory.
+    """
+
+    counts: Array
+    nonlinear: str | None = None
+
+    @classmethod
+    def of(cls, problem: Problem) -> SizeGrowth:
+        """Return the sizes of a problem."""
+        few, grid = FEW, None
+        if problem.flow:
+            nodes = np.arange(float(few))
+            grid = TimeGrid(nodes, trapezoid(nodes), np.arange(few), 2)
+        else:
+            few = min(FEW, len(problem.times))
+        theories = [lowered(problem, grid, n) for n in range(1, few + 1)]
+        if features := theories[-1].features:
+            e = next(iter(features.values())).expr
+            named = e.replace(lambda x: isinstance(x, AppliedUndef), lambda x: Symbol(str(x.func)))
+            return cls(np.zeros((1, 1)), str(named))
+        solved = map(LinearTheory, theories)
+        return cls(np.array([[len(x.kept), *(len(y.V) for y in x.sites)] for x in solved], float))
+
+    def at(self, times: int) -> FluctuationSizes:
+        """Return the sizes of a theory of so many times."""
+        known = np.arange(1.0, len(self.counts) + 1)
+        found = np.rint(lagrange(known, np.array([float(times)]))[0] @ self.counts).astype(int)
+        return FluctuationSizes(times, int(found[0]), found[1:], self.nonlinear)

@@ -12,6 +12,7 @@ population, and ``D_ab,k = (V E_k V)_ab + transposed``.  Two modules use this: d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,6 +72,30 @@ class SiteProducts:
     first: IntegerArray
     second: IntegerArray
     weights: Array
+
+    def merged(self) -> SiteProducts:
+        """Return the same with one entry for each order parameter and pair of factors."""
+        pair = np.sort(np.stack([self.first, self.second]), axis=0)
+        found, place = np.unique(np.stack([self.parameters, *pair]), axis=1, return_inverse=True)
+        weights = np.zeros(found.shape[1])
+        np.add.at(weights, place.ravel(), self.weights)
+        return SiteProducts(found[0], found[1], found[2], weights)
+
+
+@dataclass(frozen=True, eq=False)
+class GradientBlock:
+    """First derivatives of observables whose covariance with each other is asked for.
+
+    Attributes
+    ----------
+    matrix
+        ``(observables, columns)``.
+    columns
+        The numbers of the order parameters, increasing, ``(columns,)``.
+    """
+
+    matrix: Array
+    columns: IntegerArray
 
 
 class LinearTheory:
@@ -144,13 +169,17 @@ class LinearTheory:
         """The same of what order parameters multiply."""
         return self.gathered(self.lowered.influences)
 
-    def gathered(self, entries: list[TermArrays], covariance: Array | None = None) -> dict[int, SiteProducts]:
+    def gathered(
+        self,
+        entries: list[TermArrays],
+        covariance: Callable[[IntegerArray, IntegerArray], Array] | None = None,
+    ) -> dict[int, SiteProducts]:
         """Return products by site; second derivatives are weighted with the covariance of both parameters."""
         parts: list[list[tuple[IntegerArray, IntegerArray, IntegerArray, Array]]] = [[] for _ in self.sites]
         for x in entries:
             weights = self.lowered.value(x, self.values)
             if covariance is not None:
-                weights = weights * covariance[x.target, x.other[0]]
+                weights = weights * covariance(x.target, x.other[0])
             site, first, second = self.places(x)
             for number in np.unique(site):
                 at = np.flatnonzero((site == number) & (weights != 0))
@@ -160,6 +189,34 @@ class LinearTheory:
             for number, part in enumerate(parts)
             if part
         }
+
+    @cached_property
+    def alike(self) -> IntegerArray:
+        """For each order parameter the first one that averages the same, such as H(1, 2) for H(2, 1)."""
+        found = np.arange(self.count)
+        for x in self.units.values():
+            factors = np.sort(np.stack([x.first, x.second]), axis=0)
+            once = np.bincount(x.parameters, minlength=self.count)[x.parameters] == 1
+            same = np.stack([factors[0], factors[1], x.weights])[:, once]
+            _, first, inverse = np.unique(same, axis=1, return_index=True, return_inverse=True)
+            parameters = x.parameters[once]
+            found[parameters] = parameters[first[inverse.ravel()]]
+        for z in self.lowered.rests:  # what is added to an average tells it apart
+            found[z.target] = z.target
+        return found
+
+    @cached_property
+    def kept(self) -> IntegerArray:
+        """The numbers of order parameters that differ from all before, in the order of their times."""
+        own = np.flatnonzero(self.alike == np.arange(self.count))
+        return own[np.argsort(self.lowered.parameter_time[own], kind="stable")]
+
+    @cached_property
+    def index(self) -> IntegerArray:
+        """For each order parameter the place in ``kept`` of the one that averages the same."""
+        place = np.full(self.count, -1)
+        place[self.kept] = np.arange(len(self.kept))
+        return place[self.alike]
 
     def number(self, name: str, *arguments: int) -> int:
         """Return the number of an order parameter at indices and times."""

@@ -58,6 +58,15 @@ class TheorySizes:
             found = found + (int(factor) * grid[x] if x != 1 else int(factor))
         return found
 
+    def extended(self, grid: IndexGrid, r: IndexRange, size: int) -> tuple[IndexGrid, IntegerArray]:
+        """Return a grid with one more index, and the point of the ``size`` old ones that each is made of."""
+        low, high = (self.numbers(x, grid, size) for x in (r.lower, r.upper))
+        counts = np.maximum(high - low + 1, 0)
+        rows = np.repeat(np.arange(size), counts)
+        starts = np.repeat(np.cumsum(counts) - counts, counts)
+        found = {x: v[rows] for x, v in grid.items()}
+        return found | {r.index: low[rows] + np.arange(len(rows)) - starts}, rows
+
     def grid(self, ranges: Iterable[IndexRange], reach: str | None) -> IndexGrid:
         """Return all values of indices and times, one array each.
 
@@ -66,15 +75,9 @@ class TheorySizes:
         found: IndexGrid = {}
         size = 1
         for r in ranges:
-            if r.index in found:
-                continue
-            low, high = (self.numbers(x, found, size) for x in (r.lower, r.upper))
-            counts = np.maximum(high - low + 1, 0)
-            rows = np.repeat(np.arange(size), counts)
-            starts = np.repeat(np.cumsum(counts) - counts, counts)
-            found = {x: v[rows] for x, v in found.items()}
-            found[r.index] = low[rows] + np.arange(len(rows)) - starts
-            size = len(rows)
+            if r.index not in found:
+                found, rows = self.extended(found, r, size)
+                size = len(rows)
         if reach is None:
             return found if found else {Dummy("one"): np.zeros(1, int)}
         now, past = (x.ravel() for x in np.meshgrid(*[np.arange(self.times)] * 2, indexing="ij"))
@@ -539,13 +542,13 @@ class LoweredFluctuations:
         """Return the weights of entries for values of the order parameters."""
         weight = self._weights.get(entries)
         if weight is None:
-            weight = self._weights[entries] = self._weight(entries)
+            weight = self._weights[entries] = self.weight(entries.weight, entries.grid)
         part = slice(0, len(entries.target)) if part is None else part
         return weight(values, part)
 
-    def _weight(self, entries: TermArrays) -> WeightFunction:
-        """Return the weight of entries as a function of order parameters, all else looked up."""
-        grid, compiled = entries.grid, function(entries.weight)
+    def weight(self, e: Expr, grid: IndexGrid) -> WeightFunction:
+        """Return an expression on a grid as a function of order parameters, all else looked up."""
+        compiled = function(e)
         at: Any = {x: v - self.known.start(x) for x, v in grid.items() if not isinstance(x, Dummy)}
         leaves: list[tuple[IntegerArray | None, Any]] = []
         for x in compiled.leaves:

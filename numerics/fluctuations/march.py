@@ -132,8 +132,9 @@ class LinearMarch:
             self.local[site.nodes] = np.arange(len(nodes))
             self.hat[site.hats] = np.arange(len(hats))
             self.sites.append(site)
-        for time in range(lowered.sizes.times):
-            self._step(time)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for time in range(lowered.sizes.times):
+                self._step(time)
 
     def _step(self, time: int) -> None:
         """All rows and order parameters of one time, repeated until a step's computations are through."""

@@ -113,6 +113,9 @@ def _beside(path: Path) -> Path:
 STDERR, SYSTEMATIC = "_stderr", "_systematic"
 """What beside a variable its standard error is called, and what else it may be off by: of sampled paths, with
 the noise of what shows it."""
+VARIANCE, SHIFT = "_variance", "_shift"
+"""What beside a variable N times its variance over networks of width N is called, and N times their mean
+minus the variable: both at equal times, to leading order."""
 LARGEST = "largest_value"
 """The attribute of a variable cut to some of its times: its largest size at all times."""
 AUTHORED = "authored"
@@ -212,9 +215,28 @@ VARIABLES: Mapping[str, Variable] = {
 }
 
 
+BESIDE = {
+    VARIANCE: "N times the variance over networks",
+    SHIFT: "N times the shift of the mean over networks",
+    STDERR: "standard error",
+    SYSTEMATIC: "systematic error, at most,",
+}
+"""What stands beside a variable, in words."""
+
+
 def named(name: str) -> str:
-    """The variable itself, of which this is the standard or the systematic error."""
-    return name.removesuffix(STDERR).removesuffix(SYSTEMATIC)
+    """The variable itself, of which this is an error, a variance or a shift.
+
+    >>> named("train_loss_stderr"), named("f_variance")
+    ('train_loss', 'f')
+    """
+    own = name.removesuffix(STDERR).removesuffix(SYSTEMATIC)
+    return own.removesuffix(VARIANCE).removesuffix(SHIFT)
+
+
+def is_correction(name: str) -> bool:
+    """Return whether it is a variance or a shift, or an error of one."""
+    return name.removesuffix(STDERR).removesuffix(SYSTEMATIC).endswith((VARIANCE, SHIFT))
 
 
 def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool = False) -> tuple[str, ...]:
@@ -227,9 +249,13 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     (('time', 'sample'), ('time', 'sample', 'channel'))
     >>> dimensions("Phi", 7, positions=True)
     ('layer', 'time', 'time_', 'sample', 'position', 'sample_', 'position_')
+    >>> dimensions("tangent_kernel_variance", 3)
+    ('time', 'sample', 'sample_')
     """
     variable = VARIABLES[named(name)]
     own = (*(variable.nonlinear if nonlinear else ()), variable.dims, variable.channels)
+    if is_correction(name):
+        own = tuple(tuple(x for x in dims if x != "time_") for dims in own)
     if positions and "layer" in variable.dims and not named(name).endswith("_trace"):
         own = tuple(_placed(dims) for dims in own)
     return next((dims for dims in own if len(dims) == count), own[0])
@@ -309,13 +335,14 @@ class Result:
             array = np.asarray(value)
             if named(name) in (authored or {}):
                 dims, long_name = (authored or {})[named(name)]
+                dims = tuple(x for x in dims if x != "time_" or not is_correction(name))
             else:
                 long_name = VARIABLES[named(name)].long_name
                 dims = lead + dimensions(name, array.ndim - len(lead), nonlinear, positions)
             if array.ndim != len(dims):
                 raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
-            for end, what in ((STDERR, "standard error"), (SYSTEMATIC, "systematic error, at most,")):
-                if name.endswith(end):
+            for end, what in BESIDE.items():
+                if end in name.removeprefix(named(name)):
                     long_name = f"{what} of the {long_name}"
             attrs = {"long_name": long_name}
             if named(name) in (authored or {}):

@@ -27,7 +27,7 @@ from numerics.errors import SpecError
 from numerics.experiment.naming import CHANNEL
 from numerics.experiment.problem import Problem
 from numerics.names import ERROR, OUTPUT, MemberKey
-from numerics.results import COUNTED, STDERR, SYSTEMATIC, TWO_TIMES, VARIABLES
+from numerics.results import COUNTED, SHIFT, STDERR, SYSTEMATIC, TWO_TIMES, VARIABLES, VARIANCE
 
 Array = NDArray[np.float64]
 AxisValues = tuple[int, ...]
@@ -85,7 +85,7 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
     for own, variable in named:
         label, taken = own, RESERVED | {*sizes} | {*found}
         taken |= roles if variable.pair is None else set()
-        while label in taken or label.endswith((STDERR, SYSTEMATIC)):
+        while label in taken or label.endswith((STDERR, SYSTEMATIC, VARIANCE, SHIFT)):
             label += "_own"
         found[label] = variable
     return found

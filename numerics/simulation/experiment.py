@@ -38,7 +38,7 @@ from numerics.errors import (
     require_whole,
 )
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import spectrum_of
+from numerics.experiment.numbers import layer_ratios, spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, centred, error_jumps, slope_jumps
 from numerics.names import C_LEARNT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
@@ -412,18 +412,10 @@ def reference_size(experiment: Experiment, width: int) -> int:
     >>> reference_size(Experiment.from_dict(spec), 200)
     50
     """
-    network, data = experiment.network, experiment.data
+    data = experiment.data
     if data is not None and data.modes is not None:
         return data.modes
-    if experiment.spec.kind == "isotropic":
-        if network.width_ratio is None:
-            accepted = "the ratio of neurons to features for finite networks"
-            reason = "is left out: the layers are infinitely wide"
-            raise SpecError("network.width_ratio", None, reason, accepted)
-        ratios = network.width_ratio if isinstance(network.width_ratio, list) else [network.width_ratio]
-    else:
-        ratios = network.relative_widths or [1.0]
-    return max(1, round(width / max(ratios)))
+    return max(1, round(width / max(layer_ratios(experiment))))
 
 
 def _by_layer(numbers: Mapping[int, float]) -> Lambda:

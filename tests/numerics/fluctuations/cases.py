@@ -15,7 +15,8 @@ TARGETS = np.array([1.0, -0.5])
 def experiment(network: dict[str, Any], training: dict[str, Any], data: dict[str, Any]) -> Experiment:
     """A linear network of a few steps, on two samples unless ``data`` says otherwise."""
     tables: dict[str, Any] = {"network": {"depth": 2} | network}
-    tables["training"] = {"learning_rate": 0.1, "steps": 3} | training
+    given = {"learning_rate": 0.1, "steps": 3} | training
+    tables["training"] = {key: x for key, x in given.items() if x is not None}
     if "kind" in data:
         return Experiment.from_dict({**tables, "data": data})
     return Experiment.from_dict(tables, **({"kernel": KERNEL, "targets": TARGETS} | data))

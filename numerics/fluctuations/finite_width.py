@@ -1,0 +1,151 @@
+"""Corrections of finite width to the variables of results: ``X_variance`` and ``X_shift``.
+
+From a problem to N times the variance over networks of width N of losses, outputs, errors and kernels at
+equal times, and N times their mean minus the limit, to leading order in 1/N.  N counts the neurons of the
+widest hidden layer.  ``numerics.solve(..., width=N)`` and ``dmft solve --width`` put them beside a solution.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.program import Program
+from derive.theory import Theory
+from numerics.errors import require_choice
+from numerics.experiment import Experiment
+from numerics.experiment.numbers import layer_ratios
+from numerics.experiment.problem import Problem
+from numerics.fluctuations.corrections import WidthCorrections, corrections
+from numerics.fluctuations.expanded_problem import SizeGrowth, lowered
+from numerics.fluctuations.flow import corrections_of_flow
+from numerics.fluctuations.plan import WidthPlan
+from numerics.fluctuations.variables import VariableBuilder
+from numerics.names import OUTPUT
+from numerics.progress import Progress
+from numerics.results import SHIFT, VARIANCE, Result
+from numerics.results.authored import authored_variables, coordinates, described, names_in_words
+from numerics.results.losses import loss_in_words
+from numerics.solver.method import KeptKernels
+from numerics.threads import one_thread
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Array = NDArray[np.float64]
+
+
+@one_thread
+def finite_width(
+    source: Problem | Experiment | Program | Theory | str | Path,
+    *,
+    kernels: KeptKernels = "auto",
+    progress: Progress | None = None,
+    **given: Any,
+) -> xr.Dataset:
+    """Return N times variances over networks of width N, and N times the shifts of their means.
+
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        What :func:`numerics.solve` takes; the theory must be linear in the fields of a unit.
+    kernels : {"auto", "full", "trace", "none"}
+        Kernels at equal times: of all pairs of samples, their traces, or none; "auto" is the most that takes
+        less than a minute.
+    progress : callable, optional
+        A function of (step, total).
+    **given
+        ``numbers``, ``arrays``, ``times`` and ``solver`` of a program.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``X_variance`` and ``X_shift`` for X in ``train_loss``, ``f``, ``error``, ``tangent_kernel``, ``Phi``,
+        ``G`` (of random data their correlations and losses), at equal times, beside X itself where it has
+        one time.  Where shifts are not known, the attribute ``no_shift`` says why.  Of a flow the attributes
+        ``variance_error`` and ``shift_error`` are estimates of errors relative to the largest value.
+
+    Raises
+    ------
+    SpecError
+        If the theory is not linear, if networks have no width, or for more than ``solver.hours``.
+
+    Notes
+    -----
+    N counts the neurons of the widest hidden layer.  With a ratio below one of the other layers, or with
+    features of isotropic data, variances count them as they are.  Corrections hold while they are small
+    beside the limit.
+
+    Examples
+    --------
+    >>> e = Experiment.from_dict({"network": {"depth": 2}, "training": {"learning_rate": 0.08, "steps": 5}},
+    ...     kernel=[[1.0]], targets=[1.0])
+    >>> found = finite_width(e)
+    >>> found.f_variance.values[-1, 0].round(4), found.f_shift.values[-1, 0].round(4)
+    (np.float64(0.4056), np.float64(-1.056))
+    """
+    return corrected(Problem.of(source, **given), kernels, progress).dataset()
+
+
+def corrected(problem: Problem, kernels: KeptKernels = "auto", progress: Progress | None = None) -> Result:
+    """Return what :func:`finite_width` gives, before xarray makes a dataset of it."""
+    require_choice("kernels", kernels, get_args(KeptKernels))
+    started = clock.perf_counter()
+    found, notes = (corrections_of_flow if problem.flow else _corrections_of_steps)(
+        problem, kernels, progress
+    )
+    factor = largest_ratio(problem)
+    single = ONE_TIME | {label for label, x in authored_variables(problem).items() if x.pair is None}
+    values = {name: x for name, x in found.values.items() if name in single}
+    values |= {name + VARIANCE: factor * x for name, x in found.variances.items()}
+    values |= {name + SHIFT: factor * x for name, x in found.shifts.items()}
+    return Result.of(
+        values,
+        times=held_times(problem),
+        spec=problem.text,
+        data_sha256=problem.data_sha256,
+        nonlinear=problem.by_sample,
+        positions=problem.positions,
+        time_name=problem.time_name,
+        loss=loss_in_words(problem, found.values),
+        authored=described(problem),
+        coordinates=coordinates(problem),
+        names=names_in_words(problem),
+        wall_time_s=clock.perf_counter() - started,
+        **notes,
+    )
+
+
+ONE_TIME = frozenset(
+    {"train_loss", "mean_square_error", "test_loss", OUTPUT, "error", "test_f", "test_error"}
+)
+"""Variables that a result holds at one time as they are."""
+
+
+def largest_ratio(problem: Problem) -> float:
+    """Return the neurons of the widest hidden layer over the size that the theory counts in."""
+    return 1.0 if problem.experiment is None else max(layer_ratios(problem.experiment))
+
+
+def held_times(problem: Problem) -> Array:
+    """Return the times that results hold."""
+    return problem.times if problem.held is None else problem.times[problem.held]
+
+
+def _corrections_of_steps(
+    problem: Problem, kernels: KeptKernels, progress: Progress | None
+) -> tuple[WidthCorrections, dict[str, Any]]:
+    """Corrections of a rule in steps, exact to leading order, and what to report."""
+    times = len(problem.times)
+    held = list(range(times)) if problem.held is None else problem.held.tolist()
+    plan = WidthPlan.of(problem, SizeGrowth.of(problem).at(times), len(held), kernels)
+    plan.require_resources()
+    solved = plan.method.solve(lowered(problem))
+    if progress is not None:
+        progress(1, 2)
+    builder = VariableBuilder(problem, solved.lowered, solved.values, held, plan.keep)
+    return corrections(solved, builder.variables()), plan.notes()

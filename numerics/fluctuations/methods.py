@@ -1,0 +1,160 @@
+"""Methods that find fluctuations: which one serves a problem, at what cost, and what each gives.
+
+A method takes the fluctuations of a problem with numbers for its sizes and gives covariances of observables,
+and shifts if it can.  Results (:mod:`numerics.fluctuations.finite_width`) know no more of it than this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.errors import SpecError
+from numerics.experiment.problem import Problem
+from numerics.fluctuations.adjoint import AdjointFluctuations
+from numerics.fluctuations.dense import DenseFluctuations
+from numerics.fluctuations.expanded_problem import FluctuationSizes
+from numerics.fluctuations.linear import GradientBlock
+from numerics.fluctuations.lowered import LoweredFluctuations
+from numerics.fluctuations.observables import ExpandedObservable
+from numerics.solver.method import No
+from numerics.solver.refusals import no_for
+
+Array = NDArray[np.float64]
+
+DENSE = 4000
+"""Order parameters up to which matrices of all of them are made."""
+
+MATRIX_PRODUCTS = 3e-10
+"""Seconds of each of n^3 steps of dense matrices, measured."""
+
+SWEEP = 4e-10, 1e-3
+"""Seconds of a sweep for each of the third powers of the sites' sizes, and for each time, measured."""
+
+
+class SolvedFluctuations(Protocol):
+    """Fluctuations of a problem, found by some method."""
+
+    @property
+    def lowered(self) -> LoweredFluctuations:
+        """The theory with numbers for its sizes."""
+        ...
+
+    @property
+    def values(self) -> Array:
+        """The order parameters at infinite width, by number."""
+        ...
+
+    def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
+        """Return N times the covariance of the observables of each block."""
+        ...
+
+    def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
+        """Return N times the mean of observables minus their values; None if it is not known."""
+        ...
+
+
+class FluctuationMethod(Protocol):
+    """A way to find fluctuations."""
+
+    @property
+    def name(self) -> str:
+        """The name in results."""
+        ...
+
+    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+        """Return the reason why the method does not serve a problem; None if it does."""
+        ...
+
+    def seconds(self, sizes: FluctuationSizes, observables: int) -> float:
+        """Return how long the variances of so many observables at each time take, about."""
+        ...
+
+    def no_shift(self, sizes: FluctuationSizes) -> str | None:
+        """Return why shifts are not found, one sentence; None if they are."""
+        ...
+
+    def solve(self, arrays: LoweredFluctuations) -> SolvedFluctuations:
+        """Find the fluctuations."""
+        ...
+
+
+@dataclass(frozen=True)
+class DenseMethod:
+    """Matrices of all order parameters, of linear theories: covariances and shifts."""
+
+    name: str = "dense matrices"
+
+    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+        if (reason := _nonlinear(problem, sizes)) is not None:
+            return reason
+        if sizes.parameters <= DENSE:
+            return None
+        key = "training.points" if problem.flow else "training.steps"
+        told = f"gives {sizes.parameters} order parameters, and matrices are made of up to {DENSE}"
+        return no_for(problem, key, told, "fewer times or samples")
+
+    def seconds(self, sizes: FluctuationSizes, observables: int) -> float:
+        return MATRIX_PRODUCTS * float(sizes.parameters) ** 3
+
+    def no_shift(self, sizes: FluctuationSizes) -> None:
+        return None
+
+    def solve(self, arrays: LoweredFluctuations) -> DenseFluctuations:
+        return DenseFluctuations(arrays)
+
+
+@dataclass(frozen=True)
+class AdjointMethod:
+    """Sweeps backwards in time, of linear theories: variances alone."""
+
+    name: str = "adjoint sweeps"
+
+    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+        return _nonlinear(problem, sizes)
+
+    def seconds(self, sizes: FluctuationSizes, observables: int) -> float:
+        sweep = SWEEP[0] * float((sizes.sites.astype(float) ** 3).sum()) / 4 + SWEEP[1] * sizes.times
+        return sizes.times * observables * sweep
+
+    def no_shift(self, sizes: FluctuationSizes) -> str:
+        return (
+            "X_shift is not given: means need matrices of all order parameters, and there are "
+            f"{sizes.parameters} of them, more than {DENSE}"
+        )
+
+    def solve(self, arrays: LoweredFluctuations) -> AdjointFluctuations:
+        return AdjointFluctuations(arrays)
+
+
+METHODS: tuple[DenseMethod | AdjointMethod, ...] = (DenseMethod(), AdjointMethod())
+"""All methods; the first one that serves a problem is taken."""
+
+
+def method_for(problem: Problem, sizes: FluctuationSizes) -> FluctuationMethod:
+    """Return the method that finds the fluctuations of a problem.
+
+    Raises
+    ------
+    SpecError
+        If no method serves the problem, with the reason of the most general one.
+    """
+    reason: No | None = None
+    for method in METHODS:
+        reason = method.refusal(problem, sizes)
+        if reason is None:
+            return method
+    assert reason is not None
+    raise SpecError(reason.key, reason.value, reason.reason, reason.accepted)
+
+
+def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> No | None:
+    """The reason why a theory is not one of Gaussian fields."""
+    if sizes.nonlinear is None:
+        return None
+    told = f"{sizes.nonlinear} is not linear in the fields of a unit, and only linear fluctuations are found"
+    return no_for(problem, "network.activation", told, '"linear"')

@@ -1,0 +1,226 @@
+"""Values, covariances and shifts of every order parameter of a problem in steps, and of functions of them.
+
+>>> from derive.program import mlp
+>>> given = {"numbers": {"eta": 0.08, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+>>> found = moments(mlp(2), times=range(6), **given)
+>>> found.variance("f").values[-1, 0].round(4), found.shift("f").values[-1, 0].round(4)
+(np.float64(0.4056), np.float64(-1.056))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Dummy, Expr, Function, Symbol
+
+from derive.calculus.symbols import s, t
+from derive.program import Program
+from derive.theory import Theory
+from derive.theory.fluctuations import Addend, FluctuatingParameter
+from numerics.errors import SpecError, require_memory
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.fluctuations.dense import DenseFluctuations
+from numerics.fluctuations.expanded_problem import SizeGrowth, lowered
+from numerics.fluctuations.lowered import IndexGrid, key_of
+from numerics.fluctuations.methods import DenseMethod
+from numerics.fluctuations.observables import ExpandedObservable, ObservableBuilder
+from numerics.fluctuations.variables import DIMENSIONS
+from numerics.names import ERROR
+from numerics.solver.by_role import KERNEL_LABELS
+from numerics.threads import one_thread
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Array = NDArray[np.float64]
+
+CHUNK = 2**22
+"""Numbers of a product of gradients and covariances that are held at a time."""
+
+
+@dataclass(frozen=True)
+class ObservableMoments:
+    """The limit of one observable, N times its variance, and N times the shift of its mean."""
+
+    value: float
+    variance: float
+    shift: float
+
+
+@one_thread
+def moments(
+    source: Problem | Experiment | Program | Theory | str | Path, **given: Any
+) -> OrderParameterMoments:
+    """Return values, covariances and shifts of all order parameters of a linear theory.
+
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        What :func:`numerics.solve` takes, with a rule in steps.
+    **given
+        ``numbers``, ``arrays``, ``times`` and ``solver`` of a program.
+
+    Returns
+    -------
+    OrderParameterMoments
+        Order parameters by name.
+
+    Raises
+    ------
+    SpecError
+        If the theory is not linear, is a flow, or has too many order parameters for matrices of all.
+    """
+    problem = Problem.of(source, **given)
+    if problem.flow:
+        reason = "has corrections that are extrapolated, and matrices are those of one grid of times"
+        raise SpecError(*problem.said("training.rule"), reason, "a rule in steps, or finite_width")
+    no = DenseMethod().refusal(problem, SizeGrowth.of(problem).at(len(problem.times)))
+    if no is not None:
+        raise SpecError(no.key, no.value, no.reason, no.accepted)
+    return OrderParameterMoments(problem, DenseFluctuations(lowered(problem)))
+
+
+class OrderParameterMoments:
+    """Values, covariances and shifts of order parameters.
+
+    Names are those of results (``f``, ``error``, ``Phi``, ``G``, ``A``, ``B``, ``tangent_kernel``) or of the
+    theory.  N counts the units of a population of ratio one.
+    """
+
+    def __init__(self, problem: Problem, fluctuations: DenseFluctuations) -> None:
+        self.problem, self.fluctuations = problem, fluctuations
+        self.builder = ObservableBuilder(fluctuations.lowered, fluctuations.values)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of all order parameters, as results have them."""
+        return tuple(dict.fromkeys(_label(q) for q in self.fluctuations.lowered.theory.parameters))
+
+    def value(self, name: str) -> xr.DataArray:
+        """Return an order parameter at infinite width."""
+        axes, found = self._expanded(name)
+        return self._array(name, axes, found.values)
+
+    def variance(self, name: str) -> xr.DataArray:
+        """Return N times the variance of an order parameter."""
+        axes, found = self._expanded(name)
+        gradient = self._gradient(found)
+        rows = max(1, CHUNK // gradient.shape[1])
+        parts = [gradient[k : k + rows] for k in range(0, gradient.shape[0], rows)]
+        variance = [np.asarray(x.multiply(x @ self._covariance).sum(axis=1)).ravel() for x in parts]
+        return self._array(f"N times the variance of {name}", axes, np.concatenate(variance))
+
+    def shift(self, name: str) -> xr.DataArray:
+        """Return N times the mean of an order parameter minus its value at infinite width."""
+        axes, found = self._expanded(name)
+        (shift,) = self.fluctuations.shifts_of([found])
+        return self._array(f"N times the shift of {name}", axes, shift)
+
+    def covariance(self, first: str, second: str) -> xr.DataArray:
+        """Return N times the covariance of two order parameters.
+
+        The dimensions of the second one begin with "other_".
+        """
+        (axes, one), (others, two) = self._expanded(first), self._expanded(second)
+        size = 8.0 * len(one.values) * len(two.values)
+        require_memory(
+            size, ("covariance", f"{first}, {second}"), "for all pairs", "smaller order parameters"
+        )
+        found = self._gradient(one) @ self._covariance @ self._gradient(two).T
+        renamed = [replace(x, dim=f"other_{x.dim}") for x in others]
+        return self._array(f"N times the covariance of {first} and {second}", [*axes, *renamed], found)
+
+    def observable(self, e: Expr) -> ObservableMoments:
+        """Return the moments of a function of order parameters, such as ``f(1, 5)**2``.
+
+        Order parameters have the names of the theory, and integers for all indices and times.
+        """
+        found = self.builder.expression(e)
+        gradient = self._gradient(found)
+        variance = float((gradient @ self._covariance @ gradient.T)[0, 0])
+        return ObservableMoments(
+            float(found.values[0]), variance, float(self.fluctuations.shifts_of([found])[0][0])
+        )
+
+    # -- parts -----------------------------------------------------------------------------------------------
+
+    @property
+    def _covariance(self) -> Array:
+        return self.fluctuations.kept_covariance
+
+    def _gradient(self, found: ExpandedObservable) -> Any:
+        """First derivatives by the order parameters of ``kept``, a sparse matrix."""
+        from scipy.sparse import csr_array  # slow to import, and seldom needed
+
+        places = found.rows, self.fluctuations.index[found.columns]
+        return csr_array((found.slopes, places), shape=(len(found.values), len(self.fluctuations.kept)))
+
+    def _expanded(self, name: str) -> tuple[list[ParameterAxis], ExpandedObservable]:
+        """The axes of an order parameter, and its expansion at all their values."""
+        own = [q for q in self.fluctuations.lowered.theory.parameters if name in (q.name, _label(q))]
+        if not own:
+            raise SpecError("name", name, "is no order parameter of the theory", ", ".join(self.names))
+        q = next((x for x in own if all(a.free_symbols for a in x.symbol.args)), own[0])
+        if q.kind == "observable":
+            axes, terms = self._axes_of_observable(q), list(q.rest)
+        else:
+            axes = self._axes(q)
+            terms = [Addend(Function(q.name)(*[x.index for x in axes]))]
+        axes.sort(key=lambda x: FIRST.index(x.dim) if x.dim in FIRST else len(FIRST))
+        boxed = np.meshgrid(*[x.values for x in axes], indexing="ij")
+        grid: IndexGrid = {x.index: v.ravel() for x, v in zip(axes, boxed, strict=True)}
+        return axes, self.builder.on_grid(terms, grid)
+
+    def _axes(self, q: FluctuatingParameter) -> list[ParameterAxis]:
+        """The axes of an order parameter: all times, and all values that any one of its name has."""
+        box = self.fluctuations.lowered.parameters.families[key_of(q.symbol)]
+        found = []
+        for a, low, high in zip(q.symbol.args, box.lows.tolist(), box.highs.tolist(), strict=True):
+            (index,) = a.free_symbols
+            own, values = Dummy(index.name, integer=True), np.arange(low, high + 1)
+            if index in (t, s):
+                own, values = index, np.arange(self.fluctuations.lowered.sizes.times)
+            found.append(ParameterAxis(_dimension(index), own, values))
+        return found
+
+    def _axes_of_observable(self, q: FluctuatingParameter) -> list[ParameterAxis]:
+        """The axes of a function of order parameters."""
+        sizes = self.fluctuations.lowered.sizes
+        ends = {r.index: [int(sizes.numbers(x, {}, 1)[0]) for x in (r.lower, r.upper)] for r in q.ranges}
+        ends |= {t: [0, sizes.times - 1], s: [0, sizes.times - 1]}
+        return [ParameterAxis(_dimension(a), a, np.arange(ends[a][0], ends[a][1] + 1)) for a in q.symbol.args]
+
+    def _array(self, name: str, axes: list[ParameterAxis], values: Any) -> xr.DataArray:
+        import xarray as xr
+
+        shape, coords = [len(x.values) for x in axes], {x.dim: x.values for x in axes}
+        return xr.DataArray(np.asarray(values).reshape(shape), coords, [x.dim for x in axes], name)
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterAxis:
+    """An axis of an order parameter: its dimension, its index and the values of that."""
+
+    dim: str
+    index: Any
+    values: NDArray[np.intp]
+
+
+FIRST = ("layer", "time", "time_")
+"""The dimensions that come first."""
+
+
+def _dimension(index: Symbol) -> str:
+    """The dimension along which an index runs."""
+    return "time_" if index == s else DIMENSIONS.get(index.name, index.name)
+
+
+def _label(q: FluctuatingParameter) -> str:
+    """The name of an order parameter in results."""
+    return {**KERNEL_LABELS, ERROR: "error"}.get(q.name, q.name)

@@ -1,0 +1,163 @@
+"""Observables: functions of order parameters, expanded to second order around the saddle.
+
+From expressions in order parameters and data to arrays: values, first and second derivatives, each at all
+points of a grid of indices and times.  With them ``N Var O = grad^T C grad`` and
+``N (mean O - O) = grad . shift + C : Hessian / 2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Dummy, Expr, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.theory.fluctuations import Addend
+from derive.theory.fluctuations.exponent import addends
+from numerics.errors import SpecError
+from numerics.fluctuations.lowered import IndexGrid, IntegerArray, LoweredFluctuations, key_of, length
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ExpandedObservable:
+    """An observable at the points of a grid, to second order in order parameters.
+
+    Attributes
+    ----------
+    values
+        Its values at infinite width, ``(points,)``.
+    rows, columns, slopes
+        First derivatives: point, order parameter and derivative of each that is not zero by structure.
+    curved, first, second, curvatures
+        Second derivatives: point, both order parameters, and the factor of their covariance in the mean: the
+        derivative, or half of it where both are the same.
+    """
+
+    values: Array
+    rows: IntegerArray
+    columns: IntegerArray
+    slopes: Array
+    curved: IntegerArray
+    first: IntegerArray
+    second: IntegerArray
+    curvatures: Array
+
+    def gradient(self, points: IntegerArray, columns: IntegerArray) -> Array:
+        """Return first derivatives at some points as a matrix, ``(points, columns)``."""
+        place = np.full(len(self.values), -1)
+        place[points] = np.arange(len(points))
+        own = place[self.rows] >= 0
+        found = np.zeros((len(points), len(columns)))
+        at = place[self.rows[own]], np.searchsorted(columns, self.columns[own])
+        np.add.at(found, at, self.slopes[own])
+        return found
+
+    def shift(self, shift: Array, covariance: Array, index: IntegerArray) -> Array:
+        """Return N times the mean minus the value, ``(points,)``.
+
+        Those of order parameters are ``shift``; ``index`` has the row of each of them in ``covariance``.
+        """
+        found = np.zeros(len(self.values))
+        np.add.at(found, self.rows, self.slopes * shift[self.columns])
+        both = covariance[index[self.first], index[self.second]]
+        np.add.at(found, self.curved, self.curvatures * both)
+        return found
+
+
+class ObservableBuilder:
+    """Expands functions of order parameters.
+
+    Parameters
+    ----------
+    lowered
+        The fluctuations of a program with numbers for its sizes.
+    values
+        The order parameters at infinite width, by number.
+    """
+
+    def __init__(self, lowered: LoweredFluctuations, values: Array) -> None:
+        self.lowered, self.values = lowered, values
+        theory = lowered.theory.parameters
+        self.derived = {key_of(q.symbol): q for q in theory if q.kind == "observable"}
+        self.responses = {key_of(q.symbol) for q in theory if q.kind == "response"}
+
+    def expression(self, e: Expr) -> ExpandedObservable:
+        """Expand one expression, such as ``f(1, 5)**2``, at integers for all indices and times.
+
+        Raises
+        ------
+        SpecError
+            If an order parameter in it does not exist at these indices.
+        """
+        whole = self.written_out(sympify(e))
+        return self.on_grid([Addend(x) for x in (whole,)], {Dummy("one"): np.zeros(1, int)})
+
+    def written_out(self, e: Expr) -> Expr:
+        """Return an expression without observables and sums: in order parameters alone."""
+        for a in [x for x in e.atoms(AppliedUndef) if key_of(x) in self.derived]:
+            q = self.derived[key_of(a)]
+            e = e.xreplace({a: q.function.xreplace(dict(zip(q.symbol.args, a.args, strict=True)))})
+        sizes = {x: int(self.lowered.sizes.values[x.name]) for x in _sizes(e, self.lowered)}
+        return sympify(e.xreplace(sizes)).doit()
+
+    def on_grid(self, terms: Iterable[Addend], grid: IndexGrid) -> ExpandedObservable:
+        """Expand a sum of terms at the points of a grid, each with sums of its own over further indices."""
+        size = length(grid)
+        values = np.zeros(size)
+        slopes: list[tuple[IntegerArray, IntegerArray, Array]] = [_none(2)]
+        curvatures: list[tuple[IntegerArray, IntegerArray, IntegerArray, Array]] = [_none(3)]
+        for term in terms:
+            own, rows = grid, np.arange(size)
+            for r in term.over:
+                own, inner = self.lowered.sizes.extended(own, r, len(rows))
+                rows = rows[inner]
+            np.add.at(values, rows, self._value(term.expr, own))
+            found = self.lowered.parameters_in(term.expr)
+            for k, a in enumerate(found):
+                first, number = term.expr.diff(a), self._numbers(a, own)
+                slopes.append(_kept(rows, number, weights=self._value(first, own)))
+                for b in found[k:]:
+                    second = first.diff(b) / (2 if a == b else 1)
+                    if second != 0:
+                        weights = self._value(second, own)
+                        curvatures.append(_kept(rows, number, self._numbers(b, own), weights=weights))
+        first_order = [np.concatenate(x) for x in zip(*slopes, strict=True)]
+        second_order = [np.concatenate(x) for x in zip(*curvatures, strict=True)]
+        return ExpandedObservable(values, *first_order, *second_order)
+
+    def _value(self, e: Expr, grid: IndexGrid) -> Array:
+        size = length(grid)
+        return self.lowered.weight(e, grid)(self.values, slice(0, size))
+
+    def _numbers(self, a: AppliedUndef, grid: IndexGrid) -> IntegerArray:
+        found = self.lowered.parameters.find(key_of(a), self.lowered.arguments(a, grid))
+        if key_of(a) not in self.responses and (found < 0).any():
+            raise SpecError("observable", str(a), "does not exist at these indices", "indices of the theory")
+        return found
+
+
+def observable_terms(e: Expr) -> tuple[Addend, ...]:
+    """Return the terms of an expression in order parameters, sums taken apart."""
+    return tuple(addends(e))
+
+
+def _sizes(e: Expr, lowered: LoweredFluctuations) -> list[Any]:
+    """The symbols in an expression that are sizes."""
+    known = lowered.sizes.values
+    return [x for x in e.free_symbols if x.is_integer and x.name in known]
+
+
+def _none(columns: int) -> tuple[Any, ...]:
+    return (*[np.zeros(0, int)] * columns, np.zeros(0))
+
+
+def _kept(*columns: IntegerArray, weights: Array) -> tuple[Any, ...]:
+    """Entries whose order parameters exist: responses that are not causal are zero."""
+    there = np.all([x >= 0 for x in columns], axis=0)
+    return (*(x[there] for x in columns), weights[there])

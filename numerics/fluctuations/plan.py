@@ -1,0 +1,90 @@
+"""Plans of expansions in 1/N: which method, which kernels, and whether memory and time suffice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from numerics.errors import require_memory, require_time
+from numerics.experiment.problem import Problem
+from numerics.fluctuations.expanded_problem import FluctuationSizes
+from numerics.fluctuations.methods import FluctuationMethod, method_for
+from numerics.solver.method import KeptKernels
+
+SECONDS = 60.0
+"""Estimated seconds up to which ``auto`` keeps variances of kernels of all pairs of samples, or of traces."""
+
+
+@dataclass(frozen=True, eq=False)
+class WidthPlan:
+    """How the corrections of a problem are found.
+
+    Attributes
+    ----------
+    problem
+        The problem.
+    sizes
+        How large its fluctuations are.
+    method
+        The method.
+    outputs
+        The number of times for which corrections are asked.
+    keep
+        Kernels that are kept: of all pairs of samples, their traces, or none.
+    """
+
+    problem: Problem
+    sizes: FluctuationSizes
+    method: FluctuationMethod
+    outputs: int
+    keep: KeptKernels
+
+    @classmethod
+    def of(cls, problem: Problem, sizes: FluctuationSizes, outputs: int, kernels: KeptKernels) -> WidthPlan:
+        """Return the plan for a problem whose corrections are asked for at so many times."""
+        method = method_for(problem, sizes)
+        choices: tuple[KeptKernels, ...] = ("full", "trace", "none") if kernels == "auto" else (kernels,)
+        plans = [cls(problem, sizes, method, outputs, keep) for keep in choices]
+        if not problem.seen:  # of random data there are no pairs of samples
+            return plans[0]
+        return next((x for x in plans if x.seconds <= SECONDS), plans[-1])
+
+    @property
+    def seconds(self) -> float:
+        """The time that it takes, about."""
+        share = self.outputs / self.sizes.times
+        return share * self.method.seconds(self.sizes, self.observables)
+
+    @property
+    def observables(self) -> int:
+        """The number of independent observables at each time."""
+        problem = self.problem
+        samples, outputs, depth = max(problem.sample_count, 1), problem.outputs, problem.depth or 1
+        pairs = samples * (samples + 1) // 2 + outputs**2
+        kernels = {"full": depth * pairs, "trace": depth * (1 + outputs**2) + 1, "none": 0}
+        return samples * outputs + kernels[self.keep]
+
+    def require_resources(self) -> None:
+        """Raise SpecError for what takes too much memory or time."""
+        problem, sizes = self.problem, self.sizes
+        said = problem.said("training.points" if problem.flow else "training.steps")
+        fields = float((sizes.sites.astype(np.float64) ** 2).sum())
+        size = 8.0 * (FIELD_MATRICES * fields + PARAMETER_ARRAYS * sizes.parameters)
+        require_memory(size, said, "for the fields of a unit at all times", "fewer times or samples")
+        less = 'fewer training.times, or kernels = "none"'
+        require_time(self.seconds, problem.solver.hours, "the expansion in 1/N", less)
+
+    def notes(self) -> dict[str, Any]:
+        """Return what results say of the method."""
+        kept = self.keep if self.problem.seen else None
+        return {
+            "width_method": self.method.name,
+            "width_kernels": kept,
+            "no_shift": self.method.no_shift(self.sizes),
+        }
+
+
+FIELD_MATRICES, PARAMETER_ARRAYS = 8, 20
+"""Matrices of the fields of a unit, and arrays of order parameters, that are held at a time, about."""

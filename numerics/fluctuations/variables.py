@@ -1,0 +1,288 @@
+"""Variables of results whose fluctuations are asked for: losses, outputs, errors and kernels at equal times.
+
+From a problem and its order parameters to expressions on grids, under the names and with the dimensions that
+results have (:mod:`numerics.results`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Dummy, Expr, Function, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import IndexRange, alpha, ell, mu, primed, s, t
+from derive.errors import NotApplicable
+from derive.program.networks.options import SAMPLE_WEIGHT
+from derive.program.networks.random_data import sigma
+from derive.theory.fluctuations import Addend, FluctuatingParameter
+from numerics.experiment.naming import CHANNEL
+from numerics.experiment.problem import Problem
+from numerics.fluctuations.lowered import IndexGrid, LoweredFluctuations, key_of
+from numerics.fluctuations.observables import ExpandedObservable, ObservableBuilder, observable_terms
+from numerics.names import ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
+from numerics.results import TWO_TIMES, VARIABLES
+from numerics.results.authored import authored_variables, numbers_by_role
+from numerics.results.losses import SampleLoss, loss_of
+from numerics.solver.method import KeptKernels
+
+Array = NDArray[np.float64]
+
+TANGENT_KERNEL = "K"
+"""The tangent kernel in a theory."""
+
+DIMENSIONS = {
+    ell.name: "layer",
+    mu.name: "sample",
+    alpha.name: "sample_",
+    CHANNEL.name: "channel",
+    primed(CHANNEL).name: "channel_",
+    t.name: "time",
+    s.name: "time",
+}
+"""The dimensions of results by the names of indices, at equal times."""
+
+
+@dataclass(frozen=True, eq=False)
+class ObservableVariable:
+    """A variable of results at equal times.
+
+    Attributes
+    ----------
+    dims, shape
+        Its dimensions, and how long they are.
+    times
+        The position of the time of each value, ``(values,)``.
+    observable
+        The values, flattened, to second order in order parameters.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    times: NDArray[np.intp]
+    observable: ExpandedObservable
+
+
+class VariableBuilder:
+    """Expands the variables of a problem.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    lowered, values
+        Its fluctuations, with numbers for sizes, and the order parameters at infinite width.
+    at
+        The positions of the times that are asked for among those of the fluctuations.
+    keep
+        Kernels of all pairs of samples ("full"), their traces ("trace"), or none.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        lowered: LoweredFluctuations,
+        values: Array,
+        at: Sequence[int],
+        keep: KeptKernels,
+    ) -> None:
+        self.problem, self.lowered, self.at, self.keep = problem, lowered, tuple(at), keep
+        self.builder = ObservableBuilder(lowered, values)
+        self.theory = {q.name: q for q in lowered.theory.parameters}
+
+    def variables(self) -> dict[str, ObservableVariable]:
+        """Return all variables by the names of results."""
+        found: dict[str, ObservableVariable] = {}
+        if OUTPUT in numbers_by_role(self.problem):
+            found |= dict(self._outputs())
+        if self.problem.has_roles and self.problem.seen:
+            found |= dict(self._kernels()) if self.keep != "none" else {}
+        elif self.problem.has_roles:
+            found |= dict(self._random_data())
+        return found | dict(self._authored())
+
+    # -- given samples ---------------------------------------------------------------------------------------
+
+    def _outputs(self) -> Iterator[tuple[str, ObservableVariable]]:
+        """Outputs, errors and losses of training samples and of test points."""
+        seen, count = self.problem.seen, self.problem.sample_count
+        training = IndexRange(mu, 1, seen)
+        f, error = self.theory[OUTPUT], self.theory[ERROR]
+        yield OUTPUT, self._variable(OUTPUT, f, training)
+        yield "error", self._variable("error", error, training)
+        loss = loss_of(self.problem.program)
+        if loss is not None:
+            yield "train_loss", self._loss(loss, loss.expression, training)
+            if loss.difference is not None and not loss.is_square:
+                yield "mean_square_error", self._loss(loss, loss.difference**2, training)
+        held = self.problem.held_out
+        if held is None or count == seen:
+            return
+        test = IndexRange(mu, seen + 1, count)
+        yield "test_f", self._variable("test_f", f, test)
+        if loss is None or held.targets is None or not loss.of_each_sample:
+            return
+        unit = loss.expression.replace(Function(SAMPLE_WEIGHT), lambda *_: sympify(1))
+        yield "test_loss", self._loss(loss, unit, test)
+        if loss.difference is not None:
+            terms = [Addend(loss.difference)]
+            yield "test_error", self._variable("test_error", f, test, terms)
+
+    def _loss(self, loss: SampleLoss, e: Expr, samples: IndexRange) -> ObservableVariable:
+        """The mean over samples of an expression of outputs and data, summed over its other indices."""
+        sizes = {x: int(v) for x, v in self.problem.values.items() if isinstance(x, Symbol) and x.is_integer}
+        ranges = [r for d in self.problem.program.definitions if d.name == OUTPUT for r in d.ranges]
+        written = sympify(e.xreplace(sizes)).doit()
+        over = [r for r in ranges if r.index != mu and written.has(r.index)]
+        count = sympify(samples.upper) - samples.lower + 1
+        if mu in {x for a in loss.output.args for x in a.free_symbols} or written.has(mu):
+            over, written = [samples, *over], written / count
+        return self._on_axes(("time",), [Addend(written, tuple(over))], [t])
+
+    def _kernels(self) -> Iterator[tuple[str, ObservableVariable]]:
+        """Kernels of layers and the tangent kernel."""
+        names = {LINEAR_KERNEL: FEATURE_KERNEL} if FEATURE_KERNEL not in self.theory else {}
+        names |= {FEATURE_KERNEL: FEATURE_KERNEL, GRADIENT_KERNEL: GRADIENT_KERNEL}
+        names |= {TANGENT_KERNEL: "tangent_kernel"}
+        for own, label in names.items():
+            q = self.theory.get(own)
+            if q is None or (own != TANGENT_KERNEL and ell not in q.symbol.args):
+                continue
+            terms = [Addend(q.symbol)] if q.kind != "observable" else list(q.rest)
+            if any(x.reach for x in terms):
+                continue
+            if self.keep == "trace" and q.symbol.has(mu):
+                yield f"{label}_trace", self._trace(label, q, terms)
+            else:
+                yield label, self._variable(label, q, IndexRange(mu, 1, self.problem.seen), terms)
+
+    def _trace(self, label: str, q: FluctuatingParameter, terms: list[Addend]) -> ObservableVariable:
+        """The sum of a kernel over equal samples and outputs."""
+        named = {str(x): x for x in q.symbol.args}
+        pairs = ((alpha.name, mu.name), (primed(CHANNEL).name, CHANNEL.name))
+        equal = {named[one]: named[other] for one, other in pairs if one in named}
+        ranges = [r for r in q.ranges if r.index not in (*equal, ell)]
+        ranges = [r if r.index != mu else IndexRange(mu, 1, self.problem.seen) for r in ranges]
+        terms = [replace(x, expr=x.expr.xreplace(equal), over=(*ranges, *x.over)) for x in terms]
+        dims = tuple(x for x in VARIABLES[f"{label}_trace"].dims if x != "time_")
+        return self._on_axes(dims, terms, [x for x in q.symbol.args if x in (ell, t, s)])
+
+    # -- random data -----------------------------------------------------------------------------------------
+
+    def _random_data(self) -> Iterator[tuple[str, ObservableVariable]]:
+        """Correlations at equal times, and losses."""
+        for name, q in self.theory.items():
+            if q.kind == "correlation" and name in VARIABLES and name.startswith("C_"):
+                yield name, self._variable(name, q, IndexRange(mu, 1, 1))
+        try:
+            losses = self.problem.theory.losses(sigma)
+        except NotApplicable:
+            return
+        measured = f"C_{ERROR}"
+        for name, e in losses.items():
+            if name == "train_loss" and measured in self.theory:  # that of the batch
+                e = self.theory[measured].symbol.xreplace({s: t})
+            yield name, self._on_axes(("time",), self._summed(e), [t])
+
+    def _summed(self, e: Expr) -> list[Addend]:
+        """A loss of each output, summed over outputs."""
+        count = self.problem.outputs
+        terms = []
+        for x in observable_terms(e):
+            (kernel,) = x.expr.atoms(AppliedUndef) or (None,)
+            channels = self._channels(kernel)
+            if kernel is None or not channels:
+                terms.append(x if kernel is not None else replace(x, expr=count * x.expr))
+                continue
+            equal = {s: t, **{c: channels[0] for c in channels}}
+            whole = x.expr.xreplace({kernel: self.theory[str(kernel.func)].symbol.xreplace(equal)})
+            terms.append(replace(x, expr=whole, over=(*x.over, IndexRange(channels[0], 1, count))))
+        return terms
+
+    def _channels(self, kernel: AppliedUndef | None) -> list[Any]:
+        """The indices of outputs of a correlation."""
+        own = None if kernel is None else self.theory.get(str(kernel.func))
+        return [] if own is None else [x for x in own.symbol.args if DIMENSIONS[str(x)].startswith("channel")]
+
+    # -- programs without roles ------------------------------------------------------------------------------
+
+    def _authored(self) -> Iterator[tuple[str, ObservableVariable]]:
+        """Numbers and correlations under the names of the author."""
+        for label, x in authored_variables(self.problem).items():
+            if x.name not in self.theory:
+                continue
+            indices = [Symbol(f"index_{k}", integer=True) for k in range(len(x.values))]
+            times = (t,) if x.pair is None else (t, t)
+            symbol = Function(x.name)(*indices, *times)
+            if key_of(symbol) not in self.lowered.names:
+                continue
+            dims = [d for d in x.dims if d not in TWO_TIMES]
+            own = dict(zip(dims, zip(indices, x.values, strict=True), strict=True))
+            axes = [("time", t, self.at), *((d, i, v) for d, (i, v) in own.items())]
+            order = [d for d in x.dims if d != "time_"]
+            axes.sort(key=lambda axis: order.index(axis[0]))
+            yield label, self._expanded(axes, [Addend(symbol)])
+
+    # -- grids -----------------------------------------------------------------------------------------------
+
+    def _variable(
+        self, label: str, q: FluctuatingParameter, samples: IndexRange, terms: Iterable[Addend] | None = None
+    ) -> ObservableVariable:
+        """The variable of an order parameter, or of ``terms`` with its indices, for some samples."""
+        own = {DIMENSIONS[str(x)] for x in q.symbol.args}
+        known = VARIABLES[label]
+        every = (*known.nonlinear, known.dims, known.channels)
+        choices = [tuple(x for x in dims if x != "time_") for dims in every]
+        fitting = [x for x in choices if own <= {d.removeprefix("test_") for d in x}]
+        dims = min(fitting, key=len)
+        return self._on_axes(dims, [Addend(q.symbol)] if terms is None else terms, q.symbol.args, samples)
+
+    def _on_axes(
+        self,
+        dims: tuple[str, ...],
+        terms: Iterable[Addend],
+        indices: Sequence[Any],
+        samples: IndexRange | None = None,
+    ) -> ObservableVariable:
+        """Expand terms along dimensions; one that no index has is of length one."""
+        named: dict[str, Any] = {DIMENSIONS[str(x)]: x for x in indices}
+        axes = []
+        for dim in dims:
+            base = dim.replace("test_sample", "sample")
+            index = named.get(base, Dummy(dim, integer=True))
+            axes.append((dim, index, self._values(base, samples) if base in named else (1,)))
+        return self._expanded(axes, terms)
+
+    def _values(self, dim: str, samples: IndexRange | None) -> Sequence[int]:
+        """The values of an index along a dimension."""
+        if dim == "time":
+            return self.at
+        if dim == "layer":
+            return range(1, int(self.problem.depth or 1) + 1)
+        if dim.startswith("channel"):
+            return range(1, self.problem.outputs + 1)
+        assert samples is not None
+        return range(int(samples.lower), int(samples.upper) + 1)
+
+    def _expanded(
+        self, axes: Sequence[tuple[str, Any, Sequence[int]]], terms: Iterable[Addend]
+    ) -> ObservableVariable:
+        """Expand terms at the values of indices along axes, at equal times."""
+        shape = tuple(len(values) for _, _, values in axes)
+        boxed = np.meshgrid(*[np.asarray(values, int) for _, _, values in axes], indexing="ij")
+        grid: IndexGrid = {x: v.ravel() for (_, x, _), v in zip(axes, boxed, strict=True)}
+        when = next(x for dim, x, _ in axes if dim == "time")
+        times = grid.pop(when)
+        grid[t] = times
+        now = [replace(x, expr=x.expr.xreplace({s: t})) for x in terms]
+        place = {time: k for k, time in enumerate(self.at)}
+        return ObservableVariable(
+            tuple(dim for dim, _, _ in axes),
+            shape,
+            np.array([place[x] for x in times.tolist()], int),
+            self.builder.on_grid(now, grid),
+        )

@@ -1,0 +1,78 @@
+"""Values, covariances and shifts of order parameters by name."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from sympy import Function
+
+import numerics
+from numerics.errors import SpecError
+from numerics.fluctuations import finite_width, moments
+from tests.numerics.fluctuations.cases import case, experiment
+
+f, K = Function("f"), Function("K")
+
+
+@pytest.mark.parametrize("name", ["widths", "online"])
+def test_moments_at_equal_times_are_those_of_results(name: str) -> None:
+    found, corrections, solved = moments(case(name)), finite_width(case(name)), numerics.solve(case(name))
+    ratio = 1.5 if name == "online" else 1.0  # N counts the widest layer in results, and features here
+    for x in found.names:
+        if x in solved and found.value(x).shape == solved[x].shape:  # A has no last layer
+            np.testing.assert_allclose(found.value(x), solved[x], rtol=0, atol=1e-13)
+        for end, method in (("variance", found.variance), ("shift", found.shift)):
+            if f"{x}_{end}" not in corrections:
+                continue
+            value, axes = method(x), method(x).dims
+            if "time_" in axes:
+                now = np.diagonal(value.values, 0, axes.index("time"), axes.index("time_"))
+                value = value.isel(time_=0).copy(data=np.moveaxis(now, -1, axes.index("time")))
+            np.testing.assert_allclose(ratio * value, corrections[f"{x}_{end}"], rtol=0, atol=1e-12)
+
+
+def test_covariances_and_functions_agree() -> None:
+    found = moments(case("three layers"))
+    covariance = found.covariance("f", "tangent_kernel").sel(time=3, other_time=3, other_time_=3).values
+    variance = found.variance("f").values[3, 0]
+    first, second = found.observable(f(1, 3)), found.observable(f(1, 3) ** 2)
+    assert first.variance == pytest.approx(variance, rel=1e-12)
+    assert second.variance == pytest.approx(4 * first.value**2 * variance, rel=1e-12)
+    assert second.shift == pytest.approx(2 * first.value * first.shift + variance, rel=1e-12)
+    product = found.observable(f(1, 3) * K(1, 2, 3, 3))
+    kernel = found.observable(K(1, 2, 3, 3))
+    expected = first.value * kernel.shift + kernel.value * first.shift + covariance[0, 0, 1]
+    assert product.shift == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(
+        found.covariance("f", "f").values.reshape(8, 8).diagonal(), found.variance("f").values.ravel()
+    )
+
+
+def test_refusals() -> None:
+    known = case("widths")
+    with pytest.raises(SpecError, match=r"is no order parameter of the theory .accepted: Phi, G"):
+        moments(known).variance("Psi")
+    with pytest.raises(SpecError, match="does not exist at these indices"):
+        moments(known).observable(f(9, 1))
+    with pytest.raises(SpecError, match=r"training.rule = .flow"):
+        moments(experiment({}, TEMPERED, {}))
+    for network, training, data, words in (
+        ({"activation": "tanh"}, {}, {}, 'network.activation = "tanh": tanh(h) is not linear'),
+        ({}, {}, {"kind": "isotropic"}, "network.width_ratio: is left out"),
+        ({}, {"objective": "hinge"}, {}, 'training.objective = "hinge": has an error that jumps'),
+        ({}, TEMPERED, {}, "training.temperature = 0.1: adds noise"),
+    ):
+        with pytest.raises(SpecError, match=re.escape(words)):
+            finite_width(experiment(network, training, data))
+
+
+TEMPERED = {
+    "rule": "flow",
+    "time": 1.0,
+    "points": 3,
+    "steps": None,
+    "learning_rate": None,
+    "temperature": 0.1,
+}
