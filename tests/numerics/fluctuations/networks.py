@@ -13,7 +13,7 @@ Conventions (N units in each of L hidden layers, all initial weights N(0, 1), th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -419,7 +419,8 @@ def _run(networks: Networks, pairs: Sequence[tuple[int, int]]) -> dict[str, Arra
             fields = networks.fields()
         seen.append(measure(training, fields))
         if t in wanted:
-            stored[t] = fields
+            readout = fields.gradients[-1].copy()  # of linear networks it is the weights, which move
+            stored[t] = replace(fields, gradients=[*fields.gradients[:-1], readout])
     values = {name: np.stack([x[name] for x in seen], axis=1) for name in seen[0]}
     two = [measure_pairs(stored[t], stored[s]) for t, s in pairs]
     if two:

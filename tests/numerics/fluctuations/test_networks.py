@@ -120,8 +120,9 @@ def test_the_flow_is_right_to_fourth_order() -> None:
     assert np.log2(gaps[0] / gaps[1]) == pytest.approx(4, abs=0.5)
 
 
-def test_kernels_at_two_times_are_those_at_one_where_both_are_equal() -> None:
-    training = Training(2, K, Y, 0.1, 3, "tanh")
+@pytest.mark.parametrize("activation", ["linear", "tanh"])
+def test_kernels_at_two_times_are_those_at_one_where_both_are_equal(activation: str) -> None:
+    training = Training(2, K, Y, 0.1, 3, activation)
     values = train(training, 8, 5, 0, pairs=[(2, 2), (3, 1), (1, 3)]).values
     for name in ("Phi", "G"):
         pairs = values[f"{name}_pairs"]
