@@ -57,19 +57,21 @@ class UnitProducts:
 
     Attributes
     ----------
-    parameters, weights
-        The order parameter of each product, and the number in front, ``(n,)``.
     first, second
-        The places of both fields; of a response the field and the column of the hat that pushes it.
+        The places of both fields of each product; of a response the field and the column of the hat that
+        pushes it, ``(n,)``.
     responses
         How many of the products are responses: the last ones.
+    parameters, weights, product
+        The terms of order parameters: the order parameter, the number in front, and which product it is.
     """
 
-    parameters: IntegerArray
-    weights: Array
     first: IntegerArray
     second: IntegerArray
     responses: int
+    parameters: IntegerArray
+    weights: Array
+    product: IntegerArray
 
     @property
     def plain(self) -> slice:
@@ -127,8 +129,21 @@ class SampledFluctuations:
             else:
                 other = np.where(second == CONSTANT, CONSTANT, site.place[second])
                 plain.append((x.target[at], weights[at], site.place[first], other))
-        q, weights, first, second = (np.concatenate(z) for z in zip(*plain, *pushed, strict=True))
-        return UnitProducts(q, weights, first, second, sum(len(x[0]) for x in pushed))
+        count, products, terms = 0, [], []
+        for parts in (plain, pushed):
+            q, weights, first, second = (
+                np.concatenate(z) if parts else np.zeros(0, int)
+                for z in (zip(*parts, strict=True) if parts else [()] * 4)
+            )
+            if parts is plain:  # in any order
+                first, second = np.maximum(first, second), np.minimum(first, second)
+            pairs, at = np.unique(np.stack([first, second]), axis=1, return_inverse=True)
+            products.append(pairs)
+            terms.append((q, weights, count + at.ravel()))
+            count += pairs.shape[1]
+        first, second = np.concatenate(products, axis=1)
+        q, weights, at = (np.concatenate(z) for z in zip(*terms, strict=True))
+        return UnitProducts(first, second, products[1].shape[1], q, weights, at)
 
     # -- averages on paths -----------------------------------------------------------------------------------
 
@@ -146,7 +161,7 @@ class SampledFluctuations:
     def averages(self, number: int, products: Array) -> Array:
         """Return what the products of a site add to the order parameters, ``(parameters,)``."""
         units, found = self.units[number], np.zeros(self.count)
-        np.add.at(found, units.parameters, units.weights * products)
+        np.add.at(found, units.parameters, units.weights * products[units.product])
         return found
 
     def _plain(self, units: UnitProducts, paths: PathArrays) -> Array:
@@ -163,7 +178,8 @@ class SampledFluctuations:
         found, means = np.zeros((n, n)), np.zeros(n)
         own, hats = units.first[units.pushed], units.second[units.pushed]
         a, b = units.first[units.plain], units.second[units.plain]
-        two = b != CONSTANT
+        clock = np.append(self.lowered.time[self.paths[number].site.nodes], 0)
+        times = np.maximum(clock[a], clock[b])
         for paths in parts:
             plain = self._plain(units, paths)
             means[units.plain] += plain.sum(axis=1)
@@ -171,11 +187,12 @@ class SampledFluctuations:
             found[units.plain, units.plain] += plain @ plain.T
             for r in np.unique(hats):
                 at = np.flatnonzero(hats == r)
-                moved = paths.J[a, r]
-                moved[two] = moved[two] * paths.X[b[two]] + paths.X[a[two]] * paths.J[b[two], r]
-                found[units.plain, plain_count + at] += (
-                    moved @ paths.X[own[at]].T + plain @ paths.J[own[at], r].T
-                )
+                later = np.flatnonzero(times >= self._time_of_hat(number, r))
+                x, y, two = a[later], b[later], b[later] != CONSTANT
+                moved = paths.J[x, r]
+                moved[two] = moved[two] * paths.X[y[two]] + paths.X[x[two]] * paths.J[y[two], r]
+                found[np.ix_(later, plain_count + at)] += moved @ paths.X[own[at]].T
+                found[units.plain, plain_count + at] += plain @ paths.J[own[at], r].T
         means /= samples
         found = found / samples - np.outer(means, means)
         found[units.pushed, units.plain] = found[units.plain, units.pushed].T
@@ -235,7 +252,8 @@ class SampledFluctuations:
         """How averages over units scatter, ``(parameters, parameters)``."""
         found = np.zeros((self.count, self.count))
         for units, block, ratio in zip(self.units, self.kappas, self.lowered.ratios, strict=True):
-            weighted = block * np.outer(units.weights, units.weights) / ratio
+            weighted = block[np.ix_(units.product, units.product)]
+            weighted = weighted * np.outer(units.weights, units.weights) / ratio
             np.add.at(found, np.ix_(units.parameters, units.parameters), weighted)
         return found
 
@@ -293,13 +311,15 @@ class SampledFluctuations:
         keys = [k for k in low.names if k[0] == name]
         own = np.concatenate([low.parameters.families[k].numbers.ravel() for k in keys])  # type: ignore[union-attr]
         at = np.flatnonzero(np.isin(units.parameters, own[own >= 0]))
-        fields = np.unique(np.concatenate([units.first[at], units.second[at]]))
+        first, second = units.first[units.product[at]], units.second[units.product[at]]
+        fields = np.unique(np.concatenate([first, second]))
         nodes = self.paths[number].site.nodes
         fields = fields[np.argsort(low.time[nodes[fields]], kind="stable")]
         place = {int(x): k for k, x in enumerate(fields)}
         numbers = np.full((len(fields), len(fields)), -1)
-        for k in at:
-            numbers[place[int(units.first[k])], place[int(units.second[k])]] = units.parameters[k]
+        for q, a, b in zip(units.parameters[at], first, second, strict=True):
+            x, y = place[int(a)], place[int(b)]
+            numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
         if (numbers < 0).any():
             return None
         C = self.values[numbers]
@@ -438,7 +458,8 @@ class SampledFluctuations:
     def _self_action(self, number: int, R: Array, inverse: Array, B: Array) -> Array:
         """What a unit moves and what moves it in turn: derivatives of the noise, over the units."""
         units = self.units[number]
-        moves = R @ inverse[:, units.parameters] * units.weights  # by each product of the site
+        moves = np.zeros((len(R), len(units.first)))  # by each product of the site
+        np.add.at(moves.T, units.product, (R @ inverse[:, units.parameters] * units.weights).T)
         total = np.zeros(len(units.first))
         for k, (_, slope) in zip(self.feeding[number], self.slopes[number], strict=True):
             assert slope is not None
