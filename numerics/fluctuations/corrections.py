@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from numerics.fluctuations.linear import GradientBlock
-from numerics.fluctuations.methods import SolvedFluctuations
+from numerics.fluctuations.methods import ObservedFluctuations, SolvedFluctuations
 from numerics.fluctuations.variables import ObservableVariable
+from numerics.results import SHIFT, VARIANCE
 
 Array = NDArray[np.float64]
 
@@ -29,25 +30,42 @@ class WidthCorrections:
         N times their means minus ``values``; empty where they are not known.
     dims
         Their dimensions.
+    errors
+        Standard errors of variances and shifts, by their names in results; empty where averages are exact.
     """
 
     values: dict[str, Array]
     variances: dict[str, Array]
     shifts: dict[str, Array]
     dims: dict[str, tuple[str, ...]]
+    errors: dict[str, Array] = field(default_factory=dict)
 
 
 def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVariable]) -> WidthCorrections:
     """Return the corrections of variables."""
     values = {name: x.observable.values.reshape(x.shape) for name, x in variables.items()}
     dims = {name: x.dims for name, x in variables.items()}
+    variances, shifts = _variances(solved, variables), _shifts(solved, variables)
+    errors: dict[str, Array] = {}
+    replicas = getattr(solved, "replicas", ())
+    if len(replicas) > 1:
+        for suffix, found in ((VARIANCE, _variances), (SHIFT, _shifts)):
+            runs = [found(x, variables) for x in replicas]
+            for name in runs[0]:
+                spread = np.std([x[name] for x in runs], axis=0, ddof=1) / np.sqrt(len(runs))
+                errors[name + suffix] = spread
+    return WidthCorrections(values, variances, shifts, dims, errors)
+
+
+def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
+    """N times the means minus the limits; empty where they are not known."""
     found = solved.shifts_of([x.observable for x in variables.values()])
-    shifts = dict(zip(variables, found, strict=True)) if found is not None else {}
-    shifts = {name: x.reshape(values[name].shape) for name, x in shifts.items()}
-    return WidthCorrections(values, _variances(solved, variables), shifts, dims)
+    if found is None:
+        return {}
+    return {name: x.reshape(variables[name].shape) for name, x in zip(variables, found, strict=True)}
 
 
-def _variances(solved: SolvedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
+def _variances(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
     """N times variances: at each time those of all variables together, as they share gradients."""
     found = {name: np.zeros(len(x.times)) for name, x in variables.items()}
     blocks: list[GradientBlock] = []

@@ -147,7 +147,9 @@ class SizeGrowth:
         if features := theories[-1].features:
             e = next(iter(features.values())).expr
             named = e.replace(lambda x: isinstance(x, AppliedUndef), lambda x: Symbol(str(x.func)))
-            return cls(np.zeros((1, 1)), str(named))
+            sites = len(theories[-1].sites)
+            counts = [[x.parameters.count, *np.bincount(x.site, minlength=sites)] for x in theories]
+            return cls(np.array(counts, float), str(named))
         solved = map(LinearTheory, theories)
         return cls(np.array([[len(x.kept), *(len(y.V) for y in x.sites)] for x in solved], float))
 

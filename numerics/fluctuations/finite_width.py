@@ -27,7 +27,7 @@ from numerics.fluctuations.plan import WidthPlan
 from numerics.fluctuations.variables import VariableBuilder
 from numerics.names import OUTPUT
 from numerics.progress import Progress
-from numerics.results import SHIFT, VARIANCE, Result
+from numerics.results import SHIFT, STDERR, VARIANCE, Result
 from numerics.results.authored import authored_variables, coordinates, described, names_in_words
 from numerics.results.losses import loss_in_words
 from numerics.solver.method import KeptKernels
@@ -52,7 +52,7 @@ def finite_width(
     Parameters
     ----------
     source : Problem, Experiment, Program, Theory, str or Path
-        What :func:`numerics.solve` takes; the theory must be linear in the fields of a unit.
+        What :func:`numerics.solve` takes.
     kernels : {"auto", "full", "trace", "none"}
         Kernels at equal times: of all pairs of samples, their traces, or none; "auto" is the most that takes
         less than a minute.
@@ -68,11 +68,13 @@ def finite_width(
         ``G`` (of random data their correlations and losses), at equal times, beside X itself where it has
         one time.  Where shifts are not known, the attribute ``no_shift`` says why.  Of a flow the attributes
         ``variance_error`` and ``shift_error`` are estimates of errors relative to the largest value.
+        Those of nonlinear networks are sampled and have their standard errors beside them.
 
     Raises
     ------
     SpecError
-        If the theory is not linear, if networks have no width, or for more than ``solver.hours``.
+        If networks have no width, for a nonlinear network with more than some thousand order parameters, or
+        for more than ``solver.hours``.
 
     Notes
     -----
@@ -103,6 +105,7 @@ def corrected(problem: Problem, kernels: KeptKernels = "auto", progress: Progres
     values = {name: x for name, x in found.values.items() if name in single}
     values |= {name + VARIANCE: factor * x for name, x in found.variances.items()}
     values |= {name + SHIFT: factor * x for name, x in found.shifts.items()}
+    values |= {name + STDERR: factor * x for name, x in found.errors.items()}
     return Result.of(
         values,
         times=held_times(problem),
@@ -144,7 +147,7 @@ def _corrections_of_steps(
     held = list(range(times)) if problem.held is None else problem.held.tolist()
     plan = WidthPlan.of(problem, SizeGrowth.of(problem).at(times), len(held), kernels)
     plan.require_resources()
-    solved = plan.method.solve(lowered(problem))
+    solved = plan.method.solve(lowered(problem), problem.solver.seed)
     if progress is not None:
         progress(1, 2)
     builder = VariableBuilder(problem, solved.lowered, solved.values, held, plan.keep)

@@ -210,7 +210,7 @@ def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthP
 
 def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrections:
     """Corrections at the output times from those at the ends of steps of a grid."""
-    solved = plan.method.solve(lowered(plan.problem, stages.grid))
+    solved = plan.method.solve(lowered(plan.problem, stages.grid), plan.problem.solver.seed)
     ends = stages.ends.tolist()
     builder = VariableBuilder(plan.problem, solved.lowered, solved.values, ends, plan.keep)
     found = corrections(solved, builder.variables())

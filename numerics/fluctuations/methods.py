@@ -21,6 +21,7 @@ from numerics.fluctuations.expanded_problem import FluctuationSizes
 from numerics.fluctuations.linear import GradientBlock
 from numerics.fluctuations.lowered import LoweredFluctuations
 from numerics.fluctuations.observables import ExpandedObservable
+from numerics.fluctuations.sampled import SampledSolution, sample_fluctuations
 from numerics.solver.method import No
 from numerics.solver.refusals import no_for
 
@@ -36,7 +37,19 @@ SWEEP = 4e-10, 1e-3
 """Seconds of a sweep for each of the third powers of the sites' sizes, and for each time, measured."""
 
 
-class SolvedFluctuations(Protocol):
+class ObservedFluctuations(Protocol):
+    """Covariances and shifts of observables."""
+
+    def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
+        """Return N times the covariance of the observables of each block."""
+        ...
+
+    def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
+        """Return N times the mean of observables minus their values; None if it is not known."""
+        ...
+
+
+class SolvedFluctuations(ObservedFluctuations, Protocol):
     """Fluctuations of a problem, found by some method."""
 
     @property
@@ -47,14 +60,6 @@ class SolvedFluctuations(Protocol):
     @property
     def values(self) -> Array:
         """The order parameters at infinite width, by number."""
-        ...
-
-    def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
-        """Return N times the covariance of the observables of each block."""
-        ...
-
-    def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of observables minus their values; None if it is not known."""
         ...
 
 
@@ -78,8 +83,8 @@ class FluctuationMethod(Protocol):
         """Return why shifts are not found, one sentence; None if they are."""
         ...
 
-    def solve(self, arrays: LoweredFluctuations) -> SolvedFluctuations:
-        """Find the fluctuations."""
+    def solve(self, arrays: LoweredFluctuations, seed: int) -> SolvedFluctuations:
+        """Find the fluctuations; random numbers, if there are any, come from the seed."""
         ...
 
 
@@ -104,7 +109,7 @@ class DenseMethod:
     def no_shift(self, sizes: FluctuationSizes) -> None:
         return None
 
-    def solve(self, arrays: LoweredFluctuations) -> DenseFluctuations:
+    def solve(self, arrays: LoweredFluctuations, seed: int) -> DenseFluctuations:
         return DenseFluctuations(arrays)
 
 
@@ -127,11 +132,60 @@ class AdjointMethod:
             f"{sizes.parameters} of them, more than {DENSE}"
         )
 
-    def solve(self, arrays: LoweredFluctuations) -> AdjointFluctuations:
+    def solve(self, arrays: LoweredFluctuations, seed: int) -> AdjointFluctuations:
         return AdjointFluctuations(arrays)
 
 
-METHODS: tuple[DenseMethod | AdjointMethod, ...] = (DenseMethod(), AdjointMethod())
+@dataclass(frozen=True)
+class SampledMethod:
+    """Sampled paths of a unit, of nonlinear theories in steps: covariances and shifts with errors."""
+
+    name: str = "sampled paths"
+
+    def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
+        if sizes.nonlinear is None:
+            return no_for(problem, "network.activation", "is linear: averages are exact", "another method")
+        if problem.flow:
+            told = "flows, and fluctuations of nonlinear networks are found for rules in steps"
+            return no_for(problem, "training.rule", told, '"gd"')
+        if sizes.parameters > MOST_SAMPLED:
+            told = (
+                f"gives {sizes.parameters} order parameters of a nonlinear network, whose fluctuations are "
+                f"sampled for up to {MOST_SAMPLED}"
+            )
+            return no_for(problem, "training.steps", told, "fewer steps or samples")
+        return None
+
+    def seconds(self, sizes: FluctuationSizes, observables: int) -> float:
+        """Runs for each order parameter, on arrays of fields by pushes by paths."""
+        runs = RUNS * sizes.parameters
+        return REPLICAS * runs * (RUN[0] * float((sizes.sites.astype(float) ** 2).max()) + RUN[1])
+
+    def no_shift(self, sizes: FluctuationSizes) -> str | None:
+        return None
+
+    def solve(self, arrays: LoweredFluctuations, seed: int) -> SampledSolution:
+        seeds = np.random.SeedSequence(seed).generate_state(REPLICAS)
+        return SampledSolution(arrays, [sample_fluctuations(arrays, SAMPLES, int(x)) for x in seeds])
+
+
+SAMPLES, REPLICAS = 4096, 4
+"""Paths of each site, and independent sets of them, whose spread gives standard errors."""
+
+MOST_SAMPLED = 1000
+"""Order parameters up to which those of nonlinear theories are moved one by one."""
+
+RUNS = 6
+"""Runs for each order parameter: both ways, for derivatives, curvature and the action of a unit on itself."""
+
+RUN = 6e-6, 4e-3
+"""Seconds of a run for each pair of fields of a site, and for a run at all, measured."""
+
+METHODS: tuple[DenseMethod | AdjointMethod | SampledMethod, ...] = (
+    DenseMethod(),
+    AdjointMethod(),
+    SampledMethod(),
+)
 """All methods; the first one that serves a problem is taken."""
 
 
@@ -143,18 +197,19 @@ def method_for(problem: Problem, sizes: FluctuationSizes) -> FluctuationMethod:
     SpecError
         If no method serves the problem, with the reason of the most general one.
     """
-    reason: No | None = None
-    for method in METHODS:
+    reasons = []
+    for method in METHODS if sizes.nonlinear is None else METHODS[::-1]:
         reason = method.refusal(problem, sizes)
         if reason is None:
             return method
-    assert reason is not None
-    raise SpecError(reason.key, reason.value, reason.reason, reason.accepted)
+        reasons.append(reason)
+    last = reasons[1] if sizes.nonlinear is None else reasons[0]
+    raise SpecError(last.key, last.value, last.reason, last.accepted)
 
 
 def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> No | None:
     """The reason why a theory is not one of Gaussian fields."""
     if sizes.nonlinear is None:
         return None
-    told = f"{sizes.nonlinear} is not linear in the fields of a unit, and only linear fluctuations are found"
+    told = f"{sizes.nonlinear} is not linear in the fields of a unit"
     return no_for(problem, "network.activation", told, '"linear"')

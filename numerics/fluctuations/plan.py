@@ -49,7 +49,8 @@ class WidthPlan:
         plans = [cls(problem, sizes, method, outputs, keep) for keep in choices]
         if not problem.seen:  # of random data there are no pairs of samples
             return plans[0]
-        return next((x for x in plans if x.seconds <= SECONDS), plans[-1])
+        most = max(SECONDS, plans[-1].seconds)
+        return next(x for x in plans if x.seconds <= most)
 
     @property
     def seconds(self) -> float:

@@ -13,7 +13,7 @@ entries of a covariance that is nearly singular cannot be moved alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from sympy import Abs, Heaviside, Max, Min, sign
 
 from derive.calculus.symbols import s, t
+from numerics.fluctuations.linear import GradientBlock
 from numerics.fluctuations.lowered import CONSTANT, IntegerArray, LoweredFluctuations, key_of
+from numerics.fluctuations.observables import ExpandedObservable
 from numerics.fluctuations.unit_paths import PathArrays, Perturbation, UnitPaths, extend_factor, solve_saddle
 
 Array = NDArray[np.float64]
@@ -517,6 +519,47 @@ class SampledMoments:
     values: Array
     covariance: Array
     shift: Array | None
+
+    def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
+        """Return N times the covariance of the observables of each block."""
+        return [x.matrix @ self.covariance[np.ix_(x.columns, x.columns)] @ x.matrix.T for x in blocks]
+
+    def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
+        """Return N times the mean of observables minus their values."""
+        if self.shift is None:
+            return None
+        index = np.arange(len(self.values))
+        return [x.shift(self.shift, self.covariance, index) for x in observables]
+
+
+class SampledSolution:
+    """Fluctuations of a nonlinear theory from several independent sets of paths.
+
+    Attributes
+    ----------
+    lowered
+        The theory in arrays.
+    replicas
+        What each set of paths gives.
+    values
+        The order parameters at infinite width, their mean.
+    """
+
+    def __init__(self, lowered: LoweredFluctuations, replicas: Sequence[SampledMoments]) -> None:
+        self.lowered, self.replicas = lowered, tuple(replicas)
+        self.values = np.mean([x.values for x in replicas], axis=0)
+
+    def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
+        """Return N times the covariance of the observables of each block."""
+        found = [x.covariances_of(blocks) for x in self.replicas]
+        return [np.mean(x, axis=0) for x in zip(*found, strict=True)]
+
+    def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
+        """Return N times the mean of observables minus their values."""
+        wanted = list(observables)
+        found = [x.shifts_of(wanted) for x in self.replicas]
+        known = [x for x in found if x is not None]
+        return [np.mean(x, axis=0) for x in zip(*known, strict=True)] if known else None
 
 
 def has_kinks(lowered: LoweredFluctuations) -> bool:

@@ -9,6 +9,8 @@ import pytest
 
 from derive.program import mlp
 from derive.theory.fluctuations import fluctuations
+from numerics.errors import SpecError
+from numerics.fluctuations import finite_width
 from numerics.fluctuations.dense import DenseFluctuations
 from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes
 from numerics.fluctuations.sampled import SampledMoments, sample_fluctuations
@@ -72,6 +74,25 @@ def test_one_layer_against_networks(activation: str) -> None:
     found = [[np.diag(x.covariance)[at], x.shift[at]] for x in samples if x.shift is not None]
     expected = [variance.value[1:3], shift.value[1:3]]
     assert excess(distances(found, expected, [variance.error[1:3], shift.error[1:3]])) < 1
+
+
+def test_a_nonlinear_problem_has_corrections_with_errors() -> None:
+    """Variances and shifts by name, with their errors; the mean of the initial output is exact."""
+    given: dict[str, Any] = {"numbers": {"eta": 0.2, "gamma0": 1.0}, "times": range(3)}
+    found = finite_width(mlp(1, "tanh"), arrays={"K_x": [[1.0]], "y": [1.0]}, **given)
+    table = load("tanh-1-1")
+    variance = table.scaled_variance("f")
+    gaps = found.f_variance.values - variance.value[:3]
+    error = np.hypot(found.f_variance_stderr.values, variance.error[:3])
+    assert excess(gaps / np.maximum(error, 1e-3), 3) < 1
+    assert abs(found.f_shift.values[0, 0]) < 1e-6
+    assert {"tangent_kernel_variance", "Phi_shift", "train_loss_shift_stderr"} <= set(found)
+
+
+def test_too_many_order_parameters_of_a_nonlinear_network_are_refused() -> None:
+    given: dict[str, Any] = {"numbers": {"eta": 0.2, "gamma0": 1.0}, "times": range(30)}
+    with pytest.raises(SpecError, match="order parameters of a nonlinear network"):
+        finite_width(mlp(2, "tanh"), arrays={"K_x": [[1.0]], "y": [1.0]}, **given)
 
 
 @pytest.mark.slow
