@@ -252,7 +252,8 @@ class LoweredFluctuations:
         self.parameters, self.nodes = NumberRegister(), NumberRegister()
         self.stated = [q for q in theory.parameters if q.kind != "observable"]
         self.names = {key_of(q.symbol) for q in self.stated}
-        self.random = {key_of(e.symbol) for e in (*theory.products, *theory.definitions)}
+        self.driven = {key_of(e.symbol) for e in theory.products}
+        self.random = self.driven | {key_of(e.symbol) for e in theory.definitions}
         self.features: dict[FunctionKey, UnitFunction] = {}
         self._weights: dict[TermArrays, WeightFunction] = {}
         self.sites: list[tuple[str, int]] = []
@@ -435,7 +436,7 @@ class LoweredFluctuations:
             first, second = hats[0].field, hats[1].field
             into = self.covariances if first.func == second.func else self._crossed
             self._product(into, first, None, x.addend, (), second)
-        else:
+        elif key_of(hats[0].field) in self.driven:  # definitions of fields are read as they stand
             self._product(self.kernels, hats[0].field, None, x.addend, ())
         found = self.parameters_in(x.addend.expr)
         for k, a in enumerate(found):

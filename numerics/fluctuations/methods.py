@@ -169,7 +169,7 @@ class SampledMethod:
         return SampledSolution(arrays, [sample_fluctuations(arrays, SAMPLES, int(x)) for x in seeds])
 
 
-SAMPLES, REPLICAS = 4096, 4
+SAMPLES, REPLICAS = 2048, 4
 """Paths of each site, and independent sets of them, whose spread gives standard errors."""
 
 MOST_SAMPLED = 1000

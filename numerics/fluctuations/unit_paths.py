@@ -448,13 +448,14 @@ def solve_saddle(
     sites = [SampledSite(lowered, k, width) for k in range(len(lowered.sites))]
     seeds = np.random.SeedSequence(seed).spawn(len(sites))
     paths = [UnitPaths(x, samples, s) for x, s in zip(sites, seeds, strict=True)]
-    values = np.zeros(lowered.parameters.count)
+    values = np.ones(lowered.parameters.count)  # those of a step before they are known
     for time in range(lowered.sizes.times):
         for _ in range(MOST_LEVELS):
             before = values.copy()
-            for x in paths:
-                x.extend(values, time)
-            update(lowered, values, paths, time)
+            with np.errstate(all="ignore"):
+                for x in paths:
+                    x.extend(values, time)
+                update(lowered, values, paths, time)
             if np.array_equal(values, before):
                 break
         else:

@@ -17,6 +17,7 @@ from numerics.fluctuations.sampled import SampledMoments, sample_fluctuations
 from numerics.lowering.expressions import KnownArrays
 from tests.chance import excess
 from tests.numerics.fluctuations.reference import load
+from tests.numerics.zoo import normalised
 
 SEEDS = 5
 
@@ -87,6 +88,15 @@ def test_a_nonlinear_problem_has_corrections_with_errors() -> None:
     assert excess(gaps / np.maximum(error, 1e-3), 3) < 1
     assert abs(found.f_shift.values[0, 0]) < 1e-6
     assert {"tangent_kernel_variance", "Phi_shift", "train_loss_shift_stderr"} <= set(found)
+
+
+def test_a_number_in_the_definition_of_a_field() -> None:
+    """A layer divided by its root mean square: its output scatters like that of one of unit variance."""
+    given: dict[str, Any] = {"numbers": {"eta": 0.2, "gamma0": 1.0}, "times": range(2)}
+    found = finite_width(normalised(), arrays={"K_x": [[0.7]], "y": [1.0]}, **given)
+    expected = load("tanh-1-1").scaled_variance("f").value[0, 0]
+    gap = found.f_variance.values[0, 0] - expected
+    assert excess(gap / found.f_variance_stderr.values[0, 0], 3) < 1
 
 
 def test_too_many_order_parameters_of_a_nonlinear_network_are_refused() -> None:
