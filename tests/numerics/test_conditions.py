@@ -26,6 +26,7 @@ from derive.depth.nonlinear import branch_diversity
 from derive.program.networks.residual import block_program, nonlinear_program
 from derive.scale.depth import first_update
 from derive.scale.fluctuations import (
+    feature_learning,
     initial_covariance,
     initial_mean,
     lazy_fluctuations,
@@ -44,6 +45,7 @@ PARTS = {"Powers", "Statement"}
 PYTHON: dict[str, Callable[[], ConditionalResult]] = {
     "BlockLimit": lambda: block_limit(within_blocks(cross_layer(mean_field(block_program())))),
     "BranchDiversity": lambda: branch_diversity(mean_field(nonlinear_program())),
+    "FeatureLearning": lambda: feature_learning(mlp(1, rule="flow")),
     "FewSteps": lambda: few_steps(mean_field(isotropic(1, data="population")), 1, order=(eta, 1)),
     "FirstUpdate": lambda: first_update(depth_program(alpha=alpha, gamma=gamma)),
     "GramRecursion": lambda: wishart_recursion(mlp(1)),

@@ -1,11 +1,15 @@
 """Limits of the fluctuations of finite networks in closed form."""
 
+from derive.scale.fluctuations.ascent import AscentCoefficients, ascent_coefficients
+from derive.scale.fluctuations.feature_learning import FeatureLearning, feature_learning
 from derive.scale.fluctuations.gram import GramMatrices, GramRecursion, wishart_recursion
 from derive.scale.fluctuations.initial import InitialCovariance, InitialMean, initial_covariance, initial_mean
 from derive.scale.fluctuations.lazy import LazyFluctuations, lazy_fluctuations
 from derive.scale.fluctuations.one_layer import OneLayerFlow, OneSample, one_layer_flow, one_sample
 
 __all__ = [
+    "AscentCoefficients",
+    "FeatureLearning",
     "GramMatrices",
     "GramRecursion",
     "InitialCovariance",
@@ -13,6 +17,8 @@ __all__ = [
     "LazyFluctuations",
     "OneLayerFlow",
     "OneSample",
+    "ascent_coefficients",
+    "feature_learning",
     "initial_covariance",
     "initial_mean",
     "lazy_fluctuations",

@@ -184,7 +184,7 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
     (exp(-lamda_l*t) - exp(-lamda_k*t))/(lamda_k - lamda_l)
     """
     require_type(program, Program, "lazy_fluctuations", "a program")
-    rate, now, start = _rate(program), *_slopes(program)
+    rate, now, start = _rate(program), *error_slopes(program)
     p, q, gap = (Symbol(x, positive=True) for x in ("p", "q", "gap"))
     past = Symbol("s", integer=True, nonnegative=True)
     if program.rule.discrete:
@@ -224,8 +224,14 @@ def _rate(program: Program) -> Expr:
     return weight
 
 
-def _slopes(program: Program) -> tuple[Expr, Expr]:
-    """The derivatives of an error by its output now and at the start."""
+def error_slopes(program: Program) -> tuple[Expr, Expr]:
+    """Return the derivatives of an error by its output now and at the start.
+
+    Raises
+    ------
+    NotApplicable
+        If the error is not linear in them.
+    """
     output, error = program.roles.output, program.roles.error
     if output is None or error is None:
         raise NotApplicable("the program has no output with an error of its own")

@@ -1,0 +1,514 @@
+"""Gradient ascent of the output of a linear network on one sample: its Taylor coefficients at finite width.
+
+With one sample a gradient flow moves weights along the gradient of the output, at a speed that is the error.
+In the time ``tau``, the integral of the error, every network follows the ascent of its own output ``F(tau)``,
+whatever the target.  From the derived fluctuations of steps with an error of one to the means of the Taylor
+coefficients of F and to N Cov of them, exactly, for a number of layers or as polynomials of it.  Used by
+:mod:`derive.scale.fluctuations.feature_learning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from math import comb
+from typing import Any
+
+from sympy import Add, Expr, Integer, Mul, Poly, S, factor, interpolate, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.sums import match, put
+from derive.calculus.symbols import IndexRange, L, eta, gamma0, primed, s, t
+from derive.errors import NotApplicable
+from derive.program.program import Program
+from derive.program.rules import GradientDescent
+from derive.theory.fluctuations import FluctuatingParameter, Fluctuations, Hatted, fluctuations
+
+BITS = 160
+"""Bits of a coefficient of a power of the learning rate, in integers that hold truncated polynomials."""
+
+Key = tuple[str, tuple[int, ...]]
+"""A field, product or order parameter by its name and arguments."""
+
+
+@dataclass(frozen=True)
+class AscentCoefficients:
+    """Taylor coefficients of ``F(tau)``: ``sum_n c_n gamma0^(n - 1) K_x^((n + 1)/2) tau^n / n!``.
+
+    Attributes
+    ----------
+    depth
+        The number of layers, or ``L``.
+    means
+        The means of ``c_n`` at infinite width.
+    covariances
+        N times the covariances of ``c_m`` and ``c_n``, for m not above n.
+    """
+
+    depth: Expr
+    means: dict[int, Expr]
+    covariances: dict[tuple[int, int], Expr]
+
+    def covariance(self, m: int, n: int) -> Expr:
+        """Return N times the covariance of two coefficients."""
+        return self.covariances[min(m, n), max(m, n)]
+
+
+def in_small_steps(program: Program) -> Program:
+    """Return the program with exact steps of the rate eta, of which its flow is the limit."""
+    rules = {w.rule for w in program.trained()}
+    memory = {tuple(map(sympify, rule.memory(t, s))) for rule in rules}
+    ((start, weight),) = memory if len(memory) == 1 else {(S.Zero, S.Zero)}
+    noise = any(rule.noise(t, s) != 0 for rule in rules)
+    if start != 1 or weight.has(t, s) or noise:
+        raise NotApplicable("weights must move by the gradient alone, all at one rate")
+    one = weight.subs(program.roles.samples, 1) if program.roles.samples is not None else weight
+    return program.with_rule(GradientDescent(eta if program.rule.discrete else eta * one))
+
+
+@lru_cache(maxsize=32)
+def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
+    """Derive means and N Cov of the Taylor coefficients of the ascent of the output.
+
+    Steps with an error of one and the rate eta are polynomials in eta.  The n-th difference over steps of the
+    output has ``c_n eta^n`` as its first term, because to leading order a step moves by ``exp(eta d/dtau)``.
+
+    Parameters
+    ----------
+    program : Program
+        A linear network on fixed data, with integers for its constants, and its depth a number or ``L``.
+    order : int
+        Covariances of coefficients m and n are derived for ``m + n`` up to this.
+
+    Returns
+    -------
+    AscentCoefficients
+        With a symbolic depth, polynomials through the values at depths 1, 2, ..., which two more confirm.
+
+    Raises
+    ------
+    NotApplicable
+        If fields are not linear in products of weights, or if constants are not integers.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> found = ascent_coefficients(mlp(1), 2)
+    >>> found.means, found.covariances
+    ({1: 2, 3: 8}, {(0, 0): 1, (1, 1): 4, (0, 2): 4})
+    """
+    steps = in_small_steps(program)
+    if program.depth.is_Integer:
+        return _at_depth(steps, order)
+    if program.depth != L:
+        raise NotApplicable(f"a depth of {program.depth}: it must be a number or L")
+    values: list[AscentCoefficients] = []
+    while True:
+        values.append(_at_depth(steps.at_depth(len(values) + 1), order))
+        fitted = _interpolated(values)
+        if fitted is not None:
+            return fitted
+
+
+CONFIRMING = 2
+"""Depths beyond those that determine a polynomial of the depth, at which it must hold."""
+DEEPEST = 12
+"""The largest depth at which coefficients are computed."""
+
+
+def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None:
+    """Polynomials in L, or None if there are too few depths to determine and confirm them."""
+    if len(values) > DEEPEST:
+        raise NotApplicable(f"coefficients are no polynomials in the depth up to {DEEPEST} layers")
+    first = values[0]
+    means = {n: _polynomial([x.means[n] for x in values]) for n in first.means}
+    pairs = {mn: _polynomial([x.covariances[mn] for x in values]) for mn in first.covariances}
+    if any(x is None for x in (*means.values(), *pairs.values())):
+        return None
+    return AscentCoefficients(L, {n: S(x) for n, x in means.items()}, {mn: S(x) for mn, x in pairs.items()})
+
+
+def _polynomial(values: list[Expr]) -> Expr | None:
+    """The polynomial in L with these values at 1, 2, ..., if the last ones do not raise its degree."""
+    if len(values) <= CONFIRMING + 1:
+        return None
+    found = interpolate(values, L)
+    degree = Poly(found, L).degree()
+    return factor(found) if degree < len(values) - CONFIRMING else None
+
+
+def _at_depth(program: Program, order: int) -> AscentCoefficients:
+    """The coefficients for a number of layers."""
+    theory = DrivenSteps(fluctuations(program), order)
+    _require_scaling(theory.theory)
+    longer = DrivenSteps(theory.theory, order + 1)
+    means = {n: longer.mean(n) for n in range(1, order + 2, 2)}
+    pairs = [(m, n) for n in range(order + 1) for m in range(n + 1) if m + n <= order and (m + n) % 2 == 0]
+    return AscentCoefficients(
+        program.depth, {n: Integer(x) for n, x in means.items()}, {x: theory.covariance(*x) for x in pairs}
+    )
+
+
+def _require_scaling(theory: Fluctuations) -> None:
+    """Raise unless gamma0 and the kernel of the inputs enter as powers, as :class:`AscentCoefficients` says.
+
+    With outputs and responses in units of 1/gamma0, and the rate too, gamma0 leaves the exponent.  The kernel
+    is compared at two values.
+    """
+    names = {str(q.symbol.func): q for q in theory.parameters}
+    for x in theory.terms:
+        e = x.addend.expr
+        responses = [
+            a for a in e.atoms(AppliedUndef) if getattr(names.get(str(a.func)), "kind", "") == "response"
+        ]
+        scaled = e.xreplace({eta: eta / gamma0, **{a: a / gamma0 for a in responses}})
+        if scaled.has(gamma0):
+            raise NotApplicable(f"gamma0 enters {e} in another way than the rate and responses do")
+    for q in theory.parameters:
+        unit = q.unit * (gamma0 if q.kind in ("response", "mean") else 1)
+        if unit.expand().has(gamma0):
+            raise NotApplicable(f"{q.symbol} is not in units of 1/gamma0")
+    one, four = DrivenSteps(theory, 2), DrivenSteps(theory, 2, kernel=4)
+    for m, n in ((0, 0), (1, 1), (0, 2)):
+        if four.covariance(m, n) != 4 ** ((m + n) // 2 + 1) * one.covariance(m, n):
+            raise NotApplicable("the kernel of the inputs does not enter as a power")
+
+
+UnitVariable = tuple[bool, Key]
+"""A product, or with True its hat."""
+
+
+@dataclass(frozen=True)
+class WeightedPair:
+    """``weight x_first x_second`` of one unit; ``parameter`` is the order parameter that multiplies it."""
+
+    weight: int
+    first: UnitVariable
+    second: UnitVariable
+    parameter: Key | None = None
+
+
+class DrivenSteps:
+    """Fluctuations of a linear theory of one sample whose errors are one, as polynomials in the rate.
+
+    All fields of a unit are Gaussian with hats: ``C`` between fields and ``R`` between fields and hats, which
+    the equations of products give row by row.  Averages of four of them are sums over pairings.  Polynomials
+    in eta are integers in base ``2^BITS``, cut off above a degree.
+
+    Parameters
+    ----------
+    theory : Fluctuations
+        Of a linear network in steps, at a number of layers.
+    degree : int
+        The largest power of eta that is kept.
+    kernel : int
+        The kernel of the input with itself.
+    """
+
+    def __init__(self, theory: Fluctuations, degree: int, kernel: int = 1) -> None:
+        self.theory, self.degree = theory, degree
+        self.mask = (1 << BITS * (degree + 1)) - 1
+        program = theory.program
+        roles = program.roles
+        if roles.output is None or roles.error is None or roles.samples is None:
+            raise NotApplicable("the program has no output with an error of its own on samples")
+        self.output, self.samples = str(roles.output.func), S(roles.samples)
+        self.data = {str(roles.error.func): S.One, **{x.kernel: S(kernel) for x in program.given}}
+        self.parameters = {(str(q.symbol.func), len(q.symbol.args)): q for q in theory.parameters}
+        self.products = {str(e.symbol.func) for e in theory.products}
+        self.site: dict[Key, tuple[str, int]] = {}
+        self.memory: dict[Key, list[WeightedPair]] = {}
+        self.sources: dict[tuple[str, int], list[tuple[Key, Key, WeightedPair]]] = {}
+        self.influences: dict[tuple[str, int], list[WeightedPair]] = {}
+        self._C: dict[tuple[Key, Key], int] = {}
+        self._R: dict[tuple[Key, Key], int] = {}
+        self._means: dict[Key, int] = {}
+        self._units: dict[Key, list[WeightedPair]] = {}
+        self._rows: dict[Key, dict[Key, int]] = {}
+        self._outputs: dict[tuple[int, int], int] = {}
+        self._known: dict[Key, list[tuple[int, Key]]] = {}
+        self._write()
+
+    # -- the equations, written out --------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Number products, and the terms of the exponent at all layers and times."""
+        for e, home in zip(self.theory.products, self.theory.homes, strict=False):
+            for at in self._values(e.ranges):
+                layer = S(0 if home.site is None or home.shared else home.site).subs(at)
+                for time in range(self.degree + 1):
+                    self.site[self._key(e.symbol, {**at, t: time})] = home.name, int(layer)
+        for x in self.theory.terms:
+            if len(x.hats) == 1 and str(x.hats[0].field.func) not in self.products:
+                continue
+            weight, atoms = self._split(x.addend.expr)
+            for at in self._values(x.addend.over):
+                for now, past in self._times(x.addend.reach):
+                    self._add(x, weight, atoms, {**at, t: now, s: past})
+
+    def _add(self, x: Any, weight: int, atoms: list[AppliedUndef], at: dict[Any, int]) -> None:
+        """One term of the exponent at given indices and times."""
+        names = [self._key(a, at) for a in atoms if str(a.func) not in self.fields]
+        parameter = self._canonical(names[0]) if names else None
+        first = self._key(x.hats[0].field, at)
+        if len(x.hats) == 2:
+            second = self._key(x.hats[1].field, at)
+            symmetric = x.hats[0].field.func == x.hats[1].field.func
+            if symmetric and first < second:
+                return  # twice one half: both orders are one pair
+            found = WeightedPair(weight, (True, first), (True, second), parameter)
+            for u, v in dict.fromkeys([(first, second), (second, first)]):
+                self.sources.setdefault(self.site[u], []).append((u, v, found))
+            self._influence(found)
+            return
+        (field,) = (a for a in atoms if str(a.func) in self.fields)
+        for share, source in self._in_products(field, at):
+            found = WeightedPair(share * weight & self.mask, (True, first), (False, source), parameter)
+            self.memory.setdefault(first, []).append(found)
+            self._influence(found)
+
+    def _influence(self, found: WeightedPair) -> None:
+        if found.parameter is not None:
+            self.influences.setdefault(self.site[found.first[1]], []).append(found)
+
+    @cached_property
+    def fields(self) -> set[str]:
+        """Names of fields and products."""
+        return self.products | {e.name for e in self.theory.definitions}
+
+    def _times(self, reach: str) -> Iterator[tuple[int, int]]:
+        """The times t and s of a term."""
+        for now, past in product(range(self.degree + 1), repeat=2):
+            kept = {"all": True, "strict": past < now, "past": past <= now, "": past == now}
+            if kept[reach]:
+                yield now, past
+
+    def _values(self, ranges: Iterable[IndexRange]) -> list[dict[Any, int]]:
+        """All values of indices, of samples the first one."""
+        found: list[dict[Any, int]] = [{}]
+        for r in ranges:
+            upper = 1 if r.upper == self.samples else int(r.upper)
+            found = [{**at, r.index: k} for at in found for k in range(int(r.lower), upper + 1)]
+        return found
+
+    def _key(self, a: AppliedUndef, at: Mapping[Any, int]) -> Key:
+        """A function at values of indices and times, in which its arguments are linear."""
+        name, arguments = _linear_arguments(a)
+        return name, tuple(sum(c * at[x] if x is not None else c for x, c in terms) for terms in arguments)
+
+    def _split(self, e: Expr) -> tuple[int, list[AppliedUndef]]:
+        """A monomial as a polynomial in eta and functions, with numbers for errors and for gamma0."""
+        data = {a: self.data[str(a.func)] for a in e.atoms(AppliedUndef) if str(a.func) in self.data}
+        weight, atoms = S.One, list[AppliedUndef]()
+        for x in Mul.make_args(e.xreplace({**data, gamma0: S.One})):
+            if isinstance(x, AppliedUndef):
+                atoms.append(x)
+            else:
+                weight *= x
+        known = sum(str(a.func) in self.fields for a in atoms)
+        if weight.has(AppliedUndef) or known > 1 or len(atoms) - known > 1:
+            raise NotApplicable(f"{e} is no field of a linear network times one kernel")
+        return self._polynomial(weight), atoms
+
+    def _polynomial(self, e: Expr) -> int:
+        """A polynomial in eta with natural numbers as coefficients, as an integer."""
+        p = Poly(e, eta)
+        if not all(c.is_Integer and c >= 0 for c in p.coeffs()):
+            raise NotApplicable(f"the constants of the network must be natural numbers; {e} is a factor")
+        return int(sum(int(c) << BITS * n for (n,), c in p.terms())) & self.mask
+
+    def _in_products(self, field: AppliedUndef, at: Mapping[Any, int]) -> list[tuple[int, Key]]:
+        """A field as a sum of products, with factors."""
+        key = self._key(field, at)
+        if key[0] in self.products:
+            return [(1, key)]
+        if key not in self._known:
+            self._known[key] = self._defined(field.func(*map(Integer, key[1])))
+        return self._known[key]
+
+    def _defined(self, atom: AppliedUndef) -> list[tuple[int, Key]]:
+        """The same by the definition of the field."""
+        found = []
+        for e in self.theory.definitions:
+            here = match(e.symbol, atom, e.ranges)
+            for term in Add.make_args(put(e.rhs, here)) if here is not None else []:
+                weight, atoms = self._split(term)
+                if len(atoms) != 1:
+                    raise NotApplicable(f"{e.symbol} is not linear in products of weights")
+                found += [(weight * share & self.mask, key) for share, key in self._in_products(atoms[0], {})]
+        return found
+
+    def _canonical(self, key: Key) -> Key:
+        """The same order parameter with the later time first, where it is symmetric."""
+        q = self.parameters[key[0], len(key[1])]
+        if q.kind != "correlation" or not _is_symmetric(q):
+            return key
+        return key[0], (*key[1][:-2], max(key[1][-2:]), min(key[1][-2:]))
+
+    def units(self, key: Key) -> list[WeightedPair]:
+        """Return what an order parameter averages, in products and hats."""
+        if key not in self._units:
+            q = self.parameters[key[0], len(key[1])]
+            at = match(q.symbol, q.symbol.func(*map(Integer, key[1])), q.ranges) or {}
+            body = put(q.unit, at).xreplace({gamma0: S.One})
+            hats = [x for x in Mul.make_args(body) if isinstance(x, Hatted)]
+            atoms = [x for x in Mul.make_args(body) for _ in range(_power(x)) if not isinstance(x, Hatted)]
+            fields = [self._in_products(x.base if x.is_Pow else x, {}) for x in atoms if x.has(AppliedUndef)]
+            weight = self._polynomial(Mul(*[x for x in Mul.make_args(body) if not x.has(AppliedUndef)]))
+            sides: list[list[tuple[int, UnitVariable]]] = [[(w, (False, k)) for w, k in f] for f in fields]
+            sides += [[(1, (True, self._key(x.field, {})))] for x in hats]
+            if len(sides) != 2:
+                raise NotApplicable(f"{q.symbol} averages no product of two fields")
+            self._units[key] = [
+                WeightedPair(weight * a * b & self.mask, x, y, key) for (a, x), (b, y) in product(*sides)
+            ]
+        return self._units[key]
+
+    # -- infinite width --------------------------------------------------------------------------------------
+
+    def value(self, x: WeightedPair) -> int:
+        """Return the factor of a term: its weight times the mean of its order parameter."""
+        return x.weight if x.parameter is None else x.weight * self.parameter_mean(x.parameter) & self.mask
+
+    def parameter_mean(self, key: Key) -> int:
+        """Return the mean of an order parameter."""
+        if key not in self._means:
+            parts = (x.weight * self.V(x.first, x.second) for x in self.units(key))
+            self._means[key] = sum(parts) & self.mask
+        return self._means[key]
+
+    def R(self, a: Key, b: Key) -> int:
+        """Return the derivative of a product by what is added to the equation of another one."""
+        if self.site[a] != self.site[b] or b[1][-1] > a[1][-1]:
+            return 0
+        if (a, b) not in self._R:
+            parts = [self.value(x) * self.R(x.second[1], b) for x in self.memory.get(a, ())]
+            self._R[a, b] = (sum(parts) + (a == b)) & self.mask
+        return self._R[a, b]
+
+    def C(self, a: Key, b: Key) -> int:
+        """Return the covariance of two products of one unit, ``C = R Sigma R^T``."""
+        if self.site[a] != self.site[b]:
+            return 0
+        if (a, b) not in self._C:
+            total = 0
+            for u, v, x in self.sources.get(self.site[a], ()):
+                both = self.R(a, u) * self.R(b, v)
+                total += both * self.value(x) if both else 0
+            self._C[a, b] = self._C[b, a] = total & self.mask
+        return self._C[a, b]
+
+    def V(self, a: UnitVariable, b: UnitVariable) -> int:
+        """Return the covariance of two fields or hats of one unit."""
+        if a[0] and b[0]:
+            return 0
+        if a[0] or b[0]:
+            return self.R(b[1], a[1]) if a[0] else self.R(a[1], b[1])
+        return self.C(a[1], b[1])
+
+    # -- fluctuations ----------------------------------------------------------------------------------------
+
+    def row(self, key: Key) -> dict[Key, int]:
+        """Return the derivatives of an order parameter by all others: a row of D."""
+        if key not in self._rows:
+            found: dict[Key, int] = {}
+            for x in self.units(key):
+                for y in self.influences.get(self.site[x.first[1]], ()):
+                    slope = self.V(x.first, y.first) * self.V(x.second, y.second)
+                    if y.first != y.second:  # else one half of two equal pairings
+                        slope += self.V(x.first, y.second) * self.V(x.second, y.first)
+                    slope = slope * x.weight * y.weight & self.mask
+                    if slope and y.parameter is not None:
+                        found[y.parameter] = found.get(y.parameter, 0) + slope & self.mask
+            self._rows[key] = found
+        return self._rows[key]
+
+    def influence(self, key: Key) -> dict[Key, int]:
+        """Return how all order parameters move one of them: ``psi = e + D^T psi``."""
+        order: list[Key] = []
+        seen: set[Key] = set()
+
+        def visit(key: Key) -> None:
+            if key not in seen:
+                seen.add(key)
+                for earlier in self.row(key):
+                    visit(earlier)
+                order.append(key)
+
+        visit(key)
+        psi = {key: 1}
+        for first in reversed(order):
+            for second, slope in self.row(first).items() if first in psi else ():
+                psi[second] = psi.get(second, 0) + psi[first] * slope & self.mask
+        return psi
+
+    def noise(self, key: Key, other: Key) -> int:
+        """Return how two averages over units vary together: kappa."""
+        total = 0
+        for x, y in product(self.units(key), self.units(other)):
+            if self.site[x.first[1]] == self.site[y.first[1]]:
+                pairs = self.V(x.first, y.first) * self.V(x.second, y.second)
+                pairs += self.V(x.first, y.second) * self.V(x.second, y.first)
+                total += pairs * x.weight * y.weight
+        return total & self.mask
+
+    # -- Taylor coefficients ---------------------------------------------------------------------------------
+
+    def _of_power(self, x: int, power: int) -> int:
+        return (x >> BITS * power) & ((1 << BITS) - 1)
+
+    def _output(self, step: int) -> Key:
+        return self.output, (1, step)
+
+    def mean(self, n: int) -> int:
+        """Return the mean of the coefficient c_n."""
+        parts = (
+            (-1) ** (n - k) * comb(n, k) * self._of_power(self.parameter_mean(self._output(k)), n)
+            for k in range(n + 1)
+        )
+        return sum(parts)
+
+    def steps_covariance(self, k: int, m: int) -> int:
+        """Return N Cov of outputs after k and m steps, a polynomial in eta."""
+        if (k, m) not in self._outputs:
+            self._outputs[k, m] = self._outputs[m, k] = self._steps_covariance(k, m)
+        return self._outputs[k, m]
+
+    def _steps_covariance(self, k: int, m: int) -> int:
+        left, right = self.influence(self._output(k)), self.influence(self._output(m))
+        total = 0
+        for a, x in left.items():
+            for b, y in right.items():
+                if self.site[self.units(a)[0].first[1]] == self.site[self.units(b)[0].first[1]]:
+                    total += x * (y * self.noise(a, b) & self.mask) & self.mask
+        return total & self.mask
+
+    def covariance(self, m: int, n: int) -> Expr:
+        """Return N Cov of the coefficients c_m and c_n."""
+        total = 0
+        for k, j in product(range(m + 1), range(n + 1)):
+            sign = (-1) ** (m - k + n - j) * comb(m, k) * comb(n, j)
+            total += sign * self._of_power(self.steps_covariance(k, j), m + n)
+        return Integer(total)
+
+
+@lru_cache(maxsize=1000)
+def _linear_arguments(a: AppliedUndef) -> tuple[str, tuple[tuple[tuple[Any, int], ...], ...]]:
+    """The name of a function, and each argument as factors of symbols; None stands for one."""
+    parts = (sympify(x).expand().as_coefficients_dict() for x in a.args)
+    return str(a.func), tuple(
+        tuple((None if x == 1 else x, int(c)) for x, c in terms.items()) for terms in parts
+    )
+
+
+def _power(x: Expr) -> int:
+    return int(x.exp) if x.is_Pow and x.exp.is_Integer and x.exp > 0 else 1
+
+
+def _is_symmetric(q: FluctuatingParameter) -> bool:
+    """Whether an order parameter is a correlation of a vector with itself."""
+    pairs = [(r.index, primed(r.index)) for r in q.ranges] + [(t, s)]
+    both = {x: y for x, y in pairs} | {y: x for x, y in pairs}
+    return bool(q.unit == q.unit.xreplace(both))
