@@ -12,7 +12,23 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from sympy import Add, And, DiracDelta, Dummy, Expr, Integral, KroneckerDelta, Mul, Piecewise, Pow, S, Sum, oo
+from sympy import (
+    Add,
+    And,
+    DiracDelta,
+    Dummy,
+    Expr,
+    GreaterThan,
+    Integral,
+    KroneckerDelta,
+    LessThan,
+    Mul,
+    Piecewise,
+    Pow,
+    S,
+    Sum,
+    oo,
+)
 from sympy.core.function import AppliedUndef
 from sympy.logic.boolalg import Boolean
 
@@ -71,6 +87,9 @@ def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
         return [piece for x in expr.args for piece in _derive(x, target)]
     if isinstance(expr, Sum | Integral):
         return [_collapsed(x, expr) for x in _derive(expr.function, target)]
+    if isinstance(expr, Piecewise) and (gaps := _one_case(expr)) is not None:
+        pieces = _derive(expr.args[0].expr, target)
+        return [replace(p, conditions=(*p.conditions, *gaps)) for p in pieces]
     if expr.has(Sum, Integral):
         if isinstance(expr, Mul):
             parts = list(expr.args)
@@ -82,7 +101,18 @@ def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
         if isinstance(expr, Pow) and not expr.exp.has(Sum, Integral):
             outer = expr.exp * expr.base ** (expr.exp - 1)
             return [p.times(outer) for p in _derive(expr.base, target)]
+        if any(_occurrences(x, target) for x in expr.atoms(Sum, Integral)):
+            raise NotImplementedError(f"{target} stands in a sum inside of {expr.func.__name__}")
     return _leaf(expr, target)
+
+
+def _one_case(e: Piecewise) -> list[Expr] | None:
+    """The expressions that are at least zero where ``e`` is not zero; None for cases of another form."""
+    (_, condition), *others = e.args
+    parts = And.make_args(condition)
+    if [x.expr for x in others] != [S.Zero] or not all(isinstance(c, GreaterThan | LessThan) for c in parts):
+        return None
+    return [c.gts - c.lts for c in parts]
 
 
 def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
@@ -150,13 +180,13 @@ def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], c
     for a, b in piece.deltas:
         if a == b:
             continue
-        low, high = _bounds(a - b, ranges)
+        low, high = extremes(a - b, ranges)
         if low.is_positive or high.is_negative:  # the indices can never agree
             return S.Zero
         value *= DiracDelta(a - b) if continuous and b == target.args[-1] else KroneckerDelta(a, b)
     open_ = []
     for c in piece.conditions:
-        low, high = _bounds(c, ranges)
+        low, high = extremes(c, ranges)
         if high.is_negative:
             return S.Zero
         if not low.is_nonnegative:
@@ -164,14 +194,23 @@ def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], c
     return _where(value, open_)
 
 
-def _bounds(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
-    """The least and the greatest value of an expression linear in the indices of ``ranges``."""
+def extremes(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
+    """Return the least and the greatest value of an expression that is linear in the indices of ``ranges``.
+
+    >>> from derive.calculus.symbols import L, ell
+    >>> extremes(L - ell, [IndexRange(ell, S.One, L)])
+    (0, L - 1)
+    """
     low = high = e
     for r in ranges:
-        slope = e.expand().coeff(r.index)
-        ends = (r.lower, r.upper) if not slope.is_negative else (r.upper, r.lower)
-        low, high = low.xreplace({r.index: ends[0]}), high.xreplace({r.index: ends[1]})
+        low, high = (_at_end(x, r, top) for x, top in ((low, False), (high, True)))
     return low.expand(), high.expand()
+
+
+def _at_end(e: Expr, r: IndexRange, top: bool) -> Expr:
+    """The greatest value (``top``) or the least one of an expression over a range."""
+    rising = not e.expand().coeff(r.index).is_negative
+    return e.xreplace({r.index: r.upper if rising == top else r.lower})
 
 
 def _where(value: Expr, conditions: Sequence[Boolean]) -> Expr:

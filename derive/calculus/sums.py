@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from sympy import Add, DiracDelta, Expr, Integral, KroneckerDelta, Mul, Pow, S, Sum, Symbol, srepr
 from sympy.core.function import AppliedUndef
+from sympy.functions.elementary.piecewise import ExprCondPair
 
 from derive.calculus.symbols import IndexRange, ell, s, spelled, t
 
@@ -82,7 +83,7 @@ def all_apart(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Expr:
         e = apart(e, used | e.free_symbols if nested else used)
         if nested:
             used |= {v for v, *_ in e.limits}
-    args = [all_apart(x, used, nested) if isinstance(x, Expr) else x for x in e.args]
+    args = [all_apart(x, used, nested) if isinstance(x, Expr | ExprCondPair) else x for x in e.args]
     return e if list(e.args) == args else e.func(*args)
 
 

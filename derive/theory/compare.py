@@ -27,6 +27,7 @@ from sympy import (
     factorrat,
 )
 from sympy.core.function import AppliedUndef
+from sympy.core.function import Function as AnyFunction
 from sympy.core.relational import Relational
 
 from derive.calculus.averages import Average, Response
@@ -166,7 +167,20 @@ def _form(e: Expr) -> Expr:
     def moves(x: Expr) -> bool:
         return bool(isinstance(x, Pow) and x.base.is_Rational and x.base > 0 and x.exp.free_symbols)
 
-    return normal_form(e.replace(moves, by_primes))
+    return normal_form(_inner_letters(e.replace(moves, by_primes)))
+
+
+def _inner_letters(e: Expr, inside: bool = False) -> Expr:
+    """Give sums inside of functions and powers the letters ``inner0``, ``inner1`` and so on."""
+    if not e.has(Sum, Integral):
+        return e
+    below = inside or isinstance(e, Pow | AnyFunction)
+    args = [_inner_letters(x, below) if isinstance(x, Expr) else x for x in e.args]
+    e = e if list(e.args) == args else e.func(*args)
+    if not (inside and isinstance(e, Sum | Integral)):
+        return e
+    names = {x: Symbol(f"inner{k}", **x.assumptions0) for k, x in enumerate(e.variables)}
+    return e.func(e.function.xreplace(names), *[[y.xreplace(names) for y in limits] for limits in e.limits])
 
 
 PRIME = Function("prime", positive=True)

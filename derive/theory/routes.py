@@ -5,6 +5,10 @@ derivatives of the loss instead (:mod:`derive.program.gradient_check`).  The rou
 program (which vector meets which matrix), the names of order parameters, and the tangent kernel, an
 observable that no equation uses.  Memory, causality and the covariance of entries in time are found twice,
 each from the equation of motion of the rule.
+
+The exponent of one unit at finite N, of which fluctuations are derived, has the mean-field theory as its
+saddle.  The theory is put together from the terms of that exponent and compared too
+(:mod:`derive.theory.fluctuations.mean_theory`).
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from derive.program.gradient_check import check_gradients
 from derive.program.program import Program
 from derive.theory.compare import Difference, compare
 from derive.theory.conditioning import mean_field
+from derive.theory.fluctuations import fluctuations
+from derive.theory.fluctuations.mean_theory import saddle_differences
 from derive.theory.path_integral import path_integral
 
 
@@ -22,15 +28,17 @@ class RoutesDisagree(AssertionError):
 
 
 class Checked(list[Difference]):
-    """Result of :func:`check_routes`: an empty list, and whether gradients were compared.
+    """Result of :func:`check_routes`: an empty list, and what was compared beside the two routes.
 
     ``gradients`` is "compared", or says why the updates were not compared with the gradient of a loss; the
-    result is then shown with this reason, and not as an empty list.
+    result is then shown with this reason, and not as an empty list.  ``fluctuations`` is "compared", or says
+    why the exponent of one unit is not derived.
     """
 
-    def __init__(self, gradients: str) -> None:
+    def __init__(self, gradients: str, fluctuations: str) -> None:
         super().__init__()
         self.gradients = gradients
+        self.fluctuations = fluctuations
 
     def __repr__(self) -> str:
         if self.gradients == COMPARED:
@@ -44,9 +52,10 @@ COMPARED = "compared"
 def check_routes(program: Program) -> Checked:
     """Derive ``program``'s theory by two routes, and its gradients by a third way, and compare.
 
-    The theory of the conditioning rule is compared with that of the path integral, equation by equation.  The
-    updates of a program that states its loss are compared with derivatives of the loss, in a network of two
-    units (:func:`.check_gradients`).
+    The theory of the conditioning rule is compared with that of the path integral, equation by equation, and
+    with the saddle of the exponent of one unit at finite N (:func:`derive.theory.fluctuations.fluctuations`).
+    The updates of a program that states its loss are compared with derivatives of the loss, in a network of
+    two units (:func:`.check_gradients`).
 
     Parameters
     ----------
@@ -57,7 +66,8 @@ def check_routes(program: Program) -> Checked:
     -------
     Checked
         An empty list.  Its attribute ``gradients`` is "compared", or the reason why updates were not compared
-        with a gradient: the program states no loss, or its updates are no gradient on purpose.
+        with a gradient: the program states no loss, or its updates are no gradient on purpose.  Its attribute
+        ``fluctuations`` is "compared", or the reason why fluctuations of the program are not derived.
 
     Raises
     ------
@@ -71,10 +81,17 @@ def check_routes(program: Program) -> Checked:
     []
     >>> check_routes(feedback_alignment(2)).gradients
     "the updates are not the gradient of the program's loss (its descent is None)"
+    >>> check_routes(mlp(2)).fluctuations
+    'compared'
     """
     require_type(program, Program, "check_routes", "a program")
-    differences = compare(mean_field(program), path_integral(program).theory())
-    gradients = COMPARED
+    theory = mean_field(program)
+    differences = compare(theory, path_integral(program).theory())
+    gradients = exponent = COMPARED
+    try:
+        differences += [] if differences else saddle_differences(fluctuations(program), theory)
+    except NotApplicable as reason:
+        exponent = str(reason)
     try:
         for x in check_gradients(program):
             where = f"along {x.weight} in a network of two units, by its update and by the loss"
@@ -86,4 +103,4 @@ def check_routes(program: Program) -> Checked:
         if any(x.part == "gradient" for x in differences):
             lines.append("  (descent=None says of a program that its updates are no gradient on purpose)")
         raise RoutesDisagree("\n".join([f"{program.name}:", *lines]))
-    return Checked(gradients)
+    return Checked(gradients, exponent)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from sympy import Dummy, Expr, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.theory.fluctuations import Addend
-from derive.theory.fluctuations.exponent import addends
+from derive.theory.fluctuations import Addend, addends
 from numerics.errors import SpecError
 from numerics.fluctuations.lowered import IndexGrid, IntegerArray, LoweredFluctuations, key_of, length
 

@@ -2,11 +2,12 @@
 
 With conjugates ``qhat`` the density of the order parameters ``q`` is exactly the integral of ``exp(N S)``,
 ``S = -sum a qhat (q - rest(q)) + sum over populations a ln Z(q, qhat)``, where a population of ``a N`` units
-has the weight ``exp(E(q) + sum qhat F)``.  ``F`` are what order parameters average, ``E`` is the exponent of
-one unit.  Expanded around the saddle, at which qhat vanishes,
+has the weight ``exp(E(q) + sum qhat F)``.  Order parameters average ``F``; ``E`` is the exponent of one unit.
+Expanded around the saddle, at which qhat vanishes,
 
-- ``kappa = <F F'> - <F><F'>`` over ``a``: how averages over units scatter,
-- ``D = d<F>/dq + d rest/dq``, of which ``d<F>/dq = <F dE/dq>``: how order parameters move each other,
+- ``kappa = (<F F'> - <F><F'>)/a`` is the noise of averages over units,
+- ``D = d<F>/dq + d rest/dq``, in which ``d<F>/dq = <F dE/dq>``, is the feedback of order parameters on each
+  other,
 - ``N Cov = R kappa R^T`` with ``R = (1 - D)^(-1)``, which causality makes a finite sum,
 - the mean moves by ``R (second derivatives of <F> and rest : Cov / 2 + d kappa/dq : R) / N``.
 
@@ -18,66 +19,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sympy import Add, Expr, Mul, S
-from sympy.core.function import AppliedUndef
+from sympy import Expr, S
 
 from derive.calculus.functional import functional_derivative
-from derive.calculus.symbols import IndexRange, alpha, mu, primed, s, t
 from derive.errors import require_type
 from derive.program.program import Program
-from derive.program.words import Population, Rewritable
-from derive.theory.data import Equation, Source
-from derive.theory.fluctuations.exponent import Exponent, ExponentBuilder, ExponentTerm, FluctuatingParameter
-from derive.theory.fluctuations.hats import averaged
+from derive.theory.fluctuations.coefficients import ShiftSource, feedback, in_averages, noise, shift_source
+from derive.theory.fluctuations.data import FluctuatingParameter, FluctuationData
+from derive.theory.fluctuations.exponent import ExponentBuilder
+from derive.theory.fluctuations.one_unit import at_letters, derivative_by, elsewhere, letters
 from derive.theory.path_integral import path_integral
 from derive.theory.path_integral.saddle import Assembly
 from derive.theory.path_integral.step_order import responses_at_equal_times
 
+ParameterName = str | FluctuatingParameter
+"""An order parameter, or the name of one; of several members of a family the first one."""
+
 
 @dataclass(frozen=True, repr=False)
-class Fluctuations(Rewritable):
+class Fluctuations(FluctuationData):
     """The leading corrections to the mean-field theory of a program, by which its networks of N units differ.
 
-    Attributes
-    ----------
-    program
-        What is trained.
-    products
-        The equation of each product of a weight and a vector: its source, responses and memory.
-    definitions
-        The equations of fields, in which products are fields of their own.
-    homes
-        The population, at its layer, of each of the products and then of each of the definitions.
-    sources
-        The Gaussian sources of products.
-    parameters
-        The order parameters: correlations, causal responses, means, and numbers that follow from them; then
-        observables.
-    terms
-        The exponent of one unit, as far as order parameters stand in it.
+    Methods that take two order parameters write the first one at the letters of its symbol, and the second
+    one at other letters: ``mu_`` for ``mu``, ``t_`` for ``t``.
     """
-
-    program: Program
-    products: tuple[Equation, ...]
-    definitions: tuple[Equation, ...]
-    homes: tuple[Population, ...]
-    sources: tuple[Source, ...]
-    parameters: tuple[FluctuatingParameter, ...]
-    terms: tuple[ExponentTerm, ...]
-
-    def parameter(self, name: str) -> FluctuatingParameter:
-        """Return the order parameter of that name.
-
-        Raises
-        ------
-        KeyError
-            If there is none; the message names what there is.
-        """
-        for q in self.parameters:
-            if q.name == name:
-                return q
-        there = ", ".join(dict.fromkeys(q.name for q in self.parameters))
-        raise KeyError(f"no order parameter {name}; there are {there}")
 
     @property
     def exponents(self) -> dict[str, Expr]:
@@ -87,13 +52,14 @@ class Fluctuations(Rewritable):
             found[x.home.name] = found.get(x.home.name, S.Zero) + x.whole
         return found
 
-    def influence(self, name: str) -> dict[str, Expr]:
-        """Return what an order parameter multiplies in the exponent of one unit: ``E = dA/dq``.
+    def influence(self, name: ParameterName) -> dict[str, Expr]:
+        """Return the factor of an order parameter in the exponent of one unit: ``E = dA/dq``.
 
         Parameters
         ----------
         name
-            The name of an order parameter, which is taken at the indices and times of its symbol.
+            The name of an order parameter, which is taken at the indices and times of its symbol, or the
+            order parameter itself.
 
         Returns
         -------
@@ -103,36 +69,42 @@ class Fluctuations(Rewritable):
         Examples
         --------
         >>> from derive.program import mlp
-        >>> found = fluctuations(mlp()).influence("B")
-        >>> found["layer"]
-        Piecewise((gamma0*h(ell, alpha, s)*hat(xi(ell, t)), s - t <= 0), (0, True))
+        >>> fluctuations(mlp()).influence("B")
+        {'layer': gamma0*h(ell, alpha, s)*hat(xi(ell, t))}
         """
-        q = self.parameter(name)
+        q = at_letters(self._parameter(name), {})
         found: dict[str, Expr] = {}
         for x in self.terms:
-            slope = functional_derivative(x.whole, q.symbol, (*q.ranges, *TIMES))
+            slope = derivative_by(x.whole, q, (*q.ranges, *self.depths))
             if slope != 0:
                 found[x.home.name] = found.get(x.home.name, S.Zero) + slope
         return found
 
-    def second_influence(self, name: str, other: str) -> dict[str, Expr]:
+    def second_influence(self, name: ParameterName, other: ParameterName) -> dict[str, Expr]:
         """Return the second derivative of the exponent of one unit by two order parameters.
 
-        The second one is taken at primed indices and at other times, ``t_`` and ``s_``.
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> fluctuations(mlp(1)).second_influence("Delta", "f")
+        {}
+        >>> fluctuations(mlp(2)).second_influence("G", "Delta")
+        {'layer': Piecewise((eta*gamma0*h(ell - 1, alpha, s)*KroneckerDelta(s, t_)*hat(xi(ell - 1, t)),
+            (ell >= 2) & (s - t <= -1)), (0, True))}
         """
-        target = self._elsewhere(self.parameter(other))
+        first = self._parameter(name)
+        second = elsewhere(self._parameter(other), letters(first))
         found = {}
-        for population, e in self.influence(name).items():
-            slope = functional_derivative(e, target, TIMES)
+        for population, e in self.influence(first).items():
+            slope = functional_derivative(e, second.symbol, (*first.ranges, *second.every))
             if slope != 0:
                 found[population] = slope
         return found
 
-    def noise(self, name: str, other: str) -> Expr:
+    def noise(self, name: ParameterName, other: ParameterName) -> Expr:
         """Return how the averages of two order parameters over units scatter together: ``kappa``.
 
-        It is zero for order parameters of different populations or layers.  The second one is taken at primed
-        indices and at other times.
+        It is zero for order parameters of different populations, and has a Kronecker delta of their layers.
 
         Examples
         --------
@@ -141,67 +113,62 @@ class Fluctuations(Rewritable):
         -<g(1, t)*h(1, mu, t)>*<g(1, t_)*h(1, alpha, t_)>/gamma0**2
             + <g(1, t)*g(1, t_)*h(1, alpha, t_)*h(1, mu, t)>/gamma0**2
         """
-        first, second = self.parameter(name), self.parameter(other)
-        if first.home is None or second.home is None or first.home.name != second.home.name:
-            return S.Zero
-        moved = self._moved(second)
-        unit = second.unit.xreplace(moved)
-        connected = averaged(first.unit * unit) - averaged(first.unit) * averaged(unit)
-        return connected / first.home.ratio
+        return noise(self, self._parameter(name), self._parameter(other))
 
-    def feedback(self, name: str, other: str) -> Expr:
+    def feedback(self, name: ParameterName, other: ParameterName) -> Expr:
         """Return the derivative of one order parameter by another one, all others held: ``D``.
 
-        The second one is taken at primed indices and at other times.
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> fluctuations(mlp()).feedback("A", "B")
+        KroneckerDelta(ell, ell_)*<d d h(ell, alpha_, s_)*h(ell, mu, t) / d xi(ell, s) / d xi(ell, t_)>
         """
-        first, second = self.parameter(name), self.parameter(other)
-        target, moved = self._elsewhere(second), self._moved(second)
-        found = functional_derivative(first.function, target, TIMES)
-        if first.home is not None:
-            e = self.influence(other).get(first.home.name, S.Zero).xreplace(moved)
-            found += _averaged_cases(e, first.unit)
-        return found
+        return feedback(self, self._parameter(name), self._parameter(other))
 
-    def _moved(self, q: FluctuatingParameter) -> dict[Expr, Expr]:
-        """Other letters for the indices and times of an order parameter."""
-        own = [x for x in q.symbol.free_symbols if x not in (t, s)]
-        return {x: alpha if x == mu else primed(x) for x in own} | {t: primed(t), s: primed(s)}
+    def shift_source(self, name: ParameterName, expanded: bool = False) -> ShiftSource:
+        """Return the source of the shift of the mean of an order parameter at order 1/N.
 
-    def _elsewhere(self, q: FluctuatingParameter) -> AppliedUndef:
-        moved = self._moved(q)
-        if alpha in q.symbol.args and mu in q.symbol.args:
-            moved[alpha] = primed(alpha)
-            moved[mu] = primed(mu) if primed(mu) != alpha else type(mu)("mu_", **mu.assumptions0)
-        found: AppliedUndef = q.symbol.xreplace(moved)
-        return found
+        N times the shift is ``R = (1 - D)^(-1)`` applied to the sources of all order parameters.  Covariances
+        and propagators stand in them as symbols.
 
+        Parameters
+        ----------
+        name
+            The name of an order parameter, or the order parameter itself.
+        expanded
+            If true, influences are written out.  They stand as symbols ``E[q]`` otherwise.
 
-TIMES = (IndexRange(t, S.Zero, S.Infinity), IndexRange(s, S.Zero, S.Infinity))
-"""The ranges of both times."""
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> fluctuations(mlp(1)).shift_source("f").curvature
+        Sum(<g(1, t)*h(1, mu, t)*E[Delta(alpha, t_)]*E[Delta(mu_, t__)]>*Cov[Delta(alpha, t_), Delta(mu_,
+            t__)]/(2*gamma0), (alpha, 1, P), (t_, 0, oo), (mu_, 1, P), (t__, 0, oo))
+        """
+        return shift_source(self, self._parameter(name), expanded)
 
+    def deterministic(self, name: ParameterName) -> Expr:
+        """Return a number or an observable as a function of averages, all other numbers put in.
 
-def _averaged_cases(e: Expr, unit: Expr) -> Expr:
-    """The average of ``unit`` times an expression with cases and sums."""
-    from sympy import Piecewise, Sum
+        Raises
+        ------
+        ValueError
+            If it is an average itself.
 
-    found = []
-    for x in Add.make_args(e):
-        if isinstance(x, Piecewise):
-            found.append(Piecewise(*[(_averaged_cases(y, unit), c) for y, c in x.args]))
-        elif isinstance(x, Sum):
-            found.append(x.func(_averaged_cases(x.function, unit), *x.limits))
-        else:
-            inner = [y for y in Mul.make_args(x) if isinstance(y, Piecewise | Sum)]
-            if inner:
-                rest = x / inner[0]
-                parts = inner[0]
-                if isinstance(parts, Sum):
-                    found.append(parts.func(_averaged_cases(rest * parts.function, unit), *parts.limits))
-                else:
-                    found.append(Piecewise(*[(_averaged_cases(rest * y, unit), c) for y, c in parts.args]))
-            else:
-                found.append(averaged(unit * x) if x != 0 else S.Zero)
-    return Add(*found)
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> fluctuations(mlp()).deterministic("Delta")
+        -f(mu, t) + y(mu)
+        """
+        q = self._parameter(name)
+        if q.unit != 0:
+            raise ValueError(f"{q.symbol} is an average over units")
+        return in_averages(self, q)
+
+    def _parameter(self, name: ParameterName) -> FluctuatingParameter:
+        return self.parameter(name) if isinstance(name, str) else name
 
 
 def fluctuations(program: Program) -> Fluctuations:
@@ -216,13 +183,13 @@ def fluctuations(program: Program) -> Fluctuations:
     Returns
     -------
     Fluctuations
-        The order parameters, what they average, and the exponent of one unit in which they stand.
+        The order parameters, the functions that they average, and the exponent of one unit.
 
     Raises
     ------
     NotApplicable
-        If the theory of the program holds what no sum over units is: pairs of units, matrices correlated with
-        their transposes, units with attributes.
+        If the theory of the program holds more than sums over units that are alike: pairs of units, matrices
+        correlated with their transposes, units with attributes.
 
     Examples
     --------
@@ -238,6 +205,6 @@ def fluctuations(program: Program) -> Fluctuations:
 def _expanded(program: Program) -> Fluctuations:
     integral = path_integral(program)
     kept = responses_at_equal_times(integral._action)
-    found: Exponent = ExponentBuilder(Assembly(integral._saddle, kept)).build()
+    found = ExponentBuilder(Assembly(integral._saddle, kept), integral.theory()).build()
     parts = (found.products, found.definitions, found.homes, found.sources, found.parameters, found.terms)
     return Fluctuations(program, *parts)

@@ -18,114 +18,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from sympy import Add, Expr, Function, Integral, Mul, Rational, S, Sum, Symbol, sympify
+from sympy import Add, Expr, Function, Integral, Mul, Pow, Rational, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
+from sympy.core.function import Function as AnyFunction
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import over as summed
-from derive.calculus.symbols import IndexRange, s, t
+from derive.calculus.pairs import EntryStep
+from derive.calculus.sums import bound
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.program.naming import aside
-from derive.program.words import Population, Rewritable
+from derive.program.spectral import SpectralEntry
+from derive.program.words import Population
 from derive.theory.applications import Application, Parameter
-from derive.theory.data import Equation, Source, Stated, Term
+from derive.theory.data import Equation, Source, Term, TheoryData
+from derive.theory.fluctuations.data import (
+    Addend,
+    ExponentTerm,
+    FluctuatingParameter,
+    addends,
+    over_indices,
+)
 from derive.theory.fluctuations.hats import Hatted
 from derive.theory.path_integral.action import UseVariable
 from derive.theory.path_integral.saddle import Assembly
-
-
-@dataclass(frozen=True)
-class Addend(Rewritable):
-    """``expr`` summed over the indices of ``over`` and, as ``reach`` says, over past times s.
-
-    ``reach`` is as in :class:`derive.theory.Term`; "all" stands for a sum over both t and s.
-    """
-
-    expr: Expr
-    over: tuple[IndexRange, ...] = ()
-    reach: str = ""
-
-    @property
-    def whole(self) -> Expr:
-        """The addend as one expression at the time t (summed over it too where the reach is "all")."""
-        if self.reach == "all":
-            return summed(self.expr, (*self.over, (s, S.Zero, S.Infinity), (t, S.Zero, S.Infinity)))
-        if self.reach == "flow":
-            return Integral(summed(self.expr, self.over), (s, S.Zero, t))
-        if self.reach in ("strict", "past"):
-            return summed(self.expr, (*self.over, (s, S.Zero, t - 1 if self.reach == "strict" else t)))
-        return summed(self.expr, self.over)
-
-
-@dataclass(frozen=True)
-class ExponentTerm(Rewritable):
-    """``weight * hats * addend`` in the exponent of a unit of the population ``home``.
-
-    Attributes
-    ----------
-    hats
-        The field whose equation the term stands in, hatted; two of a covariance.
-    addend
-        What multiplies them: kernels times fields, a right-hand side, or a covariance.
-    weight
-        1/2 for the covariance of a field with itself, else 1.
-    home
-        The population, at the layer of the unit.
-    matrix, rule
-        The weights that gave the term, and by which argument.
-    """
-
-    hats: tuple[Hatted, ...]
-    addend: Addend
-    home: Population
-    weight: Expr = S.One
-    matrix: str = ""
-    rule: str = ""
-
-    @property
-    def whole(self) -> Expr:
-        """The term as an expression, summed over everything."""
-        body = replace(self.addend, expr=self.weight * Mul(*self.hats) * self.addend.expr)
-        if body.reach == "all":
-            return body.whole
-        if body.reach == "flow":
-            return Integral(body.whole, (t, S.Zero, S.Infinity))
-        return summed(body.whole, ((t, S.Zero, S.Infinity),))
-
-
-@dataclass(frozen=True)
-class FluctuatingParameter(Stated, Rewritable):
-    """A quantity that differs from network to network by an amount of order N^(-1/2).
-
-    Attributes
-    ----------
-    symbol
-        Its name with indices and times.
-    kind
-        "correlation", "response", "mean" (an average at one time), "number" (a function of other ones) or
-        "observable" (one that nothing depends on).
-    unit
-        What is averaged over the units of ``home``, with hats in a response; zero for functions of others.
-    rest
-        The function of other order parameters that is added to the average.
-    home
-        The population whose units are averaged over; None for a function of others.
-    causal
-        Of a response: "strict" if it exists for s < t, "past" if at s = t too, "now" if at s = t alone.
-    """
-
-    symbol: AppliedUndef
-    kind: str
-    unit: Expr = S.Zero
-    rest: tuple[Addend, ...] = ()
-    home: Population | None = None
-    ranges: tuple[IndexRange, ...] = ()
-    causal: str = ""
-
-    @property
-    def function(self) -> Expr:
-        """The part that is a function of other order parameters."""
-        return Add(*[x.whole for x in self.rest])
 
 
 @dataclass(frozen=True)
@@ -140,15 +56,64 @@ class Exponent:
     terms: tuple[ExponentTerm, ...]
 
 
-class ExponentBuilder:
-    """Collects the exponent of each unit from the equations of a path integral."""
+@dataclass
+class OwnField:
+    """A field that stands for a function of fields and numbers, and the ranges in which it is needed."""
 
-    def __init__(self, assembly: Assembly) -> None:
+    symbol: AppliedUndef
+    boxes: list[tuple[IndexRange, ...]]
+
+    def add(self, ranges: tuple[IndexRange, ...]) -> None:
+        """Extend the ranges; raise NotApplicable for some that overlap in part with those before."""
+        if any(_inside(ranges, x) for x in self.boxes):
+            return
+        apart = [x for x in self.boxes if not _inside(x, ranges)]
+        if any(not _disjoint(x, ranges) for x in apart):
+            told = " and ".join(str([r.limits for r in x]) for x in (apart[0], ranges))
+            raise NotApplicable(
+                f"fluctuations are not derived where a function of numbers is averaged over indices that "
+                f"overlap in part, {told}"
+            )
+        self.boxes[:] = [*apart, ranges]
+
+
+def _inside(inner: tuple[IndexRange, ...], outer: tuple[IndexRange, ...]) -> bool:
+    """Return whether ranges of the same indices lie in others."""
+    pairs = list(zip(inner, outer, strict=True))
+    gaps = (y for a, b in pairs for y in (a.lower - b.lower, b.upper - a.upper))
+    return all(sympify(x).is_nonnegative for x in gaps)
+
+
+def _disjoint(one: tuple[IndexRange, ...], other: tuple[IndexRange, ...]) -> bool:
+    """Return whether ranges of the same indices have nothing in common."""
+    pairs = list(zip(one, other, strict=True))
+    gaps = (y for a, b in pairs for y in (a.lower - b.upper, b.lower - a.upper))
+    return any(sympify(x).is_positive for x in gaps)
+
+
+def _range_of(place: Expr, letter: Symbol, ranges: Iterable[IndexRange]) -> IndexRange:
+    """Return the range of a place such as ``ell + 1``, as that of a letter."""
+    for r in ranges:
+        shift = place - r.index
+        if not shift.has(r.index):
+            return IndexRange(letter, r.lower + shift, r.upper + shift)
+    return IndexRange(letter, place, place)
+
+
+class ExponentBuilder:
+    """Collects the exponent of each unit from the equations of a path integral.
+
+    ``theory`` is the mean-field theory, of which sources and observables are taken.
+    """
+
+    def __init__(self, assembly: Assembly, theory: TheoryData) -> None:
+        self.theory = theory
         self.assembly, self.reading = assembly, assembly.reading
         self.program, self.action = assembly.program, assembly.action
-        self.averages: dict[Average, AppliedUndef] = {}
+        self.stand_ins: dict[Expr, AppliedUndef] = {}
+        self.stood_for: dict[Expr, tuple[IndexRange, ...]] = {}
         self.extra: list[FluctuatingParameter] = []
-        self.own_fields: dict[Expr, Equation] = {}
+        self.own_fields: dict[Expr, OwnField] = {}
         self.random = {x.name for x in self.program.fields} | {
             str(x.primal.func) for x in self.action.variables
         }
@@ -156,11 +121,12 @@ class ExponentBuilder:
         self._refuse()
 
     def _refuse(self) -> None:
+        """Raise NotApplicable for units that are not alike, and for rates of change in steps."""
         for d in self.reading.definitions:
-            if d.evolves:
+            if d.evolves and self.action.discrete:
                 raise NotApplicable(
-                    f"fluctuations are derived for fields that are computed from others at the same time; "
-                    f"{d.name} obeys a differential equation in time"
+                    f"fluctuations are not derived where {d.name} obeys a differential equation in time and "
+                    "weights move in steps"
                 )
         if self.program.attributes:
             names = ", ".join(x.name for x in self.program.attributes)
@@ -171,78 +137,114 @@ class ExponentBuilder:
 
     def build(self) -> Exponent:
         """Return the exponent."""
-        products = tuple(self.product_equation(x) for x in self.action.variables)
-        definitions, scalars = self.reading.equations(self.as_product, self.as_parameter)
+        products: tuple[Equation, ...] = tuple(map(self.product_equation, self.action.variables))
+        stated, scalars = self.reading.equations(self.as_product, self.as_parameter)
         numbers = [self.number(e, "number") for e in scalars]
-        stated = tuple(self.without_averages(e) for e in definitions)
+        stated = tuple(map(self.with_numbers, stated))
+        products = tuple(map(self.with_numbers, products))
         parameters = [*self.order_parameters(), *self.extra, *numbers]
-        definitions = (*stated, *self.own_fields.values())
-        theory = self.assembly.theory()
-        observables = [self.number(e, "observable") for e in theory.observables]
+        own_fields = self.definitions_of_own_fields
+        observables = [self.number(e, "observable") for e in self.theory.observables]
         names = {q.name for q in parameters}
         terms = [
             *self.kernels(products),
-            *self.numbers_in_definitions(definitions, names),
-            *self.covariances(theory.sources),
+            *self.numbers_in_definitions((*stated, *own_fields), names),
+            *self.covariances(self.theory.sources),
         ]
+        _require_sums_apart([*(x.addend for x in terms), *(y for q in parameters for y in q.rest)], names)
         homes = (
             *map(self.home_of, self.action.variables),
             *(self.home(e.symbol) for e in stated),
-            *(self.home(e.rhs) for e in self.own_fields.values()),
+            *(self.home(e.rhs) for e in own_fields),
         )
         everything = (*parameters, *observables)
-        return Exponent(products, definitions, homes, theory.sources, everything, tuple(terms))
+        definitions = (*stated, *own_fields)
+        return Exponent(products, definitions, homes, self.theory.sources, everything, tuple(terms))
 
     def home_of(self, x: UseVariable) -> Population:
-        """Where a product lives."""
-        return x.use.gives if isinstance(x.use, Application) else self.program.site_of(x.use.lhs)
+        """Return the population of the units that a product gives."""
+        use = x.use
+        return _home(use.gives if isinstance(use, Application) else self.program.site_of(use.lhs))
+
+    def home(self, body: Expr) -> Population:
+        """Return the population of the units that fields are defined for."""
+        fields = [a for a in body.atoms(AppliedUndef) if self.program.field_of(str(a.func)) is not None]
+        return _home(self.program.site_of(min(fields, key=str)))
 
     # -- equations of one unit -------------------------------------------------------------------------------
 
     def as_product(self, a: Application) -> list[Term]:
-        """A product as a field of its own."""
+        """Return a product as a field of its own."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         return [Term.local(leg.primal.func(*a.source().args), "product", a.matrix.name)]
 
     def as_parameter(self, p: Parameter) -> list[Term]:
-        """A vector of weights as a field of its own."""
+        """Return a vector of weights as a field of its own."""
         entry = next(x for x in self.action.entries if x.source == p.source())
         return [Term.local(entry.primal, "product", p.initial.name)]
 
     def product_equation(self, x: UseVariable) -> Equation:
-        """The equation of a product: source, responses and memory."""
+        """Return the equation of a product: source, responses and memory.
+
+        Raises NotApplicable for weights whose rule acts on each entry.
+        """
         use = x.use
         found = self.assembly.product(use) if isinstance(use, Application) else self.assembly.parameter(use)
+        for term in found:
+            if term.kind == "pair":
+                raise NotApplicable(
+                    "fluctuations of programs whose rule acts on each entry, as that of "
+                    f"{x.matrix} does, are not derived: pairs of units interact, not averages over units"
+                )
+            if term.field.has(EntryStep):
+                raise NotApplicable(
+                    "fluctuations of programs whose rule acts on each entry, as that of "
+                    f"{x.matrix} does, are not derived: a step is a functional of the whole history of its "
+                    "gradient, in which averages stand at every time"
+                )
         return Equation(x.primal, tuple(found), x.limits)
+
+    def with_numbers(self, e: Equation) -> Equation:
+        """Return an equation with numbers of their own in the place of averages and of sums in functions."""
+
+        def stated(x: Term) -> Term:
+            named = {k: self.named(getattr(x, k), e) for k in ("coefficient", "kernel", "field")}
+            return replace(x, **named)
+
+        return replace(e, terms=tuple(map(stated, e.terms)))
 
     # -- order parameters ------------------------------------------------------------------------------------
 
     def order_parameters(self) -> Iterator[FluctuatingParameter]:
-        """Correlations and responses."""
+        """Yield correlations and responses."""
         primal = {str(x.source.func): x.primal.func for x in self.action.variables}
         for q in self.assembly.order_parameters():
-            if q.kind == "correlation":
-                body, causal = q.definition.args[0], ""
-            else:
-                (average,) = q.definition.atoms(Average)
-                response = average.body
-                assert isinstance(response, Response)
-                pushed = primal[str(response.source.func)](*response.source.args)
-                body = q.definition.xreplace({average: response.body * Hatted(pushed)})
-                causal = self.support(q.name, q.causal)
+            bodies: dict[Expr, Expr] = {}
+            for a in q.definition.atoms(Average):
+                bodies[a] = a.body
+                if isinstance(a.body, Response):
+                    pushed = primal[str(a.body.source.func)](*a.body.source.args)
+                    bodies[a] = a.body.body * Hatted(pushed)
+            body = q.definition.xreplace(bodies)
+            causal = self.support(q.name, q.causal) if q.kind == "response" else ""
             if any(str(a.func) in self.random for a in body.atoms(AppliedUndef)):
                 home, body = self.home(body), self.of_fields(body, q.ranges)
                 yield FluctuatingParameter(q.symbol, q.kind, body, (), home, q.ranges, causal)
 
     def support(self, name: str, causal: str) -> str:
-        """When a response exists: that to a matrix of one step at equal times alone."""
+        """Return when a response exists: that to a matrix of one step at equal times alone."""
         alike = (
             q for q in self.action.responses.values() if str(q.symbol.func).removesuffix("_used") == name
         )
         return "now" if next(alike).leg.use.matrix.fresh else causal
 
     def number(self, e: Equation, kind: str) -> FluctuatingParameter:
-        """A number of the theory: an average, or a function of averages and other numbers."""
+        """Return a number of the theory: an average, or a function of averages and other numbers."""
+        if e.rhs.has(SpectralEntry):
+            raise NotApplicable(
+                f"fluctuations are not derived where {e.name} is a function of the singular values of "
+                "matrices of inner products: its derivatives by their entries are not"
+            )
         random = frozenset(self.random)
         rhs = e.rhs.replace(lambda x: isinstance(x, Average), lambda x: x.linear(random))
         found = sorted(rhs.atoms(Average), key=str)
@@ -252,50 +254,60 @@ class ExponentBuilder:
                 home = self.home(found[0].body)
                 body = factor * self.of_fields(found[0].body, e.ranges)
                 return FluctuatingParameter(e.symbol, "mean", body, (), home, e.ranges)
-        rhs = self.named(rhs, e)
-        return FluctuatingParameter(e.symbol, kind, S.Zero, tuple(addends(rhs)), None, e.ranges)
-
-    def home(self, body: Expr) -> Population:
-        """Where fields live."""
-        fields = [a for a in body.atoms(AppliedUndef) if self.program.field_of(str(a.func)) is not None]
-        return self.program.site_of(fields[0])
+        rest = tuple(addends(self.named(rhs, e), e.symbol.args))
+        return FluctuatingParameter(e.symbol, kind, S.Zero, rest, None, e.ranges)
 
     def named(self, e: Expr, near: Equation) -> Expr:
-        """``e`` with a number of its own for each average."""
+        """Return ``e`` with a number of its own for each average, and for each sum inside of a function."""
         ranges = {r.index: r for r in near.ranges}
         for x in e.atoms(Sum):
             ranges |= {lim[0]: IndexRange(*lim) for lim in x.limits if lim[0] not in (t, s)}
         for a in sorted(e.atoms(Average), key=str):
-            if a not in self.averages:
-                own = [r for index, r in ranges.items() if a.body.has(index)]
-                letters = [r.index for r in own]
-                name = aside(f"M_{near.name}", self.taken)
-                self.taken.add(name)
-                symbol = Function(name)(*letters, t)
-                self.averages[a] = symbol
+            own = tuple(r for index, r in ranges.items() if index in a.free_symbols)
+            if not self.is_known(a, own):
+                symbol = self.new_number(f"M_{near.name}", a, own)
                 body = self.of_fields(a.body, own)
-                mean = FluctuatingParameter(symbol, "mean", body, (), self.home(a.body), tuple(own))
-                self.extra.append(mean)
-        return e.xreplace(self.averages)
+                self.extra.append(FluctuatingParameter(symbol, "mean", body, (), self.home(a.body), own))
+        e = e.xreplace(self.stand_ins)
+        for x in sorted(_sums_in_functions(e), key=str):
+            own = tuple(r for index, r in ranges.items() if index in x.free_symbols)
+            numbers = _holds(x, {*self.program.scalars, *(q.name for q in self.extra)})
+            if over_indices(x) and numbers and not _holds(x, self.random) and not self.is_known(x, own):
+                symbol = self.new_number(f"S_{near.name}", x, own)
+                rest = tuple(addends(x, symbol.args))
+                self.extra.append(FluctuatingParameter(symbol, "number", S.Zero, rest, None, own))
+        return e.xreplace(self.stand_ins)
 
-    def without_averages(self, e: Equation) -> Equation:
-        """The definition of a field with numbers in the place of averages."""
-        if not e.rhs.has(Average):
-            return e
-        return replace(e, terms=tuple(x.put(self.named(x.expr, e)) for x in e.terms))
+    def is_known(self, e: Expr, own: tuple[IndexRange, ...]) -> bool:
+        """Return whether a number stands for ``e`` already, and note it where that is at other letters."""
+        for known, ranges in list(self.stood_for.items()):
+            letters = {x.index: y.index for x, y in zip(ranges, own, strict=False)}
+            bounds = [[(r.lower, r.upper) for r in x] for x in (ranges, own)]
+            if bounds[0] == bounds[1] and known.xreplace(letters).as_dummy() == e.as_dummy():
+                self.stand_ins[e] = self.stand_ins[known].xreplace(letters)
+                return True
+        return False
+
+    def new_number(self, name: str, e: Expr, ranges: tuple[IndexRange, ...]) -> AppliedUndef:
+        """Return a number that stands for ``e``, with a name that nothing else has."""
+        name = aside(name, self.taken)
+        self.taken.add(name)
+        found: AppliedUndef = Function(name)(*[r.index for r in ranges], t)
+        self.stand_ins[e], self.stood_for[e] = found, ranges
+        return found
 
     # -- functions of fields and numbers ---------------------------------------------------------------------
 
     def of_fields(self, unit: Expr, ranges: Iterable[IndexRange]) -> Expr:
-        """What is averaged, with a field in the place of all that a number stands in."""
+        """Return what is averaged, with a field in the place of each function in which a number stands."""
         known = list(ranges)
         return Add(*[self._factors_of_fields(x, known) for x in Add.make_args(unit.expand())])
 
     def _factors_of_fields(self, term: Expr, ranges: list[IndexRange]) -> Expr:
-        """One product: its factors at each time are taken together if a number stands in them."""
+        """Return one product, whose factors at each time are taken together if a number stands in them."""
         constant, at = S.One, dict[Expr, Expr]()
         for x in Mul.make_args(term):
-            atoms = [a for a in x.atoms(AppliedUndef) if self.moves(a)]
+            atoms = sorted((a for a in x.atoms(AppliedUndef) if self.moves(a)), key=str)
             if x.has(Hatted) or not atoms:
                 constant *= x
             else:
@@ -307,97 +319,124 @@ class ExponentBuilder:
         return constant
 
     def moves(self, a: AppliedUndef) -> bool:
-        """Is it a field or a number of the theory, rather than data?"""
+        """Return whether a function is a field or a number of the theory, and no data."""
         name = str(a.func)
         return name in self.random or name in self.program.scalars or name in {x.name for x in self.extra}
 
     def own_field(self, e: Expr, time: Expr, ranges: list[IndexRange]) -> Expr:
-        """The field that stands for a function of fields and numbers."""
+        """Return the field that stands for a function of fields and numbers.
+
+        Raises NotApplicable if the function holds two times.
+        """
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.moves(a)), key=str)
-        places = list(dict.fromkeys(x for a in atoms for x in a.args[:-1]))
-        letters = [Symbol(f"i{k}", integer=True) for k in range(len(places))]
-        named = dict(zip(places, letters, strict=True))
-        body = e.xreplace({a: a.func(*[named[x] for x in a.args[:-1]], t) for a in atoms})
+        if any(a.args[-1] != time for a in atoms):
+            raise NotApplicable(
+                f"fluctuations are not derived for averages of a function of numbers at two times, as {e}: "
+                "define a field for each time"
+            )
+        inner = bound(e)
+        places = list(dict.fromkeys(x for a in atoms for x in a.args[:-1] if not inner & x.free_symbols))
+        named = self._letters(places, atoms)
+        body = e.xreplace({a: a.func(*[named.get(x, x) for x in a.args[:-1]], t) for a in atoms})
         if body not in self.own_fields:
             name = aside(f"v{len(self.own_fields) + 1}", {*self.taken, *self.random})
-            limits = {r.index: r for r in ranges}
-            own = tuple(
-                limits[x].renamed(y) if x in limits else IndexRange(y, x, x) for x, y in named.items()
-            )
-            lhs = Function(name)(*letters, t)
-            self.own_fields[body] = Equation(lhs, (Term.local(body),), own)
+            self.own_fields[body] = OwnField(Function(name)(*named.values(), t), [])
             self.random.add(name)
-        return self.own_fields[body].symbol.func(*places, time)
+        field = self.own_fields[body]
+        field.add(tuple(_range_of(x, y, ranges) for x, y in named.items()))
+        return field.symbol.func(*places, time)
+
+    def _letters(self, places: list[Expr], atoms: list[AppliedUndef]) -> dict[Expr, Symbol]:
+        """Return an index for each place at which fields are taken, that of layers for a layer."""
+        layered = {a.args[0] for a in atoms if self._is_layered(a)}
+        free = iter(Symbol(f"i{k}", integer=True) for k in range(len(places)))
+        one = len(layered) == 1
+        return {x: ell if one and x in layered else next(free) for x in places}
+
+    def _is_layered(self, a: AppliedUndef) -> bool:
+        """Return whether the first argument of a field is its layer."""
+        field = self.program.field_of(str(a.func))
+        return field is not None and field.layered
+
+    @property
+    def definitions_of_own_fields(self) -> tuple[Equation, ...]:
+        """The equations of the fields that stand for functions of fields and numbers."""
+        return tuple(
+            Equation(x.symbol, (Term.local(body),), ranges)
+            for body, x in self.own_fields.items()
+            for ranges in x.boxes
+        )
 
     # -- terms of the exponent -------------------------------------------------------------------------------
 
     def kernels(self, products: tuple[Equation, ...]) -> Iterator[ExponentTerm]:
-        """What is applied to earlier fields in the equation of each product."""
+        """Yield kernels applied to earlier fields, from the equation of each product."""
         for x, e in zip(self.action.variables, products, strict=True):
-            home = self.home_of(x)
             for term in e.terms:
-                if term.kind == "source":
-                    continue
-                if term.kind == "pair":
-                    raise NotApplicable(
-                        "fluctuations of programs whose rule acts on each entry, as that of "
-                        f"{x.matrix} does, are not derived: pairs of units interact, not averages over units"
-                    )
-                body = Addend(
-                    term.coefficient * term.kernel * term.field, (*x.limits, *term.over), term.reach
-                )
-                yield ExponentTerm((Hatted(x.primal),), body, home, S.One, x.matrix, term.rule)
+                if term.kind != "source":
+                    body = term.coefficient * term.kernel * term.field
+                    addend = Addend(body, (*x.limits, *term.over), term.reach)
+                    yield self.term((x.primal,), addend, self.home_of(x), term)
 
     def numbers_in_definitions(
         self, definitions: tuple[Equation, ...], names: set[str]
     ) -> Iterator[ExponentTerm]:
-        """Definitions of fields in which numbers stand."""
-        own = {e.name for e in self.own_fields.values()}
+        """Yield the terms of definitions of fields in which numbers stand."""
         for e in definitions:
+            known = self.program.field_of(e.name) is not None
+            home = self.home(e.symbol if known else e.rhs)
             for term in e.terms:
-                if any(str(a.func) in names for a in term.expr.atoms(AppliedUndef)):
-                    body = Addend(term.expr, e.ranges)
-                    home = self.home(e.symbol if str(e.symbol.func) not in own else e.rhs)
-                    yield ExponentTerm((Hatted(e.symbol),), body, home, S.One, term.matrix, "as defined")
+                for x in addends(term.expr, e.symbol.args) if _holds(term.expr, names) else ():
+                    addend = replace(x, over=(*e.ranges, *x.over))
+                    yield self.term((e.symbol,), addend, home, replace(term, kind="definition"))
+
+    def term(
+        self, fields: tuple[AppliedUndef, ...], addend: Addend, home: Population, told: Term
+    ) -> ExponentTerm:
+        """Return the term of the exponent in which hats of ``fields`` multiply ``addend``."""
+        weight = Rational(1, 2) if len(fields) == 2 and fields[0].func == fields[1].func else S.One
+        hats = tuple(map(Hatted, fields))
+        rule = told.rule if told.kind != "definition" else "as defined"
+        return ExponentTerm(
+            hats, addend, home, weight, told.matrix, rule, told.kind, discrete=self.action.discrete
+        )
 
     def covariances(self, sources: tuple[Source, ...]) -> Iterator[ExponentTerm]:
-        """The quadratic part."""
+        """Yield the quadratic part."""
         variable = {str(x.source.func): x for x in self.action.variables}
+        every = "all" if self.action.discrete else "flow all"
         for u in sources:
-            first, second = (variable[str(a.func)].primal.func(*a.args) for a in (u.symbol, u.partner))
-            weight = Rational(1, 2) if u.symbol.func == u.partner.func else S.One
-            x = next(
-                y for y in self.action.variables if y.source.func == u.symbol.func and y.source == u.symbol
-            )
-            body = Addend(sympify(u.covariance), u.ranges, "all")
-            hats = (Hatted(first), Hatted(second))
-            yield ExponentTerm(hats, body, self.home_of(x), weight, u.matrix, "random weights")
+            fields = tuple(variable[str(a.func)].primal.func(*a.args) for a in (u.symbol, u.partner))
+            x = next(y for y in self.action.variables if y.source == u.symbol)
+            told = Term.local(S.Zero, "covariance", u.matrix, "random weights")
+            for part in addends(sympify(u.covariance), [r.index for r in u.ranges]):
+                addend = Addend(part.expr, (*u.ranges, *part.over), every)
+                yield self.term(fields, addend, self.home_of(x), told)
 
 
-def addends(e: Expr) -> Iterator[Addend]:
-    """The terms of a sum, each with the ranges and the times that it is summed over.
+def _home(population: Population) -> Population:
+    """The units that averages are taken over: layers of a shared population are the same units."""
+    return replace(population, site=None) if population.shared else population
 
-    Raises
-    ------
-    NotApplicable
-        If a sum stands inside of a function.
-    """
-    for term in Add.make_args(e.expand()):
-        ranges: list[IndexRange] = []
-        reach = ""
-        while inner := [x for x in Mul.make_args(term) if isinstance(x, Sum | Integral)]:
-            x = inner[0]
-            term = term / x * x.function
-            for index, low, high in x.limits:
-                if index != s:
-                    ranges.append(IndexRange(index, low, high))
-                elif isinstance(x, Integral):
-                    reach = "flow"
-                else:
-                    reach = "past" if high == t else "strict"
-        if term.has(Sum, Integral):
-            raise NotApplicable(f"{term} holds a sum inside of a function, which is not taken apart")
-        if isinstance(term, Add):
-            yield from (replace(x, over=(*ranges, *x.over)) for x in addends(term))
-        else:
-            yield Addend(term, tuple(ranges), reach)
+
+def _holds(e: Expr, names: set[str]) -> bool:
+    """Return whether one of the functions of these names stands in an expression."""
+    return any(str(a.func) in names for a in e.atoms(AppliedUndef))
+
+
+def _require_sums_apart(parts: Iterable[Addend], names: set[str]) -> None:
+    """Raise NotApplicable for terms with a sum over times in which order parameters stand."""
+    for x in parts:
+        for inner in x.expr.atoms(Sum, Integral):
+            if _holds(inner, names):
+                raise NotApplicable(
+                    f"fluctuations are not derived where averages stand in a sum over times, as in {inner}"
+                )
+
+
+def _sums_in_functions(e: Expr, inside: bool = False) -> set[Sum]:
+    """The outermost sums inside of functions and powers."""
+    if isinstance(e, Sum) and inside:
+        return {e}
+    below = inside or isinstance(e, Pow | AnyFunction)
+    return set[Sum]().union(*(_sums_in_functions(x, below) for x in e.args if isinstance(x, Expr)))

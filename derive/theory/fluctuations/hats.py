@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from sympy import Add, Expr, Mul, Pow, S, Sum
+from sympy import Add, Expr, Integral, Mul, Piecewise, S, Sum
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average, Response
+from derive.calculus.averages import Average, Names, Response, is_random
+from derive.calculus.sums import apart, bound, factors
+from derive.calculus.symbols import spelled
 
 
 class Hatted(Expr):
@@ -45,34 +47,58 @@ class Hatted(Expr):
         return f"hat({printer._print(self.field)})"
 
 
-def averaged(body: Expr) -> Expr:
-    """Return the average of a product with hats, each of which differentiates everything else.
+def averaged(body: Expr, random: Names = None) -> Expr:
+    """Return the average of an expression with hats, each of which differentiates everything else.
 
+    Sums and cases stand outside of the averages that are returned.
+
+    Parameters
+    ----------
+    body
+        A sum of products of hats and functions of fields.
+    random
+        The names of fields; all other functions are numbers and stand before averages.
+
+    Examples
+    --------
     >>> from sympy import Function
     >>> from sympy.abc import s, t
     >>> h, g, chi = (Function(x) for x in ("h", "g", "chi"))
     >>> averaged(h(t) * g(s) * Hatted(chi(s)))
     <d g(s)*h(t) / d chi(s)>
+    >>> averaged(g(s) * h(t) * Hatted(chi(s)), ["h", "chi"])
+    g(s)*<d h(t) / d chi(s)>
     >>> averaged(Hatted(chi(s)) * Hatted(chi(t)))
     0
     """
-    found = []
-    for term in Add.make_args(body.expand()):
-        if isinstance(term, Sum):
-            found.append(term.func(averaged(term.function), *term.limits))
-            continue
-        numbers, parts, hats = S.One, S.One, []
-        for x in Mul.make_args(term):
-            base, power = (x.base, x.exp) if isinstance(x, Pow) and isinstance(x.base, Hatted) else (x, S.One)
-            if isinstance(base, Hatted):
-                hats += [base] * int(power)
-            elif x.has(AppliedUndef):
-                parts *= x
-            else:
-                numbers *= x
-        if hats and parts == 1:
-            continue
-        for hat in hats:
-            parts = Response(parts, hat.field)
-        found.append(numbers * Average(parts) if parts != 1 else numbers)
-    return Add(*found)
+    names = None if random is None else frozenset(random)
+    return Add(*[_averaged_term(x, names) for x in Add.make_args(body.expand())])
+
+
+def _averaged_term(term: Expr, random: frozenset[str] | None) -> Expr:
+    """Return the average of one product."""
+    fixed, moving, hats = list[Expr](), list[Expr](), list[Hatted]()
+    for x in factors(term):
+        if isinstance(x, Hatted):
+            hats.append(x)
+        else:
+            (moving if x.has(Hatted) or is_random(x, random) else fixed).append(x)
+    compound = next((x for x in moving if isinstance(x, Sum | Integral | Piecewise)), None)
+    if compound is not None:
+        moving.remove(compound)
+        return _inside(compound, Mul(*fixed, *moving, *hats), random)
+    if not moving:
+        return S.Zero if hats else Mul(*fixed)
+    parts = Mul(*moving)
+    for hat in sorted(hats, key=spelled):
+        parts = Response(parts, hat.field)
+    return Mul(*fixed) * Average(parts)
+
+
+def _inside(e: Expr, rest: Expr, random: frozenset[str] | None) -> Expr:
+    """Return the average of ``rest * e``, taken inside of the sum or of the cases that ``e`` is."""
+    if isinstance(e, Piecewise):
+        return Piecewise(*[(averaged(rest * x, random), condition) for x, condition in e.args])
+    own = apart(e, rest.free_symbols | bound(rest))
+    inner = averaged(rest * own.function, random)
+    return S.Zero if inner == 0 else own.func(inner, *own.limits)

@@ -245,7 +245,7 @@ def _fields(
     """The field, hatted field and source of a use."""
     source = use.source()
     name = base if (base, use.source_name) in (("chi", "u"), ("xi", "r")) else f"{base}_{use.source_name}"
-    if name in {x.name for x in reading.program.fields} | set(reading.program.scalars):
+    if name in reading.registry.taken:
         name = f"{base}_{use.source_name}"
     return Function(name)(*source.args), Function(hatted(name))(*source.args), source
 

@@ -25,7 +25,7 @@ from sympy.matrices import Inverse, MatrixSymbol
 from derive.calculus.averages import Average
 from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
-from derive.calculus.sums import factors
+from derive.calculus.sums import factors, times
 from derive.calculus.symbols import IndexRange, ell, mu, s, t
 from derive.program.words import Mean, Product
 from derive.theory.applications import Application, Parameter, earlier, tangent_kernel
@@ -53,6 +53,8 @@ class SaddlePoint:
         self.hats = frozenset(str(x.hat.func) for x in action.variables)
         self.random = self.hats | fields | {str(x.primal.func) for x in action.variables}
         self.order = symmetric(action.reading.registry.found.values(), program.given)
+        self._solved: dict[Expr, Eq] = {}
+        self._processes: dict[Expr, list[Term]] = {}
 
     def stationary(
         self,
@@ -75,7 +77,9 @@ class SaddlePoint:
 
     def correlation(self, q: Correlation) -> Eq:
         """``C = <a b>``, from varying the conjugate."""
-        return self.stationary(q.symbol, q.conjugate, q.ranges)
+        if q.symbol not in self._solved:
+            self._solved[q.symbol] = self.stationary(q.symbol, q.conjugate, q.ranges)
+        return self._solved[q.symbol]
 
     def conjugate(self, q: Correlation) -> Eq:
         """``Chat`` as an average of two hatted fields, from varying C."""
@@ -87,7 +91,10 @@ class SaddlePoint:
         Each product of mixed inner products is linearised by variables of its own; those of equal inner
         products agree.
         """
-        return self.stationary(q.symbol, q.conjugate, q.ranges, (q.algebra, q.exponents))
+        if q.symbol not in self._solved:
+            part = q.algebra, q.exponents
+            self._solved[q.symbol] = self.stationary(q.symbol, q.conjugate, q.ranges, part)
+        return self._solved[q.symbol]
 
     def equations(self) -> tuple[Eq, ...]:
         """Every condition: correlations, their conjugates, responses."""
@@ -126,7 +133,8 @@ class SaddlePoint:
         """The covariance of two auxiliary fields, if any; ``slope``: the derivative in the first."""
         b = y.past(x.indices)
         ranges = (*x.limits, *(r for r in b.limits if r not in x.limits))
-        value = self.order((-functional_derivative(slope, b.hat, ranges)).expand()).expand()
+        force = self.order(functional_derivative(slope, b.hat, ranges).expand()).expand()
+        value = times(S.NegativeOne, force)
         if value != 0 and (x is y or x.source != y.source):
             yield Source(x.source, b.source, value, ranges, x.matrix)
 
@@ -134,6 +142,11 @@ class SaddlePoint:
 
     def single_site(self, leg: UseVariable) -> list[Term]:
         """The delta function left by the integral over a hatted field (D.40): its field as a sum of terms."""
+        if leg.primal not in self._processes:
+            self._processes[leg.primal] = self._single_site(leg)
+        return self._processes[leg.primal]
+
+    def _single_site(self, leg: UseVariable) -> list[Term]:
         if isinstance(leg, Leg) and not is_random(leg.use):  # its updates are all there is
             return []
         constraint = self.action.exponent(leg.home, "constraint")

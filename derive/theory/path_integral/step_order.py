@@ -9,17 +9,41 @@ pass of a linear network to its forward pass does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import t
 from derive.errors import NotApplicable
-from derive.theory.applications import Application, Reading
+from derive.theory.applications import Application, Reading, reaches
 from derive.theory.path_integral.action import Action
 
 
-def place_in_step(reading: Reading, use: Application) -> int:
-    """Return the number of the definition, in causal order, in which a use of a matrix comes first."""
+def place_in_step(reading: Reading, use: Application) -> tuple[int, int]:
+    """Return the place of a use of a matrix: that of the first definition with it, and that within it."""
     for number, d in enumerate(reading.definitions):
-        if any(a.same_use(use) for a in reading.products[d]):
-            return number
+        for place, a in enumerate(reading.products[d]):
+            if a.same_use(use):
+                return number, place
     raise KeyError(str(use.product))
+
+
+def needed_at_once(reading: Reading) -> dict[str, set[str]]:
+    """Return for each field and number the names of those that it is computed from in the same step."""
+    found: dict[str, set[str]] = {}
+    for d in reading.definitions:
+        own = found.setdefault(d.name, set())
+        if not d.evolves:
+            own |= {str(a.func) for a in d.rhs.atoms(AppliedUndef) if a.args and a.args[-1] == t}
+    return found
+
+
+def take_turns(needed: Mapping[str, set[str]], a: Application, b: Application) -> bool:
+    """Return whether each of two uses comes after the other one, at different values of an index."""
+    return all(
+        any(reaches(needed, x, other.gives_field) for x in needed[own.gives_field])
+        for own, other in ((a, b), (b, a))
+    )
 
 
 def responses_at_equal_times(action: Action) -> frozenset[str]:
@@ -28,7 +52,8 @@ def responses_at_equal_times(action: Action) -> frozenset[str]:
     Raises
     ------
     NotApplicable
-        If a matrix is correlated with its transpose, or if one definition holds both uses of a pair.
+        If a matrix is correlated with its transpose, or if each use of a pair comes after the other one at
+        another value of an index.
 
     Examples
     --------
@@ -38,6 +63,7 @@ def responses_at_equal_times(action: Action) -> frozenset[str]:
     ['B']
     """
     found = set()
+    needed = needed_at_once(action.reading)
     for name, q in ((str(q.symbol.func), q) for q in action.responses.values()):
         matrix = q.leg.use.matrix
         if matrix.symmetry != 0:
@@ -47,12 +73,13 @@ def responses_at_equal_times(action: Action) -> frozenset[str]:
             )
         if not (q.leg.use.at_once and q.other.use.at_once):
             continue
-        own, other = (place_in_step(action.reading, x.use) for x in (q.leg, q.other))
-        if own == other:
+        if take_turns(needed, q.leg.use, q.other.use):
             raise NotApplicable(
-                f"{matrix.name} and its transpose are applied in one definition, so that neither comes "
-                "first; give each product a field of its own"
+                f"fluctuations are not derived where {matrix.name} and its transpose take turns within a "
+                f"step, as in {q.leg.use.product} and {q.other.use.product}: which one comes first differs "
+                "from index to index"
             )
+        own, other = (place_in_step(action.reading, x.use) for x in (q.leg, q.other))
         if other < own:
             found.add(name)
     return frozenset(found)

@@ -1,0 +1,291 @@
+"""Noise, feedback and the source of the shift, as averages over one unit.
+
+The first order parameter of a pair is taken at the letters of its symbol and the second one at letters of
+its own.  Averages of units of different populations, or of different layers, are independent: a Kronecker
+delta of layers stands before an average over the unit that both share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any
+
+from sympy import Add, Expr, Function, Integral, Rational, S, Sum
+
+from derive.calculus.sums import all_apart, bound, defined, over, put
+from derive.calculus.symbols import spelled
+from derive.theory.fluctuations.data import FluctuatingParameter, FluctuationData
+from derive.theory.fluctuations.hats import averaged
+from derive.theory.fluctuations.one_unit import (
+    PlacedParameter,
+    UnitExponent,
+    at_letters,
+    derivative_by,
+    elsewhere,
+    exponent_at,
+    layers_meet,
+    letters,
+    placed_home,
+)
+
+
+class ParameterElement(Expr):
+    """A quantity of one or two order parameters that is not written out."""
+
+    is_commutative = True
+    head = ""
+    latex_head = ""
+
+    def __new__(cls, *parameters: Any) -> ParameterElement:
+        node: ParameterElement = Expr.__new__(cls, *map(S, parameters))
+        return node
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        return rf"{self.latex_head}\left[{', '.join(printer._print(x) for x in self.args)}\right]"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"{self.head}[{', '.join(printer._print(x) for x in self.args)}]"
+
+
+class ScaledCovariance(ParameterElement):
+    """N times the covariance of two order parameters.
+
+    >>> from sympy.abc import a, b
+    >>> ScaledCovariance(a, b)
+    Cov[a, b]
+    """
+
+    head, latex_head = "Cov", r"\mathrm{Cov}"
+
+
+class Propagator(ParameterElement):
+    """The element ``R[q, p]`` of ``R = (1 - D)^(-1)``, the change of q when p is pushed.
+
+    >>> from sympy.abc import a, b
+    >>> Propagator(a, b)
+    R[a, b]
+    """
+
+    head, latex_head = "R", r"\mathcal{R}"
+
+
+class NoiseElement(ParameterElement):
+    """The element ``kappa[q, p]`` of the noise of averages over units."""
+
+    head, latex_head = "kappa", r"\kappa"
+
+
+class FeedbackElement(ParameterElement):
+    """The element ``D[q, p]`` of the feedback: the derivative of q by p, all others held."""
+
+    head, latex_head = "D", "D"
+
+
+class Influence(ParameterElement):
+    """The derivative ``E[q]`` of the exponent of one unit by an order parameter, or ``E[q, p]`` by two.
+
+    >>> from sympy.abc import a, b
+    >>> Influence(a), Influence(a, b)
+    (E[a], E[a, b])
+    """
+
+    head, latex_head = "E", r"\mathcal{E}"
+
+
+def noise(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
+    """Return how the averages of two order parameters over units scatter together."""
+    own = at_letters(first, {})
+    other = elsewhere(second, letters(first))
+    if own.home is None or other.home is None or own.home.name != other.home.name:
+        return S.Zero
+    meeting = layers_meet(own.home.site, other.home.site, (*own.ranges, *other.ranges), theory.depths)
+    if meeting is None:
+        return S.Zero
+    share, at = meeting
+    one, two = (put(x, at) for x in (own.unit, other.unit))
+    connected = averaged(one * two, theory.random)
+    connected -= _product(averaged(one, theory.random), averaged(two, theory.random))
+    home = placed_home(own.home, at)
+    assert home is not None
+    return share * connected / home.ratio
+
+
+def feedback(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
+    """Return the derivative of one order parameter by another one, all others held."""
+    own, other = at_letters(first, {}), elsewhere(second, letters(first))
+    found = derivative_by(own.function, other, (*own.every, *theory.depths))
+    for part in _influences(theory, own, other):
+        found += part.share * averaged(put(own.unit, part.at) * part.expr, theory.random)
+    return found
+
+
+def _influences(
+    theory: FluctuationData, unit_of: PlacedParameter, by: PlacedParameter
+) -> Iterator[UnitExponent]:
+    """Yield derivatives by an order parameter of the exponent of a unit that another one averages over."""
+    if unit_of.home is None:
+        return
+    for x in exponent_at(theory, unit_of.home, unit_of.ranges):
+        slope = put(derivative_by(x.expr, by, (*unit_of.every, *theory.depths)), x.at)
+        if slope != 0:
+            yield UnitExponent(x.share, x.at, slope)
+
+
+# -- the source of the shift ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShiftSource:
+    """The source of the shift of an order parameter, in three parts.
+
+    N times the shift of all order parameters is ``R = (1 - D)^(-1)`` applied to the sources.
+
+    Attributes
+    ----------
+    curvature
+        Second derivatives of the average, contracted with the covariance.
+    self_action
+        The part by which a unit moves order parameters, and these move the unit.
+    functions
+        Second derivatives of functions of other order parameters, contracted with the covariance.
+    """
+
+    curvature: Expr
+    self_action: Expr
+    functions: Expr
+
+    @property
+    def whole(self) -> Expr:
+        """The source as one expression."""
+        return Add(self.curvature, self.self_action, self.functions)
+
+
+def shift_source(theory: FluctuationData, q: FluctuatingParameter, expanded: bool) -> ShiftSource:
+    """Return the source of the shift of an order parameter.
+
+    Averages with one hat more than they have fields to differentiate vanish, so that an average with two
+    influences is connected as it stands.
+    """
+    unit = _Unit(theory, at_letters(q, {}), expanded)
+    others = [x for x in theory.parameters if x.kind != "observable"]
+    curvature, functions = [], []
+    for one, two in combinations_with_replacement(others, 2):
+        j, k = _apart_from(unit.own, one, two)
+        curvature.append(_contracted(unit.curvature(j, k), j, k))
+        second = derivative_by(derivative_by(unit.own.function, k, unit.own.every), j, unit.own.every)
+        functions.append(_contracted(second, j, k))
+    acting = (unit.self_action(*_apart_from(unit.own, b, c)) for b in others for c in others)
+    return ShiftSource(Add(*curvature), Add(*acting), Add(*functions))
+
+
+def _apart_from(
+    own: PlacedParameter, one: FluctuatingParameter, two: FluctuatingParameter
+) -> tuple[PlacedParameter, PlacedParameter]:
+    """Return two order parameters at letters that differ from each other's and from those of a third."""
+    taken = {*letters(own.parameter)}
+    first = elsewhere(one, taken)
+    return first, elsewhere(two, {*taken, *(r.index for r in first.every)})
+
+
+def _contracted(e: Expr, j: PlacedParameter, k: PlacedParameter) -> Expr:
+    """Return half a second derivative times the covariance, summed over all members of both."""
+    if e == 0:
+        return S.Zero
+    half = Rational(1, 2) if j.parameter == k.parameter else S.One
+    return over(half * ScaledCovariance(j.symbol, k.symbol) * e, (*j.limits, *k.limits))
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Averages over one unit that an order parameter averages over.
+
+    Influences stand in them as symbols, or written out if ``expanded``.
+    """
+
+    theory: FluctuationData
+    own: PlacedParameter
+    expanded: bool
+
+    def influences(self, by: PlacedParameter) -> tuple[UnitExponent, ...]:
+        """Return the derivatives of the exponent of the unit by an order parameter."""
+        found = tuple(_influences(self.theory, self.own, by))
+        return found if self.expanded or not found else (UnitExponent(S.One, {}, Influence(by.symbol)),)
+
+    def second_influences(self, j: PlacedParameter, k: PlacedParameter) -> tuple[UnitExponent, ...]:
+        """Return the derivatives of the exponent of the unit by two order parameters."""
+        slopes = (
+            (x, derivative_by(x.expr, k, self.own.every)) for x in _influences(self.theory, self.own, j)
+        )
+        found = tuple(UnitExponent(x.share, x.at, slope) for x, slope in slopes if slope != 0)
+        both = Influence(j.symbol, k.symbol)
+        return found if self.expanded or not found else (UnitExponent(S.One, {}, both),)
+
+    def averaged(self, *parts: Expr) -> Expr:
+        """Return the average of a product."""
+        body = S.One
+        for x in parts:
+            body = _product(body, x)
+        random = self.theory.random
+        if body.has(Influence):
+            slots = {x: Function(f"E{i}")() for i, x in enumerate(sorted(body.atoms(Influence), key=spelled))}
+            names = random | {str(x.func) for x in slots.values()}
+            return averaged(body.xreplace(slots), names).xreplace({y: x for x, y in slots.items()})
+        return averaged(body, random)
+
+    def curvature(self, j: PlacedParameter, k: PlacedParameter) -> Expr:
+        """Return ``<F E_j E_k> + <F E_jk>``."""
+        found = S.Zero
+        for x in self.influences(j):
+            for y in self.influences(k):
+                unit = put(self.own.unit, {**x.at, **y.at})
+                found += x.share * y.share * self.averaged(unit, put(x.expr, y.at), put(y.expr, x.at))
+        for x in self.second_influences(j, k):
+            found += x.share * self.averaged(put(self.own.unit, x.at), x.expr)
+        return found
+
+    def self_action(self, pushed: PlacedParameter, moved: PlacedParameter) -> Expr:
+        """Return ``<F F_b E_c>``, connected, times the propagator from b to c, over the ratio of units."""
+        home, other = self.own.home, pushed.home
+        if home is None or other is None or home.name != other.name:
+            return S.Zero
+        meeting = layers_meet(home.site, other.site, (*self.own.ranges, *pushed.ranges), self.theory.depths)
+        if meeting is None:
+            return S.Zero
+        share, at = meeting
+        body = S.Zero
+        for x in self.influences(moved):
+            one, two = (put(put(u, at), x.at) for u in (self.own.unit, pushed.unit))
+            slope = put(x.expr, at)
+            connected = self.averaged(one, two, slope)
+            connected -= _product(self.averaged(one), self.averaged(two, slope))
+            connected -= _product(self.averaged(two), self.averaged(one, slope))
+            body += x.share * connected
+        if body == 0:
+            return S.Zero
+        strength = share * Propagator(moved.symbol, pushed.symbol) / put(S(home.ratio), at)
+        return over(strength * body, (*pushed.limits, *moved.limits))
+
+
+def _product(one: Expr, other: Expr) -> Expr:
+    """Return the product of two expressions, in which no sum binds a letter of the other one."""
+    if not (one.has(Sum, Integral) or other.has(Sum, Integral)):
+        return one * other
+    return one * all_apart(other, {*one.free_symbols, *bound(one)})
+
+
+# -- numbers -------------------------------------------------------------------------------------------------
+
+
+def in_averages(theory: FluctuationData, q: FluctuatingParameter) -> Expr:
+    """Return a number or observable as a function of averages: other numbers are put in.
+
+    Numbers that are defined by themselves at earlier times are left.
+    """
+    numbers = [x for x in theory.parameters if x.unit == 0 and not x.function.has(x.symbol.func)]
+    definitions = [(x.symbol, x.function) for x in numbers if x.name != q.name]
+    found = q.function
+    for _ in definitions:
+        found = defined(found, definitions)
+    return found

@@ -1,0 +1,265 @@
+"""Order parameters of a finite network and terms of the exponent of one unit, as data.
+
+The exponent is built from the path integral in :mod:`.exponent` and expanded in :mod:`.expansion`.  Here are
+its terms, the order parameters that stand in them, and how a sum of expressions is taken apart into terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from sympy import Add, Expr, Integral, Mul, S, Sum, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.sums import apart, binding, bound, is_at
+from derive.calculus.sums import over as summed
+from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.errors import NotApplicable
+from derive.program.program import Program
+from derive.program.words import Population, Rewritable
+from derive.theory.data import Equation, Source, Stated
+from derive.theory.fluctuations.hats import Hatted
+
+ALWAYS = S.Zero, S.Infinity
+"""The first and the last time."""
+
+
+@dataclass(frozen=True)
+class Addend(Rewritable):
+    """``expr`` summed over the indices of ``over`` and, as ``reach`` says, over times.
+
+    Attributes
+    ----------
+    expr
+        The summand, at the times t and s.
+    over
+        The ranges of indices that are summed.
+    reach
+        As in :class:`derive.theory.Term` for past times s.  "all" stands for sums over both t and s, and
+        "flow all" for integrals over both.
+    """
+
+    expr: Expr
+    over: tuple[IndexRange, ...] = ()
+    reach: str = ""
+
+    @property
+    def whole(self) -> Expr:
+        """The addend as one expression at the time t, or at no time if both are summed over."""
+        if self.reach == "flow all":
+            return Integral(summed(self.expr, self.over), (s, *ALWAYS), (t, *ALWAYS))
+        if self.reach == "all":
+            return summed(self.expr, (*self.over, (s, *ALWAYS), (t, *ALWAYS)))
+        if self.reach == "flow":
+            return Integral(summed(self.expr, self.over), (s, S.Zero, t))
+        if self.reach in ("strict", "past"):
+            return summed(self.expr, (*self.over, (s, S.Zero, t - 1 if self.reach == "strict" else t)))
+        return summed(self.expr, self.over)
+
+
+@dataclass(frozen=True)
+class ExponentTerm(Rewritable):
+    """``weight * hats * addend`` in the exponent of a unit of the population ``home``.
+
+    Attributes
+    ----------
+    hats
+        The field whose equation the term stands in, hatted; two of a covariance.
+    addend
+        The factor of the hats: kernels times fields, a right-hand side, or a covariance.
+    home
+        The population, at the layer of the unit.
+    weight
+        1/2 for the covariance of a field with itself, else 1.
+    matrix, rule
+        The weights that gave the term, and the step of the derivation.
+    kind
+        "response", "memory", "definition" or "covariance".
+    discrete
+        True if times are steps.
+    """
+
+    hats: tuple[Hatted, ...]
+    addend: Addend
+    home: Population
+    weight: Expr = S.One
+    matrix: str = ""
+    rule: str = ""
+    kind: str = "definition"
+    discrete: bool = True
+
+    @property
+    def whole(self) -> Expr:
+        """The term as an expression, summed over everything."""
+        body = replace(self.addend, expr=self.weight * Mul(*self.hats) * self.addend.expr)
+        if len(self.hats) == 2:
+            return body.whole
+        if self.discrete:
+            return summed(body.whole, ((t, *ALWAYS),))
+        return Integral(body.whole, (t, *ALWAYS))
+
+
+@dataclass(frozen=True)
+class FluctuatingParameter(Stated, Rewritable):
+    """A quantity that differs from network to network by an amount of order N^(-1/2).
+
+    Attributes
+    ----------
+    symbol
+        Its name with indices and times.
+    kind
+        "correlation", "response", "mean" (an average at one time), "number" (a function of other ones) or
+        "observable" (a function of other ones that nothing depends on).
+    unit
+        The function of one unit that is averaged over ``home``, with a hat in a response; zero for functions
+        of others.
+    rest
+        The function of other order parameters that is added to the average.
+    home
+        The population whose units are averaged over; None for a function of others.
+    causal
+        Of a response: "strict" if it exists for s < t, "past" if at s = t too, "now" if at s = t alone.
+    """
+
+    symbol: AppliedUndef
+    kind: str
+    unit: Expr = S.Zero
+    rest: tuple[Addend, ...] = ()
+    home: Population | None = None
+    ranges: tuple[IndexRange, ...] = ()
+    causal: str = ""
+
+    @property
+    def function(self) -> Expr:
+        """The part that is a function of other order parameters."""
+        return Add(*[x.whole for x in self.rest])
+
+
+@dataclass(frozen=True)
+class FluctuationData(Rewritable):
+    """The exponent of one unit of a program's networks, and the order parameters in it.
+
+    Attributes
+    ----------
+    program
+        The program whose networks have N units in a population of ratio one.
+    products
+        The equation of each product of a weight and a vector: its source, responses and memory.
+    definitions
+        The equations of fields, in which products are fields of their own.
+    homes
+        The population, at its layer, of each of the products and then of each of the definitions.
+    sources
+        The Gaussian sources of products.
+    parameters
+        The order parameters: correlations, causal responses, means, and numbers that follow from them; then
+        observables.
+    terms
+        The exponent of one unit, as far as order parameters stand in it.
+    """
+
+    program: Program
+    products: tuple[Equation, ...]
+    definitions: tuple[Equation, ...]
+    homes: tuple[Population, ...]
+    sources: tuple[Source, ...]
+    parameters: tuple[FluctuatingParameter, ...]
+    terms: tuple[ExponentTerm, ...]
+
+    @cached_property
+    def random(self) -> frozenset[str]:
+        """The names of the fields of one unit, products among them."""
+        return frozenset(e.name for e in (*self.products, *self.definitions))
+
+    @cached_property
+    def depths(self) -> tuple[IndexRange, ...]:
+        """The range of a symbolic depth, at which each family of layers has a member."""
+        depth = self.program.depth
+        if not depth.is_Symbol:
+            return ()
+        spans = [(r.upper - r.lower).expand() for x in self.terms for r in x.addend.over if r.index == ell]
+        least = [depth - x for x in spans if not (depth - x).has(depth)]
+        return (IndexRange(depth, max([S.One, *least]), S.Infinity),)
+
+    def home_at(self, field: AppliedUndef) -> Population:
+        """Return the population, at its layer, of the units that carry a field at given indices."""
+        for e, home in zip((*self.products, *self.definitions), self.homes, strict=True):
+            if e.symbol.func == field.func and len(e.symbol.args) == len(field.args):
+                if home.site is None or home.site == e.symbol.args[0]:
+                    return home if home.site is None else replace(home, site=field.args[0])
+                if is_at(field, e.symbol):
+                    return replace(home, site=home.site.xreplace(binding(e.symbol, field)))
+        raise KeyError(f"no equation for {field}")
+
+    def named(self, name: str) -> tuple[FluctuatingParameter, ...]:
+        """Return the order parameters of a name: the members of a family, and those of single layers.
+
+        Raises
+        ------
+        KeyError
+            If there is none; the message lists the names.
+        """
+        found = tuple(q for q in self.parameters if q.name == name)
+        if not found:
+            there = ", ".join(dict.fromkeys(q.name for q in self.parameters))
+            raise KeyError(f"no order parameter {name}; there are {there}")
+        return found
+
+    def parameter(self, name: str, site: Expr | int | None = None) -> FluctuatingParameter:
+        """Return the order parameter of a name: the first one, or the one whose first index is ``site``.
+
+        Raises
+        ------
+        KeyError
+            If there is none; the message lists the names, or the symbols of that name.
+        """
+        found = self.named(name)
+        chosen = [q for q in found if site is None or q.symbol.args[0] == sympify(site)]
+        if not chosen:
+            raise KeyError(
+                f"no order parameter {name}({site}, ...); there are {', '.join(str(q.symbol) for q in found)}"
+            )
+        return chosen[0]
+
+
+def addends(e: Expr, taken: Iterable[Expr] = ()) -> Iterator[Addend]:
+    """Yield the terms of a sum, each with the ranges and the times that it is summed over.
+
+    Indices that are summed get other letters where theirs are ``taken``.  Sums over other times, such as that
+    at which noise enters a weight, stay in the summand.
+
+    Raises
+    ------
+    NotApplicable
+        If a sum over an index stands inside of a function.
+    """
+    for part in Add.make_args(e.expand()):
+        term, ranges, reach = part, list[IndexRange](), ""
+        while inner := [x for x in Mul.make_args(term) if over_indices(x)]:
+            rest = term / inner[0]
+            x = apart(inner[0], {*taken, *rest.free_symbols, *bound(rest), *(r.index for r in ranges)} - {s})
+            term = rest * x.function
+            for index, low, high in x.limits:
+                if index != s:
+                    ranges.append(IndexRange(index, low, high))
+                elif isinstance(x, Integral):
+                    reach = "flow"
+                else:
+                    reach = "past" if high == t else "strict"
+        if any(over_indices(x) for x in term.atoms(Sum, Integral)) and not isinstance(term, Add):
+            raise NotApplicable(
+                f"fluctuations are not derived where a sum stands inside of a function, as in {term}: define "
+                "a number or a field that is the sum"
+            )
+        if isinstance(term, Add):
+            letters = {*taken, *(r.index for r in ranges)}
+            yield from (replace(x, over=(*ranges, *x.over)) for x in addends(term, letters))
+        else:
+            yield Addend(term, tuple(ranges), reach)
+
+
+def over_indices(e: Expr) -> bool:
+    """Return whether an expression is a sum over indices or over the past time s."""
+    return isinstance(e, Sum | Integral) and all(x.is_integer or x == s for x in e.variables)

@@ -1,0 +1,280 @@
+"""The mean-field theory as the saddle of the exponent of one unit, put together from its terms.
+
+The derivative of the exponent by a hat is the equation of its field, two derivatives are the covariance of
+sources, and averages at the saddle are the order parameters.  Responses that exist at equal times by the
+order of the computation alone vanish on average and are left out.  The result is compared with the theory of
+the conditioning rule by :func:`derive.theory.routes.check_routes`, so that each term of the exponent is held
+against a derivation that shares nothing with it but the reading of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from sympy import Expr, Function, Integer, Mul, S, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.calculus.sums import defined, factors, match, over, put, times
+from derive.calculus.symbols import spelled
+from derive.program.words import Population
+from derive.theory.compare import Difference, compare
+from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
+from derive.theory.fluctuations.data import ExponentTerm, FluctuatingParameter, FluctuationData
+from derive.theory.fluctuations.hats import Hatted
+
+Definitions = list[tuple[Expr, Expr]]
+"""Left-hand sides and the expressions that stand for them."""
+
+
+def saddle_differences(found: FluctuationData, theory: TheoryData) -> list[Difference]:
+    """Return the differences between a mean-field theory and the saddle of an exponent.
+
+    Parameters
+    ----------
+    found
+        The exponent of one unit and its order parameters.
+    theory
+        The mean-field theory of the program, by any route.
+
+    Returns
+    -------
+    list of Difference
+        Empty if the exponent has the theory as its saddle, its terms stand at the units of their fields, and
+        exactly one of two conjugate responses exists at equal times.
+
+    Examples
+    --------
+    >>> from derive import fluctuations, mean_field, mlp
+    >>> saddle_differences(fluctuations(mlp()), mean_field(mlp()))
+    []
+    """
+    instant = {q.name for q in theory.order_parameters if q.causal == "past"}
+    both = (_comparable(x, found.random) for x in (theory, mean_theory(found, instant)))
+    told = [replace(x, part=f"exponent of one unit, {x.part}") for x in compare(*both)]
+    return [*told, *misplaced(found), *unpaired(found)]
+
+
+def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
+    """Return a theory with averages taken apart, and observables without the weights that gave them."""
+
+    def apart(e: Expr) -> Expr:
+        return e.replace(lambda x: isinstance(x, Average), lambda x: x.linear(random))
+
+    equations, scalars = (
+        tuple(e.map(apart) if e.rhs.has(Average) else e for e in part)
+        for part in (theory.equations, theory.scalars)
+    )
+    observables = tuple(replace(e, terms=(Term.local(e.rhs),)) for e in theory.observables)
+    return replace(theory, equations=equations, scalars=scalars, observables=observables)
+
+
+def mean_theory(found: FluctuationData, instant: Iterable[str]) -> TheoryData:
+    """Return the mean-field theory of which an exponent holds the fluctuations.
+
+    ``instant`` are the names of the responses that do not vanish at equal times.
+    """
+    return _Saddle(found, frozenset(instant)).theory()
+
+
+@dataclass(frozen=True)
+class _Saddle:
+    """The stationarity conditions of an exponent."""
+
+    found: FluctuationData
+    instant: frozenset[str]
+
+    def theory(self) -> TheoryData:
+        """Return the theory."""
+        program = self.found.program
+        scalars = [q for q in self.found.parameters if q.name in program.scalars]
+        observables = [q for q in self.found.parameters if q.kind == "observable"]
+        return TheoryData(
+            program=program,
+            sources=tuple(self.sources()),
+            equations=tuple(self.equations()),
+            order_parameters=tuple(self.order_parameters()),
+            scalars=tuple(map(self.number, scalars)),
+            observables=tuple(map(self.number, observables)),
+        )
+
+    # -- numbers and functions of numbers that the exponent names --------------------------------------------
+
+    @cached_property
+    def own_fields(self) -> Definitions:
+        """Fields that stand for functions of fields and numbers, with these functions."""
+        known = {x.name for x in self.found.program.fields}
+        return [(e.symbol, e.rhs) for e in self.found.definitions if e.name not in known]
+
+    @cached_property
+    def own_numbers(self) -> Definitions:
+        """Numbers that stand for averages and sums, with these."""
+        own = [q for q in self.found.parameters if q.kind in ("mean", "number")]
+        return [(q.symbol, self.value(q)) for q in own if q.name not in self.found.program.scalars]
+
+    def value(self, q: FluctuatingParameter) -> Expr:
+        """Return the average plus the function of others that an order parameter is."""
+        fixed, unit = _put_in(q.unit, self.own_fields).as_independent(AppliedUndef, as_Add=False)
+        return fixed * Average(unit).linear(self.found.random) + q.function if unit != 0 else q.function
+
+    def as_written(self, e: Expr) -> Expr:
+        """Return an expression in the fields and numbers of the program."""
+        return _put_in(_put_in(e, self.own_fields), self.own_numbers)
+
+    def number(self, q: FluctuatingParameter) -> Equation:
+        """Return the equation of a number of the theory."""
+        return Equation(q.symbol, (Term.local(self.as_written(self.value(q))),), q.ranges)
+
+    # -- equations -------------------------------------------------------------------------------------------
+
+    def equations(self) -> Iterator[Equation]:
+        """Yield the equations of the program's fields, with products written out."""
+        known = {x.name for x in self.found.program.fields}
+        names = {q.name for q in self.found.parameters if q.kind != "observable"}
+        for e in (e for e in self.found.definitions if e.name in known):
+            plain = [x for x in e.terms if not _names(x.expr) & names]
+            terms = [*plain, *self.of_exponent(e)]
+            yield replace(e, terms=tuple(y for x in terms for y in self.written_out(x)))
+
+    def of_exponent(self, e: Equation) -> Iterator[Term]:
+        """Yield the terms that the hat of a field or product multiplies in the exponent."""
+        for x in self.found.terms:
+            if x.hats == (Hatted(e.symbol),) and (kept := self.on_average(x)) is not None:
+                body = kept.addend
+                ranges = tuple(r for r in body.over if r not in e.ranges)
+                told = (ranges, body.reach, x.matrix, x.rule)
+                yield Term(x.kind, x.weight * body.expr, S.One, S.One, *told)
+
+    def on_average(self, x: ExponentTerm) -> ExponentTerm | None:
+        """Return a term without the response at equal times that vanishes; None if nothing is left."""
+        named = [q for q in self.found.parameters if q.kind == "response"]
+        met = {q for q in named if q.name in _names(x.addend.expr)}
+        if {q.name for q in met} & self.instant or all(q.causal == "strict" for q in met):
+            return x
+        if x.addend.reach == "past":
+            return replace(x, addend=replace(x.addend, reach="strict"))
+        return x if x.addend.reach == "flow" else None
+
+    def written_out(self, term: Term) -> Iterator[Term]:
+        """Yield a term of a definition, in which a product is its source, responses and memory."""
+        body = self.as_written(term.coefficient * term.kernel * term.field)
+        for a in (a for a in factors(body) if isinstance(a, AppliedUndef)):
+            for product in self.found.products:
+                at = match(product.symbol, a, product.ranges)
+                if at is None:
+                    continue
+                sources = (x for x in product.terms if x.kind == "source")
+                for x in (*sources, *self.of_exponent(product)):
+                    expr = times(body / a, put(self.as_written(x.expr), at))
+                    yield Term.local(over(expr, term.over), x.kind, x.matrix, x.rule)
+                return
+        yield Term.local(over(body, term.over))
+
+    # -- sources and order parameters ------------------------------------------------------------------------
+
+    def source_of(self, field: AppliedUndef) -> AppliedUndef:
+        """Return the Gaussian source of a product."""
+        terms = (x for e in self.found.products if e.symbol.func == field.func for x in e.terms)
+        (source,) = next(x for x in terms if x.kind == "source").expr.atoms(AppliedUndef)
+        found: AppliedUndef = source.func(*field.args)
+        return found
+
+    def sources(self) -> Iterator[Source]:
+        """Yield the Gaussian sources, whose covariance is the second derivative of the exponent by hats."""
+        found: dict[tuple[Hatted, ...], list[ExponentTerm]] = {}
+        for x in (x for x in self.found.terms if len(x.hats) == 2):
+            found.setdefault(x.hats, []).append(x)
+        for hats, terms in found.items():
+            first, second = (self.source_of(x.field) for x in hats)
+            free = first.free_symbols | second.free_symbols
+            orders = 2 if first.func == second.func else 1
+            whole = S.Zero
+            for x in terms:
+                inner = tuple(r for r in x.addend.over if r.index not in free)
+                whole += over(orders * x.weight * x.addend.expr, inner)
+            ranges = tuple(r for r in terms[0].addend.over if r.index in free)
+            yield Source(first, second, whole, ranges, terms[0].matrix)
+
+    def order_parameters(self) -> Iterator[OrderParameter]:
+        """Yield correlations, and responses that do not vanish at all times."""
+        for q in self.found.parameters:
+            if q.kind == "correlation" or (
+                q.kind == "response" and (q.causal != "now" or q.name in self.instant)
+            ):
+                causal = q.causal and ("past" if q.name in self.instant else "strict")
+                yield OrderParameter(q.symbol, self.definition(q), q.kind, q.ranges, causal)
+
+    def definition(self, q: FluctuatingParameter) -> Expr:
+        """Return the average that defines an order parameter, with hats as derivatives by sources."""
+        unit = _put_in(q.unit, self.own_fields)
+        if q.kind == "correlation":
+            return Average(unit)
+        hat = _pushed(q)
+        return Average(Response((unit / hat).expand(), self.source_of(hat.field)))
+
+
+def _put_in(e: Expr, definitions: Definitions) -> Expr:
+    """Return ``e`` with names replaced by their definitions, until none is left."""
+    while definitions and (new := defined(e, definitions)) != e:
+        e = new
+    return e
+
+
+def _names(e: Expr) -> set[str]:
+    return {str(a.func) for a in e.atoms(AppliedUndef)}
+
+
+# -- statements that the mean does not hold ------------------------------------------------------------------
+
+
+def misplaced(found: FluctuationData) -> Iterator[Difference]:
+    """Yield what is stated of units, with a field that other units carry."""
+    stated = [(f"order parameter {q.symbol}", q.unit, q.home) for q in found.parameters]
+    stated += [(f"exponent of {x.hats[0]}", Mul(*x.hats) * x.addend.expr, x.home) for x in found.terms]
+    equations = zip((*found.products, *found.definitions), found.homes, strict=True)
+    stated += [(f"equation of {e.symbol}", e.rhs, home) for e, home in equations]
+    for label, e, home in stated:
+        for a in sorted((a for a in e.atoms(AppliedUndef) if str(a.func) in found.random), key=spelled):
+            own = found.home_at(a)
+            if home is None or not _same_units(own, home):
+                yield Difference("units", label, _units(home), _units(own))
+
+
+def _same_units(one: Population, other: Population) -> bool:
+    """Return whether two populations are the same one, at the same layer."""
+    if one.name != other.name or (one.site is None) != (other.site is None):
+        return False
+    return one.site is None or other.site is None or (one.site - other.site).expand() == 0
+
+
+def _units(home: Population | None) -> Expr:
+    """Return a population and its layer as an expression that can be shown."""
+    if home is None:
+        return Symbol("none")
+    return Symbol(home.name) if home.site is None else Function(home.name)(home.site)
+
+
+def unpaired(found: FluctuationData) -> Iterator[Difference]:
+    """Yield pairs of conjugate responses of which not exactly one exists at equal times.
+
+    In the equation of one product stand responses to the other one, and the other way round.
+    """
+    responses = {q.name: q for q in found.parameters if q.kind == "response"}
+    at_once: dict[tuple[str, str], bool] = {}
+    for x in (x for x in found.terms if x.kind == "response" and x.discrete):
+        for name in sorted(_names(x.addend.expr) & {*responses}):
+            places = str(x.hats[0].field.func), str(_pushed(responses[name]).field.func)
+            at_once[places] = responses[name].causal in ("past", "now")
+    for (own, other), there in at_once.items():
+        count = there + at_once.get((other, own), False)
+        if count != 1:
+            yield Difference("pair", f"of {own} and {other} at equal times", Integer(count), S.One)
+
+
+def _pushed(q: FluctuatingParameter) -> Hatted:
+    """Return the hat of a response."""
+    (hat,) = q.unit.atoms(Hatted)
+    assert isinstance(hat, Hatted)
+    return hat

@@ -1,0 +1,322 @@
+"""The exponent of one unit at its layer, order parameters at other letters, and derivatives by them.
+
+Two order parameters are multiplied or differentiated by each other at indices and times of their own, so that
+one of them is written with other letters (:func:`elsewhere`).  They meet in the average over one unit, which
+lives at one layer: the exponent of that unit is taken from terms that are written for all layers
+(:func:`exponent_at`), and conditions that remain are cases or Kronecker deltas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sympy import And, Expr, GreaterThan, Integral, KroneckerDelta, LessThan, Mul, Piecewise, S, Sum, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.functional import extremes, functional_derivative
+from derive.calculus.sums import bound, put, unused
+from derive.calculus.symbols import IndexRange, primed, s, spelled, t
+from derive.program.words import Population
+from derive.theory.fluctuations.data import ALWAYS, FluctuatingParameter, FluctuationData
+
+Letters = Mapping[Symbol, Symbol]
+"""Other letters for indices and times."""
+
+
+@dataclass(frozen=True)
+class PlacedParameter:
+    """An order parameter at given letters.
+
+    Attributes
+    ----------
+    parameter
+        The order parameter as it is stated.
+    symbol, unit, function, home, ranges
+        Those of the order parameter at the letters.
+    """
+
+    parameter: FluctuatingParameter
+    symbol: AppliedUndef
+    unit: Expr
+    function: Expr
+    home: Population | None
+    ranges: tuple[IndexRange, ...]
+
+    @property
+    def times(self) -> tuple[Symbol, ...]:
+        """The one or two times that it is taken at."""
+        count = 2 if s in self.parameter.symbol.args else 1
+        return tuple(self.symbol.args[-count:])
+
+    @property
+    def every(self) -> tuple[IndexRange, ...]:
+        """The ranges of its indices and times."""
+        return (*self.ranges, *(IndexRange(x, *ALWAYS) for x in self.times))
+
+    @property
+    def limits(self) -> tuple[IndexRange, ...]:
+        """The ranges of a sum over all its members: those of a response are at causal times."""
+        if len(self.times) < 2 or not self.parameter.causal:
+            return self.every
+        now, past = self.times
+        last = now - 1 if self.parameter.causal == "strict" else now
+        first = now if self.parameter.causal == "now" else S.Zero
+        return (*self.ranges, IndexRange(past, first, last), IndexRange(now, *ALWAYS))
+
+
+def letters(q: FluctuatingParameter) -> tuple[Symbol, ...]:
+    """Return the indices and times of an order parameter, in the order in which its symbol has them.
+
+    >>> from sympy import Function
+    >>> from derive.calculus.symbols import ell
+    >>> layers = (IndexRange(ell, S.One, S(3)),)
+    >>> letters(FluctuatingParameter(Function("B")(ell + 1, t, s), "response", ranges=layers))
+    (ell, t, s)
+    """
+    found = (x for a in q.symbol.args for x in sorted(a.free_symbols, key=spelled))
+    inside = {r.index for r in q.ranges} | {t, s}
+    return tuple(dict.fromkeys(x for x in found if x in inside))
+
+
+def elsewhere(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParameter:
+    """Return an order parameter with other letters for its indices and times, none of them ``taken``.
+
+    >>> from sympy import Function
+    >>> from derive.calculus.symbols import P, alpha, mu
+    >>> samples = (IndexRange(mu, S.One, P), IndexRange(alpha, S.One, P))
+    >>> q = FluctuatingParameter(Function("H")(mu, alpha, t, s), "correlation", ranges=samples)
+    >>> elsewhere(q, letters(q)).symbol
+    H(mu_, alpha_, t_, s_)
+    """
+    own, names = letters(q), dict[Symbol, Symbol]()
+    used = {*taken, *own}
+    for x in own:
+        new = primed(x) if primed(x) not in used else Symbol(f"{x.name}_", **x.assumptions0)
+        while new in used:
+            new = Symbol(f"{new.name}_", **x.assumptions0)
+        names[x] = new
+        used.add(new)
+    return at_letters(q, names)
+
+
+def at_letters(q: FluctuatingParameter, names: Letters) -> PlacedParameter:
+    """Return an order parameter with other letters for its indices and times."""
+    ranges = tuple(
+        IndexRange(names.get(r.index, r.index), *(put(S(x), names) for x in (r.lower, r.upper)))
+        for r in q.ranges
+    )
+    symbol, unit, function = (put(x, names) for x in (q.symbol, q.unit, q.function))
+    return PlacedParameter(q, symbol, unit, function, placed_home(q.home, names), ranges)
+
+
+def placed_home(home: Population | None, names: Mapping[Symbol, Expr]) -> Population | None:
+    """Return a population at another layer."""
+    if home is None or home.site is None:
+        return home
+    return replace(home, site=put(home.site, names), ratio=put(S(home.ratio), names))
+
+
+# -- one unit at its layer -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UnitExponent:
+    """A part of the exponent of units at a layer.
+
+    Attributes
+    ----------
+    share
+        One, or a Kronecker delta of layers: zero at layers whose units do not have the part.
+    at
+        The values of letters at which layers agree.
+    expr
+        The part of the exponent.
+    """
+
+    share: Expr
+    at: Mapping[Symbol, Expr]
+    expr: Expr
+
+
+def exponent_at(
+    theory: FluctuationData, home: Population, ranges: tuple[IndexRange, ...]
+) -> Iterator[UnitExponent]:
+    """Yield the exponent of a unit of ``home``, whose layer is an expression of letters in ``ranges``."""
+    for x in theory.terms:
+        if x.home.name != home.name:
+            continue
+        if x.home.site is None or home.site is None:
+            yield UnitExponent(S.One, {}, x.whole)
+            continue
+        family = next((r for r in x.addend.over if x.home.site.has(r.index)), None)
+        if family is None:
+            meeting = layers_meet(x.home.site, home.site, ranges, theory.depths)
+            if meeting is not None:
+                yield UnitExponent(*meeting, x.whole)
+            continue
+        value = family.index + home.site - x.home.site
+        rest = tuple(r for r in x.addend.over if r is not family)
+        whole = put(replace(x, addend=replace(x.addend, over=rest)).whole, {family.index: value})
+        found = where_in_range(whole, value, family, (*ranges, *theory.depths))
+        if found != 0:
+            yield UnitExponent(S.One, {}, found)
+
+
+def where_in_range(e: Expr, value: Expr, family: IndexRange, ranges: tuple[IndexRange, ...]) -> Expr:
+    """Return ``e`` where ``value`` lies in the range of a family, and zero elsewhere."""
+    conditions = []
+    for gap in (value - family.lower, family.upper - value):
+        low, high = extremes(S(gap), ranges)
+        if high.is_negative:
+            return S.Zero
+        if not low.is_nonnegative:
+            conditions.append(gap >= 0)
+    return Piecewise((e, And(*conditions)), (S.Zero, True)) if conditions else e
+
+
+def layers_meet(
+    one: Expr | None,
+    other: Expr | None,
+    ranges: tuple[IndexRange, ...],
+    depths: tuple[IndexRange, ...] = (),
+) -> tuple[Expr, Mapping[Symbol, Expr]] | None:
+    """Return a delta of two layers and the letter that it fixes; None if they are never the same.
+
+    ``depths`` is the range of a symbolic depth.
+
+    >>> from derive.calculus.symbols import L, ell
+    >>> layers_meet(L, ell, (IndexRange(ell, S.One, L),))
+    (KroneckerDelta(L, ell), {ell: L})
+    >>> layers_meet(S.One, ell + 1, (IndexRange(ell, S.One, L - 1),)) is None
+    True
+    """
+    if one is None or other is None or one == other:
+        return S.One, {}
+    gap = (other - one).expand()
+    low, high = extremes(gap, (*ranges, *depths))
+    if low.is_positive or high.is_negative:
+        return None
+    letter = next((r.index for r in reversed(ranges) if abs(gap.coeff(r.index)) == 1), None)
+    if letter is None:
+        return KroneckerDelta(one, other), {}
+    value = letter - gap / gap.coeff(letter)
+    return KroneckerDelta(letter, value), {letter: value}
+
+
+# -- derivatives ---------------------------------------------------------------------------------------------
+
+
+def derivative_by(e: Expr, q: PlacedParameter, ranges: tuple[IndexRange, ...]) -> Expr:
+    """Return the derivative of an expression by an order parameter, where that exists.
+
+    Conditions on indices and times that are summed become limits of the sums.
+    """
+    slope = functional_derivative(e, q.symbol, (*q.every, *ranges))
+    if slope == 0:
+        return slope
+    taken = {*q.symbol.free_symbols, *(r.index for r in ranges)}
+    return with_plain_letters(with_limits(within_support(slope, q)), taken)
+
+
+def within_support(e: Expr, q: PlacedParameter) -> Expr:
+    """Return ``e`` without the conditions that hold at all times at which a response exists."""
+    least = S.NegativeInfinity
+    if len(q.times) == 2 and q.parameter.causal in ("strict", "past"):
+        least = q.times[0] - q.times[1] - (1 if q.parameter.causal == "strict" else 0)
+
+    def stated(x: Piecewise) -> Expr:
+        (value, condition), *others = x.args
+        if not others or others[0][0] != 0:
+            return x
+        fixed = fixed_by_deltas(value, q)
+        left = [c for c in And.make_args(condition) if not holds(c, fixed, q) and not implied(c, least)]
+        return Piecewise((value, And(*left)), (S.Zero, True))
+
+    return e.replace(lambda x: isinstance(x, Piecewise), stated)
+
+
+def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
+    """Return the values of other letters at which the deltas of a product put an index of ``q``."""
+    found: dict[Symbol, Expr] = {}
+    own = {r.index for r in q.ranges}
+    for x in (x for x in Mul.make_args(e) if isinstance(x, KroneckerDelta)):
+        gap = (x.args[0] - x.args[1]).expand()
+        for letter in sorted(gap.free_symbols - own, key=spelled) if gap.free_symbols & own else ():
+            if abs(gap.coeff(letter)) == 1:
+                found[letter] = letter - gap / gap.coeff(letter)
+    return found
+
+
+def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> bool:
+    """Return whether a condition holds for all indices of ``q``, at values of other letters."""
+    gap = gap_of(condition)
+    if gap is None or not set(values) & gap.free_symbols:
+        return False
+    return bool(extremes(gap.xreplace(dict(values)), q.ranges)[0].is_nonnegative)
+
+
+def gap_of(condition: Any) -> Expr | None:
+    """Return the expression that a condition says is at least zero; None of another condition."""
+    return condition.gts - condition.lts if isinstance(condition, GreaterThan | LessThan) else None
+
+
+def implied(condition: Any, least: Expr) -> bool:
+    """Return whether a condition holds wherever ``least`` is not negative."""
+    gap = gap_of(condition)
+    return gap is not None and bool((gap - least).expand().is_nonnegative)
+
+
+def with_limits(e: Expr) -> Expr:
+    """Return ``e`` with the conditions in sums as limits of the sums, where they bound what is summed over.
+
+    >>> from sympy import Function, Sum
+    >>> f, n = Function("f"), Symbol("n", nonnegative=True)
+    >>> with_limits(Sum(Piecewise((f(n), t <= n - 1), (0, True)), (n, 0, S.Infinity)))
+    Sum(f(n), (n, t + 1, oo))
+    """
+    return e.replace(lambda x: isinstance(x, Sum | Integral) and isinstance(x.function, Piecewise), _bounded)
+
+
+def _bounded(x: Sum | Integral) -> Expr:
+    (value, condition), *others = x.function.args
+    if not others or others[0][0] != 0:
+        return x
+    limits = [tuple(limit) for limit in x.limits]
+    left = [c for c in And.make_args(condition) if not _used(c, limits)]
+    body = Piecewise((value, And(*left)), (S.Zero, True)) if left else value
+    return x.func(body, *limits)
+
+
+def _used(condition: Any, limits: list[tuple[Any, ...]]) -> bool:
+    """Narrow the limits of the variable that a condition bounds; return whether one was found."""
+    gap = gap_of(condition)
+    if gap is None:
+        return False
+    inner: set[Symbol] = set()
+    for k, (index, low, high) in enumerate(limits):
+        inner.add(index)
+        slope = gap.expand().coeff(index)
+        end = (index - gap / slope).expand() if slope in (1, -1) else index
+        if inner & end.free_symbols:
+            continue
+        narrower, wider = (end - low, low - end) if slope == 1 else (high - end, end - high)
+        if narrower.is_nonnegative:
+            limits[k] = (index, end, high) if slope == 1 else (index, low, end)
+        if narrower.is_nonnegative or wider.is_nonnegative:
+            return True
+    return False
+
+
+def with_plain_letters(e: Expr, taken: set[Expr]) -> Expr:
+    """Return ``e`` with letters such as ``t_`` for those that derivatives have marked, such as ``t'``."""
+    if not e.has(Sum, Integral):
+        return e
+    marked = sorted((x for x in bound(e) if x.name.endswith("'")), key=spelled)
+    used = {*taken, *e.free_symbols, *bound(e)}
+    names: dict[Expr, Expr] = {}
+    for x in marked:
+        names[x] = unused(Symbol(f"{x.name.rstrip(chr(39))}_", **x.assumptions0), used)
+        used.add(names[x])
+    return e.xreplace(names)
