@@ -26,12 +26,15 @@ from derive.depth.nonlinear import branch_diversity
 from derive.program.networks.residual import block_program, nonlinear_program
 from derive.scale.depth import first_update
 from derive.scale.fluctuations import (
+    best_ensemble,
+    ensemble_law,
     feature_learning,
     initial_covariance,
     initial_mean,
     lazy_fluctuations,
     one_layer_flow,
     one_sample,
+    width_validity,
     wishart_recursion,
 )
 from derive.show.conditions import ConditionalResult
@@ -44,7 +47,9 @@ PARTS = {"Powers", "Statement"}
 """Results that are parts of a limit: a sum of powers of the time, and a row of a table."""
 PYTHON: dict[str, Callable[[], ConditionalResult]] = {
     "BlockLimit": lambda: block_limit(within_blocks(cross_layer(mean_field(block_program())))),
+    "BestEnsemble": best_ensemble,
     "BranchDiversity": lambda: branch_diversity(mean_field(nonlinear_program())),
+    "EnsembleLaw": lambda: ensemble_law(mlp(1)),
     "FeatureLearning": lambda: feature_learning(mlp(1, rule="flow")),
     "FewSteps": lambda: few_steps(mean_field(isotropic(1, data="population")), 1, order=(eta, 1)),
     "FirstUpdate": lambda: first_update(depth_program(alpha=alpha, gamma=gamma)),
@@ -54,6 +59,7 @@ PYTHON: dict[str, Callable[[], ConditionalResult]] = {
     "LazyFluctuations": lambda: lazy_fluctuations(mlp(1)),
     "OneLayerFlow": lambda: one_layer_flow(mlp(1, rule="flow")),
     "OneSample": lambda: one_sample(wishart_recursion(mlp(1))),
+    "WidthValidity": lambda: width_validity(mlp(1)),
 }
 """Limits that no command shows, and one of each."""
 HEAD = "[network]\ndepth = {depth}\n{network}\n[data]\n{data}\n[training]\n{training}\n"

@@ -1,0 +1,210 @@
+"""Ensembles of finite networks: bias and variance of the loss, and how many networks of which width are best.
+
+From the loss of a program to its mean for the average of E networks of N units at order 1/N: the shift of the
+mean output is the same for every E, the variance is divided by E.  At a fixed cost ``E N^p`` this gives the
+best number of networks, and the condition under which several narrow networks beat a wide one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import Eq, Expr, Gt, Rational, S, Symbol, factor, solve, sympify
+from sympy.core.function import AppliedUndef
+from sympy.core.relational import Relational
+
+from derive.errors import NotApplicable, require_type
+from derive.program.networks.random_data import N
+from derive.program.program import Program
+from derive.scale.fluctuations.lazy import LazyFluctuations, lamda_k
+from derive.show.conditions import ConditionalResult
+from derive.show.latex import aligned_latex
+
+E, cost = Symbol("E", positive=True), Symbol("C", positive=True)
+"""The number of networks, and what all of them cost."""
+shift, variance = Symbol("m", real=True), Symbol("V", positive=True)
+"""N times the shift of the mean output, and N times the variance of the output."""
+bias, spread = Symbol("a", positive=True), Symbol("b", positive=True)
+"""What bias and variance add to the loss: ``a/N^q`` and ``b/(N E)``."""
+
+
+@dataclass(frozen=True)
+class BestEnsemble(ConditionalResult):
+    """The best number of networks at a fixed cost ``E N^p``, for a loss ``a/N^q + b/(N E)``.
+
+    Attributes
+    ----------
+    power
+        The power p of the width in the cost of a network.
+    order
+        The power q of 1/N in what the bias adds.
+    members, width
+        The best number of networks and their width, by a, b and the cost C.
+    """
+
+    power: Expr
+    order: int
+    members: Expr
+    width: Expr
+
+    def beats(self, a: Expr = bias, b: Expr = spread, total: Expr = cost) -> Relational | bool:
+        """Return the condition under which several networks beat one of the same cost."""
+        return Gt(self.members.subs({bias: a, spread: b, cost: total}), 1)
+
+    def statement(self) -> str:
+        """Return the condition in a sentence."""
+        if self.members == 0:
+            return "one wide network is best, if the bias raises the loss"
+        return f"several networks are better than one of the same cost if {self.members} > 1"
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the best ensemble rests on."""
+        return (
+            f"derived: the minimum of a/N^{self.order} + b/(N E) at a fixed cost E N^{self.power}",
+            "assumed: the bias raises the loss, a > 0; otherwise the narrowest networks are best, as long as "
+            "order 1/N is enough for them",
+            "assumed: numbers of networks and widths are as good as continuous, and networks are independent",
+        )
+
+    def _repr_latex_(self) -> str:
+        pairs = ((E, self.members), (N, self.width))
+        return aligned_latex(Eq(x, e, evaluate=False) for x, e in pairs)
+
+
+@dataclass(frozen=True)
+class EnsembleLaw(ConditionalResult):
+    """The mean loss of the average output of E networks of N units.
+
+    Attributes
+    ----------
+    loss
+        The loss of a sample at infinite width.
+    bias, spread
+        N times what the shift of the mean output, and for one network its variance, add to it, by N times
+        the shift ``m`` and N times the variance ``V`` of the output.
+    next_bias
+        N squared times what the shift adds at the next order; it is the first one where the loss is flat.
+    """
+
+    loss: Expr
+    bias: Expr
+    spread: Expr
+    next_bias: Expr
+
+    def expected(self) -> Expr:
+        """Return the mean loss at order 1/N."""
+        return self.loss + self.bias / N + self.spread / (N * E)
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the loss rests on."""
+        return (
+            "derived: the second-order expansion of the loss in the output; the variance is divided by the "
+            "number of networks, the shift of the mean is not",
+            "assumed: order 1/N is enough for the output of each network",
+        )
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex([Eq(Symbol("loss"), self.expected(), evaluate=False)])
+
+    def of_lazy(self, lazy: LazyFluctuations) -> EnsembleLaw:
+        """Return the law with shift and variance of lazy networks with centred outputs and one sample.
+
+        Raises
+        ------
+        NotApplicable
+            If outputs are not centred: initial outputs move the mean too, for which there is no closed form.
+        """
+        if lazy.initial != 0:
+            raise NotApplicable("the shift of lazy networks is known in closed form for centred outputs")
+        V_K, y = Symbol("V_K", positive=True), Symbol("y", real=True)
+        decay = lazy.decay.subs(lazy.program.roles.samples, 1)
+        put = {shift: -y * decay.diff(lamda_k, 2) * V_K / 2, variance: (y * decay.diff(lamda_k)) ** 2 * V_K}
+        put |= {_output: y - y * decay, _target: y}
+        parts = (self.loss, self.bias, self.spread, self.next_bias)
+        loss, a, b, following = (factor(x.subs(put, simultaneous=True)) for x in parts)
+        return EnsembleLaw(loss, a, b, following)
+
+    def best(self, power: Expr | int = 2) -> BestEnsemble:
+        """Return the best number of networks at a fixed cost ``E N^power``.
+
+        Where the loss is flat, so that the bias vanishes at order 1/N, it is taken at the next order.
+        """
+        return best_ensemble(power, 2 if self.bias == 0 else 1)
+
+
+_output, _target = Symbol("f", real=True), Symbol("y", real=True)
+
+
+def ensemble_law(program: Program) -> EnsembleLaw:
+    """Derive the mean loss of the average of several networks.
+
+    Parameters
+    ----------
+    program : Program
+        A program with a loss of one output.
+
+    Returns
+    -------
+    EnsembleLaw
+
+    Raises
+    ------
+    NotApplicable
+        If the program states no loss.
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> law = ensemble_law(mlp(2, "tanh"))
+    >>> print(law.bias, "|", law.spread)
+    -m*(-f + y) | V/2
+    """
+    require_type(program, Program, "ensemble_law", "a program")
+    output = program.roles.output
+    if program.loss is None or output is None:
+        raise NotApplicable("the program states no loss of an output of its own")
+    loss = sympify(program.loss)
+    first = {a: S.Zero for a in loss.atoms(AppliedUndef) if a.func == output.func and a != output}
+    names = {a: _target for a in loss.atoms(AppliedUndef) if str(a.func) == program.roles.target}
+    loss = loss.xreplace({**first, **names, output: _output})
+    slope, curvature = loss.diff(_output), loss.diff(_output, 2)
+    return EnsembleLaw(
+        factor(loss),
+        factor(slope * shift),
+        factor(curvature * variance / 2),
+        factor(curvature * shift**2 / 2),
+    )
+
+
+def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
+    """Derive the best number of networks at a fixed cost.
+
+    Parameters
+    ----------
+    power : Expr
+        The power p of the width in the cost of a network: 2 for operations, 1 for units.
+    order : int
+        The power q of 1/N in what the bias adds: 1, or 2 where the loss is flat.
+
+    Returns
+    -------
+    BestEnsemble
+
+    Examples
+    --------
+    >>> best_ensemble().members, best_ensemble().width
+    (b/a, sqrt(C)*sqrt(a)/sqrt(b))
+    >>> best_ensemble(1).statement()
+    'one wide network is best, if the bias raises the loss'
+    """
+    p = sympify(power)
+    if not p.is_Rational or p < 1:
+        raise NotApplicable(f"a cost that grows as N^{p}: the power must be a number from 1 on")
+    loss = bias / N**order + spread * N ** (p - 1) / cost  # with E = C/N^p
+    slope = (loss.diff(N) * N ** (order + 1)).expand()
+    if not slope.has(N):
+        return BestEnsemble(p, order, S.Zero, S.Infinity)
+    x = Symbol("x", positive=True)  # N to the power that the slope is linear in
+    (found,) = solve(slope.subs(N, x ** (1 / (p - 1 + order))).expand(), x)
+    width = found ** (Rational(1) / (p - 1 + order))
+    return BestEnsemble(p, order, factor(cost / width**p), width)

@@ -1,0 +1,130 @@
+"""Widths from which order 1/N is enough, from the ratio of successive orders of the lazy loss.
+
+A lazy error is an exponential of the tangent kernel, which varies from network to network.  Averaged over a
+Gaussian kernel of variance V/N the loss is a series in 1/N, whose second term is as large as the first where
+the time is long: this gives the width below which the leading order fails.  The initial output gives another
+one.  Used where widths are judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import Eq, Expr, Symbol, cancel, factor, limit, oo
+from sympy.functions.combinatorial.factorials import factorial
+
+from derive.calculus.symbols import t
+from derive.errors import NotApplicable
+from derive.program.program import Program
+from derive.scale.fluctuations.lazy import LazyFluctuations, lamda_k, lazy_fluctuations
+from derive.show.conditions import ConditionalResult
+from derive.show.latex import aligned_latex
+
+V_K, V_f = Symbol("V_K", positive=True), Symbol("V_f", positive=True)
+"""N Var of the tangent kernel and of the output at the start."""
+y = Symbol("y", real=True)
+"""The target of a mode."""
+
+
+@dataclass(frozen=True)
+class WidthValidity(ConditionalResult):
+    """Widths below which the leading order in 1/N fails, for one sample or one mode of the kernel.
+
+    Attributes
+    ----------
+    lazy
+        The lazy fluctuations that they are taken from.
+    kernel_width
+        The ratio of order 1/N^2 to order 1/N of the lazy loss, times N, by ``V_K``.
+    late
+        The same at late times.
+    output_width
+        The ratio of order 1/N to order one of the loss at the start, times N, by ``V_f``; zero if centred.
+    """
+
+    lazy: LazyFluctuations
+    kernel_width: Expr
+    late: Expr
+    output_width: Expr
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the widths rest on."""
+        return (
+            "derived: the ratio of successive orders in 1/N of the lazy loss of one mode, which depends on "
+            "the network through its tangent kernel and its initial output",
+            "assumed: late times, at which the skewness of the tangent kernel is small beside its variance",
+            "assumed: gamma0 goes to 0; learnt features change the kernel by a share of order gamma0^2 y^2",
+        )
+
+    def statements(self) -> tuple[str, ...]:
+        """Return sentences about the width, with the formulas that they state."""
+        told = [
+            f"order 1/N fails where N is not above {self.late}, because rates vary from network to network"
+        ]
+        if self.output_width != 0:
+            told.append(
+                f"order 1/N fails where N is not above {self.output_width}, because initial outputs are as "
+                "large as the target"
+            )
+        return tuple(told)
+
+    def _repr_latex_(self) -> str:
+        widths = [Eq(Symbol("N_K"), self.late, evaluate=False)]
+        if self.output_width != 0:
+            widths.append(Eq(Symbol("N_f"), self.output_width, evaluate=False))
+        return aligned_latex(widths)
+
+    def at(self, kernel_variance: Expr, output_variance: Expr) -> WidthValidity:
+        """Return the same with expressions for N Var of the kernel and of the output at the start."""
+        put = {V_K: kernel_variance, V_f: output_variance}
+        found = (x.xreplace(put) for x in (self.kernel_width, self.late, self.output_width))
+        return WidthValidity(self.lazy, *found)
+
+    def of_one_sample(self) -> WidthValidity:
+        """Return the same with the covariances at the start of one sample, derived from the program.
+
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> found = width_validity(mlp(rule="flow")).of_one_sample()
+        >>> print(found.late, "|", found.output_width)
+        2*L*t**2*(L + 1)*(2*L + 1)*K_x(mu, mu)**2/3 | K_x(mu, mu)/(gamma0**2*y**2)
+        """
+        return self.at(self.lazy.kernel_covariance.value, self.lazy.output_covariance.value)
+
+
+def width_validity(program: Program) -> WidthValidity:
+    """Derive the widths below which the leading order in 1/N fails.
+
+    Parameters
+    ----------
+    program : Program
+        As :func:`derive.scale.fluctuations.lazy.lazy_fluctuations` takes it.
+
+    Returns
+    -------
+    WidthValidity
+
+    Examples
+    --------
+    >>> from derive.program import mlp
+    >>> for x in width_validity(mlp(rule="flow")).statements(): print(x)
+    order 1/N fails where N is not above V_K*t**2, because rates vary from network to network
+    order 1/N fails where N is not above V_f/y**2, because initial outputs are as large as the target
+    """
+    lazy = lazy_fluctuations(program)
+    loss = lazy.decay.subs(program.roles.samples, 1) ** 2
+    first, second = (_order(loss, n) for n in (1, 2))
+    ratio = factor(cancel((second / first).simplify()))
+    growth = limit(ratio / t**2, t, oo)
+    if growth.has(oo) or growth == 0:
+        raise NotApplicable(
+            f"the ratio {ratio} of successive orders does not grow with the square of the time"
+        )
+    start = lazy.initial.subs(t, 0)
+    return WidthValidity(lazy, ratio, factor(growth * t**2), factor(start**2 * V_f / y**2))
+
+
+def _order(loss: Expr, n: int) -> Expr:
+    """The coefficient of 1/N^n of the mean of a function of a Gaussian kernel of variance V_K/N."""
+    return loss.diff(lamda_k, 2 * n) * V_K**n / (2**n * factorial(n))
