@@ -107,6 +107,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "isotropic-2-centred": Experiment(
         Isotropic(2, 1.5, 0.5, 0.04, 5, gamma0=0.8, noise=0.5, centred=True), (0, 1, 2, 5), USUAL
     ),
+    "linear-3-1-gamma": Experiment(_fixed(3, ONE, 0.05, 6, gamma0=2.0), (0, 1, 2, 4, 6), USUAL),
 }
 """By name: activation, depth, number of samples, and what is special."""
 
