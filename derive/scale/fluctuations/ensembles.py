@@ -60,7 +60,8 @@ class BestEnsemble(ConditionalResult):
     def conditions(self) -> tuple[str, ...]:
         """Return what the best ensemble rests on."""
         return (
-            f"derived: the minimum of a/N^{self.order} + b/(N E) at a fixed cost E N^{self.power}",
+            f"derived: the minimum of {bias / N**self.order} + {spread / N / E} at a fixed cost "
+            f"{E * N**self.power}",
             "assumed: the bias raises the loss, a > 0; otherwise the narrowest networks are best, as long as "
             "order 1/N is enough for them",
             "assumed: numbers of networks and widths are as good as continuous, and networks are independent",
