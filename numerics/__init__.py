@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numerics.expansion import expand
     from numerics.experiment import Experiment
     from numerics.simulation import simulate
-    from numerics.solver import solve
+    from numerics.solution import solve
     from numerics.verification import verify
 
 __all__ = ["Experiment", "expand", "simulate", "solve", "sweep", "verify"]
@@ -29,7 +29,7 @@ _HOMES = {
     "Experiment": "experiment",
     "expand": "expansion",
     "simulate": "simulation",
-    "solve": "solver",
+    "solve": "solution",
     "sweep": "analysis.sweep",
     "verify": "verification",
 }

@@ -22,7 +22,7 @@ from numerics.names import (
     GRADIENT_KERNEL,
     OUTPUT,
 )
-from numerics.results import STDERR, replacing
+from numerics.results import SHIFT, STDERR, VARIANCE, replacing
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -75,16 +75,22 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
         raise ValueError("the result holds no loss: the program states none")
     ax = _axes(ax)
     artists, both = [], "test_loss" in result and bool((result.test_loss != result.train_loss).any())
+    at_width: list[Artist] = []
     for name, label, colour, dashes in LOSSES[: 1 + both]:
         word = f"{label} {style['label']}" if "label" in style and name != "train_loss" else label
         own = {"label": word} if both else {}
         own |= {} if name == "train_loss" or "linestyle" in style else {"linestyle": dashes}
         own |= {} if {"color", "c"} & set(style) or not both else {"color": colour}
-        artists += _curve(ax, result, name, **{**own, **style, **({"label": word} if both else {})})
+        if name + VARIANCE in result and not both:
+            own |= {"label": "infinite width"}
+        curve = _curve(ax, result, name, **{**own, **style, **({"label": word} if both else {})})
+        artists += curve
+        at_width += _band_at_width(ax, result, name, curve[0])
+    artists += at_width
     negative = any(bool((result[name] < 0).any()) for name, *_ in LOSSES[: 1 + both])
     ax.set(ylabel="loss" if both else "training loss", yscale="linear" if negative else "log")
     _time_axis(ax, result, _said(result, "data").get("kind") == "power-law")
-    if both:
+    if both or at_width:
         ax.legend()
     return artists
 
@@ -106,7 +112,8 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
             traced = ("tr ", "$/P$") if name == GRADIENT_KERNEL and _of_samples(result, name) else ("", "")
             row = {"color": colour, "linestyle": line, "label": label.format(layer, *traced), **style}
             of = kernel.sel(layer=layer)
-            artists += _curve(ax, of, name, **row)
+            curve = _curve(ax, of, name, **row)
+            artists += [*curve, *_band_at_width(ax, of, name, curve[0], "_nolegend_")]
             ends.append((float(of[name][-1]), str(row["label"]), row["color"]))
     ax.set(ylabel="kernels at equal times")
     ax.margins(x=0.02)
@@ -228,11 +235,12 @@ def plot_outputs(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
     if OUTPUT not in result:
         raise ValueError("the result holds no output f: the program has several, or none")
     ax = _axes(ax)
-    names = [x for x in (OUTPUT, OUTPUT + STDERR) if x in result]
+    names = [x for x in (OUTPUT, OUTPUT + STDERR, OUTPUT + VARIANCE, OUTPUT + SHIFT) if x in result]
     flat = result[names].stack(entry=[d for d in result[OUTPUT].dims if d != "time"])
     artists: list[Artist] = []
     for k, colour in enumerate(colours(flat.sizes["entry"])):
-        artists += _curve(ax, flat.isel(entry=k), OUTPUT, **{"color": colour, **style})
+        curve = _curve(ax, flat.isel(entry=k), OUTPUT, **{"color": colour, **style})
+        artists += [*curve, *_band_at_width(ax, flat.isel(entry=k), OUTPUT, curve[0], "_nolegend_")]
     ax.set(ylabel="outputs $f$ on samples")
     _time_axis(ax, result)
     return artists
@@ -276,6 +284,25 @@ def _curve(ax: Axes, result: xr.Dataset, name: str, **style: Any) -> list[Artist
     return [*lines, band]
 
 
+def _band_at_width(
+    ax: Axes, result: xr.Dataset, name: str, curve: Artist, label: str | None = None
+) -> list[Artist]:
+    """The mean over networks of the width of a result, dotted, with a band of one standard deviation."""
+    if name + VARIANCE not in result:
+        return []
+    width, colour = int(result.attrs["width"]), curve.get_color()  # type: ignore[attr-defined]
+    times, mean = result.time.values, result[name].values
+    deviation = np.sqrt(np.maximum(result[name + VARIANCE].values, 0.0) / width)
+    lines: list[Artist] = []
+    if name + SHIFT in result:
+        mean = mean + result[name + SHIFT].values / width
+        told = label or f"mean at N = {width}"
+        lines = list(ax.plot(times, mean, color=colour, linestyle=":", label=told))
+    told = label or f"one standard deviation at N = {width}"
+    low, high = mean - deviation, mean + deviation
+    return [*lines, ax.fill_between(times, low, high, color=colour, alpha=0.15, lw=0, label=told)]
+
+
 def _of_samples(result: xr.Dataset, name: str) -> bool:
     """Has the kernel two samples, of which the trace is drawn?"""
     return f"{name}_trace" in result or "sample_" in result[name].dims
@@ -291,9 +318,10 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
 
     The average of the samples' standard errors bounds the standard error of the average from above.
     """
+    corrections = _corrections_of_mean(result, name)
     if name not in result:
         trace = result[[f"{name}_trace"]].rename({f"{name}_trace": name}) / result.sizes["sample"]
-        return _equal_time(trace.expand_dims(sample=1, sample_=1), name)
+        return _equal_time(trace.expand_dims(sample=1, sample_=1), name).assign(corrections)
     chosen = result[[each for each in (name, name + STDERR) if each in result]]
     time = xr.DataArray(np.arange(result.sizes["time"]), dims="time")
     chosen = chosen.isel(time=time, time_=time)
@@ -303,7 +331,19 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
     if "channel_" in chosen.dims:
         channel = xr.DataArray(np.arange(result.sizes["channel"]), dims="channel")
         chosen = chosen.isel(channel=channel, channel_=channel).mean("channel")
-    return chosen.assign_coords(time=result.time.values)
+    return chosen.assign_coords(time=result.time.values).assign(corrections).assign_attrs(result.attrs)
+
+
+def _corrections_of_mean(result: xr.Dataset, name: str) -> dict[str, xr.DataArray]:
+    """N times variances and shifts of a kernel averaged over equal samples, which has those of its trace."""
+    trace, count = f"{name}_trace", float(result.sizes.get("sample", 1))
+    if trace + VARIANCE in result:
+        found = {VARIANCE: result[trace + VARIANCE] / count**2}
+        found |= {SHIFT: result[trace + SHIFT] / count} if trace + SHIFT in result else {}
+        return {name + end: x for end, x in found.items()}
+    ends = [x for x in (VARIANCE, SHIFT) if name + x in result]
+    alone = all({"layer", "time"} >= {*result[name + x].dims} for x in ends)
+    return {name + x: result[name + x] for x in ends} if alone else {}
 
 
 def _time_axis(ax: Axes, result: xr.Dataset, power: bool = False) -> None:

@@ -106,8 +106,17 @@ def solve(
             help="Two-time kernels to keep: of all sample pairs, their trace, none, or what fits in a file."
         ),
     ] = "auto",
+    width: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Add variances and shifts of networks of N neurons a layer."),
+    ] = None,
 ) -> None:
-    """Solve the mean-field theory, by the best method that fits (or solver.method)."""
+    """Solve the mean-field theory, by the best method that fits (or solver.method).
+
+    With --width the result holds N times variances over networks (X_variance) and N times shifts of their
+    means (X_shift) for losses, outputs, errors and kernels at equal times, to leading order in 1/N; N counts
+    the neurons of the widest hidden layer. The figure has the mean at N and a band of one standard deviation.
+    """
     problem = load_problem(file, data, settings_with(accuracy, settings), depth=False)
     check_plot(plot)
     check_outputs(file, data, problem, {"--output": output, "--plot": plot})
@@ -119,7 +128,12 @@ def solve(
         typer.echo(str(registry.explain(problem, kernels=kept)))
         return
     with naming_the_key(problem), progress("solve") as meter:
-        result = registry.solved(problem, kernels=kept, progress=meter, say=say)
+        if width is None:
+            result = registry.solved(problem, kernels=kept, progress=meter, say=say)
+        else:
+            from numerics.solution import solved
+
+            result = solved(problem, width, kernels=kept, progress=meter, say=say)
     if plot is not None:
         draw(result.dataset(), plot)
     report(result, output, as_json)

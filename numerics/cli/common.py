@@ -302,6 +302,37 @@ INTERVAL = "+- (95 %)"
 """The column of :func:`numerics.results.interval`."""
 
 
+def _at_width(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
+    """The mean of each loss over networks of some width, and the standard deviation of one network."""
+    from numerics.results import LOSSES, SHIFT, VARIANCE, Result
+
+    said = result.notes if isinstance(result, Result) else result.attrs
+    columns: dict[str, NDArray[np.float64]] = {}
+    for end, name in zip(("", " "), LOSSES, strict=True):  # each column has a name of its own
+        if name not in result or name + VARIANCE not in result:
+            continue
+        width = int(said["width"])
+        if name + SHIFT in result:
+            columns[f"mean at N{end}"] = result[name].values + result[name + SHIFT].values / width
+        columns[f"deviation{end}"] = (result[name + VARIANCE].values / width) ** 0.5
+    return columns
+
+
+def _width_heads(said: Mapping[str, Any]) -> list[str]:
+    """What the corrections of finite width are, and how well they are known."""
+    lines = [
+        f"N = {said['width']}: mean over networks, and standard deviation of one network, to leading order "
+        f"in 1/N, by {said['width_method']}"
+    ]
+    errors = {key: said[key] for key in ("variance_error", "shift_error") if key in said}
+    if errors:
+        told = ", ".join(f"{key.replace('_', ' ')} {x:.1e}" for key, x in errors.items())
+        lines.append(f"of the corrections of the flow: {told} of the largest value")
+    if "no_shift" in said:
+        lines.append(str(said["no_shift"]))
+    return lines
+
+
 def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
     """The status and the losses at a few times, evenly chosen, ends included."""
     from numerics.results import STDERR, Result, interval
@@ -321,6 +352,7 @@ def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
             columns[name] = result[name].values
             if name + STDERR in result:
                 columns[called] = interval(result, name)
+    columns |= _at_width(result)
     if "train_loss" not in result and "error" in result and not series:  # no loss is known
         errors = abs(result["error"].values)
         columns["largest error"] = errors.reshape(len(errors), -1).max(axis=1)
@@ -342,6 +374,8 @@ def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
         bias = f"bias {said['bias']:.1e} (at most {said['bias_estimate']:.1e})"
         paths = f"{said['replicas']} replicas of {said['samples']} paths"
         heads.append(f"standard error {said['accuracy']:.1e}, {bias} of the largest value; {paths}")
+    if "width_method" in said:
+        heads += _width_heads(said)
     if "note" in said:
         heads.append(f"note: {said['note']}")
     if "unknown_errors" in said:

@@ -22,6 +22,7 @@ from numerics.cli.common import (
     print_json,
     progress,
     refuse_arrays,
+    say,
 )
 from numerics.errors import SpecError, require_finite
 
@@ -610,6 +611,66 @@ def equilibrium(
     _conditions(found.conditions())
 
 
+def finite_width(
+    file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings: Settings = None
+) -> None:
+    """Widths from which the limit holds to 1 % in loss and kernels, by time, and where order 1/N fails.
+
+    Of each there are two widths: from the first one on the mean over networks is within 1 % of the limit,
+    from the second one on a single network is, by one standard deviation. Below the last column networks
+    fluctuate as much as the error itself, and the expansion in 1/N does not hold. N counts the neurons of the
+    widest hidden layer. FILE may be a program.
+    """
+    from numerics.analysis.finite_width import SHARE, finite_width_limit
+
+    source = load_problem(file, data, settings)
+    with naming_the_key(source), progress("limits finite-width") as meter:
+        found = finite_width_limit(source, progress=meter, say=say)
+    if as_json:
+        print_json(found.to_json())
+        return
+    columns = {
+        found.name: found.loss,
+        "loss, mean": found.loss_mean,
+        "loss, network": found.loss_network,
+        "kernels, mean": found.kernel_mean,
+        "kernels, network": found.kernel_network,
+        "1/N fails below": found.failing,
+    }
+    shown = {name: x for name, x in columns.items() if x is not None}
+    typer.echo(
+        f"widths N from which the limit is right to {100 * SHARE:g} %, and below which order 1/N fails"
+    )
+    typer.echo("".join(f"{name:>18}" for name in ("time", *shown)))
+    count = len(found.time)
+    for i in sorted({round(k * (count - 1) / max(ROWS - 1, 1)) for k in range(ROWS)}):
+        cells = [f"{found.time[i]:18.6g}", *(_width(x[i], name == found.name) for name, x in shown.items())]
+        typer.echo("".join(cells))
+    for key in ("no_shift", "variance_error", "shift_error"):
+        if key in found.notes:
+            known = found.notes[key]
+            what = f"relative error of {key.removesuffix('_error')}s"
+            typer.echo(known if key == "no_shift" else f"{what}: {known:.1e}")
+    for sentence in found.statements:
+        typer.echo(f"in the lazy limit {sentence}")
+    _conditions(found.conditions())
+
+
+ROWS = 9
+"""Times that a table shows."""
+
+
+def _width(x: float, exact: bool) -> str:
+    """A loss, or a width, which is a dash where the limit is zero."""
+    if x != x:
+        return f"{'-':>18}"
+    return f"{x:18.8g}" if exact else f"{x if x > ROUNDED else 0:18.3g}"
+
+
+ROUNDED = 1e-6
+"""A width that is printed as zero: it comes from rounding."""
+
+
 limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
-for command in (early_time, largest_rate, scaling, parametrization, depth, equilibrium):
+for command in (early_time, largest_rate, scaling, parametrization, depth, finite_width, equilibrium):
     limits.command()(command)

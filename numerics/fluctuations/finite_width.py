@@ -8,6 +8,7 @@ widest hidden layer.  ``numerics.solve(..., width=N)`` and ``dmft solve --width`
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,7 +23,7 @@ from numerics.experiment.numbers import layer_ratios
 from numerics.experiment.problem import Problem
 from numerics.fluctuations.corrections import WidthCorrections, corrections
 from numerics.fluctuations.expanded_problem import SizeGrowth, lowered
-from numerics.fluctuations.flow import corrections_of_flow
+from numerics.fluctuations.flow import corrections_of_flow, require_no_noise
 from numerics.fluctuations.plan import WidthPlan
 from numerics.fluctuations.variables import VariableBuilder
 from numerics.names import OUTPUT
@@ -93,13 +94,15 @@ def finite_width(
     return corrected(Problem.of(source, **given), kernels, progress).dataset()
 
 
-def corrected(problem: Problem, kernels: KeptKernels = "auto", progress: Progress | None = None) -> Result:
+def corrected(
+    problem: Problem,
+    kernels: KeptKernels = "auto",
+    progress: Progress | None = None,
+    say: Callable[[str], object] | None = None,
+) -> Result:
     """Return what :func:`finite_width` gives, before xarray makes a dataset of it."""
-    require_choice("kernels", kernels, get_args(KeptKernels))
     started = clock.perf_counter()
-    found, notes = (corrections_of_flow if problem.flow else _corrections_of_steps)(
-        problem, kernels, progress
-    )
+    found, notes = expanded_variables(problem, kernels, progress, say)
     factor = largest_ratio(problem)
     single = ONE_TIME | {label for label, x in authored_variables(problem).items() if x.pair is None}
     values = {name: x for name, x in found.values.items() if name in single}
@@ -123,6 +126,30 @@ def corrected(problem: Problem, kernels: KeptKernels = "auto", progress: Progres
     )
 
 
+def expanded_variables(
+    problem: Problem,
+    kernels: KeptKernels,
+    progress: Progress | None = None,
+    say: Callable[[str], object] | None = None,
+) -> tuple[WidthCorrections, dict[str, Any]]:
+    """Return variables with their corrections, and what to report; the theory's N counts ratios of one."""
+    require_choice("kernels", kernels, get_args(KeptKernels))
+    require_corrections(problem)
+    if problem.flow:
+        return corrections_of_flow(problem, kernels, progress)
+    return _corrections_of_steps(problem, kernels, progress, say)
+
+
+def require_corrections(problem: Problem) -> None:
+    """Raise SpecError for a problem whose corrections are not found, before anything runs."""
+    if problem.flow:
+        require_no_noise(problem)
+    WidthPlan.of(problem, SizeGrowth.of(problem).at(len(problem.times)), len(held_times(problem)), "none")
+
+
+LONG = 10.0
+"""Seconds from which a run says beforehand how long it takes."""
+
 ONE_TIME = frozenset(
     {"train_loss", "mean_square_error", "test_loss", OUTPUT, "error", "test_f", "test_error"}
 )
@@ -140,14 +167,19 @@ def held_times(problem: Problem) -> Array:
 
 
 def _corrections_of_steps(
-    problem: Problem, kernels: KeptKernels, progress: Progress | None
+    problem: Problem,
+    kernels: KeptKernels,
+    progress: Progress | None,
+    say: Callable[[str], object] | None,
 ) -> tuple[WidthCorrections, dict[str, Any]]:
     """Corrections of a rule in steps, exact to leading order, and what to report."""
     times = len(problem.times)
     held = list(range(times)) if problem.held is None else problem.held.tolist()
     plan = WidthPlan.of(problem, SizeGrowth.of(problem).at(times), len(held), kernels)
     plan.require_resources()
-    solved = plan.method.solve(lowered(problem), problem.solver.seed)
+    if say is not None and plan.seconds > LONG:
+        say(f"corrections of finite width, {plan.method.name}: about {plan.seconds:.2g} s")
+    solved = plan.method.solve(lowered(problem), problem.solver)
     if progress is not None:
         progress(1, 2)
     builder = VariableBuilder(problem, solved.lowered, solved.values, held, plan.keep)

@@ -19,6 +19,7 @@ from numerics.experiment.problem import Problem
 from numerics.fluctuations.corrections import WidthCorrections, corrections
 from numerics.fluctuations.expanded_problem import SizeGrowth, lowered
 from numerics.fluctuations.march import LinearMarch
+from numerics.fluctuations.methods import AdjointMethod
 from numerics.fluctuations.plan import SECONDS, WidthPlan
 from numerics.fluctuations.variables import VariableBuilder
 from numerics.progress import Progress
@@ -46,6 +47,9 @@ SETTLED = 1e-3
 
 POOR = 0.1
 """Estimated relative error from which the shifts of a flow are left out."""
+
+MEANS = 3000
+"""Order parameters of a grid up to which means are found, which take ten times as long as variances."""
 
 UNEVEN = 4.0
 """Ratio of the longest to the shortest output interval from which the first one counts as a scale of time."""
@@ -154,6 +158,13 @@ def initial_rate(problem: Problem) -> float:
     return max(rate, abs(float(np.log(after / before))) / (2 * float(nodes[1])))
 
 
+def require_no_noise(problem: Problem) -> None:
+    """Raise SpecError for a flow with noise."""
+    if is_noisy(problem.program.rule):
+        reason = "adds noise, and the steps of flows with noise are not extrapolated here"
+        raise SpecError(*problem.said("training.temperature"), reason, 'a rule in steps, such as "gd"')
+
+
 def corrections_of_flow(
     problem: Problem, kernels: KeptKernels, progress: Progress | None
 ) -> tuple[WidthCorrections, dict[str, Any]]:
@@ -162,9 +173,7 @@ def corrections_of_flow(
     Variances come from the finest grids whose expansion takes less than a minute, shifts from the finest of
     those with matrices of all order parameters.
     """
-    if is_noisy(problem.program.rule):
-        reason = "adds noise, and the steps of flows with noise are not extrapolated here"
-        raise SpecError(*problem.said("training.temperature"), reason, 'a rule in steps, such as "gd"')
+    require_no_noise(problem)
     axis = FlowTimes.of(problem)
     whole, shifted = FlowSeries(), FlowSeries()
     notes: dict[str, Any] = {}
@@ -199,6 +208,8 @@ def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthP
     for steps in STEPS:
         nodes = len(ENDS) * steps + 1
         plan = WidthPlan.of(problem, growth.at(nodes), steps + 1, kernels)
+        if plan.sizes.nonlinear is None and plan.sizes.parameters > MEANS:
+            plan = replace(plan, method=AdjointMethod())
         if steps == STEPS[0]:
             kernels = plan.keep
         plan = replace(plan, keep=kernels)
@@ -210,21 +221,27 @@ def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthP
 
 def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrections:
     """Corrections at the output times from those at the ends of steps of a grid."""
-    solved = plan.method.solve(lowered(plan.problem, stages.grid), plan.problem.solver.seed)
+    solved = plan.method.solve(lowered(plan.problem, stages.grid), plan.problem.solver)
     ends = stages.ends.tolist()
     builder = VariableBuilder(plan.problem, solved.lowered, solved.values, ends, plan.keep)
     found = corrections(solved, builder.variables())
 
-    def read(values: dict[str, Array]) -> dict[str, Array]:
-        return {name: _read(stages, found.dims[name], x, axis.places) for name, x in values.items()}
+    def read(values: dict[str, Array], positive: bool = False) -> dict[str, Array]:
+        return {name: _read(stages, found.dims[name], x, axis.places, positive) for name, x in values.items()}
 
-    return WidthCorrections(read(found.values), read(found.variances), read(found.shifts), found.dims)
+    return WidthCorrections(
+        read(found.values), read(found.variances, positive=True), read(found.shifts), found.dims
+    )
 
 
-def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, at: Array) -> Array:
-    """A variable at other times than the ends of steps."""
+def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, at: Array, positive: bool) -> Array:
+    """A variable at other times than the ends of steps; of positive ones the logarithm is smooth."""
     place = dims.index("time")
-    return np.moveaxis(stages.read(np.moveaxis(values, place, 0), at), 0, place)
+    first = np.moveaxis(values, place, 0)
+    if positive and (first > 0).all():
+        return np.moveaxis(np.exp(stages.read(np.log(first), at)), 0, place)
+    found = stages.read(first, at)
+    return np.moveaxis(np.maximum(found, 0.0) if positive else found, 0, place)
 
 
 class FlowSeries:
@@ -247,8 +264,10 @@ class FlowSeries:
         def better(one: dict[str, Array], two: dict[str, Array]) -> dict[str, Array]:
             return {name: x + weight * (x - one[name]) for name, x in two.items() if name in one}
 
-        values, variances = better(old.values, new.values), better(old.variances, new.variances)
-        return WidthCorrections(values, variances, better(old.shifts, new.shifts), new.dims)
+        variances = better(old.variances, new.variances)
+        variances = {name: np.where(x > 0, x, new.variances[name]) for name, x in variances.items()}
+        values, shifts = better(old.values, new.values), better(old.shifts, new.shifts)
+        return WidthCorrections(values, variances, shifts, new.dims)
 
     def error(self, part: str) -> float:
         """Return the estimated error of the extrapolation, relative to the largest value of each variable.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
 from numerics.fluctuations.adjoint import AdjointFluctuations
 from numerics.fluctuations.dense import DenseFluctuations
 from numerics.fluctuations.expanded_problem import FluctuationSizes
@@ -27,7 +28,7 @@ from numerics.solver.refusals import no_for
 
 Array = NDArray[np.float64]
 
-DENSE = 4000
+DENSE = 5000
 """Order parameters up to which matrices of all of them are made."""
 
 MATRIX_PRODUCTS = 3e-10
@@ -83,8 +84,8 @@ class FluctuationMethod(Protocol):
         """Return why shifts are not found, one sentence; None if they are."""
         ...
 
-    def solve(self, arrays: LoweredFluctuations, seed: int) -> SolvedFluctuations:
-        """Find the fluctuations; random numbers, if there are any, come from the seed."""
+    def solve(self, arrays: LoweredFluctuations, solver: Solver) -> SolvedFluctuations:
+        """Find the fluctuations; ``solver`` has the seed and the number of paths of what is sampled."""
         ...
 
 
@@ -109,7 +110,7 @@ class DenseMethod:
     def no_shift(self, sizes: FluctuationSizes) -> None:
         return None
 
-    def solve(self, arrays: LoweredFluctuations, seed: int) -> DenseFluctuations:
+    def solve(self, arrays: LoweredFluctuations, solver: Solver) -> DenseFluctuations:
         return DenseFluctuations(arrays)
 
 
@@ -132,7 +133,7 @@ class AdjointMethod:
             f"{sizes.parameters} of them, more than {DENSE}"
         )
 
-    def solve(self, arrays: LoweredFluctuations, seed: int) -> AdjointFluctuations:
+    def solve(self, arrays: LoweredFluctuations, solver: Solver) -> AdjointFluctuations:
         return AdjointFluctuations(arrays)
 
 
@@ -164,9 +165,10 @@ class SampledMethod:
     def no_shift(self, sizes: FluctuationSizes) -> str | None:
         return None
 
-    def solve(self, arrays: LoweredFluctuations, seed: int) -> SampledSolution:
-        seeds = np.random.SeedSequence(seed).generate_state(REPLICAS)
-        return SampledSolution(arrays, [sample_fluctuations(arrays, SAMPLES, int(x)) for x in seeds])
+    def solve(self, arrays: LoweredFluctuations, solver: Solver) -> SampledSolution:
+        seeds = np.random.SeedSequence(solver.seed).generate_state(REPLICAS)
+        samples = solver.samples or SAMPLES
+        return SampledSolution(arrays, [sample_fluctuations(arrays, samples, int(x)) for x in seeds])
 
 
 SAMPLES, REPLICAS = 2048, 4

@@ -155,9 +155,9 @@ class VariableBuilder:
             terms = [Addend(q.symbol)] if q.kind != "observable" else list(q.rest)
             if any(x.reach for x in terms):
                 continue
-            if self.keep == "trace" and q.symbol.has(mu):
+            if q.symbol.has(mu):
                 yield f"{label}_trace", self._trace(label, q, terms)
-            else:
+            if self.keep != "trace" or not q.symbol.has(mu):
                 yield label, self._variable(label, q, IndexRange(mu, 1, self.problem.seen), terms)
 
     def _trace(self, label: str, q: FluctuatingParameter, terms: list[Addend]) -> ObservableVariable:

@@ -34,7 +34,6 @@ from derive.scale.fluctuations import (
     lazy_fluctuations,
     one_layer_flow,
     one_sample,
-    width_validity,
     wishart_recursion,
 )
 from derive.show.conditions import ConditionalResult
@@ -59,7 +58,6 @@ PYTHON: dict[str, Callable[[], ConditionalResult]] = {
     "LazyFluctuations": lambda: lazy_fluctuations(mlp(1)),
     "OneLayerFlow": lambda: one_layer_flow(mlp(1, rule="flow")),
     "OneSample": lambda: one_sample(wishart_recursion(mlp(1))),
-    "WidthValidity": lambda: width_validity(mlp(1)),
 }
 """Limits that no command shows, and one of each."""
 HEAD = "[network]\ndepth = {depth}\n{network}\n[data]\n{data}\n[training]\n{training}\n"
@@ -86,6 +84,7 @@ FILES = {
         training="learning_rate = 0.05\nsteps = 1",
     ),
     "noisy": HEAD.format(depth=1, network="", data=GIVEN, training=f"{FLOW}\ntemperature = 0.5"),
+    "steps": HEAD.format(depth=1, network="", data=GIVEN, training="learning_rate = 0.1\nsteps = 2"),
     "decaying": HEAD.format(depth=1, network="", data=GIVEN, training=FLOW),
 }
 LAW = ["--depth", "2", "--source", "1/2", "--capacity", "2"]
@@ -96,6 +95,7 @@ COMMANDS = {
     "parametrization": [[], ["--alpha", "1/2", "--gamma", "1/2"], ["--optimizer", "adam"]],
     "depth": [["residual.toml"]],
     "equilibrium": [["noisy.toml"], ["decaying.toml"]],
+    "finite-width": [["steps.toml"]],
 }
 """Arguments of each command with which it shows all of its limits."""
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "largest-rate": ["limits", "largest-rate", "FILE", "--json"],
     "depth": ["limits", "depth", "FILE", "--json"],
     "equilibrium": ["limits", "equilibrium", "FILE", "--json"],
+    "finite-width": ["limits", "finite-width", "FILE", "--json"],
     "verify": ["verify", "FILE"],
 }
 

@@ -59,7 +59,7 @@ def test_refusals() -> None:
     with pytest.raises(SpecError, match=r"training.rule = .flow"):
         moments(experiment({}, TEMPERED, {}))
     for network, training, data, words in (
-        ({"activation": "tanh"}, {}, {}, 'network.activation = "tanh": tanh(h) is not linear'),
+        ({"activation": "tanh"}, FLOWING, {}, 'training.rule = "flow": flows, and fluctuations of nonlinear'),
         ({}, {}, {"kind": "isotropic"}, "network.width_ratio: is left out"),
         ({}, {"objective": "hinge"}, {}, 'training.objective = "hinge": has an error that jumps'),
         ({}, TEMPERED, {}, "training.temperature = 0.1: adds noise"),
@@ -68,11 +68,5 @@ def test_refusals() -> None:
             finite_width(experiment(network, training, data))
 
 
-TEMPERED = {
-    "rule": "flow",
-    "time": 1.0,
-    "points": 3,
-    "steps": None,
-    "learning_rate": None,
-    "temperature": 0.1,
-}
+FLOWING = {"rule": "flow", "time": 1.0, "points": 3, "steps": None, "learning_rate": None}
+TEMPERED = {**FLOWING, "temperature": 0.1}

@@ -1,0 +1,236 @@
+"""Widths from which the limit of infinite width holds to one per cent, and below which the expansion fails.
+
+From N times variances over networks and N times shifts of their means, to leading order in 1/N
+(:mod:`numerics.fluctuations`), to widths at each time.  `dmft limits finite-width` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.errors import NotApplicable
+from derive.scale.fluctuations import WidthValidity, width_validity
+from numerics.analysis.limits import Finite
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.fluctuations.corrections import WidthCorrections
+from numerics.fluctuations.finite_width import expanded_variables, held_times, largest_ratio
+from numerics.names import C_FIELD, C_GRADIENT, FEATURE_KERNEL, GRADIENT_KERNEL
+from numerics.progress import Progress
+from numerics.results import LOSSES, SHIFT, VARIANCE
+
+Array = NDArray[np.float64]
+
+SHARE = 0.01
+"""The relative error up to which a limit counts as right."""
+
+SMALL = 1e-12
+"""A loss or kernel below this part of its largest value is rounding: no width is given for it."""
+
+KERNELS = ("tangent_kernel", FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
+"""Kernels by the names of results; where pairs of samples are too many their traces stand for them."""
+
+
+@dataclass(frozen=True)
+class FiniteWidthLimit(Finite):
+    """Widths N at each time at which corrections of order 1/N are one per cent, or all there is.
+
+    Attributes
+    ----------
+    time, loss
+        Output times, and the loss at infinite width, ``(T,)``.
+    name
+        The loss: ``train_loss``, or ``test_loss`` of random data.
+    loss_mean, kernel_mean
+        From these widths on the mean over networks is right to SHARE; None where shifts are not known.
+    loss_network, kernel_network
+        From these widths on a network is within SHARE of the limit (one standard deviation).
+    failing
+        Below these widths the leading order fails: there the standard deviation of the error relative to the
+        error, ``sd(|Delta|)/|Delta|``, exceeds one.
+    notes
+        What is told of the corrections.
+    lazy
+        The widths below which order 1/N fails in the lazy limit, where these are derived.
+    """
+
+    time: Array
+    name: str
+    loss: Array
+    loss_mean: Array | None
+    loss_network: Array
+    kernel_mean: Array | None
+    kernel_network: Array | None
+    failing: Array
+    notes: dict[str, Any]
+    lazy: WidthValidity | None = None
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what the widths rest on."""
+        own = (
+            "derived: variances and shifts are the leading order in 1/N of the path integral of the program",
+            "assumed: higher orders in 1/N are small where the relative fluctuation of the error is",
+        )
+        return own if self.lazy is None else (*own, *self.lazy.conditions())
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """Where order 1/N fails in the lazy limit, in symbols; empty where that is not derived."""
+        return () if self.lazy is None else self.lazy.statements()
+
+    def numbers(self) -> dict[str, Any]:
+        """Return widths over time; null where the limit is zero."""
+        columns = {
+            "loss_mean_width": self.loss_mean,
+            "loss_width": self.loss_network,
+            "kernel_mean_width": self.kernel_mean,
+            "kernel_width": self.kernel_network,
+            "leading_order_width": self.failing,
+        }
+        return {
+            "time": self.time.tolist(),
+            self.name: self.loss.tolist(),
+            "share": SHARE,
+            **{key: None if x is None else _listed(x) for key, x in columns.items()},
+            **{f"largest_{key}": _largest(x) for key, x in columns.items()},
+            **self.notes,
+            "lazy_limit": list(self.statements),
+            "status": "ok",
+        }
+
+
+def finite_width_limit(
+    source: Problem | Experiment | str | Path,
+    *,
+    progress: Progress | None = None,
+    say: Callable[[str], object] | None = None,
+) -> FiniteWidthLimit:
+    """Return the widths from which the limit of infinite width holds to one per cent.
+
+    Parameters
+    ----------
+    source : Problem, Experiment, str or Path
+        What :func:`numerics.solve` takes.
+    progress : callable, optional
+        A function of (step, total).
+    say : callable, optional
+        A function of a sentence, called before a run that takes long.
+
+    Returns
+    -------
+    FiniteWidthLimit
+
+    Raises
+    ------
+    SpecError
+        If corrections are not found, or the program states no loss.
+
+    Examples
+    --------
+    >>> e = Experiment.from_dict({"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 2}},
+    ...     kernel=[[1.0]], targets=[1.0])
+    >>> found = finite_width_limit(e)
+    >>> found.failing.round(3).tolist(), found.kernel_network.round().tolist()
+    ([1.0, 1.088, 1.387], [20000.0, 19925.0, 19229.0])
+    """
+    problem = Problem.of(source)
+    found, notes = expanded_variables(problem, "auto", progress, say)
+    name = next((x for x in LOSSES if x in found.values and (x != "train_loss" or problem.seen)), None)
+    if name is None:
+        raise SpecError(
+            *problem.said("training.loss"), "is not stated, and widths are those of a loss", "a loss"
+        )
+    factor = largest_ratio(problem)
+    loss, variance = found.values[name], factor * found.variances[name]
+    kernels = _kernels(found)
+    return FiniteWidthLimit(
+        time=held_times(problem),
+        name=name,
+        loss=loss,
+        loss_mean=_ratio(factor * np.abs(found.shifts[name]), SHARE * np.abs(loss)) if found.shifts else None,
+        loss_network=_ratio(variance, (SHARE * loss) ** 2),
+        kernel_mean=_worst([factor * _mean(found, x) for x in kernels]) if found.shifts else None,
+        kernel_network=_worst([factor * _network(found, x) for x in kernels]),
+        failing=_ratio(variance, 4 * loss**2),
+        notes={key: x for key, x in (notes | _sampled(found)).items() if x is not None},
+        lazy=_lazy(problem),
+    )
+
+
+def _lazy(problem: Problem) -> WidthValidity | None:
+    """The widths below which order 1/N fails in the lazy limit; None where they are not derived."""
+    try:
+        return width_validity(problem.program)
+    except NotApplicable:
+        return None
+
+
+def _sampled(found: WidthCorrections) -> dict[str, Any]:
+    """Standard errors of what is sampled, relative to the largest value of each variable."""
+    ends = {VARIANCE: found.variances, SHIFT: found.shifts}
+    errors: dict[str, Any] = {}
+    for end, values in ends.items():
+        known = {x: found.errors[x + end] for x in values if x + end in found.errors}
+        relative = [np.max(e) / (np.abs(values[x]).max(initial=0.0) or 1.0) for x, e in known.items()]
+        if relative:
+            errors[f"{end[1:]}_error"] = float(max(relative))
+    return errors
+
+
+def _kernels(found: WidthCorrections) -> list[str]:
+    """The names of kernels, or of their traces."""
+    names = [x if x in found.values else f"{x}_trace" for x in KERNELS]
+    return [x for x in names if x in found.values]
+
+
+def _by_layer(dims: tuple[str, ...], values: Array) -> Array:
+    """A kernel with its layers and times first and all else flattened, (layers, times, entries)."""
+    order = sorted(range(len(dims)), key=lambda k: {"layer": 0, "time": 1}.get(dims[k], 2))
+    moved = values.transpose(order)
+    moved = moved if "layer" in dims else moved[None]
+    return np.asarray(moved.reshape(*moved.shape[:2], -1))
+
+
+def _size(found: WidthCorrections, name: str) -> Array:
+    """The sum of squares of a kernel at each layer and time."""
+    return np.asarray((_by_layer(found.dims[name], found.values[name]) ** 2).sum(axis=2))
+
+
+def _network(found: WidthCorrections, name: str) -> Array:
+    """Widths from which a kernel of one network is within SHARE, in the norm of all its entries."""
+    variance = _by_layer(found.dims[name], found.variances[name]).sum(axis=2)
+    return np.asarray(_ratio(variance, SHARE**2 * _size(found, name)).max(axis=0))
+
+
+def _mean(found: WidthCorrections, name: str) -> Array:
+    """Widths from which the mean of a kernel is within SHARE, in the norm of all its entries."""
+    shift = (_by_layer(found.dims[name], found.shifts[name]) ** 2).sum(axis=2)
+    return np.asarray(_ratio(np.sqrt(shift), SHARE * np.sqrt(_size(found, name))).max(axis=0))
+
+
+def _ratio(number: Array, limit: Array) -> Array:
+    """Quotients, nan where the limit is zero or rounding."""
+    known = limit > SMALL * limit.max(initial=0.0)
+    return np.where(known, number / np.where(known, limit, 1.0), np.nan)
+
+
+def _worst(widths: list[Array]) -> Array | None:
+    """The largest width of all kernels at each time; None without any."""
+    return np.max(widths, axis=0) if widths else None
+
+
+def _listed(x: Array) -> list[float | None]:
+    return [float(v) if np.isfinite(v) else None for v in x]
+
+
+def _largest(x: Array | None) -> float | None:
+    """The largest width over time."""
+    known = np.zeros(0) if x is None else x[np.isfinite(x)]
+    return float(known.max()) if len(known) else None

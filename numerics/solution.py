@@ -1,0 +1,158 @@
+"""Solutions, with corrections of finite width beside them where a width is given.
+
+:func:`numerics.solve` is here: :func:`numerics.solver.solve` finds the limit of infinite width, and
+:mod:`numerics.fluctuations` what networks of width N add to it, to leading order in 1/N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from derive.program import Program
+from derive.theory import Theory
+from numerics.errors import require_whole
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.progress import Progress
+from numerics.results import Result, is_correction
+from numerics.results.prefix import DIVERGED
+from numerics.solver import registry
+from numerics.solver.method import KeptKernels
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def solve(
+    source: Problem | Experiment | Program | Theory | str | Path,
+    *,
+    width: int | None = None,
+    kernels: KeptKernels = "auto",
+    progress: Progress | None = None,
+    say: Callable[[str], object] | None = None,
+    throw: bool = True,
+    **given: Any,
+) -> xr.Dataset:
+    """Return the mean-field solution of an experiment, with corrections at a width if one is given.
+
+    Parameters
+    ----------
+    source : Problem, Experiment, Program, Theory, str or Path
+        An experiment, its file, any problem, or a program (or its theory) with ``numbers``, ``arrays``,
+        ``times`` and ``solver``.
+    width : int, optional
+        N, the neurons of the widest hidden layer.  With it the result holds ``X_variance`` (N times the
+        variance over networks) and ``X_shift`` (N times their mean minus X) at equal times for losses,
+        outputs, errors and kernels, to leading order in 1/N
+        (:func:`numerics.fluctuations.finite_width`).
+    kernels : {"auto", "full", "trace", "none"}
+        Two-time kernels of given samples that the result keeps: of all pairs of samples, their traces, none,
+        or the most that is small.
+    progress : callable, optional
+        A function of (step, total).
+    say : callable, optional
+        A function of a sentence, called before a run that takes long.
+    throw : bool
+        Without it dynamics that diverge give the output times before the divergence, with the status
+        "diverged" and the reason in the attribute ``diverged``.
+    **given
+        ``numbers``, ``arrays``, ``times`` and ``solver`` of a program, as :meth:`.Problem.of` takes them.
+
+    Returns
+    -------
+    xarray.Dataset
+        The variables of the contract.  The attribute ``method`` says how they were found, ``width_method``
+        how the corrections were.
+
+    Raises
+    ------
+    SpecError
+        If no method fits, or corrections of the theory are not found.
+    Diverged
+        If the dynamics diverge, with the step.
+    NotConverged
+        If a method does not reach its tolerance.
+
+    Notes
+    -----
+    The method is the best that fits (:func:`numerics.solver.choose`), or ``solver.method``.  At width N the
+    mean of X over networks is ``X + X_shift/N`` and its variance ``X_variance/N``.
+
+    Examples
+    --------
+    >>> e = Experiment.from_dict({"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 5}},
+    ...     kernel=[[1.0]], targets=[1.0])
+    >>> found = solve(e, width=128)
+    >>> found.f_variance.values[-1, 0].round(4), found.train_loss_shift.values[-1].round(4)
+    (np.float64(0.3028), np.float64(0.5601))
+    """
+    problem = Problem.of(source, **given)
+    if width is None:
+        return registry.solve(problem, kernels=kernels, progress=progress, say=say, throw=throw)
+    from numerics.fluctuations.finite_width import require_corrections
+
+    require_whole("width", width, 1, "must be positive")
+    require_corrections(problem)
+    found = registry.solve(problem, kernels=kernels, progress=progress, say=say, throw=throw)
+    if found.attrs.get("status") == DIVERGED:
+        last = float(found.time.values[-1])
+        held = None if problem.output_times is None else problem.output_times[problem.output_times <= last]
+        problem = replace(problem, times=problem.times[problem.times <= last], output_times=held)
+    beside = _corrections(problem, kernels, progress, say).dataset()
+    names = [name for name in beside.data_vars if is_correction(str(name))]
+    merged = found.merge(beside[names], join="outer")
+    return merged.assign_attrs({**found.attrs, **_notes(beside.attrs, width)})
+
+
+def solved(
+    source: Problem | Experiment,
+    width: int,
+    kernels: KeptKernels = "auto",
+    progress: Progress | None = None,
+    say: Callable[[str], object] | None = None,
+) -> Result:
+    """Return what :func:`solve` gives at a width, before xarray makes a dataset of it."""
+    from numerics.fluctuations.finite_width import require_corrections
+
+    problem = Problem.of(source)
+    require_corrections(problem)
+    found = registry.solved(problem, kernels, progress, say)
+    beside = _corrections(problem, kernels, progress, say)
+    variables = {name: x for name, x in beside.data_vars.items() if is_correction(name)}
+    return replace(
+        found,
+        data_vars={**found.data_vars, **variables},
+        coords={**beside.coords, **found.coords},
+        notes={**found.notes, **_notes(beside.notes, width)},
+    )
+
+
+def _corrections(
+    problem: Problem,
+    kernels: KeptKernels,
+    progress: Progress | None,
+    say: Callable[[str], object] | None,
+) -> Result:
+    from numerics.fluctuations.finite_width import corrected
+
+    return corrected(problem, kernels, progress, say)
+
+
+def _notes(notes: Any, width: int) -> dict[str, Any]:
+    """What the corrections say of themselves, and the width."""
+    own = {key: x for key, x in notes.items() if key in CORRECTION_NOTES}
+    return {"width": width, **own}
+
+
+CORRECTION_NOTES = (
+    "width_method",
+    "width_kernels",
+    "width_time_nodes",
+    "variance_error",
+    "shift_error",
+    "no_shift",
+)
+"""Attributes of corrections that a solution keeps."""
