@@ -141,5 +141,4 @@ def test_no_name_of_a_type_means_two_things() -> None:
         "Array",
         "DataKind",
         "KeptKernels",
-        "Show",
     }

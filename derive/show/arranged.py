@@ -166,16 +166,30 @@ class Arranged:
 
     # -- indices ---------------------------------------------------------------------------------------
 
-    def indexed(self, atom: AppliedUndef, *, bare: bool = False) -> str:
-        """A field or order parameter: layer above, samples below, then times; ``bare`` keeps the layer."""
+    def indexed(self, atom: AppliedUndef, *, bare: bool = False, hat: bool = False) -> str:
+        """A field or order parameter: layer above, samples below, then times; ``bare`` keeps the layer.
+
+        With ``hat`` the name has a hat, as that of a conjugate field.
+        """
         places: dict[str, list[str]] = {LAYER: [], SAMPLE: [], TIME: []}
         for role, x in zip(self.names.roles_of(atom), atom.args, strict=True):
             places[role].append(tight(self._print(x)))
         name = self.names.name(str(atom.func))
+        if hat:
+            name = replace(name, base=rf"\hat{{{name.base}}}")
         if bare:
             return self.marked(name, places[LAYER], [])
         times = f"({','.join(places[TIME])})" if places[TIME] else ""
         return self.marked(name, places[LAYER], places[SAMPLE]) + times
+
+
+def pushed(response: Any) -> tuple[Expr, list[Expr]]:
+    """The body of a response of a response, and so on, with all that is pushed."""
+    body, sources = response, []
+    while type(body) is type(response):
+        sources.append(body.args[1])
+        body = body.args[0]
+    return body, sources
 
 
 def letters_apart(expressions: Sequence[Expr]) -> list[Expr]:

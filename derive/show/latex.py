@@ -18,6 +18,7 @@ from derive.show.arranged import (
     letters_apart,
     past_time,
     present_first,
+    pushed,
     shifted,
     solved,
     tight,
@@ -49,7 +50,13 @@ class PaperLatex(Arranged, LatexPrinter):
         return f"c_{{{self._print(matrix)}}}({','.join(map(self._print, places))})"
 
     def _paper_Response(self, expr: Any) -> str:
-        return rf"\frac{{\delta {self.varied(expr.args[0])}}}{{\delta {self._print(expr.args[1])}}}"
+        body, sources = pushed(expr)
+        order = f"^{{{len(sources)}}}" if len(sources) > 1 else ""
+        below = r"\, ".join(rf"\delta {self._print(x)}" for x in sources)
+        return rf"\frac{{\delta{order} {self.varied(body)}}}{{{below}}}"
+
+    def _paper_Hatted(self, expr: Any) -> str:
+        return self.indexed(expr.args[0], hat=True)
 
     def _print_Relational(self, expr: Any) -> str:
         return str(super()._print_Relational(solved(expr)))

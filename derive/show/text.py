@@ -19,6 +19,7 @@ from derive.show.arranged import (
     Loop,
     past_time,
     present_first,
+    pushed,
     shifted,
     solved,
     tight,
@@ -102,7 +103,15 @@ class PaperText(Arranged, StrPrinter):
         return f"{d}/{d}{variable} {body}"
 
     def _print_Response(self, expr: Any) -> str:
-        return f"δ{self.varied(expr.args[0])}/δ{self._print(expr.args[1])}"
+        body, sources = pushed(expr)
+        order = raised(len(sources)) if len(sources) > 1 else ""
+        return f"δ{order}{self.varied(body)}/{''.join(f'δ{self._print(x)}' for x in sources)}"
+
+    def _print_Hatted(self, expr: Any) -> str:
+        return self.indexed(expr.args[0], hat=True)
+
+    def _print_ParameterElement(self, expr: Any) -> str:
+        return f"{unicode_name(expr.latex_head)}[{', '.join(map(self._print, expr.args))}]"
 
     def parenthesize(self, item: Any, level: int, strict: bool = False) -> str:
         """Sums, products and rates of change get brackets below a power, as products do."""

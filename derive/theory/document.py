@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -222,7 +222,7 @@ class View:
         if key == "action":  # per unit, and that of a single site (minus its Hamiltonian)
             sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
             whole = {Symbol("S"): self.route.action, **sites}
-            return [DisplayedEquation((name,), _addends(_settled(e))) for name, e in whole.items()]
+            return [DisplayedEquation((name,), _addends(settled(e))) for name, e in whole.items()]
         if key == "saddle_point":
             eqs = self.route.saddle_point
             return [DisplayedEquation((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in eqs]
@@ -251,17 +251,18 @@ class View:
     def entries(self, key: str, items: Sequence[Any]) -> Iterator[DisplayedEquation]:
         """Each item as an entry; base cases that vanish in one, and weights that have the same covariance."""
         if key == "base_cases":
-            yield from (_entry(e) for e in items if e.rhs != 0)
+            yield from (displayed(e) for e in items if e.rhs != 0)
             if zero := tuple(e.lhs for e in items if e.rhs == 0):
                 yield DisplayedEquation(zero, (S.Zero,))
         elif key in ("weights", "laws"):
             for terms in dict.fromkeys(x.terms for x in items):
                 yield DisplayedEquation(tuple(y for x in items if x.terms == terms for y in x.lhs), terms)
         else:
-            yield from (_entry(x, self.ordered) for x in items)
+            yield from (displayed(x, self.ordered) for x in items)
 
 
-def _entry(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEquation:
+def displayed(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEquation:
+    """Return an equation, a source or an order parameter as an entry of a section."""
     if isinstance(x, DisplayedEquation):
         return x
     layers = next((r for r in x.ranges if r.index == ell or r.index in ordered), None)
@@ -278,16 +279,20 @@ def _entry(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEquatio
         process = x.symbol.func == x.partner.func
         lhs = x.symbol if process else Average(x.symbol * x.partner)
         found = DisplayedEquation((lhs,), (sympify(x.covariance),), layers, process)
+    return of_one_member(found)
+
+
+def of_one_member(entry: DisplayedEquation) -> DisplayedEquation:
+    """Return the equation of a family that has one member as that of the member."""
+    layers = entry.layers
     if layers is None or layers.lower != layers.upper:
-        return found
-    lhs, terms = ([y.subs(layers.index, layers.lower) for y in ys] for ys in (found.lhs, found.terms))
-    return DisplayedEquation(
-        tuple(lhs), tuple(terms), None, found.process, found.causal
-    )  # of one member: as that member
+        return entry
+    lhs, terms = ([y.subs(layers.index, layers.lower) for y in ys] for ys in (entry.lhs, entry.terms))
+    return replace(entry, lhs=tuple(lhs), terms=tuple(terms), layers=None)
 
 
-def _settled(e: Expr) -> Expr:
-    """Sums over one member as that member."""
+def settled(e: Expr) -> Expr:
+    """Return an expression with sums over one member as that member."""
 
     def member(x: Sum) -> Expr:
         values = {i: a for i, a, b in x.limits if a == b}
@@ -373,7 +378,7 @@ def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
         "reduction": view.theory.reduction,
         "show": show,
     }
-    out |= {key: [_plain(x, text, latex) for x in items] for key, items in view.parts(show).items()}
+    out |= {key: [plain_item(x, text, latex) for x in items] for key, items in view.parts(show).items()}
     return json.dumps(out, indent=2, ensure_ascii=False)
 
 
@@ -386,7 +391,7 @@ def _left(x: Any) -> tuple[Expr, ...]:
     return (x.symbol, x.partner) if isinstance(x, Source) else (x.symbol,)
 
 
-def _plain(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
+def plain_item(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
     """An item of a theory as a plain dictionary; right-hand sides have their common factors taken out."""
 
     others = [sympify(e) for e in _left(x)]

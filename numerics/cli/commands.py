@@ -45,10 +45,13 @@ from numerics.errors import Interrupted, NotConverged, NumericsError, SpecError
 
 if TYPE_CHECKING:
     from derive.ledger import Entry
+    from derive.program import Program
 
 
-Show = Literal["single-site", "order-parameters", "responses", "action", "saddle-point", "all"]
-"""The parts of a theory."""
+DerivedPart = Literal[
+    "single-site", "order-parameters", "responses", "action", "saddle-point", "fluctuations", "all"
+]
+"""The parts of a theory, and the fluctuations of networks of finite width around it."""
 
 SeriesFormat = Literal["text", "latex"]
 """The forms a series is printed in."""
@@ -59,7 +62,7 @@ ResummationName = Literal["sum", "pade", "self-consistent"]
 
 def derive(
     file: SpecFile,
-    show: Annotated[Show, typer.Option(help="The part of the theory to print.")] = "all",
+    show: Annotated[DerivedPart, typer.Option(help="The part of the theory to print.")] = "all",
     form: Annotated[
         Literal["text", "latex", "srepr", "json"], typer.Option("--format", help="The form to print it in.")
     ] = "text",
@@ -68,8 +71,13 @@ def derive(
 
     Neither arrays nor rates and times are needed: the numbers of the file are symbols here. After a limit
     (wide layers) or a rewriting (sums over modes), "all" leaves out the action; ask for it by name.
+    "fluctuations" are the leading corrections of networks of N units: the exponent of one unit and its
+    derivatives.
     """
     program = load_program(file)
+    if show == "fluctuations":
+        typer.echo(_fluctuations(file, program, form))
+        return
     if program is not None:
         from derive.theory import mean_field
 
@@ -84,6 +92,25 @@ def derive(
     typer.echo(theory.render(show, form))
     if form == "text" and show == "all":
         typer.echo("\n" + legend(experiment.spec, theory))
+
+
+def _fluctuations(file: str, program: Program | None, form: str) -> str:
+    """Return the fluctuations of a program, or of the program of an experiment, in a form."""
+    from derive.errors import NotApplicable
+    from derive.theory.fluctuations import fluctuations
+    from numerics.experiment.theory import centred, program_of
+
+    if form == "srepr":
+        raise SpecError("--format", form, "fluctuations have expressions as srepr text in json", '"json"')
+    if program is None:
+        experiment = load(file, arrays=False)
+        program = program_of(experiment)
+        spec = experiment.spec
+        program = centred(program) if spec.kind == "fixed" and spec.centered else program
+    try:
+        return fluctuations(program).render(format=form)
+    except NotApplicable as reason:
+        raise SpecError("--show", "fluctuations", str(reason), "another part of the theory") from None
 
 
 # -- dmft solve -------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from sympy import Expr, Function, Integer, Sum, Symbol, symbols, tanh
 from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.theory import Theory
 from derive.theory.document import namespace
+from derive.theory.fluctuations.coefficients import Influence
+from derive.theory.fluctuations.document import namespace as fluctuation_names
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
@@ -263,6 +265,33 @@ def test_derive_gives_data_that_other_programs_read(name: str, capsys: pytest.Ca
     for (lhs, rhs), equation in zip(pairs["equations"], theory.equations, strict=True):
         assert lhs == equation.lhs
         assert rhs == equation.rhs
+
+
+SMALL = "[network]\ndepth = 1\n"
+
+
+def test_derive_shows_fluctuations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As text, LaTeX and JSON; of centred outputs where the file says so."""
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL + "[training]\ncenter = true\n")
+    told = printed(path, capsys, "--show", "fluctuations")
+    assert "f_raw,μ(t)" in told
+    assert "κ[G^1(t,s), G^1(t',s')]" in told
+    found = json.loads(printed(path, capsys, "--show", "fluctuations", "--format", "json"))
+    lhs = eval(found["influences"][0]["lhs"]["srepr"], fluctuation_names())
+    assert lhs == Influence(Function("Delta")(mu, t))
+    path.write_text(SMALL)
+    assert r"\hat{\xi}^{1}" in printed(path, capsys, "--show", "fluctuations", "--format", "latex")
+
+
+def test_derive_says_why_fluctuations_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL + '[training]\nrule = "sign"\n')
+    assert run(["derive", str(path), "--show", "fluctuations"]) == 2
+    assert "pairs of units interact" in capsys.readouterr().err
+    path.write_text(SMALL)
+    assert run(["derive", str(path), "--show", "fluctuations", "--format", "srepr"]) == 2
+    assert "as srepr text in json" in capsys.readouterr().err
 
 
 def test_deriving_needs_no_arrays_but_reads_those_that_are_named(tmp_path: Path) -> None:

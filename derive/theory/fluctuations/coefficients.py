@@ -94,6 +94,12 @@ class Influence(ParameterElement):
     head, latex_head = "E", r"\mathcal{E}"
 
 
+class ShiftElement(ParameterElement):
+    """The source of N times the shift of an order parameter."""
+
+    head, latex_head = "source", r"\mathrm{source}"
+
+
 def noise(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
     """Return how the averages of two order parameters over units scatter together."""
     own = at_letters(first, {})
@@ -109,7 +115,7 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
     connected -= _product(averaged(one, theory.random), averaged(two, theory.random))
     home = placed_home(own.home, at)
     assert home is not None
-    return share * connected / home.ratio
+    return (share * connected / home.ratio).expand()
 
 
 def feedback(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:

@@ -24,6 +24,7 @@ from sympy import Expr, S
 from derive.calculus.functional import functional_derivative
 from derive.errors import require_type
 from derive.program.program import Program
+from derive.theory.fluctuations import document, explanation
 from derive.theory.fluctuations.coefficients import ShiftSource, feedback, in_averages, noise, shift_source
 from derive.theory.fluctuations.data import FluctuatingParameter, FluctuationData
 from derive.theory.fluctuations.exponent import ExponentBuilder
@@ -166,6 +167,78 @@ class Fluctuations(FluctuationData):
         if q.unit != 0:
             raise ValueError(f"{q.symbol} is an average over units")
         return in_averages(self, q)
+
+    # -- shown -----------------------------------------------------------------------------------------------
+
+    def render(self, show: document.FluctuationPart = "all", format: str = "text") -> str:
+        """Return the fluctuations, or a part of them, as text, LaTeX or JSON.
+
+        Parameters
+        ----------
+        show
+            "process" (the fields of one unit), "order-parameters", "exponent", "influences", "noise",
+            "feedback", "shift", or "all" for everything but "shift".
+        format
+            "text", "latex" or "json".
+
+        Returns
+        -------
+        str
+            The text, a LaTeX ``align*`` environment for each section, or a JSON object with a list for each
+            section.
+
+        Raises
+        ------
+        ValueError
+            For an unknown part or format.
+
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> print(fluctuations(mlp(1)).render("order-parameters"))
+        Deep linear network, 1 hidden layer, gradient descent at rate η; μ, α = 1..P
+        <BLANKLINE>
+        Order parameters: averages over units, and functions of them
+          G^1(t,s)      = ⟨g^1(t) g^1(s)⟩
+          H^1_μα(t,s)   = ⟨h^1_μ(t) h^1_α(s)⟩
+          f_μ(t)        = γ₀⁻¹ ⟨g^1(t) h^1_μ(t)⟩
+          Δ_μ(t)        = -f_μ(t) + y_μ
+          K^NTK_μα(t,s) = K^x_μα G^1(t,s) + H^1_μα(t,s)
+        """
+        return document.render(self, show, format)
+
+    def explain(self, name: str) -> str:
+        """Return where an order parameter comes from and where it acts, in words.
+
+        Of a response the reason is told why it is the one of a pair of conjugates that is kept.
+
+        Raises
+        ------
+        KeyError
+            If there is no order parameter of that name.
+
+        Examples
+        --------
+        >>> from derive.program import mlp
+        >>> print(fluctuations(mlp()).explain("B"))
+        B(ell, alpha, t, s): response, the average of g(ell + 1, t)*hat(chi(ell + 1, alpha, s))/gamma0 over
+                units of layer at layer ell + 1
+            W(ell).T @ g(ell + 1, t) and W(ell) @ h(ell, mu, t) share weights, whose average gives products of
+                B with its conjugate A: of the two, the response of the later use to the earlier one is an
+                order parameter
+            0 unless s <= t: a step computes W(ell).T @ g(ell + 1, t) after W(ell) @ h(ell, mu, t)
+            its mean vanishes at s = t, its fluctuations do not
+            acts on units of layer by gamma0*h(ell, alpha, s)*hat(xi(ell, t))
+                response in the equation of xi(ell, t), from the random part of W (saddle point of the mixed
+                inner product)
+        """
+        return explanation.explain(self, name)
+
+    def __repr__(self) -> str:
+        return document.summary(self)
+
+    def _repr_latex_(self) -> str:
+        return self.render(format="latex")
 
     def _parameter(self, name: ParameterName) -> FluctuatingParameter:
         return self.parameter(name) if isinstance(name, str) else name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -59,8 +60,10 @@ from derive.program import (
     structured,
     t,
 )
+from derive.show import PaperLatex, PaperText, notation
 from derive.theory.fluctuations import FluctuatingParameter, Fluctuations, Hatted, fluctuations
 from derive.theory.fluctuations.coefficients import Propagator, ScaledCovariance
+from derive.theory.fluctuations.document import TITLES, FluctuationView, namespace
 from derive.theory.fluctuations.hats import averaged
 from derive.theory.fluctuations.mean_theory import saddle_differences
 from derive.theory.fluctuations.one_unit import at_letters, elsewhere, letters
@@ -419,6 +422,89 @@ def test_layers_of_a_residual_stream_are_the_same_units() -> None:
     noise = found.noise("G", "H")
     assert not noise.has(KroneckerDelta)
     assert {a.args[0] for a in noise.atoms(AppliedUndef)} == {ell, Symbol("ell_", integer=True)}
+
+
+def described(found: Fluctuations, names: dict[str, str]) -> dict[str, object]:
+    """Kinds, causality, influences and noise of order parameters, without the letters of indices."""
+    told: dict[str, object] = {}
+    for q in found.parameters:
+        acts = sum(len(Add.make_args(e)) for e in found.influence(q).values())
+        scatters = {names[p.name]: len(Add.make_args(found.noise(q, p))) for p in found.parameters}
+        told[names[q.name]] = (q.kind, q.causal, acts, scatters)
+    return told
+
+
+def test_fluctuations_do_not_depend_on_names() -> None:
+    plain, renamed = fluctuations(mlp(2)), fluctuations(CASES["renamed linear"].make())
+    own = ("C_a", "C_g_a", "R_ar", "R_g_a_u", "out", "miss", "K")
+    names = dict(zip(("H", "G", "A", "B", "f", "Delta", "K"), own, strict=True))
+    assert described(plain, names) == described(renamed, {x: x for x in own})
+
+
+# -- shown ---------------------------------------------------------------------------------------------------
+
+
+def test_all_of_it_is_printed_in_the_notation_of_the_papers() -> None:
+    found = fluctuations(mlp(1, "tanh"))
+    told = found.render()
+    for title in TITLES.values():
+        assert (title in told) == (title != TITLES["shift"])
+    for raw in ("Function(", "Piecewise(", "hat(", "Hatted", "Sum(", "<", "ell"):
+        assert raw not in told.replace("s<t", "")
+    assert "E[Δ_μ(t)]" in told
+    assert "χ̂^1_μ(t)" in told
+    assert "δ²" in found.render("feedback") or "δ[" in found.render("feedback")
+    assert TITLES["shift"] in found.render("shift")
+
+
+def test_a_hat_stands_over_the_name_of_a_field() -> None:
+    found = fluctuations(isotropic(2))
+    names = notation(FluctuationView(found).declared)
+    hat = Hatted(found.products[2].symbol)
+    assert PaperText(names).doprint(hat) == "χ̂_{u_Δ}(t)"
+    assert PaperLatex(names).doprint(hat) == r"\hat{\chi}_{u_{\Delta}}(t)"
+    twice = averaged(Function("v")(t) * hat * Hatted(found.products[3].symbol))
+    assert PaperText(names).doprint(twice) == "⟨δ²v(t)/δξ_u₀(t)δχ_{u_Δ}(t)⟩"
+    assert PaperLatex(names).doprint(twice).count(r"\delta^{2}") == 1
+
+
+def test_json_holds_each_equation() -> None:
+    found = fluctuations(mlp(1))
+    told = json.loads(found.render(format="json"))
+    assert [x["lhs"]["text"] for x in told["influences"]] == ["E[Δ_μ(t)]"]
+    value = eval(told["influences"][0]["rhs"]["srepr"], namespace())
+    assert value == found.influence("Delta")["layer"]
+    assert json.loads(found.render("noise", "json")).keys() == {"program", "depth", "show", "noise"}
+
+
+def test_unknown_parts_and_formats_are_refused() -> None:
+    found = fluctuations(mlp(1))
+    with pytest.raises(ValueError, match="must be one of process, order-parameters"):
+        found.render("everything")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must be one of text, latex, json"):
+        found.render(format="html")
+
+
+def test_a_bare_result_is_a_summary() -> None:
+    told = repr(fluctuations(isotropic(2, data="online")))
+    assert "R_Delta(t, s) at s = t" in told
+    assert max(map(len, told.splitlines())) <= 100
+    assert fluctuations(mlp(1))._repr_latex_().startswith(r"\begin{align*}")
+
+
+def test_the_origin_of_each_term_is_told() -> None:
+    found = fluctuations(mlp())
+    told = found.explain("B")
+    assert "a step computes W(ell).T @ g(ell + 1, t) after W(ell) @ h(ell, mu, t)" in told
+    assert "its mean vanishes at s = t, its fluctuations do not" in told
+    assert "its conjugate B" in found.explain("A")
+    assert "from the updates of W0" in found.explain("Delta")
+    assert "covariance of the Gaussian parts" in found.explain("H")
+    assert "drawn anew at every step" in fluctuations(isotropic(2, data="online")).explain("R_Delta")
+    assert "equal times have no weight" in fluctuations(mlp(2, rule="flow")).explain("A")
+    assert fluctuations(isotropic(2)).explain("R_gu").count("response, the average") == 2
+    with pytest.raises(KeyError, match="no order parameter Psi; there are H, G, A, B"):
+        found.explain("Psi")
 
 
 # -- the source of the shift ---------------------------------------------------------------------------------

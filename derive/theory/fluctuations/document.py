@@ -1,0 +1,214 @@
+"""Fluctuations as a document: order parameters, the exponent of one unit and its derivatives, in sections.
+
+Text and LaTeX are titled lists of equations in the notation of the mean-field theory, in which a hat stands
+over conjugate fields.  JSON holds the same by section, each expression as ``{"text", "latex", "srepr"}``.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations_with_replacement, product
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from sympy import Add, Expr, Piecewise, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average
+from derive.calculus.sums import put
+from derive.calculus.symbols import IndexRange, ell
+from derive.show.document import COLUMNS, DisplayedEquation, Section, latex_section, text_section
+from derive.show.latex import PaperLatex
+from derive.show.notation import notation
+from derive.show.text import PaperText, wrap
+from derive.theory import document
+from derive.theory.data import Equation, OrderParameter, Term, TheoryData
+from derive.theory.fluctuations.coefficients import (
+    FeedbackElement,
+    Influence,
+    NoiseElement,
+    ParameterElement,
+    Propagator,
+    ScaledCovariance,
+    ShiftElement,
+)
+from derive.theory.fluctuations.data import FluctuatingParameter
+from derive.theory.fluctuations.hats import Hatted
+from derive.theory.fluctuations.one_unit import elsewhere, letters
+
+if TYPE_CHECKING:
+    from derive.theory.fluctuations.expansion import Fluctuations
+
+FORMATS = ("text", "latex", "json")
+FluctuationPart = Literal[
+    "process", "order-parameters", "exponent", "influences", "noise", "feedback", "shift", "all"
+]
+PARTS: tuple[str, ...] = get_args(FluctuationPart)
+
+TITLES = {
+    "process": "Fields of one unit, products of weights and vectors among them",
+    "order-parameters": "Order parameters: averages over units, and functions of them",
+    "exponent": "Exponent of one unit, as far as order parameters stand in it",
+    "influences": "Influences: derivatives of the exponent of one unit by order parameters",
+    "noise": "Noise of averages over units, N times a covariance",
+    "feedback": "Feedback: derivatives of order parameters by each other",
+    "shift": "Sources of shifts of the mean, N times",
+}
+"""The sections of a document."""
+
+
+def render(found: Fluctuations, show: FluctuationPart = "all", format: str = "text") -> str:
+    """Return fluctuations, or a part of them, as text, LaTeX or JSON.
+
+    Everything is shown but the sources of shifts, which are long.
+    """
+    if show not in PARTS:
+        raise ValueError(f"show = {show!r}: must be one of {', '.join(PARTS)}")
+    if format not in FORMATS:
+        raise ValueError(f"format = {format!r}: must be one of {', '.join(FORMATS)}")
+    view = FluctuationView(found)
+    names = notation(view.declared)
+    shown = [x for x in TITLES if x == show or (show == "all" and x != "shift")]
+    text, latex = PaperText(names), PaperLatex(names)
+    if format == "json":
+        program = found.program
+        out: dict[str, Any] = {"program": program.name, "depth": str(program.depth), "show": show}
+        for key in shown:
+            items = view.section(key).entries
+            out[key.replace("-", "_")] = [document.plain_item(x, text, latex) for x in items]
+        return json.dumps(out, indent=2, ensure_ascii=False)
+    sections = [x for x in map(view.section, shown) if x.entries]
+    if format == "latex":
+        return "\n".join(latex_section(x, latex) for x in sections)
+    head = wrap(document.headline(view.declared, text), COLUMNS, 2)
+    return "\n\n".join([head, *(text_section(x, text) for x in sections)])
+
+
+def summary(found: Fluctuations) -> str:
+    """Return what fluctuates, by name, and how to see the rest."""
+    kinds: dict[str, list[str]] = {}
+    for q in found.parameters:
+        when = {"strict": " for s < t", "past": " for s <= t", "now": " at s = t"}.get(q.causal, "")
+        kinds.setdefault(f"{q.kind}s", []).append(f"{q.symbol}{when}")
+    kinds["fields"] = [str(e.symbol) for e in (*found.products, *found.definitions)]
+    rows = [f"  {kind:16}  {', '.join(dict.fromkeys(x))}" for kind, x in kinds.items()]
+    view = FluctuationView(found)
+    head = "Fluctuations of networks with N units.  "
+    head += document.headline(view.declared, PaperText(notation(view.declared)))
+    first = found.parameters[0].name if found.parameters else ""
+    parts = '", "'.join(x for x in PARTS if x != "all")
+    how = (
+        f'All of it: .render(), or a part: .render("{parts}"); as "latex" or "json": .render("all", "latex").'
+    )
+    how += f'  One: .influence("{first}"), .explain("{first}").'
+    lines = [wrap(head, COLUMNS, 2), *(wrap(x, COLUMNS, 20) for x in rows), *textwrap.wrap(how, COLUMNS)]
+    return "\n".join(lines)
+
+
+def namespace() -> dict[str, Any]:
+    """Return the names that the srepr text of fluctuations is written in."""
+    kinds = (FeedbackElement, Hatted, Influence, NoiseElement, ParameterElement, Propagator)
+    ours = {x.__name__: x for x in (*kinds, ScaledCovariance, ShiftElement)}
+    return document.namespace() | ours
+
+
+@dataclass(frozen=True)
+class FluctuationView:
+    """Fluctuations as sections of displayed equations."""
+
+    found: Fluctuations
+
+    @cached_property
+    def declared(self) -> TheoryData:
+        """The symbols of the fluctuations as those of a theory, of which the notation is read."""
+        averages = [q for q in self.found.parameters if q.kind in ("correlation", "response")]
+        others = [q for q in self.found.parameters if q not in averages]
+        numbers = tuple(Equation(q.symbol, (Term.local(_value(q)),), q.ranges) for q in others)
+        fluctuating = [e for e, q in zip(numbers, others, strict=True) if q.kind != "observable"]
+        return TheoryData(
+            program=self.found.program,
+            sources=self.found.sources,
+            equations=(*self.found.products, *self.found.definitions),
+            order_parameters=tuple(OrderParameter(q.symbol, q.unit, q.kind, q.ranges) for q in averages),
+            scalars=tuple(fluctuating),
+            observables=tuple(e for e in numbers if e not in fluctuating),
+        )
+
+    def section(self, key: str) -> Section:
+        """Return a section of the document."""
+        entries = getattr(self, f"_{key.replace('-', '_')}")()
+        members = (document.of_one_member(x) for x in entries)
+        return Section(
+            TITLES[key], tuple(replace(x, terms=tuple(map(document.settled, x.terms))) for x in members)
+        )
+
+    def _process(self) -> Iterator[DisplayedEquation]:
+        for u in self.found.sources:
+            yield document.displayed(u)
+        for e in (*self.found.products, *self.found.definitions):
+            yield document.displayed(e)
+
+    def _order_parameters(self) -> Iterator[DisplayedEquation]:
+        for q in self.found.parameters:
+            yield DisplayedEquation((q.symbol,), _terms(_value(q)), _layers(q), causal=_causal(q))
+
+    def _exponent(self) -> Iterator[DisplayedEquation]:
+        homes: dict[str, list[Expr]] = {}
+        for x in self.found.terms:
+            homes.setdefault(x.home.name, []).append(x.whole)
+        for name, terms in homes.items():
+            yield DisplayedEquation((-Symbol(f"Hcal_{name}"),), tuple(terms))
+
+    def _influences(self) -> Iterator[DisplayedEquation]:
+        for q in self.found.parameters:
+            each = self.found.influence(q)
+            for name, e in each.items():
+                head = Influence(q.symbol) if len(each) == 1 else Influence(q.symbol, Symbol(name))
+                yield DisplayedEquation((head,), _terms(e), _layers(q), causal=_causal(q))
+
+    def _noise(self) -> Iterator[DisplayedEquation]:
+        for q, p in combinations_with_replacement(self.found.parameters, 2):
+            yield from _pair(NoiseElement, q, p, self.found.noise(q, p))
+
+    def _feedback(self) -> Iterator[DisplayedEquation]:
+        for q, p in product(self.found.parameters, repeat=2):
+            yield from _pair(FeedbackElement, q, p, self.found.feedback(q, p))
+
+    def _shift(self) -> Iterator[DisplayedEquation]:
+        for q in self.found.parameters:
+            if (e := self.found.shift_source(q).whole) != 0:
+                yield DisplayedEquation((ShiftElement(q.symbol),), _terms(e), _layers(q))
+
+
+def _pair(
+    kind: type[ParameterElement], q: FluctuatingParameter, p: FluctuatingParameter, e: Expr
+) -> Iterator[DisplayedEquation]:
+    """Yield a matrix element of two order parameters, unless it is zero; layers of one member are put in."""
+    if e != 0:
+        other = elsewhere(p, letters(q))
+        single = {r.index: r.lower for r in other.ranges if r.lower == r.upper}
+        lhs = kind(q.symbol, other.symbol.xreplace(single))
+        yield DisplayedEquation((lhs,), _terms(put(e, single)), _layers(q))
+
+
+def _value(q: FluctuatingParameter) -> Expr:
+    """Return the average plus the function of others that an order parameter is."""
+    fixed, unit = q.unit.as_independent(AppliedUndef, as_Add=False)
+    return fixed * Average(unit) + q.function if unit != 0 else q.function
+
+
+def _terms(e: Expr) -> tuple[Expr, ...]:
+    """Return the addends of an expression, cases last."""
+    return tuple(sorted(Add.make_args(e), key=lambda x: x.has(Piecewise)))
+
+
+def _layers(q: FluctuatingParameter) -> IndexRange | None:
+    """Return the range of layers of an order parameter."""
+    return next((r for r in q.ranges if r.index == ell), None)
+
+
+def _causal(q: FluctuatingParameter) -> str:
+    return "" if q.causal == "now" else q.causal

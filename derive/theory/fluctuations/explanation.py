@@ -1,0 +1,88 @@
+"""The origin of order parameters and of the terms in which they stand, in words.
+
+An order parameter is told with what it averages, why its response is the one of a pair that is kept, and,
+for each term of the exponent of one unit in which it stands, the weights and the step that gave the term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sympy.core.function import AppliedUndef
+
+from derive.theory.fluctuations.data import ExponentTerm, FluctuatingParameter, FluctuationData
+from derive.theory.fluctuations.hats import Hatted
+from derive.theory.fluctuations.one_unit import at_letters, derivative_by
+from derive.theory.path_integral import path_integral
+from derive.theory.path_integral.saddle import instant_responses
+
+INDENT = "    "
+
+
+def explain(found: FluctuationData, name: str) -> str:
+    """Return where an order parameter of a name comes from, and where it acts."""
+    return "\n".join(_explained(found, q) for q in found.named(name))
+
+
+def _explained(found: FluctuationData, q: FluctuatingParameter) -> str:
+    lines = [_stated(q), *_kept(found, q)]
+    uses = list(_terms(found, q))
+    functions = [p for p in found.parameters if any(x.expr.has(q.symbol.func) for x in p.rest)]
+    uses += [f"stands in the {p.kind} {p.symbol} = {p.function}" for p in functions]
+    return f"\n{INDENT}".join([*lines, *(uses or ["no equation needs it"])])
+
+
+def _stated(q: FluctuatingParameter) -> str:
+    """Return the definition of an order parameter."""
+    if q.home is None:
+        return f"{q.symbol}: {q.kind}, {q.function}"
+    layer = "" if q.home.site is None else f" at layer {q.home.site}"
+    return f"{q.symbol}: {q.kind}, the average of {q.unit} over units of {q.home.name}{layer}"
+
+
+def _kept(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
+    """Yield which response of a pair exists when, and why."""
+    if q.kind != "response":
+        return
+    action = path_integral(found.program)._action
+    hat = next(iter(q.unit.atoms(Hatted))).field.func
+    named = (x for x in action.responses.values() if str(x.symbol.func).removesuffix("_used") == q.name)
+    own = next(x for x in named if x.other.primal.func == hat)
+    vector, pushed = own.leg.use.product, own.other.use.product
+    conjugate = str(own.conjugate.func).removesuffix("_used")
+    yield (
+        f"{vector} and {pushed} share weights, whose average gives products of {q.name} with its conjugate "
+        f"{conjugate}: of the two, the response of the later use to the earlier one is an order parameter"
+    )
+    if not action.discrete:
+        yield "0 unless s < t: in continuous time equal times have no weight"
+    elif q.causal == "strict":
+        yield f"0 unless s < t: a step computes {vector} before {pushed}, so that {conjugate} exists at s = t"
+    else:
+        when = "0 unless s = t: the weights are drawn anew at every step, and" if q.causal == "now" else ""
+        when = when or "0 unless s <= t:"
+        yield f"{when} a step computes {vector} after {pushed}"
+        if str(own.symbol.func) not in instant_responses(action):
+            yield "its mean vanishes at s = t, its fluctuations do not"
+
+
+def _terms(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
+    """Yield the derivative of each term of the exponent by an order parameter, with its origin."""
+    placed = at_letters(q, {})
+    for x in found.terms:
+        if any(a.func == q.symbol.func for a in x.addend.expr.atoms(AppliedUndef)):
+            slope = derivative_by(x.whole, placed, (*q.ranges, *found.depths))
+            if slope != 0:
+                yield f"acts on units of {x.home.name} by {slope}\n{2 * INDENT}{_origin(x)}"
+
+
+def _origin(x: ExponentTerm) -> str:
+    """Return where a term of the exponent comes from."""
+    hats = " and ".join(str(hat.field) for hat in dict.fromkeys(x.hats))
+    told = {
+        "covariance": f"covariance of the Gaussian parts of {hats}, from the random part of {x.matrix}",
+        "response": f"response in the equation of {hats}, from the random part of {x.matrix}",
+        "memory": f"memory in the equation of {hats}, from the updates of {x.matrix}",
+        "definition": f"definition of {hats}",
+    }
+    return f"{told[x.kind]} ({x.rule})"
