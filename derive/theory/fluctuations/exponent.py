@@ -85,10 +85,10 @@ def _inside(inner: tuple[IndexRange, ...], outer: tuple[IndexRange, ...]) -> boo
 
 
 def _disjoint(one: tuple[IndexRange, ...], other: tuple[IndexRange, ...]) -> bool:
-    """Return whether ranges of the same indices have nothing in common."""
+    """Return whether ranges of the same indices have nothing in common; layer L is none of the first ones."""
     pairs = list(zip(one, other, strict=True))
-    gaps = (y for a, b in pairs for y in (a.lower - b.upper, b.lower - a.upper))
-    return any(sympify(x).is_positive for x in gaps)
+    gaps = [sympify(y) for a, b in pairs for y in (a.lower - b.upper, b.lower - a.upper)]
+    return any(x.is_positive or (x != 0 and x.is_nonnegative) for x in gaps)
 
 
 def _range_of(place: Expr, letter: Symbol, ranges: Iterable[IndexRange]) -> IndexRange:

@@ -64,6 +64,7 @@ from derive.show import PaperLatex, PaperText, notation
 from derive.theory.fluctuations import FluctuatingParameter, Fluctuations, Hatted, fluctuations
 from derive.theory.fluctuations.coefficients import Propagator, ScaledCovariance
 from derive.theory.fluctuations.document import TITLES, FluctuationView, namespace
+from derive.theory.fluctuations.exponent import OwnField
 from derive.theory.fluctuations.hats import averaged
 from derive.theory.fluctuations.mean_theory import saddle_differences
 from derive.theory.fluctuations.one_unit import at_letters, elsewhere, letters
@@ -404,6 +405,19 @@ def test_noise_is_symmetric(first: str) -> None:
             for p, x, q, z in ((a, at, b, there), (b, there, a, at))
         ]
         assert (values[0] - values[1]).expand() == 0, b.symbol
+
+
+def test_functions_of_numbers_are_fields_at_all_layers() -> None:
+    """The range of a field grows with the places at which it is averaged; places that overlap are refused."""
+    one, last, every = (IndexRange(ell, S(a), S(b)) for a, b in ((1, 1), (L, L), (1, L)))
+    field = OwnField(h(ell, t), [])
+    for r in (last, one, last):
+        field.add((r,))
+    assert field.boxes == [(last,), (one,)]
+    field.add((every,))
+    assert field.boxes == [(every,)]
+    with pytest.raises(NotApplicable, match="overlap in part"):
+        OwnField(h(ell, t), [(IndexRange(ell, S(1), S(3)),)]).add((IndexRange(ell, S(2), S(4)),))
 
 
 def test_units_of_a_population_count_by_its_size() -> None:
