@@ -100,6 +100,16 @@ class ShiftElement(ParameterElement):
     head, latex_head = "source", r"\mathrm{source}"
 
 
+def influence(theory: FluctuationData, q: FluctuatingParameter) -> dict[str, Expr]:
+    """Return the derivative by an order parameter of the exponent of one unit of each population."""
+    placed, found = at_letters(q, {}), dict[str, Expr]()
+    for x in theory.terms:
+        slope = derivative_by(x.whole, placed, (*placed.ranges, *theory.depths))
+        if slope != 0:
+            found[x.home.name] = found.get(x.home.name, S.Zero) + slope
+    return found
+
+
 def noise(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
     """Return how the averages of two order parameters over units scatter together."""
     own = at_letters(first, {})

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations_with_replacement, product
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from sympy import Add, Expr, Piecewise, Symbol
 from sympy.core.function import AppliedUndef
@@ -34,13 +34,14 @@ from derive.theory.fluctuations.coefficients import (
     Propagator,
     ScaledCovariance,
     ShiftElement,
+    feedback,
+    influence,
+    noise,
+    shift_source,
 )
-from derive.theory.fluctuations.data import FluctuatingParameter
+from derive.theory.fluctuations.data import FluctuatingParameter, FluctuationData
 from derive.theory.fluctuations.hats import Hatted
 from derive.theory.fluctuations.one_unit import elsewhere, letters
-
-if TYPE_CHECKING:
-    from derive.theory.fluctuations.expansion import Fluctuations
 
 FORMATS = ("text", "latex", "json")
 FluctuationPart = Literal[
@@ -60,7 +61,7 @@ TITLES = {
 """The sections of a document."""
 
 
-def render(found: Fluctuations, show: FluctuationPart = "all", format: str = "text") -> str:
+def render(found: FluctuationData, show: FluctuationPart = "all", format: str = "text") -> str:
     """Return fluctuations, or a part of them, as text, LaTeX or JSON.
 
     Everything is shown but the sources of shifts, which are long.
@@ -87,7 +88,7 @@ def render(found: Fluctuations, show: FluctuationPart = "all", format: str = "te
     return "\n\n".join([head, *(text_section(x, text) for x in sections)])
 
 
-def summary(found: Fluctuations) -> str:
+def summary(found: FluctuationData) -> str:
     """Return what fluctuates, by name, and how to see the rest."""
     kinds: dict[str, list[str]] = {}
     for q in found.parameters:
@@ -119,7 +120,7 @@ def namespace() -> dict[str, Any]:
 class FluctuationView:
     """Fluctuations as sections of displayed equations."""
 
-    found: Fluctuations
+    found: FluctuationData
 
     @cached_property
     def declared(self) -> TheoryData:
@@ -164,22 +165,22 @@ class FluctuationView:
 
     def _influences(self) -> Iterator[DisplayedEquation]:
         for q in self.found.parameters:
-            each = self.found.influence(q)
+            each = influence(self.found, q)
             for name, e in each.items():
                 head = Influence(q.symbol) if len(each) == 1 else Influence(q.symbol, Symbol(name))
                 yield DisplayedEquation((head,), _terms(e), _layers(q), causal=_causal(q))
 
     def _noise(self) -> Iterator[DisplayedEquation]:
         for q, p in combinations_with_replacement(self.found.parameters, 2):
-            yield from _pair(NoiseElement, q, p, self.found.noise(q, p))
+            yield from _pair(NoiseElement, q, p, noise(self.found, q, p))
 
     def _feedback(self) -> Iterator[DisplayedEquation]:
         for q, p in product(self.found.parameters, repeat=2):
-            yield from _pair(FeedbackElement, q, p, self.found.feedback(q, p))
+            yield from _pair(FeedbackElement, q, p, feedback(self.found, q, p))
 
     def _shift(self) -> Iterator[DisplayedEquation]:
         for q in self.found.parameters:
-            if (e := self.found.shift_source(q).whole) != 0:
+            if (e := shift_source(self.found, q, expanded=False).whole) != 0:
                 yield DisplayedEquation((ShiftElement(q.symbol),), _terms(e), _layers(q))
 
 

@@ -25,10 +25,17 @@ from derive.calculus.functional import functional_derivative
 from derive.errors import require_type
 from derive.program.program import Program
 from derive.theory.fluctuations import document, explanation
-from derive.theory.fluctuations.coefficients import ShiftSource, feedback, in_averages, noise, shift_source
+from derive.theory.fluctuations.coefficients import (
+    ShiftSource,
+    feedback,
+    in_averages,
+    influence,
+    noise,
+    shift_source,
+)
 from derive.theory.fluctuations.data import FluctuatingParameter, FluctuationData
 from derive.theory.fluctuations.exponent import ExponentBuilder
-from derive.theory.fluctuations.one_unit import at_letters, derivative_by, elsewhere, letters
+from derive.theory.fluctuations.one_unit import elsewhere, letters
 from derive.theory.path_integral import path_integral
 from derive.theory.path_integral.saddle import Assembly
 from derive.theory.path_integral.step_order import responses_at_equal_times
@@ -73,13 +80,7 @@ class Fluctuations(FluctuationData):
         >>> fluctuations(mlp()).influence("B")
         {'layer': gamma0*h(ell, alpha, s)*hat(xi(ell, t))}
         """
-        q = at_letters(self._parameter(name), {})
-        found: dict[str, Expr] = {}
-        for x in self.terms:
-            slope = derivative_by(x.whole, q, (*q.ranges, *self.depths))
-            if slope != 0:
-                found[x.home.name] = found.get(x.home.name, S.Zero) + slope
-        return found
+        return influence(self, self._parameter(name))
 
     def second_influence(self, name: ParameterName, other: ParameterName) -> dict[str, Expr]:
         """Return the second derivative of the exponent of one unit by two order parameters.
