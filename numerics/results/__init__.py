@@ -118,6 +118,9 @@ VARIANCE, SHIFT = "_variance", "_shift"
 minus the variable: both at equal times, to leading order."""
 LARGEST = "largest_value"
 """The attribute of a variable cut to some of its times: its largest size at all times."""
+TRACE = "_trace"
+"""What beside a kernel its sum over equal samples is called."""
+
 AUTHORED = "authored"
 """The attribute of variables that stand under a name of the program, not of a role: that name."""
 LOSSES = ("train_loss", "test_loss")
@@ -256,7 +259,7 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     own = (*(variable.nonlinear if nonlinear else ()), variable.dims, variable.channels)
     if is_correction(name):
         own = tuple(tuple(x for x in dims if x != "time_") for dims in own)
-    if positions and "layer" in variable.dims and not named(name).endswith("_trace"):
+    if positions and "layer" in variable.dims and not named(name).endswith(TRACE):
         own = tuple(_placed(dims) for dims in own)
     return next((dims for dims in own if len(dims) == count), own[0])
 

@@ -8,9 +8,17 @@ definitions evaluated unit by unit.  Nothing of the mean-field theory is used, a
 that it can judge the theory of any program.
 """
 
-from .experiment import simulate
+from .experiment import KernelTimes, simulate
 from .measure import Measured
 from .run import Networks, Trainer, simulate_program
 from .values import inputs_from_kernel
 
-__all__ = ["Measured", "Networks", "Trainer", "inputs_from_kernel", "simulate", "simulate_program"]
+__all__ = [
+    "KernelTimes",
+    "Measured",
+    "Networks",
+    "Trainer",
+    "inputs_from_kernel",
+    "simulate",
+    "simulate_program",
+]

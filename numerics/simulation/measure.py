@@ -3,6 +3,7 @@ over networks; and the units themselves, at chosen layers, times and samples."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -82,45 +83,55 @@ class Side:
 class Record:
     """What sides were at the recorded times: (networks, indices, times, units), nan where nothing is.
 
-    Indices are one axis, in the order of a C array of :attr:`Side.shape`.
+    Indices are one axis, in the order of a C array of :attr:`Side.shape`.  ``places`` has, of each side, the
+    positions of the times at which it is recorded.
     """
 
-    def __init__(self, sides: Sequence[Side], networks: int, times: int) -> None:
-        self.sides, self.networks, self.times = sides, networks, times
+    def __init__(self, places: Mapping[Side, tuple[int, ...]], networks: int, times: int) -> None:
+        self.places, self.sides, self.networks, self.times = places, [*places], networks, times
         self.now = 0
         self.kept: dict[tuple[int, int | None], Array] = {}
 
     def take(self, state: NetworkState) -> None:
         """One more time."""
-        for i, side in enumerate(self.sides):
+        for i, (side, places) in enumerate(self.places.items()):
+            at = bisect_left(places, self.now)
+            if at == len(places) or places[at] != self.now:
+                continue
             for site, read in side.readers.items():
                 x, rows = read(state), side.rows[site]
                 whole = self.kept.get((i, site))
                 if whole is None:
-                    shape = (self.networks, int(np.prod(side.shape, dtype=int)), self.times, x.shape[-1])
+                    shape = (self.networks, int(np.prod(side.shape, dtype=int)), len(places), x.shape[-1])
                     whole = np.empty(shape) if isinstance(rows, slice) else np.full(shape, np.nan)
                 elif x.shape[-1] > whole.shape[-1]:  # a constant at first
                     whole = np.repeat(whole, x.shape[-1], axis=-1)
                 self.kept[i, site] = whole
-                whole[:, rows, self.now] = x
+                whole[:, rows, at] = x
         self.now += 1
 
-    def of(self, side: Side, site: int | None) -> Array:
-        """The record of one side at one layer."""
-        return self.kept[self.sides.index(side), site]
+    def of(self, side: Side, site: int | None, times: tuple[int, ...] | None = None) -> Array:
+        """The record of one side at one layer, at all times at which it is recorded, or at these of them."""
+        whole = self.kept[self.sides.index(side), site]
+        if times is None or times == self.places[side]:
+            return whole
+        chosen: Array = whole[:, :, [self.places[side].index(k) for k in times]]
+        return chosen
 
 
 @dataclass(frozen=True)
 class Pair:
     """A correlation ``(1/n) sum_i a_i(t) b_i(s)`` to be measured.
 
-    ``equal``: of a vector with itself, at equal indices only.
+    ``equal``: of a vector with itself, at equal indices only.  ``times``: positions of the times at which it
+    is measured, all by default.
     """
 
     name: str
     first: Side
     second: Side
     equal: bool = False
+    times: tuple[int, ...] | None = None
 
     def layers(self) -> list[int]:
         """The layers at which both vectors live, when layers have units of their own."""
@@ -133,17 +144,18 @@ class Pair:
         layers = () if name is None else ((name, tuple(self.layers())),)
         used = {n for n, _ in self.first.axes}
         second = tuple((n + "'" if n in used else n, v) for n, v in self.second.axes)
+        times = times if self.times is None else tuple(times[k] for k in self.times)
         return (*layers, ("t", times), ("s", times), *self.first.axes, *(() if self.equal else second))
 
     def value(self, record: Record) -> Array:
         """The averages of every network, from what was recorded."""
         sites: list[int | None] = [*self.layers()] or [None]
         indices = self.first.shape + (() if self.equal else self.second.shape)
-        networks, times = record.networks, record.times
+        networks, times = record.networks, record.times if self.times is None else len(self.times)
         whole = np.empty((networks, len(sites), times, times, *indices))
         for i, site in enumerate(sites):
-            a = record.of(self.first, site)
-            b = record.of(self.second, None if self.second.number else site)
+            a = record.of(self.first, site, self.times)
+            b = record.of(self.second, None if self.second.number else site, self.times)
             n = a.shape[-1]
             b = b if b.shape[-1] == n else np.broadcast_to(b, (*b.shape[:-1], n))
             if self.equal:
@@ -180,6 +192,28 @@ class Wanted:
         found = {p.name: p.axes(times) for p in self.pairs}
         return {**found, **{n: (("t", times), *x.axes) for n, x in self.scalars.items()}}
 
+    def places(self, times: int) -> dict[Side, tuple[int, ...]]:
+        """The positions of the times at which each side is recorded: those of its pairs, of a number all."""
+        every = tuple(range(times))
+        found: dict[Side, tuple[int, ...]] = dict.fromkeys(self.sides, ())
+        for p in self.pairs:
+            for side in (p.first, p.second):
+                found[side] = tuple(sorted({*found[side], *(every if p.times is None else p.times)}))
+        return found | dict.fromkeys(self.scalars.values(), every)
+
+
+@dataclass(frozen=True)
+class ChosenPairs:
+    """A correlation to be measured at some of the recorded times, or at equal values of an index alone.
+
+    ``pair`` is a vector or two of them; ``times`` are positions of recorded times, all by default; ``equal``
+    is the index.
+    """
+
+    pair: Any
+    times: tuple[int, ...] | None = None
+    equal: Symbol | None = None
+
 
 def read_wanted(
     binder: Binder, reading: FormulaReaders, wanted: Mapping[str, Any] | None, equal: Symbol | None = None
@@ -188,7 +222,8 @@ def read_wanted(
 
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
     ``a`` at the time t, ``b`` at the time s (written with t or with s).  ``b`` may be a number: then the mean
-    of ``a`` times it.  None stands for every vector that the program's notation names.
+    of ``a`` times it.  None stands for every vector that the program's notation names.  A
+    :class:`ChosenPairs` is measured as it says.
     """
     program = binder.program
     if wanted is None:
@@ -201,13 +236,15 @@ def read_wanted(
     for name, e in wanted.items():
         if name in program.scalars:
             raise ValueError(f"wanted[{name!r}]: the program has a number of that name")
-        a, b = e if isinstance(e, tuple) else (e, e)
+        chosen = e if isinstance(e, ChosenPairs) else ChosenPairs(e, equal=equal)
+        a, b = chosen.pair if isinstance(chosen.pair, tuple) else (chosen.pair, chosen.pair)
         a, b = sympify(a), sympify(b).xreplace({s: t})
         first = read_side(binder, reading, a)
         if first.number or not first.sites:
             raise ValueError(f"wanted[{name!r}]: {a} has no entries to average over")
         second = first if a == b else read_side(binder, reading, b)
-        pair = Pair(name, first, second, equal is not None and first is second and equal in a.free_symbols)
+        is_equal = chosen.equal is not None and first is second and chosen.equal in a.free_symbols
+        pair = Pair(name, first, second, is_equal, chosen.times)
         apart = not second.number and first.population != second.population
         if apart or not (pair.layers() or None in first.sites):
             raise ValueError(f"wanted[{name!r}]: {a} and {b} live on different populations")
@@ -318,7 +355,8 @@ class Kept:
 
     def begin(self, networks: int) -> None:
         """Before their first step."""
-        self.record = Record([*self.sides.values()], networks, len({*self.times}))
+        every = tuple(range(len({*self.times})))
+        self.record = Record(dict.fromkeys(self.sides.values(), every), networks, len(every))
 
     def look(self, state: NetworkState) -> None:
         """Copy what is kept of this step."""

@@ -1,6 +1,7 @@
 """Train the networks that a program describes, in steps or through continuous time, and measure them.
 
-Where time flows a step is that of the classical fourth-order Runge-Kutta method.  With noise it has half of
+Where time flows a step is that of the classical fourth-order Runge-Kutta method, or of Euler's where slopes
+jump.  With noise it has half of
 the exact decay and noise before and after it (Strang's splitting), which makes averages right to second order
 in its length.
 """
@@ -52,8 +53,13 @@ from .weights import (
 
 Rngs = Sequence[np.random.Generator]
 
-NODES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
-"""Where the stages of the method are taken, and the share of each."""
+StageNodes = tuple[tuple[float, float], ...]
+"""Where the stages of a step are taken, and the share of each."""
+
+RUNGE_KUTTA: StageNodes = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
+EULER: StageNodes = ((0.0, 1.0),)
+"""Where slopes jump, units are held at the jump, on one side or the other after every step: after steps of
+Euler on each side in the share of steps that keeps them there, after those of higher order not."""
 
 
 def advance(
@@ -63,6 +69,7 @@ def advance(
     length: float,
     rngs: Sequence[np.random.Generator],
     kicks: int = 1,
+    nodes: StageNodes = RUNGE_KUTTA,
 ) -> None:
     """The state after ``length``; its fields are those of the last stage and have to be computed anew.
 
@@ -71,10 +78,10 @@ def advance(
     driven = [x for x in moving if isinstance(x, WeightTraining)]  # a flow has an equation of motion
     noisy = [x for x in driven if x.noisy]
     _kicked(noisy, state, length / 2, kicks, rngs)
-    paths = [_Path(x, state, noisy) for x in driven]
+    paths = [_Path(x, state, noisy, len(nodes)) for x in driven]
     fields, began = network.evolving(state), state.time
     slopes: list[list[Array]] = []
-    for k, (node, _) in enumerate(NODES):
+    for k, (node, _) in enumerate(nodes):
         if k:
             for x in paths:
                 x.put({k - 1: node * length})
@@ -84,7 +91,7 @@ def advance(
         for x in paths:
             x.look(state)
         slopes.append([x.value(state) for x in network.slopes])  # of what evolves
-    shares = {k: share * length for k, (_, share) in enumerate(NODES)}
+    shares = {k: share * length for k, (_, share) in enumerate(nodes)}
     for x in paths:
         x.put(shares, last=True)
     network.put(
@@ -121,12 +128,12 @@ class _Path:
     """
 
     def __init__(
-        self, training: WeightTraining, state: NetworkState, noisy: Sequence[WeightTraining]
+        self, training: WeightTraining, state: NetworkState, noisy: Sequence[WeightTraining], stages: int
     ) -> None:
         self.training, self.relaxes = training, training in noisy
         self.w, *self.hidden = training.components(state)
         self.n = training.motion.states
-        self.terms = np.eye(self.n + len(NODES))[..., None]
+        self.terms = np.eye(self.n + stages)[..., None]
         """The components at the start and the updates; the last axis are networks, or one for all."""
         self.start: Array = self.terms[: self.n]
         self.now = self.start
@@ -327,6 +334,7 @@ class Trainer:
     kicks: int = 1
     """Parts of the noise of a step; with two, that of steps of half the length."""
     tangent: TangentKernel | None = None
+    nodes: StageNodes = RUNGE_KUTTA
 
     @classmethod
     def of(
@@ -346,10 +354,12 @@ class Trainer:
         loss: Expr | None = None,
         parametrization: Parametrization | None = None,
         tangent_kernel: bool = False,
+        tangent_times: tuple[int, ...] | None = None,
     ) -> Self:
         """Arguments and errors are those of :func:`simulate_program`; correlations of vectors with the index
         ``equal``, and the tangent kernel with it, are measured at equal indices only.  A program without a
-        tangent kernel gives none.
+        tangent kernel gives none.  ``tangent_times`` are positions of the recorded times at which it is
+        measured, all by default.
         """
         _check(program, width, steps, dt, times)
         data = dict(data or {})
@@ -366,8 +376,10 @@ class Trainer:
         recorded = tuple(map(float, (dt or 1.0) * np.arange(steps + 1) if times is None else times))
         counts = None if dt is None else tuple(_count(x, dt) for x in np.diff(recorded))
         measured = read_wanted(binder, reading, wanted, equal)
-        tangent = TangentKernel.of(binder, network, measured, equal is not None) if tangent_kernel else None
-        if tangent is not None and TANGENT_KERNEL in measured.axes(()):
+        tangent = None
+        if tangent_kernel:
+            tangent = TangentKernel.of(binder, network, measured, equal is not None, tangent_times)
+        if tangent is not None and TANGENT_KERNEL in measured.axes(recorded):
             raise ValueError(f"tangent_kernel = True: the program or wanted has another {TANGENT_KERNEL}")
         return cls(
             network,
@@ -388,16 +400,23 @@ class Trainer:
         return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.axes(self.times)}
 
     @property
-    def sides(self) -> list[Side]:
-        """All vectors and numbers that are recorded."""
-        return [*self.wanted.sides, *(() if self.tangent is None else self.tangent.sides)]
+    def places(self) -> dict[Side, tuple[int, ...]]:
+        """The positions of the times at which each vector and number is recorded."""
+        count = len(self.times)
+        found = self.wanted.places(count)
+        if self.tangent is None:
+            return found
+        needed = tuple(range(count)) if self.tangent.times is None else self.tangent.times
+        for side in self.tangent.sides:
+            found[side] = tuple(sorted({*found.get(side, ()), *needed}))
+        return found
 
     def batches(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[list[np.random.SeedSequence]]:
         """Seeds in groups of networks that are trained together: small ones many at a time."""
         entries = sum(prod(x.shape) for x in self.weights) or 1
         widest = max(block[1] for block, _ in self.network.reading.layout.rows.values())
-        units = sum(prod(x.shape) * widest * len(x.sites) for x in self.sides)
-        most = min(TOGETHER // entries, TOGETHER_KEPT // max(1, len(self.times) * units))
+        recorded = sum(prod(x.shape) * widest * len(x.sites) * len(at) for x, at in self.places.items())
+        most = min(TOGETHER // entries, TOGETHER_KEPT // max(1, recorded))
         size = max(1, min(most, len(seeds)))
         for k in range(0, len(seeds), size):
             yield list(seeds[k : k + size])
@@ -434,7 +453,7 @@ class Trainer:
         state = self.network.begin(weights, len(rngs), self.counts is not None)
         for x in self.moving:
             x.begin(state)
-        return state, Record(self.sides, len(rngs), len(self.times))
+        return state, Record(self.places, len(rngs), len(self.times))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported as divergence
     def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
@@ -461,7 +480,7 @@ class Trainer:
             state.step = step + 1  # the fields of the start are kept
             for _ in range(self.counts[step]):
                 length = (times[step + 1] - time) / self.counts[step]
-                advance(self.network, self.moving, state, length, rngs, self.kicks)
+                advance(self.network, self.moving, state, length, rngs, self.kicks, self.nodes)
         found = self.wanted.values(record)
         return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.value(record, found)}
 

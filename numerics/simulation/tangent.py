@@ -46,25 +46,32 @@ class VectorRows:
     side: Side | None
     pair: Pair | None = None
     site: int = 0
+    times: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, reading: FormulaReaders, terms: Sequence[Bound], pairs: Iterable[Pair] = ()) -> Self:
-        """The rows of one vector, or number, of each term."""
+    def of(
+        cls,
+        reading: FormulaReaders,
+        terms: Sequence[Bound],
+        pairs: Iterable[Pair] = (),
+        times: tuple[int, ...] | None = None,
+    ) -> Self:
+        """The rows of one vector, or number, of each term, at the positions ``times``."""
         bounds = tuple(dict.fromkeys(terms))
-        for pair in pairs:
+        for pair in (x for x in pairs if x.times == times):
             for site, layer in enumerate(pair.layers() or [None]):
                 grid = list(pair.first.sites.get(layer, {}).values())
                 whole = isinstance(pair.first.rows.get(layer), slice)
                 if pair.first is pair.second and whole and {*bounds} <= {*grid}:
                     at = np.array([grid.index(b) for b in terms])
-                    return cls(tuple(grid), at, reading, None, pair, site)
+                    return cls(tuple(grid), at, reading, None, pair, site, times)
         at = np.array([bounds.index(b) for b in terms])
         if all(isinstance(x, Fixed) for b in bounds for x in b.all_leaves()):
-            return cls(bounds, at, reading, None)
+            return cls(bounds, at, reading, None, times=times)
         axes = (("row", tuple(range(len(bounds)))),)
         entries: dict[tuple[int, ...], Bound] = {(i,): b for i, b in enumerate(bounds)}
         side = Side(axes, None, "units", {None: entries}, {None: reading.read(bounds)})
-        return cls(bounds, at, reading, side)
+        return cls(bounds, at, reading, side, times=times)
 
     @cached_property
     def constant(self) -> Array:
@@ -77,7 +84,7 @@ class VectorRows:
         if self.side is None:
             fixed: Array = self.constant[self.at, 0][None, None]
             return fixed
-        found: Array = record.of(self.side, None)[..., 0][:, self.at].swapaxes(1, 2)
+        found: Array = record.of(self.side, None, self.times)[..., 0][:, self.at].swapaxes(1, 2)
         return found
 
     def products(self, record: Record, measured: Mapping[str, Array], p: int, q: NDArray[np.intp]) -> Array:
@@ -92,7 +99,7 @@ class VectorRows:
         if self.pair is None and self.side is None:
             known: Array = (self.constant[rows] @ self.constant[one])[None, None, None, back]
             return known
-        vectors = record.of(*self._recorded)
+        vectors = record.of(*self._recorded, self.times)
         found: Array = vectors[:, one, None] @ vectors[:, rows].swapaxes(-1, -2)
         return np.moveaxis(found, 1, -1)[..., back]
 
@@ -151,14 +158,25 @@ class WeightGradient:
 
 @dataclass(frozen=True, eq=False)
 class TangentKernel:
-    """The tangent kernel of networks of one program; ``equal`` means of each output with itself alone."""
+    """The tangent kernel of networks of one program; ``equal`` means of each output with itself alone.
+
+    ``times`` are positions of the recorded times at which it is measured, all by default.
+    """
 
     gradients: tuple[WeightGradient, ...]
     outputs: Side
     equal: bool
+    times: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, binder: Binder, network: StepOrder, wanted: Wanted, equal: bool = False) -> Self | None:
+    def of(
+        cls,
+        binder: Binder,
+        network: StepOrder,
+        wanted: Wanted,
+        equal: bool = False,
+        times: tuple[int, ...] | None = None,
+    ) -> Self | None:
         """That of a program; None of one whose updates are no gradients of outputs times their errors."""
         program = binder.program
         weights = trained_by_gradients(binder, network)
@@ -183,11 +201,11 @@ class TangentKernel:
                 if terms:
                     terms.sort(key=lambda x: x[0])
                     columns = zip(*(x for _, x in terms), strict=True)
-                    rows = [VectorRows.of(network.reading, x, wanted.pairs) for x in columns]
+                    rows = [VectorRows.of(network.reading, x, wanted.pairs, times) for x in columns]
                     at = np.array([output for output, _ in terms])
                     units = binder.sizes.width * scale
                     gradients.append(WeightGradient(rows[0], rows[1], tuple(rows[2:]), at, units))
-        return cls(tuple(gradients), outputs, equal)
+        return cls(tuple(gradients), outputs, equal, times)
 
     @cached_property
     def sides(self) -> list[Side]:
@@ -196,13 +214,15 @@ class TangentKernel:
 
     def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:
         """Of the array that :meth:`value` gives, networks left out."""
+        times = times if self.times is None else tuple(times[k] for k in self.times)
         second = () if self.equal else tuple((f"{name}'", values) for name, values in self.outputs.axes)
         return (("t", times), ("s", times), *self.outputs.axes, *second)
 
     def value(self, record: Record, measured: Mapping[str, Array]) -> Array:
         """The kernels of every network, from what was recorded and the correlations that were measured."""
         count, twice = prod(self.outputs.shape), 1 if self.equal else 2
-        kernel = np.zeros((record.networks, record.times, record.times, *[count] * twice))
+        times = record.times if self.times is None else len(self.times)
+        kernel = np.zeros((record.networks, times, times, *[count] * twice))
         for w in self.gradients:
             w.add_to(kernel, record, measured, self.equal)
         there = [self.outputs.rows[None]] if None in self.outputs.rows else []
