@@ -117,7 +117,8 @@ class ExponentBuilder:
         self.random = {x.name for x in self.program.fields} | {
             str(x.primal.func) for x in self.action.variables
         }
-        self.taken = {*self.reading.registry.taken, *self.reading.registry.found, *self.program.scalars}
+        registry = self.reading.registry
+        self.taken = {*registry.taken, *registry.found, *registry.sources, *self.random}
         self._refuse()
 
     def _refuse(self) -> None:
@@ -339,7 +340,7 @@ class ExponentBuilder:
         named = self._letters(places, atoms)
         body = e.xreplace({a: a.func(*[named.get(x, x) for x in a.args[:-1]], t) for a in atoms})
         if body not in self.own_fields:
-            name = aside(f"v{len(self.own_fields) + 1}", {*self.taken, *self.random})
+            name = aside(f"v{len(self.own_fields) + 1}", self.taken | self.random)
             self.own_fields[body] = OwnField(Function(name)(*named.values(), t), [])
             self.random.add(name)
         field = self.own_fields[body]
