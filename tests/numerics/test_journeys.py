@@ -35,7 +35,8 @@ SUBJECTS = (Experiment, Problem, Program, Theory, LinearForm, Lowered, Table, Ma
 WORDS = ("derive.errors", "numerics.errors")
 """What refusals are made of, and checks of types."""
 
-MOST_ROOMS, MOST_RETURNS = 8, 4
+MOST_ROOMS, MOST_RETURNS = 9, 4
+"""The first room is ``numerics.solution``, which puts corrections of finite width beside a solution."""
 
 DEPTHS = count(1)
 """Each call solves another theory: what is derived already is on no way."""
