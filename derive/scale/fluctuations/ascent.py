@@ -22,6 +22,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import match, put
 from derive.calculus.symbols import IndexRange, L, eta, gamma0, primed, s, t
 from derive.errors import NotApplicable
+from derive.program.nonlinear import require_linear_rules
 from derive.program.program import Program
 from derive.program.rules import GradientDescent
 from derive.theory.fluctuations import FluctuatingParameter, Fluctuations, Hatted, fluctuations
@@ -58,6 +59,7 @@ class AscentCoefficients:
 
 def in_small_steps(program: Program) -> Program:
     """Return the program with exact steps of the rate eta, of which its flow is the limit."""
+    require_linear_rules(program, "steps of small rates")
     rules = {w.rule for w in program.trained()}
     memory = {tuple(map(sympify, rule.memory(t, s))) for rule in rules}
     ((start, weight),) = memory if len(memory) == 1 else {(S.Zero, S.Zero)}
