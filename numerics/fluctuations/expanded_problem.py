@@ -7,12 +7,13 @@ grid of times (:mod:`numerics.solver.grid`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Symbol
+from sympy import Function, Pow, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
@@ -54,7 +55,21 @@ def _program(problem: Problem) -> Program:
     program, experiment = problem.program, problem.experiment
     if problem.seen and experiment is not None and experiment.spec.centered:
         program = centred(program)
-    return integrated(program)
+    return integrated(_with_sums_written_out(program, problem))
+
+
+def _with_sums_written_out(program: Program, problem: Problem) -> Program:
+    """The program with terms in place of sums inside of functions, as over the classes of a softmax."""
+    sizes = {x: int(v) for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
+    inside = [
+        d
+        for d in program.definitions
+        if d.name in program.scalars and any(x.has(Sum) for x in d.rhs.atoms(Function, Pow))
+    ]
+    if not inside:
+        return program
+    written = {d: replace(d, rhs=d.rhs.xreplace(sizes).doit()) for d in inside}
+    return replace(program, definitions=tuple(written.get(d, d) for d in program.definitions), descent=None)
 
 
 def _require_widths(problem: Problem) -> None:
@@ -134,27 +149,28 @@ class SizeGrowth:
     counts: Array
     nonlinear: str | None = None
 
-    @classmethod
-    def of(cls, problem: Problem) -> SizeGrowth:
-        """Return the sizes of a problem."""
-        few, grid = FEW, None
-        if problem.flow:
-            nodes = np.arange(float(few))
-            grid = TimeGrid(nodes, trapezoid(nodes), np.arange(few), 2)
-        else:
-            few = min(FEW, len(problem.times))
-        theories = [lowered(problem, grid, n) for n in range(1, few + 1)]
-        if features := theories[-1].features:
-            e = next(iter(features.values())).expr
-            named = e.replace(lambda x: isinstance(x, AppliedUndef), lambda x: Symbol(str(x.func)))
-            sites = len(theories[-1].sites)
-            counts = [[x.parameters.count, *np.bincount(x.site, minlength=sites)] for x in theories]
-            return cls(np.array(counts, float), str(named))
-        solved = map(LinearTheory, theories)
-        return cls(np.array([[len(x.kept), *(len(y.V) for y in x.sites)] for x in solved], float))
-
     def at(self, times: int) -> FluctuationSizes:
         """Return the sizes of a theory of so many times."""
         known = np.arange(1.0, len(self.counts) + 1)
         found = np.rint(lagrange(known, np.array([float(times)]))[0] @ self.counts).astype(int)
         return FluctuationSizes(times, int(found[0]), found[1:], self.nonlinear)
+
+
+@lru_cache(maxsize=8)
+def size_growth(problem: Problem) -> SizeGrowth:
+    """Return the sizes of the fluctuations of a problem as functions of the number of times."""
+    few, grid = FEW, None
+    if problem.flow:
+        nodes = np.arange(float(few))
+        grid = TimeGrid(nodes, trapezoid(nodes), np.arange(few), 2)
+    else:
+        few = min(FEW, len(problem.times))
+    theories = [lowered(problem, grid, n) for n in range(1, few + 1)]
+    if features := theories[-1].features:
+        e = next(iter(features.values())).expr
+        named = e.replace(lambda x: isinstance(x, AppliedUndef), lambda x: Symbol(str(x.func)))
+        sites = len(theories[-1].sites)
+        counts = [[x.parameters.count, *np.bincount(x.site, minlength=sites)] for x in theories]
+        return SizeGrowth(np.array(counts, float), str(named))
+    solved = map(LinearTheory, theories)
+    return SizeGrowth(np.array([[len(x.kept), *(len(y.V) for y in x.sites)] for x in solved], float))

@@ -22,7 +22,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import layer_ratios
 from numerics.experiment.problem import Problem
 from numerics.fluctuations.corrections import WidthCorrections, corrections
-from numerics.fluctuations.expanded_problem import SizeGrowth, lowered
+from numerics.fluctuations.expanded_problem import lowered, size_growth
 from numerics.fluctuations.flow import corrections_of_flow, require_no_noise
 from numerics.fluctuations.plan import WidthPlan
 from numerics.fluctuations.variables import VariableBuilder
@@ -144,7 +144,7 @@ def require_corrections(problem: Problem) -> None:
     """Raise SpecError for a problem whose corrections are not found, before anything runs."""
     if problem.flow:
         require_no_noise(problem)
-    WidthPlan.of(problem, SizeGrowth.of(problem).at(len(problem.times)), len(held_times(problem)), "none")
+    WidthPlan.of(problem, size_growth(problem).at(len(problem.times)), len(held_times(problem)), "none")
 
 
 LONG = 10.0
@@ -175,7 +175,7 @@ def _corrections_of_steps(
     """Corrections of a rule in steps, exact to leading order, and what to report."""
     times = len(problem.times)
     held = list(range(times)) if problem.held is None else problem.held.tolist()
-    plan = WidthPlan.of(problem, SizeGrowth.of(problem).at(times), len(held), kernels)
+    plan = WidthPlan.of(problem, size_growth(problem).at(times), len(held), kernels)
     plan.require_resources()
     if say is not None and plan.seconds > LONG:
         say(f"corrections of finite width, {plan.method.name}: about {plan.seconds:.2g} s")

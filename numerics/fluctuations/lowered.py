@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,13 @@ class NumberRegister:
 def key_of(x: AppliedUndef) -> FunctionKey:
     """Return the name of a function with the number of its arguments."""
     return str(x.func), len(x.args)
+
+
+@lru_cache(maxsize=4096)
+def slope(e: Expr, by: AppliedUndef) -> Expr:
+    """Return the derivative of an expression by an order parameter."""
+    found: Expr = e.diff(by)
+    return found
 
 
 CONSTANT = -1
@@ -418,10 +426,10 @@ class LoweredFluctuations:
             self._product(self.rests, q.symbol, q.symbol, body, ())
             found = self.parameters_in(x.expr)
             for k, a in enumerate(found):
-                first = x.expr.diff(a)
+                first = slope(x.expr, a)
                 self._product(self.slopes, q.symbol, q.symbol, Addend(first, body.over, body.reach), (a,))
                 for b in found[k:]:
-                    second = first.diff(b) / (2 if a == b else 1)
+                    second = slope(first, b) / (2 if a == b else 1)
                     if second != 0:
                         at = Addend(second, body.over, body.reach)
                         self._product(self.second_slopes, q.symbol, q.symbol, at, (a, b))
@@ -440,10 +448,10 @@ class LoweredFluctuations:
             self._product(self.kernels, hats[0].field, None, x.addend, ())
         found = self.parameters_in(x.addend.expr)
         for k, a in enumerate(found):
-            first = x.weight * x.addend.expr.diff(a)
+            first = x.weight * slope(x.addend.expr, a)
             self._influence(self.influences, x, first, (a,))
             for b in found[k:]:
-                second = first.diff(b) / (2 if a == b else 1)
+                second = slope(first, b) / (2 if a == b else 1)
                 if second != 0:
                     self._influence(self.second_influences, x, second, (a, b))
 

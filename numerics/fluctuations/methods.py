@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 DENSE = 5000
 """Order parameters up to which matrices of all of them are made."""
 
-MATRIX_PRODUCTS = 3e-10
+MATRIX_PRODUCTS = 2e-10
 """Seconds of each of n^3 steps of dense matrices, measured."""
 
 SWEEP = 4e-10, 1e-3

@@ -26,7 +26,7 @@ from numerics.errors import SpecError, require_memory
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.fluctuations.dense import DenseFluctuations
-from numerics.fluctuations.expanded_problem import SizeGrowth, lowered
+from numerics.fluctuations.expanded_problem import lowered, size_growth
 from numerics.fluctuations.lowered import IndexGrid, key_of
 from numerics.fluctuations.methods import DenseMethod
 from numerics.fluctuations.observables import ExpandedObservable, ObservableBuilder
@@ -80,7 +80,7 @@ def moments(
     if problem.flow:
         reason = "has corrections that are extrapolated, and matrices are those of one grid of times"
         raise SpecError(*problem.said("training.rule"), reason, "a rule in steps, or finite_width")
-    no = DenseMethod().refusal(problem, SizeGrowth.of(problem).at(len(problem.times)))
+    no = DenseMethod().refusal(problem, size_growth(problem).at(len(problem.times)))
     if no is not None:
         raise SpecError(no.key, no.value, no.reason, no.accepted)
     return OrderParameterMoments(problem, DenseFluctuations(lowered(problem)))

@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.theory.fluctuations import Addend, addends
 from numerics.errors import SpecError
-from numerics.fluctuations.lowered import IndexGrid, IntegerArray, LoweredFluctuations, key_of, length
+from numerics.fluctuations.lowered import IndexGrid, IntegerArray, LoweredFluctuations, key_of, length, slope
 
 Array = NDArray[np.float64]
 
@@ -119,10 +119,10 @@ class ObservableBuilder:
             np.add.at(values, rows, self._value(term.expr, own))
             found = self.lowered.parameters_in(term.expr)
             for k, a in enumerate(found):
-                first, number = term.expr.diff(a), self._numbers(a, own)
+                first, number = slope(term.expr, a), self._numbers(a, own)
                 slopes.append(_kept(rows, number, weights=self._value(first, own)))
                 for b in found[k:]:
-                    second = first.diff(b) / (2 if a == b else 1)
+                    second = slope(first, b) / (2 if a == b else 1)
                     if second != 0:
                         weights = self._value(second, own)
                         curvatures.append(_kept(rows, number, self._numbers(b, own), weights=weights))

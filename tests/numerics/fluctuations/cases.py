@@ -29,6 +29,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "residual": ({"depth": 3, "branch": 0.6}, {}, {}),
     "widths": ({"relative_widths": [1.0, 0.5], "init_variance": [1.0, 0.5, 2.0]}, {}, {}),
     "outputs": ({"outputs": 2}, {"steps": 2}, {"targets": np.array([[1.0, 0.2], [-0.5, 0.4]])}),
+    "classes": (
+        {"outputs": 2},
+        {"steps": 2, "objective": "cross-entropy"},
+        {"targets": np.array([[1.0, 0.0], [0.0, 1.0]])},
+    ),
     "centred": ({}, {"center": True, "objective": "logistic"}, {}),
     "online": (
         {"width_ratio": [1.5, 0.7]},
