@@ -8,24 +8,34 @@ parameters (:mod:`.unit_paths`)
 - the shift takes second differences along the eigenvectors of the covariance, and differences of ``kappa``.
 
 A correlation that is the covariance of sources is moved in units of its own factor, ``C = L A L^T``: single
-entries of a covariance that is nearly singular cannot be moved alone.
+entries of a covariance that is nearly singular cannot be moved alone.  Fields that follow from others, such
+as those of late steps, move by multiples of the others (:class:`MoveBasis`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from sympy import Abs, Heaviside, Max, Min, sign
 
 from derive.calculus.symbols import s, t
 from numerics.fluctuations.linear import GradientBlock
 from numerics.fluctuations.lowered import CONSTANT, IntegerArray, LoweredFluctuations, key_of
 from numerics.fluctuations.observables import ExpandedObservable
-from numerics.fluctuations.unit_paths import PathArrays, Perturbation, UnitPaths, extend_factor, solve_saddle
+from numerics.fluctuations.unit_paths import (
+    PIVOT,
+    PathArrays,
+    Perturbation,
+    UnitPaths,
+    extend_factor,
+    solve_saddle,
+)
 
 Array = NDArray[np.float64]
 
@@ -38,19 +48,108 @@ KINKED_STEPS = 0.1, 0.2
 ROUNDING_WIDTH = 0.15
 """Over which part of the root mean square of its argument a kink is rounded where responses are averaged."""
 
-SMALLEST = 1e-9
-"""A field follows from earlier ones if, given them, this small a part of its mean square is left."""
-
 
 def causal_factor(C: Array) -> tuple[Array, IntegerArray]:
     """Return a triangular factor of a covariance, and the rows that do not follow from those before them."""
     rows: list[Array] = []
     pivots: list[int] = []
-    extend_factor(rows, pivots, C, SMALLEST)
+    extend_factor(rows, pivots, C, PIVOT)
     factor = np.zeros((len(C), len(pivots)))
     for row, into in zip(rows, factor, strict=True):
         into[: len(row)] = row
     return factor, np.array(pivots, int)
+
+
+@dataclass(frozen=True, eq=False)
+class MoveBasis:
+    """A basis of moves of Gaussian variables: columns of a factor, and variables that follow from others.
+
+    The covariance ``C = L L^T`` of n variables has r pivots.  A change of it is written in the vectors of
+    ``F = (L, E)``, where E has a unit vector for each variable that follows from the pivots: its coefficient
+    differs from network to network, so that its covariance changes where it has no freedom of its own.
+
+    Attributes
+    ----------
+    vectors, inverse
+        ``F`` and its inverse, ``(n, n)``.
+    sizes
+        How large its vectors are, ``(n,)``: what is left of a pivot, given those before it.
+    rank
+        The number of pivots.
+    weak
+        The other variables.
+    """
+
+    vectors: Array
+    inverse: Array
+    sizes: Array
+    rank: int
+    weak: IntegerArray
+
+    @classmethod
+    def of(cls, factor: Array, pivots: IntegerArray) -> MoveBasis:
+        """Return the basis of a factor (n, r)."""
+        weak = np.setdiff1d(np.arange(len(factor)), pivots)
+        inner = np.zeros(factor.T.shape)
+        inner[:, pivots] = np.linalg.inv(factor[pivots])
+        outer = np.eye(len(factor))[weak] - factor[weak] @ inner
+        vectors = np.concatenate([factor, np.eye(len(factor))[:, weak]], axis=1)
+        own = np.diag(factor[pivots])
+        sizes = np.concatenate([own, np.full(len(weak), own.max(initial=0.0) or 1.0)])
+        return cls(vectors, np.concatenate([inner, outer]), sizes, len(pivots), weak)
+
+    def split(self, change: Array) -> SourceChange:
+        """Write a change of the covariance in this basis."""
+        found, r = self.inverse @ change @ self.inverse.T, self.rank
+        return SourceChange(self, found[:r, :r], found[r:, :r], found[r:, r:])
+
+    @property
+    def nothing(self) -> SourceChange:
+        """Return no change."""
+        return self.split(np.zeros((len(self.vectors),) * 2))
+
+
+@dataclass(frozen=True, eq=False)
+class SourceChange:
+    """A change of a covariance in a basis: of pivots, of others with pivots, and of others."""
+
+    basis: MoveBasis
+    inner: Array
+    mixed: Array
+    outer: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """Order parameters that move along a direction in steps of a length, from a time on."""
+
+    values: Array
+    direction: Array
+    start: int
+    step: float
+    change: SourceChange | None = None
+
+    def at(self, count: int) -> Perturbation:
+        """Return the perturbation after a number of steps.
+
+        With ``u = (L + E X) z`` and ``<z z^T> = 1 + A`` the covariance of ``u`` changes by ``L A L^T`` and
+        ``E X (1 + A) L^T``, which is linear in the step for ``X = mixed (1 + A)^(-1)``.
+        """
+        size = count * self.step
+        values = self.values + size * self.direction
+        if self.change is None:
+            return Perturbation(values, start=self.start)
+        inner, basis = size * self.change.inner, self.change.basis
+        mixed = np.zeros((len(basis.vectors), basis.rank))
+        mixed[basis.weak] = np.linalg.solve(np.eye(basis.rank) + inner, size * self.change.mixed.T).T
+        return Perturbation(values, inner, mixed, start=self.start)
+
+
+PathAverage = Callable[[int, Iterable[PathArrays]], Array]
+"""Averages over the paths of a site."""
+
+LARGEST_CHANGE = 0.2
+"""The largest relative change of a variance in a step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +300,11 @@ class SampledFluctuations:
         found[units.pushed, units.pushed] = 0.0
         return means, found
 
+    def _means_and_noise(self, number: int, parts: Iterable[PathArrays]) -> Array:
+        """The averages of products of a site in the first column, and then their covariance."""
+        means, noise = self._noise(number, parts)
+        return np.concatenate([means[:, None], noise], axis=1)
+
     def _pushed_pairs(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
         """Responses, and ``<d (x x') / d push>`` of their fields, ``(responses, fields)``."""
         units, samples = self.units[number], self.paths[number].samples
@@ -267,24 +371,25 @@ class SampledFluctuations:
         columns: list[Array] = []
         inverse: list[Array] = []
         left = np.ones(self.count, bool)
-        for name, site in self._correlations():
-            block = self._block(name, site)
-            if block is None:
-                continue
-            numbers, factor, pseudo = block
-            left[numbers.ravel()] = False
-            rank = factor.shape[1]
-            for j in range(rank):
-                for k in range(j, rank):
-                    moved = np.outer(factor[:, j], factor[:, k])
-                    moved = moved + moved.T if j != k else moved
-                    column = np.zeros(self.count)
-                    column[numbers] = moved
-                    columns.append(column)
-                    row = np.zeros(self.count)
-                    both = np.outer(pseudo[j], pseudo[k])
-                    row[numbers] = (both + both.T) / 2
-                    inverse.append(row)
+        for site in range(len(self.paths)):
+            for fields in self._correlated_fields(site):
+                block = self._block(site, fields)
+                if block is None:
+                    continue
+                numbers, basis = block
+                left[numbers.ravel()] = False
+                for j in range(len(numbers)):
+                    for k in range(j, len(numbers)):
+                        size = min(basis.sizes[j], basis.sizes[k])
+                        moved = np.outer(basis.vectors[:, j], basis.vectors[:, k]) / size
+                        moved = moved + moved.T if j != k else moved
+                        column = np.zeros(self.count)
+                        column[numbers] = moved
+                        columns.append(column)
+                        row = np.zeros(self.count)
+                        both = np.outer(basis.inverse[j], basis.inverse[k]) * size
+                        np.add.at(row, numbers, (both + both.T) / 2)
+                        inverse.append(row)
         for number in np.flatnonzero(left):
             unit = np.zeros(self.count)
             unit[number] = 1.0
@@ -292,43 +397,45 @@ class SampledFluctuations:
             inverse.append(unit)
         return np.stack(columns, axis=1), np.stack(inverse)
 
-    def _correlations(self) -> list[tuple[str, int]]:
-        """The names and sites of correlations of one vector with itself that are covariances of sources."""
-        low = self.lowered
-        sources = {k for x in low.influences if x.hats == 2 for k in x.target.tolist()}
-        found: dict[tuple[str, int], None] = {}
-        for q in low.stated:
-            if q.kind == "correlation":
-                arguments = low.arguments(q.symbol, low.grid_of(q))
-                numbers = low.parameters.find((q.name, len(q.symbol.args)), arguments)
-                for number, units in enumerate(self.units):
-                    own = set(units.parameters.tolist()) & set(numbers.tolist())
-                    if own & sources:
-                        found[q.name, number] = None
-        return list(found)
+    def _source_terms(self, number: int) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
+        """Order parameters of a site that are covariances of sources, with the places of both fields."""
+        units = self.units[number]
+        sources = [x.target for x in self.lowered.influences if x.hats == 2]
+        known = np.unique(np.concatenate(sources)) if sources else np.zeros(0, int)
+        at = np.flatnonzero(np.isin(units.parameters, known))
+        product = units.product[at]
+        return units.parameters[at], units.first[product], units.second[product]
 
-    def _block(self, name: str, number: int) -> tuple[IntegerArray, Array, Array] | None:
-        """Order parameters of a correlation as a matrix of fields, its factor and the inverse of that."""
-        low, units = self.lowered, self.units[number]
-        keys = [k for k in low.names if k[0] == name]
-        own = np.concatenate([low.parameters.families[k].numbers.ravel() for k in keys])  # type: ignore[union-attr]
-        at = np.flatnonzero(np.isin(units.parameters, own[own >= 0]))
-        first, second = units.first[units.product[at]], units.second[units.product[at]]
-        fields = np.unique(np.concatenate([first, second]))
+    def _correlated_fields(self, number: int) -> list[IntegerArray]:
+        """Groups of fields of a site, in the order of time, whose correlations are covariances of sources.
+
+        Fields that meet one matrix, as those of its uses in sequence do, have one covariance.
+        """
+        _, first, second = self._source_terms(number)
         nodes = self.paths[number].site.nodes
-        fields = fields[np.argsort(low.time[nodes[fields]], kind="stable")]
-        place = {int(x): k for k, x in enumerate(fields)}
+        pairs = coo_array((np.ones(len(first)), (first, second)), (len(nodes), len(nodes)))
+        labels = connected_components(pairs, directed=False)[1]
+        fields = np.unique(np.concatenate([first, second]))
+        fields = fields[np.argsort(self.lowered.time[nodes[fields]], kind="stable")]
+        return [fields[labels[fields] == x] for x in np.unique(labels[fields])]
+
+    def _block(self, number: int, fields: IntegerArray) -> tuple[IntegerArray, MoveBasis] | None:
+        """Correlations of fields as a matrix of order parameters, a basis of their moves and its inverse.
+
+        None if some of them are no order parameters.
+        """
+        place = np.full(len(self.paths[number].site.nodes), -1)
+        place[fields] = np.arange(len(fields))
         numbers = np.full((len(fields), len(fields)), -1)
-        for q, a, b in zip(units.parameters[at], first, second, strict=True):
-            x, y = place[int(a)], place[int(b)]
-            numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
+        for q, a, b in zip(*self._source_terms(number), strict=True):
+            x, y = place[a], place[b]
+            if x >= 0:
+                numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
+        numbers = np.where(numbers < 0, numbers.T, numbers)  # those of two vectors are there once
         if (numbers < 0).any():
             return None
         C = self.values[numbers]
-        factor, pivots = causal_factor((C + C.T) / 2)
-        pseudo = np.zeros(factor.T.shape)
-        pseudo[:, pivots] = np.linalg.inv(factor[pivots])
-        return numbers, factor, pseudo
+        return numbers, MoveBasis.of(*causal_factor((C + C.T) / 2))
 
     @cached_property
     def feeding(self) -> list[IntegerArray]:
@@ -343,28 +450,54 @@ class SampledFluctuations:
             found.append(np.flatnonzero((B[touched] != 0).any(axis=0)))
         return found
 
-    def moved(self, number: int, direction: Array, size: float) -> Perturbation:
-        """Return order parameters moved along a direction, as a site sees them."""
-        paths = self.paths[number]
-        values = self.values + size * direction
-        start = int(self.times[direction != 0].min(initial=self.lowered.sizes.times))
-        sigma, inverse, entries = self._sources[number]
+    def _source_change(self, number: int, direction: Array) -> SourceChange | None:
+        """The change of the covariance of the sources of a site along a direction; None for none."""
+        sigma, basis, entries = self._sources[number]
         if not direction[entries].any():
-            return Perturbation(values, start=start)
-        change = paths.site.sigma(values) - sigma
-        return Perturbation(values, inverse @ change @ inverse.T, start=start)
+            return None
+        size = 1 / np.abs(direction).max()  # covariances are linear in order parameters
+        change = (self.paths[number].site.sigma(self.values + size * direction) - sigma) / size
+        return basis.split(change)
+
+    def move(self, number: int, direction: Array, step: float) -> Move:
+        """Return how a site sees order parameters that move along a direction, ``step`` at most at once."""
+        start = int(self.times[direction != 0].min(initial=self.lowered.sizes.times))
+        change = self._source_change(number, direction)
+        if change is None:
+            return Move(self.values, direction, start, step)
+        largest = max((np.abs(x).max(initial=0.0) for x in (change.inner, change.mixed)), default=0.0)
+        return Move(self.values, direction, start, min(step, LARGEST_CHANGE / max(largest, 1e-300)), change)
+
+    def spread(self, number: int, move: Move, evaluate: PathAverage) -> Array | float:
+        """Return the derivative of averages by the covariance of sources that follow from others.
+
+        Half the second derivatives along its eigenvectors.
+        """
+        if move.change is None:
+            return 0.0
+        outer, total = move.change.outer, 0.0
+        largest = max(np.abs(x).max(initial=0.0) for x in (move.change.inner, move.change.mixed, outer))
+        sizes, vectors = np.linalg.eigh(outer)
+        for size, v in zip(sizes, vectors.T, strict=True):
+            if abs(size) > NEGLIGIBLE * largest:
+                kick = np.zeros(len(self.paths[number].site.sources))
+                kick[move.change.basis.weak] = self.wide * v
+                start = int(self.lowered.time[self.paths[number].site.sources[kick != 0]].min())
+                runs = [Perturbation(self.values, kick=x * kick, start=start) for x in (1, -1, 0)]
+                up, down, middle = (evaluate(number, self.paths[number].run(x)) for x in runs)
+                total = total + size * (up + down - 2 * middle) / (2 * self.wide**2)
+        return total
 
     @cached_property
-    def _sources(self) -> list[tuple[Array, Array, IntegerArray]]:
-        """Of each site the covariance of sources, the inverse of its factor, and what it depends on."""
+    def _sources(self) -> list[tuple[Array, MoveBasis, IntegerArray]]:
+        """Of each site the covariance of sources, the basis of its moves, and what it depends on."""
         found = []
         for number, paths in enumerate(self.paths):
-            inverse = np.zeros(paths.factor.T.shape)
-            inverse[:, paths.pivots] = np.linalg.inv(paths.factor[paths.pivots])
             low = self.lowered
             parts = [x.target[low.site[x.first] == number] for x in low.influences if x.hats == 2]
             entries = np.unique(np.concatenate(parts)) if parts else np.zeros(0, int)
-            found.append((paths.site.sigma(self.values), inverse, entries))
+            basis = MoveBasis.of(paths.factor, np.array(paths.pivots, int))
+            found.append((paths.site.sigma(self.values), basis, entries))
         return found
 
     @cached_property
@@ -387,17 +520,11 @@ class SampledFluctuations:
         for number, at in enumerate(self.feeding):
             own: list[tuple[Array, Array | None]] = []
             for k in at:
-                up, down = (
-                    self.paths[number].run(self.moved(number, self.directions[0][:, k], x))
-                    for x in (self.step, -self.step)
-                )
-                if self.shifts:
-                    sides = zip(self._noise(number, up), self._noise(number, down), strict=True)
-                    means, noise = ((x - y) / (2 * self.step) for x, y in sides)
-                    own.append((means, noise))
-                else:
-                    difference = self._means(number, up) - self._means(number, down)
-                    own.append((difference / (2 * self.step), None))
+                move = self.move(number, self.directions[0][:, k], self.step)
+                evaluate = self._means_and_noise if self.shifts else self._means
+                up, down = (evaluate(number, self.paths[number].run(move.at(x))) for x in (1, -1))
+                slope = (up - down) / (2 * move.step) + self.spread(number, move, evaluate)
+                own.append((slope[:, 0], slope[:, 1:]) if self.shifts else (slope, None))
             found.append(own)
         return found
 
@@ -446,15 +573,20 @@ class SampledFluctuations:
     def _curved(self, number: int, B: Array, C: Array) -> Array:
         """Half the second derivatives of the averages of a site, summed with the covariance."""
         at, found = self.feeding[number], np.zeros(len(self.units[number].first))
-        if len(at):
-            sizes, vectors = np.linalg.eigh(C[np.ix_(at, at)])
-            for size, v in zip(sizes, vectors.T, strict=True):
-                if abs(size) > NEGLIGIBLE * np.abs(sizes).max():
-                    up, down = (
-                        self._means(number, self.paths[number].run(self.moved(number, B[:, at] @ v, x)))
-                        for x in (self.wide, -self.wide)
-                    )
-                    found += size * (up - 2 * self.means[number] + down) / (2 * self.wide**2)
+        if not len(at):
+            return self.averages(number, found)
+        sizes, vectors = np.linalg.eigh(C[np.ix_(at, at)])
+        extra: Array | float = 0.0
+        for size, v in zip(sizes, vectors.T, strict=True):
+            if abs(size) > NEGLIGIBLE * np.abs(sizes).max():
+                move = self.move(number, B[:, at] @ v, self.wide)
+                up, down = (self._means(number, self.paths[number].run(move.at(x))) for x in (1, -1))
+                found += size * (up - 2 * self.means[number] + down) / (2 * move.step**2)
+                if move.change is not None:  # of second order in the step, and no part of the derivative
+                    extra = extra + size * move.change.mixed @ move.change.mixed.T
+        if np.ndim(extra):
+            change = replace(self._sources[number][1].nothing, outer=np.asarray(extra))
+            found -= self.spread(number, Move(self.values, np.zeros(self.count), 0, 0.0, change), self._means)
         return self.averages(number, found)
 
     def _self_action(self, number: int, R: Array, inverse: Array, B: Array) -> Array:
@@ -486,14 +618,15 @@ class SampledFluctuations:
             push[hats[b]] = self.wide
             column = int(np.searchsorted(fields, own[b]))
             mixed, slopes = np.zeros(len(own)), np.zeros(len(own))
+            move = self.move(number, direction, self.wide)
             for along in (1, -1):
-                other = self.moved(number, direction, along * self.wide)
+                other = move.at(along)
                 for side in (1, -1):
                     start = min(other.start, self._time_of_hat(number, hats[b]))
                     pushed = replace(other, push=side * push, start=start)
                     responses, pairs = self._pushed_pairs(number, paths.run(pushed))
-                    mixed += along * side * pairs[:, column] / (4 * self.wide**2)
-                    slopes += along * responses / (4 * self.wide)
+                    mixed += along * side * pairs[:, column] / (4 * self.wide * move.step)
+                    slopes += along * responses / (4 * move.step)
             total += size * (mixed - slopes * means[b] - means * slopes[b])
         return total
 

@@ -15,11 +15,13 @@ from numerics.fluctuations import finite_width
 from numerics.fluctuations.dense import DenseFluctuations
 from numerics.fluctuations.expanded_problem import lowered
 from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes
-from numerics.fluctuations.sampled import SampledMoments, sample_fluctuations
+from numerics.fluctuations.sampled import SampledFluctuations, SampledMoments, sample_fluctuations
 from numerics.lowering.expressions import KnownArrays
 from tests.chance import excess
+from tests.numerics.fluctuations.estimates import expansion_in_width
+from tests.numerics.fluctuations.networks import Training, train
 from tests.numerics.fluctuations.reference import load
-from tests.numerics.zoo import normalised
+from tests.numerics.zoo import CASES, normalised
 
 SEEDS = 5
 
@@ -62,6 +64,56 @@ def test_a_linear_theory_on_paths(
     k = number(lowered, name, *arguments[name])
     moments = [(x.covariance[k, k], x.shift[k]) for x in samples if x.shift is not None]
     assert excess(distances(moments, [exact.covariance[k, k], exact.shift[k]]), SEEDS - 1) < 1
+
+
+def test_fields_that_follow_from_others() -> None:
+    """Fields of the second layer scatter as those of the first one do: ``d H^2 / d H^1 = 1``, entry by entry.
+
+    Two samples of a linear network: fields after a step are sums of those at the start, with coefficients
+    that differ between networks, so that their singular covariance moves where it is zero.
+    """
+    theory = arrays(2, 1, 0.2, [[1.0, 0.3], [0.3, 0.8]], [1.0, -0.5], "linear")
+    samples = [SampledFluctuations(theory, 512, seed, shifts=False) for seed in range(SEEDS)]
+    assert any(len(basis.weak) for _, basis, _ in samples[0]._sources)
+    entries = [(m, n, t, s) for m in (1, 2) for n in (1, 2) for t in (0, 1) for s in (0, 1)]
+    found = []
+    for x in samples:
+        vectors, inverse = x.directions
+        D = vectors @ x.D @ inverse
+        alike = [
+            {number(theory, "H", 1, m, n, t, s), number(theory, "H", 1, n, m, s, t)} for m, n, t, s in entries
+        ]
+        found.append(
+            [D[number(theory, "H", 2, *e), list(a)].sum() for e, a in zip(entries, alike, strict=True)]
+        )
+    assert excess(distances(found, 1.0, 1e-6), SEEDS - 1) < 1
+    np.testing.assert_allclose(np.mean(found, axis=0), 1.0, rtol=0, atol=0.2)
+
+
+@pytest.mark.slow
+def test_one_matrix_in_sequence() -> None:
+    """Vectors that one matrix acts on in turn have one covariance."""
+    c = CASES["linear in sequence"]
+    theory = lowered(Problem.of(c.make(), numbers=c.numbers, arrays=c.arrays, times=range(2)))
+    exact = DenseFluctuations(theory)
+    samples = [sample_fluctuations(theory, 1024, seed) for seed in range(SEEDS)]
+    at = [number(theory, "f", sample, 1) for sample in (1, 2)]
+    moments = [(np.diag(x.covariance)[at], x.shift[at]) for x in samples if x.shift is not None]
+    expected = [np.diag(exact.covariance)[at], exact.shift[at]]
+    assert excess(distances(moments, expected), SEEDS - 1) < 1
+
+
+@pytest.mark.slow
+def test_many_steps_of_two_layers() -> None:
+    """Twelve steps, whose fields nearly follow from those of the first; networks of three widths."""
+    training, widths = Training(2, np.eye(1), np.ones(1), 0.1, 12, "tanh"), (16, 32, 64)
+    theory = arrays(2, 12, 0.1, training.kernel, training.targets, "tanh")
+    at = [number(theory, "f", 1, time) for time in range(1, 13)]
+    samples = [sample_fluctuations(theory, 1024, seed, shifts=False) for seed in range(SEEDS)]
+    networks = [train(training, width, 8000, width) for width in widths]
+    fit = expansion_in_width(widths, [x.scaled_variance("f") for x in networks])
+    variances = [np.diag(x.covariance)[at] for x in samples]
+    assert excess(distances(variances, fit.value[0, 1:, 0], fit.error[0, 1:, 0]), SEEDS - 1) < 1
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
