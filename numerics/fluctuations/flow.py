@@ -7,6 +7,7 @@ updates of earlier stages.  Corrections at the ends of steps have errors of the 
 
 from __future__ import annotations
 
+import time as clock
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -174,7 +175,7 @@ def corrections_of_flow(
     those with matrices of all order parameters.
     """
     require_no_noise(problem)
-    axis = FlowTimes.of(problem)
+    started, axis = clock.perf_counter(), FlowTimes.of(problem)
     whole, shifted = FlowSeries(), FlowSeries()
     notes: dict[str, Any] = {}
     for k, (steps, plan) in enumerate(_plans(problem, kernels)):
@@ -188,7 +189,8 @@ def corrections_of_flow(
             shifted.add(steps, found)
         if progress is not None:
             progress(k + 1, k + 2)
-        if whole.error("variances") <= SETTLED:
+        late = clock.perf_counter() - started > SECONDS and whole.error("variances") <= POOR
+        if late or whole.error("variances") <= SETTLED:
             break
     best, error = whole.best(), whole.error("variances")
     if best is None or error > POOR:

@@ -61,8 +61,10 @@ class WidthPlan:
     @property
     def observables(self) -> int:
         """The number of independent observables at each time."""
-        problem = self.problem
-        samples, outputs, depth = max(problem.sample_count, 1), problem.outputs, problem.depth or 1
+        problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
+        if not problem.seen:  # correlations of random data: of the error vectors, and of fields of each layer
+            return outputs**2 * (3 + 2 * depth)
+        samples = max(problem.sample_count, 1)
         pairs = samples * (samples + 1) // 2 + outputs**2
         kernels = {"full": depth * pairs, "trace": depth * (1 + outputs**2) + 1, "none": 0}
         return samples * outputs + kernels[self.keep]
