@@ -5,8 +5,7 @@ Every size that makes a program large or small is an argument, so that an ordina
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from derive.program import (
     networks,
     t,
 )
+from tests.numerics.networks.case import Case
 
 layer, pixels, units = Population("layer"), Population("input", given=True), Population("units")
 x, h, q = GivenVector("x", pixels, "K_x"), Field("h", layer, layered=True), Field("q", layer, layered=True)
@@ -41,26 +41,6 @@ W0, w = GaussianMatrix("W0", layer.at(1), pixels), GaussianVector("w", layer.at(
 W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=IndexRange(ell, S.One, L - 1))
 c = Symbol("c", integer=True, positive=True)
 square, descent = (y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A program with its numbers and arrays, trained for so many steps."""
-
-    program: Program
-    numbers: Mapping[str, float]
-    arrays: Mapping[str, Any]
-    steps: int
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Numbers, arrays and times, as ``numerics.solve`` takes them."""
-        return {"numbers": dict(self.numbers), "arrays": dict(self.arrays), "times": range(self.steps + 1)}
-
-    def width(self, least: int) -> int:
-        """Return the smallest width that is at least this and a multiple of the number of attributes."""
-        unit = max((len(self.arrays[a.name]) for a in self.program.attributes), default=1)
-        return -(-least // unit) * unit
 
 
 def gram(*shape: int) -> Any:
