@@ -18,7 +18,7 @@ from sympy import Add, Dummy, Expr, Mul, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, ell, s, spelled, t
-from derive.theory.fluctuations import Addend, FluctuatingParameter, Fluctuations, Hatted
+from derive.theory.fluctuations import Addend, FluctuatingParameter, Fluctuations, Hatted, addends
 from numerics.errors import Unserved
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, function
 
@@ -388,8 +388,9 @@ class LoweredFluctuations:
         for x in self.theory.terms:
             self._exponent_term(x)
         for e in self.theory.definitions:
-            body = Addend(e.rhs, e.ranges)
-            self._product(self.definitions, e.symbol, None, body, ())
+            for part in addends(e.rhs, e.symbol.args):
+                body = replace(part, over=(*e.ranges, *part.over))
+                self._product(self.definitions, e.symbol, None, body, ())
         for q in self.stated:
             self._parameter(q)
         self.nodes.number()

@@ -148,9 +148,8 @@ class SampledSite:
             weights = low.value(x, values, part)
             at = low.site[x.target[part]] == self.number
             rows, cols = self.source[x.target[part][at]], self.source[x.first[part][at]]
-            found[rows, cols] = weights[at]
-            found[cols, rows] = weights[at]
-        return found
+            np.add.at(found, (rows, cols), weights[at])  # of each pair both orders are there
+        return (found + found.T) / 2
 
     def weights(self, values: Array, time: int | None = None) -> dict[int, Array]:
         """Return the weights of what multiplies fields (of one time), for each array of terms."""

@@ -6,10 +6,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sympy import Function, S, Sum, Symbol
 
-from derive.program import mlp
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    Mean,
+    Network,
+    Population,
+    Program,
+    eta,
+    gamma0,
+    mlp,
+    mu,
+    t,
+)
 from derive.theory.fluctuations import fluctuations
 from numerics.errors import SpecError
+from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.fluctuations import finite_width
 from numerics.fluctuations.dense import DenseFluctuations
@@ -88,6 +106,51 @@ def test_fields_that_follow_from_others() -> None:
         )
     assert excess(distances(found, 1.0, 1e-6), SEEDS - 1) < 1
     np.testing.assert_allclose(np.mean(found, axis=0), 1.0, rtol=0, atol=0.2)
+
+
+def pooled() -> Program:
+    """A field that is the mean of another one over two positions."""
+    units, inputs = Population("units"), Population("input", given=True)
+    p = Symbol("p", integer=True, positive=True)
+    f, y = Function("f"), Function("y")
+    x, a, b = GivenVector("x", inputs, "K_x"), Field("a", units), Field("b", units)
+    U, w = GaussianMatrix("U", units, inputs), GaussianVector("w", units)
+    forward = {
+        a(p, mu, t): U @ x(p, mu),
+        b(mu, t): Sum(a(p, mu, t), (p, 1, 2)) / 2,
+        f(mu, t): Mean(w.symbol * b(mu, t)) / gamma0,
+    }
+    ranges = (IndexRange(p, S.One, S(2)),)
+    net = Network("mean over positions", (a, b), forward, weights=(U, w), given=(x,), ranges=ranges)
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def pooled_problem() -> Problem:
+    """Two samples of two positions."""
+    x = np.array([[[1.0, 0.3], [0.5, -0.2]], [[0.2, 0.8], [0.3, 0.4]]])
+    arrays = {"K_x": np.einsum("pmi,qni->pmqn", x, x), "y": np.array([1.0, -0.6])}
+    return Problem.of(pooled(), numbers={"eta": 0.2, "gamma0": 1.0}, arrays=arrays, times=range(3))
+
+
+def noisy_problem() -> Problem:
+    """Weights with noise and decay, whose sources have covariances of several terms."""
+    training = {"learning_rate": 0.1, "steps": 2, "temperature": 0.3, "weight_decay": 0.2}
+    tables = {"network": {"depth": 1}, "training": training}
+    return Problem.of(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))
+
+
+@pytest.mark.parametrize("make", [pooled_problem, noisy_problem])
+def test_linear_programs_on_paths(make: Any) -> None:
+    """Variances and shifts of outputs and correlations agree with Wick's theorem at all times."""
+    theory = lowered(make())
+    exact = DenseFluctuations(theory)
+    samples = [sample_fluctuations(theory, 512, seed) for seed in range(SEEDS)]
+    for found, expected in (
+        ([x.values for x in samples], exact.values),
+        ([np.diag(x.covariance) for x in samples], np.diag(exact.covariance)),
+        ([x.shift for x in samples], exact.shift),
+    ):
+        assert excess(distances(found, expected), SEEDS - 1) < 1
 
 
 @pytest.mark.slow
