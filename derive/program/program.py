@@ -135,7 +135,12 @@ def _complaints(program: Parts) -> Iterator[str]:
     known = {x.name for x in program.fields} | {x.name for x in program.given}
     known |= {*program.scalars, *program.constants} | {x.name for x in program.attributes}
     matrices = [gaussian(m) for m in program.matrices]
-    usable = known | {m.name for m in matrices} | {parameter(v).name for v in program.vectors}
+    usable = (
+        known
+        | {x.kernel for x in program.given}
+        | {m.name for m in matrices}
+        | {parameter(v).name for v in program.vectors}
+    )
     yield from _about_rules(program)
     yield from _about_names(program)
     defined = {d.name for d in program.definitions}

@@ -327,6 +327,7 @@ def turns() -> Program:
         (lambda: mlp(1, "tanh", rule=adam(eta)), "pairs of units"),
         (lambda: mlp(1, "tanh", rules={"w": adam(eta)}), "whole history of its gradient"),
         (lambda: mlp(2, "tanh", rules={"W": muon(eta)}), "singular values"),
+        (lambda: mlp(1, rules={"W0": muon(eta)}), "singular values"),
         (turns, "take turns"),
     ],
 )

@@ -122,8 +122,13 @@ def test_a_polynomial_law_is_multiplied_out() -> None:
 
 @pytest.mark.parametrize(
     "program",
-    [MUON, stream(sign_descent(eta)), mlp(2, "tanh", rule=Entrywise(eta, A - A**3 / 5))],
-    ids=["Muon", "signs", "polynomial"],
+    [
+        MUON,
+        mlp(2, "tanh", rules={"W0": muon(eta)}),
+        stream(sign_descent(eta)),
+        mlp(2, "tanh", rule=Entrywise(eta, A - A**3 / 5)),
+    ],
+    ids=["Muon", "Muon of the inputs", "signs", "polynomial"],
 )
 def test_both_routes_agree(program: Program) -> None:
     assert check_routes(program) == []
@@ -152,9 +157,10 @@ def test_vectors_that_depend_on_each_other_have_a_step() -> None:
     assert np.isfinite(found).all()
 
 
-def test_descent_by_singular_values_is_descent() -> None:
-    """With F = sigma the step is the gradient itself."""
-    rules = {"W": Spectral(eta, sigma)}
+@pytest.mark.parametrize("weight", ["W", "W0"])
+def test_descent_by_singular_values_is_descent(weight: str) -> None:
+    """With F = sigma the step is the gradient itself, of the weights of the inputs too."""
+    rules = {weight: Spectral(eta, sigma)}
     outputs = []
     for program in (
         mlp(2, "tanh", rule=GradientDescent(eta), rules=rules),
