@@ -323,7 +323,9 @@ class Problem:
         if self.numbers.get(M, count) != count:
             reason = f"is not the number of modes of {', '.join(self.attributes)}"
             raise SpecError(f"numbers.{M}", self.numbers[M], reason, str(count))
-        return replace(self, reductions=(*first, mode_sums), spectrum=spectrum)
+        counted = {M: float(count)} if M in _symbols(self.program).values() else {}
+        numbers = {**self.numbers, **counted}
+        return replace(self, reductions=(*first, mode_sums), spectrum=spectrum, numbers=numbers)
 
     @property
     def is_random_data(self) -> bool:

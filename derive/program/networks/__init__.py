@@ -3,6 +3,7 @@
 from derive.program.networks.fixed_data import convolution, feedback_alignment, mlp, network, recurrent
 from derive.program.networks.options import training_rule
 from derive.program.networks.random_data import isotropic, perceptron, structured
+from derive.program.networks.random_features import random_features
 from derive.program.networks.residual import depth_program
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "mlp",
     "network",
     "perceptron",
+    "random_features",
     "recurrent",
     "structured",
     "training_rule",

@@ -123,12 +123,12 @@ def isotropic(
     name = f"deep linear network, isotropic data ({data})"
     v = build.at(build.v)
     if share == S.Infinity:
-        _no_samples(noise)
+        require_samples(noise)
         return build.program(name, w_star.symbol, {v: "C_v"}, Mean(v**2) / 2, frozen=(w_star,))
     samples = Population("samples", ratio=share)
     X = GaussianMatrix("X", samples, build.inputs, fresh=fresh, **NAMES)
     eps = GaussianVector("eps", samples, source="eps", indices=build.over, fresh=fresh)
-    return build.program(name, w_star.symbol, {v: "C_v"}, None, X, v, eps, _strength(noise), (w_star,))
+    return build.program(name, w_star.symbol, {v: "C_v"}, None, X, v, eps, noise_strength(noise), (w_star,))
 
 
 def structured(
@@ -166,7 +166,7 @@ def structured(
     name = "deep linear network, structured data"
     own = (lamda, target)
     if data == "population":
-        _no_samples(noise)
+        require_samples(noise)
         loss = M * Mean(lamda(k) * v**2) / 2
         return build.program(f"{name} (population)", target(k), {seen: "C_v"}, loss, attributes=own)
     fresh = data == "online"
@@ -174,17 +174,19 @@ def structured(
     Z = GaussianMatrix("Z", batch, modes, M, fresh=fresh, **NAMES)
     eps = GaussianVector("eps", batch, source="eps", fresh=fresh)
     name += "" if fresh else " (full-batch)"
-    return build.program(name, target(k), {seen: "C_v"}, None, Z, seen, eps, _strength(noise), attributes=own)
+    return build.program(
+        name, target(k), {seen: "C_v"}, None, Z, seen, eps, noise_strength(noise), attributes=own
+    )
 
 
-def _strength(noise: bool | Expr) -> Expr:
+def noise_strength(noise: bool | Expr) -> Expr:
     strength = sigma if noise is True else expression(noise or 0, "noise")
     NONNEGATIVE.require(strength, "noise")
     return strength
 
 
-def _no_samples(noise: bool | Expr) -> None:
-    if _strength(noise) != 0:
+def require_samples(noise: bool | Expr) -> None:
+    if noise_strength(noise) != 0:
         raise ProgramError("noise: the population's loss has no samples, so its labels have no noise to fit")
 
 

@@ -1,0 +1,93 @@
+"""Random features: a readout trained on frozen random projections of structured inputs.
+
+Inputs have M modes ``x_k = sqrt(lamda(k)) z_k``, ``z`` standard normal, and the target is ``sum_k
+w_star(k) x_k``.  N features are fixed mixtures ``A x`` of the modes, ``A`` standard normal; the readout r is
+trained.  The network is the vector ``A^T r/N`` that inputs are multiplied by, so this is the forward pass:
+
+    v = w_star - A^T r/N,  Delta = Z sqrt(lamda) v + sigma eps,
+
+with the loss ``|Delta|^2/(2 P)``.  As for structured data the number M of modes is the reference size, and
+:func:`derive.reduce.data.mode_sums` takes it out of the theory.
+"""
+
+from __future__ import annotations
+
+from sympy import Expr, S, sqrt
+
+from derive.calculus.symbols import t
+from derive.errors import ProgramError
+from derive.program.network import Network
+from derive.program.networks.options import NumberOrExpression, require_rule_of_random_data, rule_of
+from derive.program.networks.random_data import B, M, N, P, k, noise_strength, require_samples
+from derive.program.program import Program
+from derive.program.rules import TrainingRule
+from derive.program.training import Gradient, Parametrization
+from derive.program.words import Attribute, Field, GaussianMatrix, GaussianVector, Mean, Population
+
+
+def random_features(
+    *,
+    data: str = "full-batch",
+    noise: bool | Expr = False,
+    rule: str | TrainingRule = "flow",
+    weight_decay: NumberOrExpression = 0,
+    momentum: NumberOrExpression = 0,
+) -> Program:
+    """Return descent on the readout of N random features of structured inputs.
+
+    Parameters
+    ----------
+    data : {"full-batch", "online", "population"}
+        The same P samples at every step, B new ones at each, or their limit.
+    noise : bool or Expr
+        Standard deviation of the labels' noise, or True for the symbol ``sigma``.
+    rule : str or TrainingRule
+        A training rule or its name.  The mean over samples is in the loss, and the rate of a mode with
+        eigenvalue ``lamda`` is ``lamda`` times that of the rule where features are many.
+    weight_decay, momentum : number or expression
+        As in :func:`.training_rule`.
+
+    Returns
+    -------
+    Program
+        With the fields ``r`` on features, ``v`` on modes and ``Delta`` on samples.  ``C_v`` weighs each mode
+        by its eigenvalue, so it is the loss on new data.
+
+    Raises
+    ------
+    ProgramError
+        For unknown data, and for label noise of a population.
+
+    Examples
+    --------
+    >>> [d.name for d in random_features().causal_order()]
+    ['r', 'v', 'Delta', 'h0', 'q']
+    """
+    if data not in ("full-batch", "online", "population"):
+        raise ProgramError(f"data = {data!r}: must be 'full-batch', 'online' or 'population'")
+    require_rule_of_random_data(rule)
+    fresh, strength = data == "online", noise_strength(noise)
+    modes, features = Population("modes"), Population("features", ratio=N / M)
+    samples = Population("samples", ratio=(B if fresh else P) / M)
+    lamda, target = Attribute("lamda", modes), Attribute("w_star", modes)
+    r, v, Delta = Field("r", features), Field("v", modes), Field("Delta", samples)
+    A, start = GaussianMatrix("A", features, modes, M), GaussianVector("w", features, variance=0)
+    seen = sqrt(lamda(k)) * v(t)
+    lines = {r(t): start.symbol, v(t): target(k) - (A.T @ r(t)) / N}
+    fields: tuple[Field, ...] = (r, v)
+    drawn: tuple[GaussianMatrix | GaussianVector, ...] = (A,)
+    loss = M * Mean(seen**2) / 2
+    if data == "population":
+        require_samples(noise)
+    else:
+        Z = GaussianMatrix("Z", samples, modes, M, fresh=fresh)
+        eps = GaussianVector("eps", samples, source="eps", fresh=fresh)
+        lines[Delta(t)] = Z @ seen + strength * eps.symbol
+        fields, drawn = (r, v, Delta), (A, Z, *([eps] if strength != 0 else []))
+        loss = Mean(Delta(t) ** 2) / 2
+    net = Network(f"random features ({data})", fields, lines, (start,), drawn, attributes=(lamda, target))
+    named = {"v": Gradient("h0", normal=-1 / M), "r": Gradient("q", normal=N / M)}
+    unit = Parametrization(S.One, rate=N / M)
+    trained_by = rule_of(rule, "sum", weight_decay=weight_decay, momentum=momentum)
+    notation = {seen: "C_v", **({} if data == "population" else {Delta(t): "C_Delta"})}
+    return net.train(loss, trained_by, unit, gradients=named, notation=notation)
