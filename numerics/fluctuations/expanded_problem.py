@@ -24,7 +24,7 @@ from numerics.experiment.numbers import layer_ratios
 from numerics.experiment.problem import Given, Problem
 from numerics.experiment.theory import centred, error_jumps, integrated, wide_layers, wide_modes
 from numerics.fluctuations.linear import LinearTheory
-from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes
+from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes, has_kinks
 from numerics.lowering.expressions import KnownArrays
 from numerics.solver.grid import TimeGrid, lagrange, tables_of, trapezoid
 
@@ -109,6 +109,30 @@ def _of_layer(numbers: Any) -> Callable[[int], float]:
 
 
 @dataclass(frozen=True, eq=False)
+class PathSizes:
+    """Sizes of the sampled paths of each site of a nonlinear theory, arrays ``(sites,)``.
+
+    Attributes
+    ----------
+    fields, hats
+        Fields, products and functions of them; products that are pushed.
+    products, responses
+        Products of two fields that order parameters average, and responses.
+    moves
+        Order parameters that move a unit of the site.
+    has_kinks
+        Whether a function of fields has a kink or a jump.
+    """
+
+    fields: NDArray[np.intp]
+    hats: NDArray[np.intp]
+    products: NDArray[np.intp]
+    responses: NDArray[np.intp]
+    moves: NDArray[np.intp]
+    has_kinks: bool
+
+
+@dataclass(frozen=True, eq=False)
 class FluctuationSizes:
     """How large the fluctuations of a problem are.
 
@@ -122,12 +146,15 @@ class FluctuationSizes:
         Fields and hats of a unit of each population at each layer, at all times.
     nonlinear
         A function of fields that is not linear; None for a linear theory.
+    paths
+        What sampled paths of each site are made of; None for a linear theory.
     """
 
     times: int
     parameters: int
     sites: NDArray[np.intp]
     nonlinear: str | None = None
+    paths: PathSizes | None = None
 
 
 FEW = 3
@@ -141,19 +168,28 @@ class SizeGrowth:
     Attributes
     ----------
     counts
-        Order parameters, then fields and hats of each site, of theories of 1, 2, ... times.
+        Order parameters, then fields and hats of each site, of theories of 1, 2, ... times; of nonlinear
+        theories then the arrays of :class:`PathSizes`, one after the other.
     nonlinear
         A function of fields that is not linear; None for a linear theory.
+    has_kinks
+        Whether a function of fields has a kink or a jump.
     """
 
     counts: Array
     nonlinear: str | None = None
+    has_kinks: bool = False
 
     def at(self, times: int) -> FluctuationSizes:
         """Return the sizes of a theory of so many times."""
         known = np.arange(1.0, len(self.counts) + 1)
         found = np.rint(lagrange(known, np.array([float(times)]))[0] @ self.counts).astype(int)
-        return FluctuationSizes(times, int(found[0]), found[1:], self.nonlinear)
+        if self.nonlinear is None:
+            return FluctuationSizes(times, int(found[0]), found[1:])
+        sites = found[1:].reshape(5, -1)
+        fields, hats, products, responses, moves = sites
+        paths = PathSizes(fields, hats, products, responses, moves, self.has_kinks)
+        return FluctuationSizes(times, int(found[0]), sites[0], self.nonlinear, paths)
 
 
 @lru_cache(maxsize=8)
@@ -170,7 +206,28 @@ def size_growth(problem: Problem) -> SizeGrowth:
         e = next(iter(features.values())).expr
         named = e.replace(lambda x: isinstance(x, AppliedUndef), lambda x: Symbol(str(x.func)))
         sites = len(theories[-1].sites)
-        counts = [[x.parameters.count, *np.bincount(x.site, minlength=sites)] for x in theories]
-        return SizeGrowth(np.array(counts, float), str(named))
+        counts = [[x.parameters.count, *_path_counts(x, sites).ravel()] for x in theories]
+        return SizeGrowth(np.array(counts, float), str(named), has_kinks(theories[-1]))
     solved = map(LinearTheory, theories)
     return SizeGrowth(np.array([[len(x.kept), *(len(y.V) for y in x.sites)] for x in solved], float))
+
+
+def _path_counts(theory: LoweredFluctuations, sites: int) -> NDArray[np.intp]:
+    """The numbers of :class:`PathSizes`, ``(5, sites)``."""
+    none = [np.zeros((2, 0), int)]
+    averaged = [(x, np.stack([x.first, x.second])) for x in theory.units]
+    plain = np.concatenate([np.sort(x, axis=0) for y, x in averaged if not y.hats] + none, axis=1)
+    pushed = np.concatenate([x for y, x in averaged if y.hats] + none, axis=1)
+    influences = [(x.hats, np.stack([x.first, x.second, x.target])) for x in theory.influences]
+    single = np.concatenate([x[[0, 2]] for hats, x in influences if hats == 1] + none, axis=1)
+    double = np.concatenate([x[:2] for hats, x in influences if hats == 2] + none, axis=1)
+    of_site = (
+        theory.site,
+        theory.site[np.unique(pushed[0])],
+        theory.site[np.unique(plain, axis=1)[1]],  # the first one is -1 where a field stands alone
+        theory.site[np.unique(pushed, axis=1)[0]],
+        np.unique(np.stack([theory.site[single[0]], single[1]]), axis=1)[0],
+        theory.site[np.unique(np.sort(double, axis=0), axis=1)[0]],
+    )
+    counts = [np.bincount(x, minlength=sites) for x in of_site]
+    return np.array([*counts[:4], counts[4] + counts[5]])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Add, Dummy, Expr, Mul, S, Symbol, sympify
+from sympy import Abs, Add, Dummy, Expr, Heaviside, Max, Min, Mul, S, Symbol, sign, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, ell, s, spelled, t
@@ -570,6 +570,11 @@ class LoweredFluctuations:
                 known = np.asarray(self.known.leaf(x, at, {}), float)
                 leaves.append((None, known[..., 0] if known.ndim else known))
         return WeightFunction(compiled, leaves)
+
+
+def has_kinks(lowered: LoweredFluctuations) -> bool:
+    """Return whether a function of fields has a kink or a jump."""
+    return any(x.expr.has(Max, Min, Heaviside, Abs, sign) for x in lowered.features.values())
 
 
 @dataclass(frozen=True, eq=False)

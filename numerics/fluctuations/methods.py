@@ -76,8 +76,12 @@ class FluctuationMethod(Protocol):
         """Return the reason why the method does not serve a problem; None if it does."""
         ...
 
-    def seconds(self, sizes: FluctuationSizes, observables: int) -> float:
-        """Return how long the variances of so many observables at each time take, about."""
+    def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
+        """Return how long the variances of so many observables, of all times together, take, about."""
+        ...
+
+    def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
+        """Return how many bytes it takes, about."""
         ...
 
     def no_shift(self, sizes: FluctuationSizes) -> str | None:
@@ -104,8 +108,11 @@ class DenseMethod:
         told = f"gives {sizes.parameters} order parameters, and matrices are made of up to {DENSE}"
         return no_for(problem, key, told, "fewer times or samples")
 
-    def seconds(self, sizes: FluctuationSizes, observables: int) -> float:
+    def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
         return MATRIX_PRODUCTS * float(sizes.parameters) ** 3
+
+    def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
+        return _linear_memory(sizes)
 
     def no_shift(self, sizes: FluctuationSizes) -> None:
         return None
@@ -123,9 +130,12 @@ class AdjointMethod:
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> No | None:
         return _nonlinear(problem, sizes)
 
-    def seconds(self, sizes: FluctuationSizes, observables: int) -> float:
+    def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
         sweep = SWEEP[0] * float((sizes.sites.astype(float) ** 3).sum()) / 4 + SWEEP[1] * sizes.times
-        return sizes.times * observables * sweep
+        return observables * sweep
+
+    def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
+        return _linear_memory(sizes)
 
     def no_shift(self, sizes: FluctuationSizes) -> str:
         return (
@@ -157,10 +167,23 @@ class SampledMethod:
             return no_for(problem, "training.steps", told, "fewer steps or samples")
         return None
 
-    def seconds(self, sizes: FluctuationSizes, observables: int) -> float:
-        """Runs for each order parameter, on arrays of fields by pushes by paths."""
-        runs = RUNS * sizes.parameters
-        return REPLICAS * runs * (RUN[0] * float((sizes.sites.astype(float) ** 2).max()) + RUN[1])
+    def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
+        """Runs both ways along each move of a site, with the covariance of its products in half of them."""
+        x, samples = sizes.paths, solver.samples or SAMPLES
+        assert x is not None
+        runs = RUNS * (x.moves + x.responses)
+        values = x.fields * (1.0 + x.hats) * samples
+        pairs = 2.0 * x.moves * (x.products + x.responses) ** 2 * samples
+        total = runs * (RUN[0] + RUN[1] * x.fields + RUN[2] * values) + RUN[3] * pairs
+        widths = 2 if x.has_kinks and x.responses.any() else 1
+        return REPLICAS * widths * float(total.sum())
+
+    def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
+        x, samples = sizes.paths, solver.samples or SAMPLES
+        assert x is not None
+        paths = float((x.fields * (1.0 + x.hats) * samples).sum())
+        slopes = float((x.moves * (1.0 + x.products + x.responses) ** 2).sum())
+        return 8.0 * (paths + slopes + PARAMETER_MATRICES * float(sizes.parameters) ** 2)
 
     def no_shift(self, sizes: FluctuationSizes) -> str | None:
         return None
@@ -177,11 +200,14 @@ SAMPLES, REPLICAS = 2048, 4
 MOST_SAMPLED = 1000
 """Order parameters up to which those of nonlinear theories are moved one by one."""
 
-RUNS = 6
-"""Runs for each order parameter: both ways, for derivatives, curvature and the action of a unit on itself."""
+RUNS = 4
+"""Runs along each move: both ways, for derivatives and for curvature; as many for each response."""
 
-RUN = 6e-6, 4e-3
-"""Seconds of a run for each pair of fields of a site, and for a run at all, measured."""
+RUN = 4e-4, 1e-5, 8e-9, 2e-10
+"""Seconds of a run, for each field, and for each value on a path; of two products on a path; measured."""
+
+PARAMETER_MATRICES = 10
+"""Matrices of all order parameters that are held at a time, about."""
 
 METHODS: tuple[DenseMethod | AdjointMethod | SampledMethod, ...] = (
     DenseMethod(),
@@ -207,6 +233,16 @@ def method_for(problem: Problem, sizes: FluctuationSizes) -> FluctuationMethod:
         reasons.append(reason)
     last = reasons[1] if sizes.nonlinear is None else reasons[0]
     raise SpecError(last.key, last.value, last.reason, last.accepted)
+
+
+FIELD_MATRICES, PARAMETER_ARRAYS = 8, 20
+"""Matrices of the fields of a unit, and arrays of order parameters, that are held at a time, about."""
+
+
+def _linear_memory(sizes: FluctuationSizes) -> float:
+    """Bytes of matrices of the fields of each site."""
+    fields = float((sizes.sites.astype(np.float64) ** 2).sum())
+    return 8.0 * (FIELD_MATRICES * fields + PARAMETER_ARRAYS * sizes.parameters)
 
 
 def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> No | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from numerics.errors import require_memory, require_time
 from numerics.experiment.problem import Problem
 from numerics.fluctuations.expanded_problem import FluctuationSizes
@@ -55,8 +53,7 @@ class WidthPlan:
     @property
     def seconds(self) -> float:
         """The time that it takes, about."""
-        share = self.outputs / self.sizes.times
-        return share * self.method.seconds(self.sizes, self.observables)
+        return self.method.seconds(self.sizes, self.outputs * self.observables, self.problem.solver)
 
     @property
     def observables(self) -> int:
@@ -71,10 +68,9 @@ class WidthPlan:
 
     def require_resources(self) -> None:
         """Raise SpecError for what takes too much memory or time."""
-        problem, sizes = self.problem, self.sizes
+        problem = self.problem
         said = problem.said("training.points" if problem.flow else "training.steps")
-        fields = float((sizes.sites.astype(np.float64) ** 2).sum())
-        size = 8.0 * (FIELD_MATRICES * fields + PARAMETER_ARRAYS * sizes.parameters)
+        size = self.method.memory(self.sizes, problem.solver)
         require_memory(size, said, "for the fields of a unit at all times", "fewer times or samples")
         less = 'fewer training.times, or kernels = "none"'
         require_time(self.seconds, problem.solver.hours, "the expansion in 1/N", less)
@@ -87,7 +83,3 @@ class WidthPlan:
             "width_kernels": kept,
             "no_shift": self.method.no_shift(self.sizes),
         }
-
-
-FIELD_MATRICES, PARAMETER_ARRAYS = 8, 20
-"""Matrices of the fields of a unit, and arrays of order parameters, that are held at a time, about."""

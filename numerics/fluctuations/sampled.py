@@ -22,11 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from sympy import Abs, Heaviside, Max, Min, sign
 
 from derive.calculus.symbols import s, t
 from numerics.fluctuations.linear import GradientBlock
-from numerics.fluctuations.lowered import CONSTANT, IntegerArray, LoweredFluctuations, key_of
+from numerics.fluctuations.lowered import (
+    CONSTANT,
+    IntegerArray,
+    LoweredFluctuations,
+    has_kinks,
+    key_of,
+)
 from numerics.fluctuations.observables import ExpandedObservable
 from numerics.fluctuations.unit_paths import (
     PIVOT,
@@ -693,11 +698,6 @@ class SampledSolution:
         found = [x.shifts_of(wanted) for x in self.replicas]
         known = [x for x in found if x is not None]
         return [np.mean(x, axis=0) for x in zip(*known, strict=True)] if known else None
-
-
-def has_kinks(lowered: LoweredFluctuations) -> bool:
-    """Return whether a function of fields has a kink or a jump."""
-    return any(x.expr.has(Max, Min, Heaviside, Abs, sign) for x in lowered.features.values())
 
 
 def sample_fluctuations(

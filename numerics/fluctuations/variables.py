@@ -152,6 +152,8 @@ class VariableBuilder:
             q = self.theory.get(own)
             if q is None or (own != TANGENT_KERNEL and ell not in q.symbol.args):
                 continue
+            if not {str(x) for x in q.symbol.args} <= {*DIMENSIONS}:  # of outputs at several positions
+                continue
             terms = [Addend(q.symbol)] if q.kind != "observable" else list(q.rest)
             if any(x.reach for x in terms):
                 continue

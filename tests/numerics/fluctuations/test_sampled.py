@@ -29,10 +29,12 @@ from derive.theory.fluctuations import fluctuations
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
 from numerics.fluctuations import finite_width
 from numerics.fluctuations.dense import DenseFluctuations
-from numerics.fluctuations.expanded_problem import lowered
+from numerics.fluctuations.expanded_problem import lowered, size_growth
 from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes
+from numerics.fluctuations.methods import SampledMethod
 from numerics.fluctuations.sampled import SampledFluctuations, SampledMoments, sample_fluctuations
 from numerics.lowering.expressions import KnownArrays
 from tests.chance import excess
@@ -221,6 +223,43 @@ def test_too_many_order_parameters_of_a_nonlinear_network_are_refused() -> None:
     given: dict[str, Any] = {"numbers": {"eta": 0.2, "gamma0": 1.0}, "times": range(30)}
     with pytest.raises(SpecError, match="order parameters of a nonlinear network"):
         finite_width(mlp(2, "tanh"), arrays={"K_x": [[1.0]], "y": [1.0]}, **given)
+
+
+def test_outputs_at_several_positions() -> None:
+    """Outputs at each position have variances; the kernel of their pairs is no variable of results."""
+    units, inputs = Population("units"), Population("input", given=True)
+    p = Symbol("p", integer=True, positive=True)
+    f, y = Function("f"), Function("y")
+    x, h = GivenVector("x", inputs, "K_x"), Field("h", units)
+    U, w = GaussianMatrix("U", units, inputs), GaussianVector("w", units)
+    forward = {h(mu, p, t): U @ x(mu, p), f(mu, p, t): Mean(w.symbol * h(mu, p, t)) / gamma0}
+    ranges = (IndexRange(p, S.One, S(2)),)
+    net = Network("outputs at positions", (h,), forward, weights=(U, w), given=(x,), ranges=ranges)
+    program = net.train((y(mu, p) - f(mu, p, t)) ** 2 / 2, GradientDescent(eta))
+    arrays = {"K_x": np.eye(4).reshape(2, 2, 2, 2), "y": np.array([[1.0, 0.5], [-0.6, 0.2]])}
+    found = finite_width(program, numbers={"eta": 0.2, "gamma0": 1.0}, arrays=arrays, times=range(2))
+    np.testing.assert_allclose(found.f_variance.values[0], 1.0, rtol=1e-12)
+    assert "tangent_kernel_variance" not in found
+
+
+def test_cost_grows_with_the_number_of_paths() -> None:
+    """Time and memory; sizes are those of the arrays, but for moves, which are at most so many."""
+    given: dict[str, Any] = {"numbers": {"eta": 0.2, "gamma0": 1.0}, "times": range(5)}
+    given |= {"arrays": {"K_x": [[1.0, 0.3], [0.3, 0.8]], "y": [1.0, -0.5]}}
+    problem = Problem.of(mlp(2, "tanh"), **given)
+    sizes, method = size_growth(problem).at(5), SampledMethod()
+    few, many = Solver(samples=2**19), Solver(samples=2**20)
+    assert method.seconds(sizes, 1, many) == pytest.approx(2 * method.seconds(sizes, 1, few), rel=0.02)
+    assert method.memory(sizes, many) == pytest.approx(2 * method.memory(sizes, few), rel=0.02)
+    found, paths = SampledFluctuations(lowered(problem), 8, 0), sizes.paths
+    assert paths is not None
+    np.testing.assert_array_equal(paths.fields, [len(x.site.nodes) for x in found.paths])
+    np.testing.assert_array_equal(paths.hats, [len(x.site.hats) for x in found.paths])
+    np.testing.assert_array_equal(paths.responses, [x.responses for x in found.units])
+    np.testing.assert_array_equal(paths.products + paths.responses, [len(x.first) for x in found.units])
+    assert all(len(x) <= moves <= 2 * len(x) for x, moves in zip(found.feeding, paths.moves, strict=True))
+    with pytest.raises(SpecError, match="hours"):
+        finite_width(mlp(2, "tanh"), solver=Solver(samples=2**16, hours=0.01), **given)
 
 
 @pytest.mark.slow
