@@ -24,6 +24,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from derive.calculus.symbols import s, t
+from numerics.errors import NotConverged
 from numerics.fluctuations.linear import GradientBlock
 from numerics.fluctuations.lowered import (
     CONSTANT,
@@ -470,7 +471,8 @@ class SampledFluctuations:
         change = self._source_change(number, direction)
         if change is None:
             return Move(self.values, direction, start, step)
-        largest = max((np.abs(x).max(initial=0.0) for x in (change.inner, change.mixed)), default=0.0)
+        inner = np.linalg.norm(change.inner, 2) if change.inner.size else 0.0  # 1 + inner stays positive
+        largest = max(inner, np.abs(change.mixed).max(initial=0.0))
         return Move(self.values, direction, start, min(step, LARGEST_CHANGE / max(largest, 1e-300)), change)
 
     def spread(self, number: int, move: Move, evaluate: PathAverage) -> Array | float:
@@ -721,15 +723,31 @@ def sample_fluctuations(
     -------
     SampledMoments
         One sample; others with other seeds are independent of it.
+
+    Raises
+    ------
+    NotConverged
+        If a matrix of the expansion is singular, or numbers outgrow what floats hold.
     """
     widths = {0.0: 1.0}
     if has_kinks(lowered) and any(x.hats for x in lowered.units):
         widths = {ROUNDING_WIDTH: -1.0, ROUNDING_WIDTH / 2: 2.0}
     values, covariance, shift = (np.zeros(1) for _ in range(3))
-    for width, weight in widths.items():
-        found = SampledFluctuations(lowered, samples, seed, shifts=shifts, width=width)
-        values = values + weight * found.values
-        covariance = covariance + weight * found.covariance
-        if shifts:
-            shift = shift + weight * found.shift
+    try:
+        for width, weight in widths.items():
+            found = SampledFluctuations(lowered, samples, seed, shifts=shifts, width=width)
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = values + weight * found.values
+                covariance = covariance + weight * found.covariance
+                shift = shift + weight * found.shift if shifts else shift
+    except np.linalg.LinAlgError as reason:
+        raise _not_converged(samples, str(reason)) from None
+    if not (np.isfinite(covariance).all() and np.isfinite(shift).all()):
+        raise _not_converged(samples, "numbers are not finite")
     return SampledMoments(values, covariance, shift if shifts else None)
+
+
+def _not_converged(samples: int, reason: str) -> NotConverged:
+    """Say what ended the expansion about sampled paths, and what would do."""
+    would = "a smaller learning rate or more paths (solver.samples) would do"
+    return NotConverged(f"the expansion in 1/N about {samples} sampled paths failed: {reason}; {would}")

@@ -19,7 +19,7 @@ from sympy import Abs, Expr, Heaviside, Max, Min, Symbol, erf, exp, pi, sign, sq
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import topological_sort
 
-from numerics.errors import Unserved
+from numerics.errors import Unserved, diverged_at
 from numerics.fluctuations.lowered import (
     CONSTANT,
     FunctionKey,
@@ -456,6 +456,8 @@ def solve_saddle(
     ------
     Unserved
         If the definitions of one step do not come to an end.
+    Diverged
+        If numbers outgrow what floats hold.
     """
     sites = [SampledSite(lowered, k, width) for k in range(len(lowered.sites))]
     seeds = np.random.SeedSequence(seed).spawn(len(sites))
@@ -468,11 +470,23 @@ def solve_saddle(
                 for x in paths:
                     x.extend(values, time)
                 update(lowered, values, paths, time)
-            if np.array_equal(values, before):
+            if _are_settled(values, before):
                 break
         else:
             raise Unserved("the definitions of one step do not come to an end")
+        unbounded = np.flatnonzero(~np.isfinite(values) & (lowered.parameter_time <= time))
+        if len(unbounded):
+            raise diverged_at(time, lowered.name_of(int(unbounded[0])), values[unbounded])
     return values, paths
+
+
+def _are_settled(values: Array, before: Array) -> bool:
+    """Return whether values differ by rounding alone; those that are not numbers differ from none."""
+    known = np.isfinite(values)
+    if not np.array_equal(known, np.isfinite(before)):
+        return False
+    rounding = 1e-14 * np.abs(values[known]) + 1e-16 * np.abs(values[known]).max(initial=0.0)
+    return bool((np.abs(values[known] - before[known]) <= rounding).all())
 
 
 MOST_LEVELS = 100
@@ -493,14 +507,15 @@ def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], 
     values[touched] = fresh[touched]
     for x in lowered.rests:
         touched[x.target[x.at(time)]] = True
-    while True:
+    for _ in range(MOST_LEVELS):
         found = fresh.copy()
         for x in lowered.rests:
             part = x.at(time)
             np.add.at(found, x.target[part], lowered.value(x, values, part))
-        if np.array_equal(found[touched], values[touched]):
+        before, values[touched] = values[touched], found[touched]
+        if _are_settled(values[touched], before):
             return
-        values[touched] = found[touched]
+    raise Unserved("the definitions of one step do not come to an end")
 
 
 def pair_average(paths: UnitPaths, x: TermArrays, k: int) -> float:

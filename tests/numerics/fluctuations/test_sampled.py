@@ -26,7 +26,7 @@ from derive.program import (
     t,
 )
 from derive.theory.fluctuations import fluctuations
-from numerics.errors import SpecError
+from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
@@ -260,6 +260,23 @@ def test_cost_grows_with_the_number_of_paths() -> None:
     assert all(len(x) <= moves <= 2 * len(x) for x, moves in zip(found.feeding, paths.moves, strict=True))
     with pytest.raises(SpecError, match="hours"):
         finite_width(mlp(2, "tanh"), solver=Solver(samples=2**16, hours=0.01), **given)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_divergence_is_reported(depth: int) -> None:
+    """Numbers that are not finite end a step in a sentence, and not in a search without end."""
+    theory = arrays(depth, 4, 1e120, [[1.0]], [1.0], "relu")
+    with pytest.raises(Diverged, match="diverged at step"):
+        sample_fluctuations(theory, 64, 0)
+
+
+def test_a_singular_matrix_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(np.linalg, "inv", fail)
+    with pytest.raises(NotConverged, match="64 sampled paths failed: Singular matrix; "):
+        sample_fluctuations(arrays(2, 1, 0.2, [[1.0]], [1.0], "tanh"), 64, 0)
 
 
 @pytest.mark.slow
