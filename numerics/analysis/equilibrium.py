@@ -119,6 +119,7 @@ def rest_point(source: Experiment | Program) -> RestPoint:
             raise SpecError("program", source.name, f"no rest point is derived: {error}", accepted) from None
     training = source.training
     source.require_linear_rule("a rest point in closed form")
+    source.require_moving_features("a rest point in closed form")
     if source.spec.kind != "fixed":
         raise SpecError("data.kind", source.spec.kind, "has no rest point that is derived", '"fixed"')
     if not training.weight_decay:

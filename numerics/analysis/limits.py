@@ -690,6 +690,7 @@ def depth_limits(
     depth, beta0 = None, 0.0
     if experiment is not None:
         experiment.require_linear_rule("the limit of infinite depth")
+        experiment.require_moving_features("the limit of infinite depth")
         network = experiment.network
         if network.branch is None:
             reason = "is missing: only residual networks have a limit of infinite depth here"

@@ -66,6 +66,7 @@ def series(experiment: Experiment, order: int) -> Expansion:
     """
     check_order(order)
     experiment.require_linear_rule("the expansion in gamma0")
+    experiment.require_moving_features("the expansion in gamma0")
     require_order(experiment, order, experiment.solver)
     _check_error(theory_of(experiment), order, "training.objective", experiment.objective)
     program, said = program_of(experiment, L), ("network.activation", experiment.network.activation)
@@ -121,6 +122,7 @@ def expand(
     problem = Problem.of(source, numbers=numbers, arrays=arrays, times=times, solver=solver)
     if problem.experiment is not None:
         problem.experiment.require_linear_rule("the expansion in gamma0")
+        problem.experiment.require_moving_features("the expansion in gamma0")
     if not problem.has_roles:
         reason = "has no single output with an error, and the expansion is that of one output"
         raise SpecError("program", problem.program.name, reason, "solve and simulate")

@@ -552,6 +552,18 @@ class Experiment:
             accepted = '"gd", "flow" or "sgd"; `dmft solve` solves this one'
             raise SpecError("training.rule", self.training.rule, reason, accepted)
 
+    def require_moving_features(self, what: str) -> None:
+        """Raise SpecError for fixed samples in NTK scaling, where ``what`` has nothing to say.
+
+        >>> e = Experiment.from_dict({"network": {"depth": 1, "parametrization": "ntk"}})
+        >>> e.require_moving_features("the expansion in gamma0")
+        Traceback (most recent call last):
+        numerics.errors.SpecError: network.parametrization = "ntk": divides gamma0 by sqrt(N), so that fea...
+        """
+        if self.spec.features_rest:
+            reason = f"leaves no features that move at infinite width, and {what} needs them"
+            raise SpecError("network.parametrization", "ntk", reason, '"mean-field"')
+
     @property
     def times(self) -> Array:
         """The times that are solved for: 0, 1, ..., steps for gd and sgd; `points` times from 0 to `time` for

@@ -144,6 +144,9 @@ MEANING: tuple[tuple[Symbol, str, str], ...] = (
 )
 """Symbols of a theory, the key of the file that each is the number of, and what it stands for."""
 
+RESTING = "feature-learning strength over sqrt(N), zero at infinite width"
+"""What gamma0 stands for in NTK scaling on fixed samples."""
+
 OF_FIXED = (
     (P, "data.targets", "samples"),
     (P_train, "data.targets", "samples that are trained on, of P"),
@@ -186,7 +189,7 @@ def legend(spec: Spec, theory: Theory) -> str:
         if x in moving:
             found.append((text(moving[x]), key, f"{words}, {getattr(spec.training, key.split('.')[1])}"))
         elif x in asked:
-            found.append((text(x), key, words))
+            found.append((text(x), key, RESTING if x == gamma0 and spec.features_rest else words))
     width = max((len(name) for name, *_ in found), default=0)
     return "\n".join([*lines, "Symbols", *(f"  {x:{width}}  {key}: {words}" for x, key, words in found)])
 

@@ -23,7 +23,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import ell, expression, mu, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
-from derive.program import Network, P, Program
+from derive.program import Network, P, Program, gamma0
 from derive.program.networks.random_data import M
 from derive.program.parts import gaussian, parameter
 from derive.program.shifts import Slot
@@ -388,6 +388,24 @@ class Problem:
         if self.experiment is not None or {OUTPUT, ERROR} <= scalars:
             return True
         return self.is_random_data
+
+    @property
+    def features_rest(self) -> bool:
+        """Whether gamma0 of the file stands for gamma0/sqrt(N) on fixed samples: zero at infinite width."""
+        return self.experiment is not None and self.experiment.spec.features_rest
+
+    def at_width(self, width: int) -> Self:
+        """The problem of networks of ``width``, whose gamma0 is divided by the root of it in NTK scaling.
+
+        >>> tables = {"network": {"depth": 2, "parametrization": "ntk"},
+        ...     "training": {"learning_rate": 0.1, "steps": 3}}
+        >>> e = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])
+        >>> Problem.of(e).at_width(400).numbers[gamma0]
+        0.05
+        """
+        if not self.features_rest:
+            return self
+        return replace(self, numbers={**self.numbers, gamma0: self.numbers[gamma0] / width**0.5})
 
     @property
     def flow(self) -> bool:

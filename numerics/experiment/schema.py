@@ -264,10 +264,18 @@ class Spec(FileSection):
         return "fixed" if self.data is None else self.data.kind
 
     @property
+    def features_rest(self) -> bool:
+        """Whether gamma0 stands for gamma0/sqrt(N) on fixed samples, which is zero at infinite width."""
+        return self.kind == "fixed" and self.network.parametrization == "ntk"
+
+    @property
     def centered(self) -> bool:
-        """Whether the initial function is subtracted; if the file does not say, only for power-law data."""
+        """Whether the initial function is subtracted.
+
+        If the file does not say, for power-law data and for fixed samples in NTK scaling.
+        """
         center = self.training.center
-        return self.kind == "power-law" if center is None else center
+        return self.kind == "power-law" or self.features_rest if center is None else center
 
     @property
     def asks_elsewhere(self) -> bool:
@@ -536,9 +544,11 @@ def _nonlinear(spec: Spec) -> bool:
 
 
 def _vanishes(spec: Spec) -> bool:
-    """Is gamma0/sqrt(width), which stands in for gamma0, zero?"""
+    """Is gamma0/sqrt(width), which stands in for gamma0 in the theory of random data, zero?"""
     network, sgd = spec.network, spec.training.rule == "sgd"
-    if network.parametrization == "mean-field" or (spec.kind == "power-law" and sgd):
+    if network.parametrization == "mean-field" or spec.kind == "fixed":
+        return False
+    if spec.kind == "power-law" and sgd:
         return False
     return (network.width if spec.kind == "power-law" else network.width_ratio) is None
 

@@ -142,6 +142,8 @@ def expanded_variables(
 
 def require_corrections(problem: Problem) -> None:
     """Raise SpecError for a problem whose corrections are not found, before anything runs."""
+    if problem.experiment is not None:
+        problem.experiment.require_moving_features("the expansion in 1/N at fixed gamma0")
     if problem.flow:
         require_no_noise(problem)
     WidthPlan.of(problem, size_growth(problem).at(len(problem.times)), len(held_times(problem)), "none")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from sympy import Eq, Lambda, Piecewise, Symbol
 
 from derive import Theory
-from derive.program import Program, ell, mu
+from derive.program import Program, ell, gamma0, mu
 from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from numerics.errors import (
@@ -203,6 +203,7 @@ class _Ensemble:
         if not problem.has_roles:
             require_variables(problem)
         size = width if problem.experiment is None else reference_size(problem.experiment, width)
+        problem = problem.at_width(size)
         started = time.perf_counter()
         _require_resources(problem, size, width, seeds, kernels)
         _require_digits(problem, self.tolerance)
@@ -343,12 +344,12 @@ def _require_digits(problem: Problem, tolerance: float) -> None:
     experiment = problem.experiment
     if experiment is None or not experiment.spec.centered:
         return
-    strength, eps = experiment.network.gamma0, float(np.finfo(float).eps)
+    given, strength, eps = experiment.network.gamma0, problem.numbers[gamma0], float(np.finfo(float).eps)
     if eps > tolerance * strength:
         hidden = f"{min(eps / strength, 1.0):.2g}"
         reason = f"with training.center, rounding hides a share of {hidden} of what networks learn"
-        accepted = f"{eps / tolerance:.1e} or more, which is as lazy"
-        raise SpecError("network.gamma0", strength, reason, accepted)
+        accepted = f"{eps / tolerance * given / strength:.1e} or more, which is as lazy"
+        raise SpecError("network.gamma0", given, reason, accepted)
 
 
 def entropy_of(rng: int | np.random.Generator | None) -> int:

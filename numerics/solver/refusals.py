@@ -48,6 +48,14 @@ def given_samples(problem: Problem) -> No | None:
     return no_for(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
 
 
+def moving_features(problem: Problem) -> No | None:
+    """In NTK scaling features of fixed samples rest at infinite width: the limit gamma0 -> 0 is left."""
+    if not problem.features_rest:
+        return None
+    reason = "divides gamma0 by sqrt(N), which is zero at infinite width: features rest"
+    return no_for(problem, "network.parametrization", reason, 'solver.method = "lazy", or "mean-field"')
+
+
 def linear_rules(problem: Problem) -> No | None:
     """Theories of rules that are not linear in the updates are not closed; sampled paths alone take them."""
     trained = problem.program.trained()
@@ -78,7 +86,7 @@ def one_output(problem: Problem) -> No | None:
 
 def samples_not_asked(problem: Problem) -> No | None:
     """Whoever says how many paths there are wants paths."""
-    if problem.solver.samples is None or problem.solver.method != "auto":
+    if problem.solver.samples is None or problem.solver.method != "auto" or problem.features_rest:
         return None
     return No("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
 

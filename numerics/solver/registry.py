@@ -394,6 +394,7 @@ def _refused(problem: Problem, choice: Choice) -> SpecError | Diverged:
         accepted = ", or ".join(filter(None, (said.accepted, '"auto"')))
         return SpecError("solver.method", asked, f"{said.reason}{about}", accepted)
     general = "paths" if problem.seen or not problem.has_roles else "march"
+    general = "lazy" if problem.features_rest else general
     said = next(x for x in (noes.get(general), *noes.values()) if x is not None)
     accepted = said.accepted or "another value"
     return SpecError(said.key, said.value, said.reason, f"{accepted}; {EXPLAINS}")

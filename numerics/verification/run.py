@@ -98,15 +98,17 @@ def verify(
     problem = asked.at_all_times()  # every step is checked, whichever the files hold
     if problem.depth is None and problem.experiment is not None:
         raise problem.open_depth()
-    alone = _only_by_reference(problem)
+    resting = problem.features_rest
+    alone = resting or _only_by_reference(problem)
     if alone:
-        problem = by(problem, REFERENCE)
+        problem = problem if resting else by(problem, REFERENCE)
     elif not isinstance(problem.linear, LinearForm) or _not_marched(problem):
         problem = by(problem, "paths")
     solution = solve(problem, kernels="full" if _kernel_bytes(problem) <= effort.kernel else "trace")
     powers: list[Check] = []
     if alone:
-        checks, note = _checks_by_reference(problem, solution, _symbolic(problem, source)), ALONE
+        checks = _checks_by_reference(problem, solution, _symbolic(problem, source))
+        note = RESTING if resting else ALONE
     else:
         checks = checks_of(problem, solution, _symbolic(problem, source), effort)
         powers, note = expansion(problem, effort)
@@ -140,6 +142,7 @@ def _not_marched(problem: Problem) -> bool:
     return problem.depth is not None and isinstance(answer(MarchMethod(), problem, "none"), No)
 
 
+RESTING = "solution: of features that rest (NTK scaling), so that no other method and no expansion checks it."
 ALONE = "solution: by the reference solver alone, so that no other method and no expansion checks it."
 
 

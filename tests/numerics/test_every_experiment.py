@@ -69,7 +69,7 @@ def tables_of(rng: random.Random) -> dict[str, Any]:
     some(network, "branch", [0.5], 0.2, kind != "power-law")
     plain = "branch" not in network
     some(network, "outputs", [2], 0.2, kind != "power-law")
-    some(network, "parametrization", ["ntk"], 0.1, not fixed)
+    some(network, "parametrization", ["ntk"], 0.1)
     some(network, "activation", ["tanh", "relu", "h", "tanh(0.8*h)/0.8"], 0.4, fixed)
     some(network, "bias", [True], 0.2, fixed)
     some(network, "init_variance", [0.5, [1.5] * (layers + 1)], 0.2, fixed)

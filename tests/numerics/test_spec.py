@@ -115,7 +115,6 @@ NOT_TOGETHER: list[tuple[str, dict[str, Any], str, str]] = [
     ("power", {"network.width_ratio": 1.0}, "network.width_ratio", 'data.kind = "isotropic"'),
     ("fixed", {"network.width": 100}, "network.width", 'data.kind = "power-law"'),
     ("full", {"network.width": 100}, "network.width", 'data.kind = "power-law"'),
-    ("fixed", {"network.parametrization": "ntk"}, "network.parametrization", '"mean-field"'),
     (
         "full",
         {"network.parametrization": "ntk", "network.width_ratio": None},

@@ -9,7 +9,7 @@ from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.results import VARIABLES
 from numerics.solver.method import KeptKernels, MethodResult, No, Yes
-from numerics.solver.refusals import linear_rules, no_attributes, no_for, symbolic_depth
+from numerics.solver.refusals import linear_rules, moving_features, no_attributes, no_for, symbolic_depth
 
 Array = NDArray[np.float64]
 
@@ -19,7 +19,7 @@ class InfiniteDepthMethod:
 
     name = "layers"
     responses = True
-    needs = (linear_rules, no_attributes, symbolic_depth)
+    needs = (moving_features, linear_rules, no_attributes, symbolic_depth)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         from numerics.solver.depth.solve import LAYERS, require_limit

@@ -9,7 +9,7 @@ from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.solver.method import ACCURACY, KeptKernels, MethodResult, No, Yes
-from numerics.solver.refusals import integer_depth, linear_rules, no_for
+from numerics.solver.refusals import integer_depth, linear_rules, moving_features, no_for
 
 Array = NDArray[np.float64]
 
@@ -19,7 +19,7 @@ class ReferenceMethod:
 
     name = "direct"
     responses = True
-    needs = (linear_rules, integer_depth)
+    needs = (moving_features, linear_rules, integer_depth)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         if problem.flow or not (problem.seen or not problem.has_roles):

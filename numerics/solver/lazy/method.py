@@ -35,6 +35,21 @@ Array = NDArray[np.float64]
 FAR = 0.1
 """How far fields may move, over their size, for the limit in which they do not."""
 
+AVERAGED = 1e-10
+"""Error of the Gaussian averages of kernels, which is all that is missed where gamma0 is zero."""
+
+
+def known_start(problem: Problem) -> No | None:
+    """In NTK scaling outputs at the start are random at any width, and results are not means over them."""
+    own = problem.experiment
+    if own is None or not problem.features_rest or own.spec.centered:
+        return None
+    variance = own.network.init_variance
+    if isinstance(variance, list) and not variance[-1]:
+        return None
+    random = "outputs at the start stay random at infinite width in NTK scaling, a Gaussian process over data"
+    return no_for(problem, "training.center", random, "true, or a readout whose init_variance is zero")
+
 
 class LazyMethod:
     """Theories at gamma0 = 0: Gaussian fields that do not move."""
@@ -48,6 +63,7 @@ class LazyMethod:
         samples_not_asked,
         steady_data,
         separate_errors,
+        known_start,
     )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
@@ -78,12 +94,14 @@ class LazyMethod:
         if problem.flow and coupling_of(end)[0].has(t, s):
             changing = "the flow at gamma0 = 0 is solved for a constant rate without momentum"
             return No("program", problem.program.name, changing, "another method")
-        moved = _moved(problem)
-        if moved > FAR:
-            return no_for(problem, "network.gamma0", f"fields move, by about {moved:.1g}", "a smaller gamma0")
         samples = problem.sample_count
         cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
         memory = 8.0 * samples**2 * len(problem.times) ** 2
+        if problem.features_rest:
+            return Yes(cost, memory, AVERAGED, "exact at infinite width in NTK scaling; no responses")
+        moved = _moved(problem)
+        if moved > FAR:
+            return no_for(problem, "network.gamma0", f"fields move, by about {moved:.1g}", "a smaller gamma0")
         power = _power(problem)
         return Yes(cost, memory, moved**power, f"its error is of order gamma0^{power}; no responses")
 
@@ -93,7 +111,7 @@ class LazyMethod:
         from numerics.solver.paths.problem import solve_paths
 
         if problem.program.has_nonlinear_rules:
-            keep, moved = kept(problem, keep), _steps_taken(problem)
+            keep, moved = kept(problem, keep), 0.0 if problem.features_rest else _steps_taken(problem)
             variables, told = solve_paths(_operator(problem), keep, progress)
             own = {"method": self.name, "kernels": keep, "error_estimate": moved ** _power(problem)}
             return MethodResult(variables, {**told, **own})
@@ -104,6 +122,9 @@ class LazyMethod:
         values |= {
             n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
         }
+        if problem.features_rest:
+            notes = {"status": "ok", "error_estimate": found.error}
+            return labelled_result(problem, values, keep, notes)
         moved = _moved(problem)
         if ERROR in found.scalars:
             moved = max(moved, _moved_by(problem, found.scalars[ERROR], found.kernel("K")))
@@ -129,6 +150,8 @@ def _operator_fits(problem: Problem, keep: KeptKernels) -> Yes | No:
         cost, memory, error = forecast(_operator(problem), kept(problem, keep))
     except (Unserved, NotApplicable) as reason:
         return no_for(problem, "network.gamma0", reason, "a theory whose features rest at gamma0 = 0")
+    if problem.features_rest:
+        return Yes(cost, memory, error, "features rest in NTK scaling; sampled paths, no responses", ACCURACY)
     moved = _steps_taken(problem)
     if moved > FAR:
         return no_for(problem, "network.gamma0", f"fields move, by about {moved:.1g}", "a smaller gamma0")

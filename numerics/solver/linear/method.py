@@ -12,6 +12,7 @@ from numerics.solver.method import EXACT, KeptKernels, MethodResult, No, Yes
 from numerics.solver.refusals import (
     integer_depth,
     linear_rules,
+    moving_features,
     no_attributes,
     no_for,
     one_output,
@@ -26,7 +27,7 @@ class MarchMethod:
 
     name = "march"
     responses = True
-    needs = (linear_rules, integer_depth, no_attributes, one_output, steady_numbers)
+    needs = (moving_features, linear_rules, integer_depth, no_attributes, one_output, steady_numbers)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         from numerics.lowering import NotLinear

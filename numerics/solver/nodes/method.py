@@ -18,6 +18,7 @@ from numerics.solver.method import ACCURACY, QUICK, KeptKernels, MethodResult, N
 from numerics.solver.refusals import (
     given_samples,
     linear_rules,
+    moving_features,
     no_attributes,
     no_for,
     one_output,
@@ -35,6 +36,7 @@ class QuadratureMethod:
     name = "nodes"
     responses = False
     needs = (
+        moving_features,
         linear_rules,
         given_samples,
         one_output,

@@ -13,7 +13,7 @@ from numerics.experiment.theory import error_jumps
 from numerics.progress import Progress
 from numerics.solver.linear.method import MarchMethod
 from numerics.solver.method import ACCURACY, EXACT, KeptKernels, MethodResult, No, Yes, answer
-from numerics.solver.refusals import given_samples, no_for
+from numerics.solver.refusals import given_samples, moving_features, no_for
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,10 @@ class PathsMethod:
 
     name = "paths"
     responses = True
-    needs = (given_samples,)
+    needs = (
+        moving_features,
+        given_samples,
+    )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         if problem.flow and error_jumps(problem.program):

@@ -10,7 +10,7 @@ from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.solver.method import KeptKernels, MethodResult, No, Yes, answer
 from numerics.solver.paths.method import PathsMethod
-from numerics.solver.refusals import linear_rules, no_attributes, no_for
+from numerics.solver.refusals import linear_rules, moving_features, no_attributes, no_for
 
 Array = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ class RestMethod:
 
     name = "rest"
     responses = True
-    needs = (linear_rules, no_attributes)
+    needs = (moving_features, linear_rules, no_attributes)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         if problem.flow or not problem.seen:
