@@ -59,9 +59,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "`network.bias`, tanh": changed(FIXED, network_bias=True, network_activation="tanh"),
     "`network.outputs`": changed(FIXED, network_outputs=2),
     "`network.branch`": changed(FIXED, network_branch=0.5),
-    '`network.parametrization = "ntk"`': changed(
-        FIXED, network_parametrization="ntk", network_activation="tanh"
-    ),
     "`network.branch`, depth L": changed(FIXED, network_branch=0.5, network_depth="L"),
     "`network.init_variance`": changed(FIXED, network_init_variance=[1.0, 2.0, 1.0]),
     "`network.relative_widths`": changed(FIXED, network_relative_widths=[1.0, 2.0]),
@@ -90,6 +87,9 @@ ROWS: dict[str, dict[str, Any]] = {
     ),
     '`training.rule = "adam"`, `network.branch`, depth L': changed(
         ENTRIES, training_rule="adam", network_branch=0.5, network_depth="L"
+    ),
+    '`network.parametrization = "ntk"`': changed(
+        FIXED, network_parametrization="ntk", network_activation="tanh"
     ),
 }
 
