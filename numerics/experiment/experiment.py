@@ -558,7 +558,7 @@ class Experiment:
         >>> e = Experiment.from_dict({"network": {"depth": 1, "parametrization": "ntk"}})
         >>> e.require_moving_features("the expansion in gamma0")
         Traceback (most recent call last):
-        numerics.errors.SpecError: network.parametrization = "ntk": divides gamma0 by sqrt(N), so that fea...
+        numerics.errors.SpecError: network.parametrization = "ntk": leaves no features that move at infini...
         """
         if self.spec.features_rest:
             reason = f"leaves no features that move at infinite width, and {what} needs them"
