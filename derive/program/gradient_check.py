@@ -30,7 +30,7 @@ from sympy.core.function import AppliedUndef, Derivative, Subs
 
 from derive.calculus.symbols import IndexRange, IndexValues, L, expression, t
 from derive.errors import NotApplicable
-from derive.program.parts import Definition, gaussian, parameter
+from derive.program.parts import Definition, gaussian, parameter, ranges_of_loss
 from derive.program.program import Program
 from derive.program.training import Along, Outer, Parametrization, TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product
@@ -152,10 +152,8 @@ def _slope_of_loss(
     """
     assert program.loss is not None
     network = _TinyNetwork(program, numbers, directions)
-    ranges = {r.index: r for d in program.definitions for r in d.ranges}
-    free = tuple(r for x, r in ranges.items() if x in program.loss.free_symbols)
     total = mpmath.mpf(0)
-    for env in numbers.assignments(free):
+    for env in numbers.assignments(ranges_of_loss(program.definitions, program.loss)):
         (value,) = network.value(program.loss, env)
         total += 0 if value[1] is None else value[1]
     return total, {key: [(x, None) for x, _ in entries] for key, entries in network.computed.items()}

@@ -21,7 +21,7 @@ from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.naming import aside, bare_matrices, calls_in, complaints, functions_in, uses_of_names
 from derive.program.nonlinear import NonlinearRule
-from derive.program.parts import Definition, Parts
+from derive.program.parts import Definition, Parts, ranges_of_loss
 from derive.program.program import Program
 from derive.program.rules import TrainingRule, fixed_symbols, own_names, with_noise
 from derive.program.training import (
@@ -112,9 +112,9 @@ class Network:
         """
         fields = {x.name for x in self.fields}
         numbers = {d.name for d in lines} - fields
-        ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
-        ranges |= {r.index: r for d in lines for r in d.ranges}
-        goal = Definition(Function(LOSS)(t), loss, tuple(r for x, r in ranges.items() if loss.has(x)))
+        ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges) if loss.has(r.index)}
+        ranges |= {r.index: r for r in ranges_of_loss(lines, loss)}
+        goal = Definition(Function(LOSS)(t), loss, tuple(ranges.values()))
         said = [e for d in (*lines, goal) for e in (d.lhs, d.rhs)]
         used = {name_of(a) for e in said for a in e.atoms(AppliedUndef, Symbol)}
         used |= {name for _, name in self._declared()}
@@ -421,7 +421,10 @@ class Network:
         self._check_uses([(d.lhs, d.rhs) for d in forward], loss)
         self._check_indices(forward, loss)
         layered = [x.name for x in self.fields if x.layered or x.ordered]
-        forward = without_unread(forward, layered, loss)
+        summed = ranges_of_loss(forward, loss)
+        forward = without_unread(forward, layered, over(loss, [r.limits for r in summed]))
+        kept = ranges_of_loss(forward, loss)  # a loss of fields may have lost what tells its range
+        loss = over(loss, [r.limits for r in summed if r not in kept])
         shorter = {m.name: without_unread_members(m, forward) for m in self.matrices}
         network = replace(
             self,
@@ -858,8 +861,7 @@ def _fed_back(e: Expr, feedback: Mapping[str, GaussianWeight], net: Network) -> 
 
 def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
     """A loss summed over its indices."""
-    found = {r.index: r.limits for d in lines for r in d.ranges}
-    return over(loss, [limits for x, limits in found.items() if x in loss.free_symbols])
+    return over(loss, [r.limits for r in ranges_of_loss(lines, loss)])
 
 
 def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -280,6 +280,30 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
             for a in loss.atoms(AppliedUndef):
                 kept.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))
     return _carried_in(program, kept)
+
+
+def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange, ...]:
+    """Return what the free indices of a loss are summed over.
+
+    An index runs over what it does in the numbers that the loss reads at it; one that they do not have, as
+    of a weight of samples, over what it does in the first definition that has it.  Definitions may differ:
+    of layers that share their weights, ``h(k + 1)`` is computed for one value of k less than an output
+    ``f(k)`` of each.
+    """
+    lines = tuple(lines)
+    read: dict[Symbol, IndexRange] = {}
+    for a in sorted(loss.atoms(AppliedUndef), key=str):
+        for d in lines:
+            if d.name == str(a.func) and len(a.args) == len(d.lhs.args):
+                own = {r.index: r for r in d.ranges}
+                pairs = ((x, own.get(y)) for x, y in zip(a.args, d.lhs.args, strict=True))
+                for x, r in pairs:
+                    if r is not None and isinstance(x, Symbol) and x in loss.free_symbols:
+                        read.setdefault(x, replace(r, index=x))
+    for r in (r for d in lines for r in d.ranges if r.index in loss.free_symbols):
+        read.setdefault(r.index, r)
+    order = dict.fromkeys(r.index for d in lines for r in d.ranges)
+    return tuple(read[x] for x in [*(x for x in order if x in read), *(x for x in read if x not in order)])
 
 
 def _carried_in(program: Parts, kept: Mapping[str, set[int]]) -> dict[str, set[int]]:

@@ -14,6 +14,7 @@ from sympy.concrete.summations import Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, expression, s, t
+from derive.program.parts import ranges_of_loss
 from derive.program.program import Program
 
 Slot = tuple[str, int]
@@ -59,9 +60,8 @@ def _written(program: Program) -> list[tuple[Expr, tuple[IndexRange, ...]]]:
     while names - forward:
         forward |= names
         names = {x for d in program.definitions if d.name in forward for x in _names(d.rhs)}
-    ranges = {r.index: r for d in program.definitions for r in d.ranges}
     written = [(d.rhs, d.ranges) for d in program.definitions if d.name in forward]
-    return [*written, (program.loss, tuple(ranges.values()))]
+    return [*written, (program.loss, ranges_of_loss(program.definitions, program.loss))]
 
 
 def _names(e: Expr) -> set[str]:

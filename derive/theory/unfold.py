@@ -59,7 +59,8 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
     for u in sources:
         for mine, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             found = match(mine, a, u.ranges)
-            if found is None or (mine is u.partner and u.symbol.func == u.partner.func):
+            told = mine is u.partner and match(u.symbol, a, u.ranges) is not None
+            if found is None or told:  # a covariance of two members of one family holds both orders
                 continue
             used, summed = {*taken, *a.free_symbols}, []
             for r in u.ranges:

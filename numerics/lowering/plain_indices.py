@@ -231,6 +231,7 @@ class _Unrolling:
         self.limits: dict[int, list[Any]] = {}
         self.symbols: dict[Expr, set[Symbol]] = {}
         """The symbols in expressions, of which most stand in several members."""
+        self.alike: dict[Source, bool] = {}
         self.slots = set(self._first())
         if self.slots:
             self._close()
@@ -315,12 +316,27 @@ class _Unrolling:
                 yield replace(item, symbol=symbols[0], definition=body, ranges=rest)
 
     def _is_second(self, item: Source, at: Mapping[Symbol, int]) -> bool:
-        """Is the covariance of this pair of members that of another one, read the other way round?"""
-        pair = [
-            tuple(self.sized.integer(a, at) for a in x.args if a.free_symbols & {*at})
-            for x in (item.symbol, item.partner)
-        ]
-        return item.symbol.func == item.partner.func and pair[0] < pair[1]
+        """Is the covariance of this pair of members that of another one, read the other way round?
+
+        Only where both run over the same members: between a first layer and the others there is one order.
+        """
+        if item.symbol.func != item.partner.func:
+            return False
+        first, second = self._member(item.symbol, at), self._member(item.partner, at)
+        return first < second and self._runs_alike(item)
+
+    def _runs_alike(self, item: Source) -> bool:
+        """Do the two sources of a covariance run over the same members?"""
+        indices = self.indices(item)
+        if item not in self.alike:
+            members = [*self.sized.over(r for r in item.ranges if r.index in indices)]
+            first, second = ({self._member(x, at) for at in members} for x in _symbols(item))
+            self.alike[item] = first == second
+        return self.alike[item]
+
+    def _member(self, x: AppliedUndef, at: Mapping[Symbol, int]) -> tuple[int, ...]:
+        """The integers among the arguments of a source at these values of its indices."""
+        return tuple(self.sized.integer(a, at) for a in x.args if a.is_Integer or a.free_symbols & {*at})
 
     def put(self, e: Expr, at: Mapping[Symbol, Expr], indices: set[Symbol]) -> Expr:
         """``e`` with integers for indices, and sums over ``indices`` written out."""

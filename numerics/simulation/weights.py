@@ -18,13 +18,12 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm, dger
-from sympy import Expr, Sum, Symbol, sympify
+from sympy import Expr, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program import (
     Along,
     Entrywise,
-    IndexRange,
     Outer,
     Parametrization,
     Program,
@@ -32,7 +31,7 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
 )
-from derive.program.parts import gaussian, parameter
+from derive.program.parts import gaussian, parameter, ranges_of_loss
 from numerics.names import MemberKey
 
 from .entrywise import EntryLaw
@@ -620,12 +619,8 @@ def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -
 
 def _summed(program: Program, loss: Expr) -> Expr:
     """The loss summed over the indices of the numbers in it."""
-    ranges: dict[Symbol, IndexRange] = {}
-    for a in loss.atoms(AppliedUndef):
-        for d in program.definitions:
-            if d.name == a.func.__name__:
-                ranges |= {r.index: r for r in d.ranges if r.index in loss.free_symbols}
-    return Sum(loss, *[r.limits for r in ranges.values()]) if ranges else loss
+    ranges = ranges_of_loss(program.definitions, loss)
+    return Sum(loss, *[r.limits for r in ranges]) if ranges else loss
 
 
 def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberKey]:

@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import defined, factors, match, over, put, times
-from derive.calculus.symbols import spelled
+from derive.calculus.symbols import IndexRange, expression, spelled
 from derive.program.words import Population
 from derive.theory.compare import Difference, compare
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
@@ -141,7 +141,8 @@ class _Saddle:
     def of_exponent(self, e: Equation) -> Iterator[Term]:
         """Yield the terms that the hat of a field or product multiplies in the exponent."""
         for x in self.found.terms:
-            if x.hats == (Hatted(e.symbol),) and (kept := self.on_average(x)) is not None:
+            elsewhere = any(_apart(r, own) for r in x.addend.over for own in e.ranges)
+            if x.hats == (Hatted(e.symbol),) and not elsewhere and (kept := self.on_average(x)) is not None:
                 body = kept.addend
                 ranges = tuple(r for r in body.over if r not in e.ranges)
                 told = (ranges, body.reach, x.matrix, x.rule)
@@ -213,6 +214,12 @@ class _Saddle:
             return Average(unit)
         hat = _pushed(q)
         return Average(Response((unit / hat).expand(), self.source_of(hat.field)))
+
+
+def _apart(r: IndexRange, other: IndexRange) -> bool:
+    """Whether two ranges of one index have no value in common, as those of two definitions of a field."""
+    gaps = (r.lower - other.upper, other.lower - r.upper)
+    return r.index == other.index and any(expression(x).is_positive for x in gaps)
 
 
 def _put_in(e: Expr, definitions: Definitions) -> Expr:
