@@ -1,12 +1,15 @@
 """Programs that are used often, each a forward pass that is differentiated like any other."""
 
+from derive.program.networks.committee import committee
 from derive.program.networks.fixed_data import convolution, feedback_alignment, mlp, network, recurrent
 from derive.program.networks.options import training_rule
 from derive.program.networks.random_data import isotropic, perceptron, structured
 from derive.program.networks.random_features import random_features
 from derive.program.networks.residual import depth_program
+from derive.program.networks.task import recurrent_task
 
 __all__ = [
+    "committee",
     "convolution",
     "depth_program",
     "feedback_alignment",
@@ -16,6 +19,7 @@ __all__ = [
     "perceptron",
     "random_features",
     "recurrent",
+    "recurrent_task",
     "structured",
     "training_rule",
 ]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.numerics.networks import committee, task
 from tests.numerics.networks.case import Case
 
-CASES: dict[str, Callable[[], Case]] = {}
+CASES: dict[str, Callable[[], Case]] = {
+    "committee, the same samples": committee.full_batch,
+    "committee, batches in turn": committee.batches_in_turn,
+    "committee, new samples": committee.online,
+    "recurrent, answers at each step": task.running_sum,
+    "recurrent, an answer at the end": task.parity,
+}
 """Makers of the cases; each stands beside the tests of its network."""

@@ -1,0 +1,86 @@
+"""Recurrent networks that are trained on a task: units with a memory, driven by a sequence of inputs.
+
+Two times do not mix: the index k counts the steps of a task, within which the weights are the same, and t
+those of training.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Function, Integer, S, Symbol
+
+from derive.calculus.intervals import POSITIVE
+from derive.calculus.symbols import IndexRange, expression, gamma0, mu, t
+from derive.errors import ProgramError
+from derive.program.network import Network
+from derive.program.networks.options import NumberOrExpression, activation_of, objective_of, rule_of
+from derive.program.program import Program
+from derive.program.rules import TrainingRule
+from derive.program.training import Gradient
+from derive.program.words import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    Mean,
+    Population,
+    layer_count,
+)
+
+k, q = (Symbol(name, integer=True, positive=True) for name in "kq")
+"""A step of the task, and one at which the network answers."""
+
+
+def recurrent_task(
+    steps: int = 5,
+    activation: str | Any = "tanh",
+    rule: str | TrainingRule = "gd",
+    loss: str = "sum",
+    *,
+    leak: NumberOrExpression = 1,
+    gain: NumberOrExpression = 1,
+    read: str = "last",
+    objective: str = "square",
+    bias: bool | NumberOrExpression = False,
+    weight_decay: NumberOrExpression = 0,
+    momentum: NumberOrExpression = 0,
+) -> Program:
+    """Return a recurrent network that reads a sequence of ``steps`` inputs and is trained on its answers.
+
+    The units start at rest and leak, with ``W`` of entries N(0, gain^2/N) at the start of training:
+
+        h(k) = (1 - leak) h(k-1) + leak (W phi(h(k-1)) + U x(mu, k) + b),   f(k) = w . phi(h(k))/(gamma0 N) .
+
+    ``read="last"`` trains the answer f(mu, t) at the last step to be y(mu), ``read="all"`` those of all steps
+    f(mu, q, t) to be y(mu, q).  Gradients pass through all steps of the task.  Other options as in
+    :func:`.mlp`; ``bias`` is the variance of b.  Raises :class:`ProgramError` like it, and for other reads.
+
+    >>> [str(d.lhs) for d in recurrent_task(3).definitions][:3]
+    ['h(1, mu, t)', 'h(k + 1, mu, t)', 'f(mu, t)']
+    """
+    if read not in ("last", "all"):
+        raise ProgramError(f"read = {read!r}: must be 'last' or 'all'")
+    POSITIVE.require(leak, "leak")
+    POSITIVE.require(gain, "gain")
+    last, phi, share = layer_count(steps, "steps"), activation_of(activation), expression(leak, "leak")
+    trained_by = rule_of(rule, loss, weight_decay=weight_decay, momentum=momentum)
+    units, channels = Population("units"), Population("input", given=True)
+    h, x = Field("h", units, ordered=True), GivenVector("x", channels, "K_x")
+    U, w = GaussianMatrix("U", units, channels), GaussianVector("w", units)
+    W = GaussianMatrix("W", units, units, expression(gain, "gain") ** 2)
+    b = GaussianVector("b", units, expression(1 if bias is True else bias, "bias"), source="b")
+    shift = b.symbol if bias is not False else S.Zero
+    f, y = Function("f"), Function("y")
+    out, at = (f(mu, t), last) if read == "last" else (f(mu, q, t), q)
+    kept = (1 - share) * h(k, mu, t) + share * (W @ phi(h(k, mu, t)))
+    forward = {
+        h(1, mu, t): share * (U @ x(mu, 1) + shift),
+        h(k + 1, mu, t): kept + share * (U @ x(mu, k + 1) + shift),
+        out: Mean(w.symbol * phi(h(at, mu, t))) / gamma0,
+    }
+    ranges = (IndexRange(k, Integer(1), last - 1), *((IndexRange(q, S.One, last),) if at is q else ()))
+    weights = (U, W, w, *(() if bias is False else (b,)))
+    net = Network("recurrent network on a task", (h,), forward, weights, given=(x,), ranges=ranges)
+    cost = objective_of(objective, y(*out.args[:-1]), out)
+    return net.train(cost, trained_by, gradients={"h": Gradient("g", "z")}, together=read == "all")

@@ -1,0 +1,113 @@
+"""Which command serves which of the networks that people train: writes docs/networks/commands.md.
+
+    python -m tests.numerics.networks
+
+Every cell is run, on the case of the network cut to :data:`STEPS` steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numerics
+from derive.errors import NotApplicable, ProgramError
+from derive.theory import mean_field
+from derive.theory.routes import check_routes
+from numerics.errors import SpecError
+from numerics.experiment.schema import Solver
+from numerics.verification.openings import Effort
+from tests.numerics.networks.case import Case
+from tests.numerics.networks.cases import CASES
+
+PAGE = Path(__file__).parents[3] / "docs" / "networks" / "commands.md"
+
+STEPS = 3
+"""Steps of each case in a cell of the table."""
+
+EFFORT = Effort(work=2e9, paths=256, replicas=8)
+"""What `verify` may spend on a cell."""
+
+
+def _derive(case: Case) -> None:
+    mean_field(case.program).render("single-site", "latex")
+
+
+def _routes(case: Case) -> None:
+    check_routes(case.program)
+
+
+def _solve(case: Case) -> None:
+    numerics.solve(case.program, solver=Solver(samples=256), **case.given)
+
+
+def _simulate(case: Case) -> None:
+    numerics.simulate(case.program, width=case.width(16), seeds=4, rng=0, **case.given)
+
+
+def _expand(case: Case) -> None:
+    numerics.expand(case.program, 2, **case.given)
+
+
+def _verify(case: Case) -> None:
+    report = numerics.verify(case.program, effort=EFFORT, **case.given)
+    if not report.passed:
+        raise AssertionError(report.table())
+
+
+COMMANDS: dict[str, Callable[[Case], None]] = {
+    "derive": _derive,
+    "routes": _routes,
+    "solve": _solve,
+    "simulate": _simulate,
+    "expand": _expand,
+    "verify": _verify,
+}
+
+
+def cell(command: str, case: Case) -> str:
+    """Return "yes", or the reason for which the command refuses; anything else is raised."""
+    try:
+        COMMANDS[command](replace(case, steps=min(case.steps, STEPS)))
+    except (ProgramError, NotApplicable, SpecError) as refusal:
+        return str(refusal)
+    return "yes"
+
+
+def page() -> str:
+    """The page as Markdown."""
+    notes: list[str] = []
+    rows = []
+    for name, make in CASES.items():
+        said = []
+        for command in COMMANDS:
+            answer = cell(command, make())
+            if answer != "yes":
+                if answer not in notes:
+                    notes.append(answer)
+                answer = f"[{notes.index(answer) + 1}]"
+            said.append(answer)
+        rows.append(f"| {name} | " + " | ".join(said) + " |")
+    return "\n".join(
+        [
+            "# Which command serves these networks",
+            "",
+            "Each row is a network of these pages, each column what is done with it: the theory is derived",
+            "(`derive`), by both routes and with its gradients compared (`routes`), solved, simulated,",
+            "expanded to second order in $\\gamma_0$, and verified. A number points to the reason below the",
+            "table, as the command prints it. `python -m tests.numerics.networks` makes the table and runs",
+            f"every cell on {STEPS} steps.",
+            "",
+            "| network | " + " | ".join(f"`{c}`" for c in COMMANDS) + " |",
+            "| --- " * (len(COMMANDS) + 1) + "|",
+            *rows,
+            "",
+            *(f"{i}. `{x}`" for i, x in enumerate(notes, 1)),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

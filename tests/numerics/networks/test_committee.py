@@ -1,0 +1,70 @@
+"""Committee machines on random inputs: nonlinear fields of samples and of weights in one theory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from derive.errors import ProgramError
+from derive.program.networks import committee
+from derive.theory.routes import check_routes
+from numerics.experiment.schema import Solver
+from tests.numerics.networks.cases import CASES
+
+COMMITTEES = [name for name in CASES if name.startswith("committee")]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"batches": 2, "noise": 0.1, "student": 3}, marks=pytest.mark.slow),
+        pytest.param({"online": True, "activation": "relu"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_both_routes_and_the_gradient_agree(options: dict[str, object]) -> None:
+    assert check_routes(committee(ratio=2, **options)).gradients == "compared"
+
+
+def test_a_linear_unit_with_one_teacher_is_a_linear_model() -> None:
+    """One step from w has weights w + eta X^T X (w_star - w)/alpha: its risk is that of Wishart moments."""
+    eta, ratio = 0.3, 2.0
+    case = replace(CASES["committee, new samples"](), program=committee(1, 1, "linear", ratio=2), steps=1)
+    found = replace(case, numbers={"eta": eta}).theory()
+    exact = [2.0, 2 * (1 - 2 * eta + eta**2 * (1 + 1 / ratio))]
+    np.testing.assert_allclose(found.risk, exact, atol=4 * float(found.risk_stderr.max()) + 1e-9)
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) for x in COMMITTEES])
+def test_theory_and_networks_agree(name: str) -> None:
+    case = replace(CASES[name](), solver=Solver(samples=2**13))
+    theory = case.theory()
+    assert float(theory.risk[-1]) < 0.3 * float(theory.risk[0]), "the students have learnt"
+    report = case.compared()
+    assert report.passed, report
+
+
+@pytest.mark.slow
+def test_networks_that_see_new_samples_are_told_from_those_that_do_not() -> None:
+    """Samples that come again are fitted: theirs is not the theory of new ones."""
+    case = CASES["committee, the same samples"]()
+    assert not case.compared(CASES["committee, new samples"]().program).passed
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"student": 0}, "student"),
+        ({"noise": -1}, "noise"),
+        ({"rule": "flow", "batches": 2}, "batches = 2: take turns in steps"),
+        ({"rule": "flow", "online": True}, "drawn anew at every step"),
+        ({"activation": "tnah"}, "activation"),
+        ({"rule": "adam"}, "entries of inputs"),
+    ],
+)
+def test_refuses(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ProgramError, match=said):
+        committee(**options)

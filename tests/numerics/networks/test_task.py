@@ -1,0 +1,91 @@
+"""Recurrent networks on tasks: weights tied over the steps of a task, answers at its end or at each step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import numerics
+from derive.errors import ProgramError
+from derive.program.networks import recurrent, recurrent_task
+from derive.theory.routes import check_routes
+from numerics.experiment.schema import Solver
+from tests.numerics.networks import task
+from tests.numerics.networks.cases import CASES
+
+TASKS = [name for name in CASES if name.startswith("recurrent")]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"read": "all", "leak": 0.5},
+        pytest.param({"read": "last", "weight_decay": 0.1, "bias": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_both_routes_and_the_gradient_agree(options: dict[str, object]) -> None:
+    assert check_routes(recurrent_task(3, **options)).gradients == "compared"
+
+
+@pytest.mark.parametrize("read", ["last", "all"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_linear_network_is_solved_exactly(read: str, bias: bool) -> None:
+    """The bias of a later step had no covariance with that of the first: outputs were 30 % too small."""
+    signs = task.sequences(2, 2)
+    arrays = {"K_x": task.kernel_of(signs), "y": signs if read == "all" else signs[:, 0]}
+    given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": arrays, "times": range(3)}
+    program = recurrent_task(2, "linear", read=read, bias=bias)
+    by_paths, by_reference = (
+        numerics.solve(program, solver=Solver(method=method, samples=1024), kernels="none", **given)
+        for method in ("paths", "direct")
+    )
+    np.testing.assert_allclose(by_paths.f, by_reference.f, atol=1e-10)
+
+
+def test_a_recurrent_network_with_a_bias_is_solved_exactly() -> None:
+    """The same of inputs that enter at the first step alone."""
+    arrays = {"K_x": [[1.0, 0.3], [0.3, 0.8]], "y": [1.0, -1.0]}
+    given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": arrays, "times": range(3)}
+    by_paths, by_reference = (
+        numerics.solve(
+            recurrent(3, "linear", bias=True),
+            solver=Solver(method=method, samples=1024),
+            kernels="none",
+            **given,
+        )
+        for method in ("paths", "direct")
+    )
+    np.testing.assert_allclose(by_paths.f, by_reference.f, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) for x in TASKS])
+def test_theory_and_networks_agree(name: str) -> None:
+    case = replace(CASES[name](), solver=Solver(samples=2**12))
+    theory = case.theory()
+    assert float(theory.train_loss[-1]) < 0.2 * float(theory.train_loss[0])
+    report = case.compared()
+    assert report.passed, report
+
+
+@pytest.mark.slow
+def test_networks_with_another_leak_are_seen() -> None:
+    case = CASES["recurrent, answers at each step"]()
+    assert not case.compared(task.running_sum(leak=0.6).program).passed
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"read": "first"}, "read = 'first': must be 'last' or 'all'"),
+        ({"leak": 0}, "leak"),
+        ({"gain": -1}, "gain"),
+        ({"steps": 0}, "steps"),
+        ({"objective": "sqare"}, "objective"),
+    ],
+)
+def test_refuses(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ProgramError, match=said):
+        recurrent_task(**options)
