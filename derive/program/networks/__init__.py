@@ -1,5 +1,6 @@
 """Programs that are used often, each a forward pass that is differentiated like any other."""
 
+from derive.program.networks.attention import attention
 from derive.program.networks.committee import committee
 from derive.program.networks.fixed_data import convolution, feedback_alignment, mlp, network, recurrent
 from derive.program.networks.options import training_rule
@@ -9,6 +10,7 @@ from derive.program.networks.residual import depth_program
 from derive.program.networks.task import recurrent_task
 
 __all__ = [
+    "attention",
     "committee",
     "convolution",
     "depth_program",

@@ -7,7 +7,7 @@ read, which averages no step reads, and whether functions on the way from a sour
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from math import prod
 
@@ -190,6 +190,17 @@ def _kind(model: Model, c: Responding) -> str:
             }
             linear = linear and not slope.free_symbols & moving
     return "linear" if linear else "smooth"
+
+
+def derivative_paths(model: Model, responses: Iterable[MemberKey], samples: int) -> int:
+    """Return how many of the paths carry derivatives for these responses.
+
+    Derivatives of linear functions are the same along all paths; the first path and its mirror image carry
+    them.
+    """
+    ways = (c for n in responses for c in model.tables.entries[n].averages.values())
+    linear = all(model.kinds[c] == "linear" for c in ways if isinstance(c, Responding))
+    return min(2, samples) if linear else samples
 
 
 PathOperation = tuple[str, MemberKey]

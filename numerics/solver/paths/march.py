@@ -37,6 +37,7 @@ from numerics.lowering.quantities import (
 from numerics.names import MemberKey
 from numerics.solver.paths.causal_order import (
     Model,
+    derivative_paths,
     group_of,
     involved,
     moves,
@@ -231,7 +232,8 @@ class PathMarch:
         self.order = [op for op in self.order if op[1] not in self.symmetric or op == first[op[1]]]
         self.afterwards = [n for n in tables.entries if n in later and kernels]
         self.seen: dict[MemberKey, list[Any]] = {}
-        self.tangents = Tangents(self, jacobian, self.samples) if jacobian else None
+        count = derivative_paths(model, jacobian, self.samples)
+        self.tangents = Tangents(self, jacobian, count) if jacobian else None
         self.undamped = undamped
         self.moments_of: dict[Responding, tuple[int, PathArray]] = {}
         self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}

@@ -32,7 +32,7 @@ from numerics.names import MemberKey
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.evaluated import Evaluated, averaged, stacked
 from numerics.solver.paths.accuracy import reach
-from numerics.solver.paths.causal_order import Model, group_of, moves, size_of
+from numerics.solver.paths.causal_order import Model, derivative_paths, group_of, moves, size_of
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.gaussian import Room
 from numerics.solver.paths.march import PathMarch, units_of, written
@@ -376,7 +376,7 @@ class Prepared:
 
     def seconds(self, samples: int) -> float:
         """About how long a replica takes, with derivatives along its paths."""
-        count = samples if "jacobian" in self.chosen.values() else self.carriers(samples)
+        count = self._carried(samples) or self.carriers(samples)
         values = self.steps * sum(prod(q.sizes) for q in self.tables.quantities.values())
         numbers = samples * (values * VALUE + sum(self._moving()) * NORMAL)
         pairs = sum(self._entries(x, samples) * (2 + len(x.rule.states)) for x in self.tables.weights)
@@ -417,8 +417,12 @@ class Prepared:
 
     def derivatives(self, samples: int) -> int:
         """About how much memory derivatives along the paths of a replica take."""
-        every = "jacobian" in self.chosen.values()
-        return self._derivatives(samples if every else 0) + self._derivatives(self.carriers(samples))
+        return self._derivatives(self._carried(samples)) + self._derivatives(self.carriers(samples))
+
+    def _carried(self, samples: int) -> int:
+        """Paths that carry derivatives in every march; none if Stein's lemma gives all responses."""
+        wanted = [n for n, how in self.chosen.items() if how == "jacobian"]
+        return derivative_paths(self.model, wanted, samples) if wanted else 0
 
     def _derivatives(self, paths: int) -> int:
         """The same of so many paths."""

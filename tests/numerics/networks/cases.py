@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.numerics.networks import committee, task
+from tests.numerics.networks import attention, committee, task
 from tests.numerics.networks.case import Case
 
 CASES: dict[str, Callable[[], Case]] = {
+    "attention": attention.marked,
+    "two heads": attention.two_heads,
+    "heads with random scores": attention.random_scores,
+    "two blocks of attention": attention.blocks,
     "committee, the same samples": committee.full_batch,
     "committee, batches in turn": committee.batches_in_turn,
     "committee, new samples": committee.online,

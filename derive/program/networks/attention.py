@@ -1,0 +1,222 @@
+"""Blocks of attention and perceptrons on a residual stream, at any depth.
+
+A block adds to the stream of each position what its heads read at other positions, then a perceptron.  The
+softmax over positions is of scores ``k.q/N``, which are numbers of each head and pair of positions, or
+``k.q/sqrt(n)``, which are random numbers of each of infinitely many heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Unpack
+
+from sympy import Expr, Function, KroneckerDelta, S, Sum, Symbol
+
+from derive.calculus.symbols import IndexRange, IndexRanges, L, ell, expression, gamma0, mu, t
+from derive.errors import ProgramError
+from derive.program.network import Network
+from derive.program.networks.options import SymbolicCount, activation_of, indices, p
+from derive.program.networks.stream import StreamOptions, TrainingOptions, normalised_by, share, trained
+from derive.program.program import Program
+from derive.program.rules import TrainingRule
+from derive.program.words import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GaussianWeight,
+    GivenVector,
+    Mean,
+    Population,
+    layer_count,
+)
+
+Scores = Literal["numbers", "random"]
+ReadPositions = Literal["mean", "last", "each"]
+e, q = (Symbol(name, integer=True, positive=True) for name in ("e", "q"))
+kappa = Symbol("kappa", positive=True)
+stream = Population("stream", shared=True)
+h, n, a = (Field(name, stream, layered=True) for name in "hna")
+here, f, score = (mu, p, t), Function("f"), Function("score")
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """What the heads of a block add to the stream, with what it is computed from."""
+
+    added: Expr
+    lines: dict[Expr, Expr]
+    fields: tuple[Field, ...]
+    weights: tuple[GaussianWeight, ...]
+    frozen: tuple[GaussianWeight, ...] = ()
+    ranges: IndexRanges = ()
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The positions of a sequence, those that a position attends to, and the blocks."""
+
+    blocks: IndexRange
+    positions: Expr
+    causal: bool
+    offsets: bool
+
+    @cached_property
+    def ranges(self) -> IndexRanges:
+        """Positions that read and positions that are read."""
+        return tuple(IndexRange(x, S.One, self.positions) for x in (p, q))
+
+    @cached_property
+    def last(self) -> Expr:
+        """The last position that position p reads."""
+        return p if self.causal else self.positions
+
+    def attended(self, at: tuple[Expr, ...], value: Expr) -> Expr:
+        """Return the average of values over positions, by the softmax of the scores of one head."""
+        offset = Function("offset")(*at, p, q) if self.offsets else S.Zero
+        weight = share(score(ell, *at, mu, p, q, t) + offset, self.ranges[1], self.last)
+        return Sum(weight * value, (q, S.One, self.last))
+
+
+def _of_numbers(places: _Places, count: Expr) -> _Heads:
+    """Heads ``e`` with scores ``k.q/N``, each with matrices of its own."""
+    heads = IndexRange(e, S.One, count)
+    at, block = () if count == 1 else (e,), {"index": places.blocks}
+    others: Any = {"others": () if count == 1 else (heads,), **block}
+    query, key, value = (Field(name, stream, layered=True) for name in ("query", "key", "value"))
+    Q, K, V = (GaussianMatrix(x, stream.at(ell), stream.at(ell - 1), **others) for x in "QKV")
+    lines = {x(ell, *at, *here): M(ell, *at) @ n(ell, *here) for x, M in ((query, Q), (key, K), (value, V))}
+    lines[score(ell, *at, mu, p, q, t)] = Mean(query(ell, *at, *here) * key(ell, *at, mu, q, t))
+    read = places.attended(at, value(ell, *at, mu, q, t))
+    return _Heads(
+        Sum(read, (e, S.One, count)) if at else read,
+        lines,
+        (query, key, value),
+        (Q, K, V),
+        ranges=(heads,) if at else (),
+    )
+
+
+def _of_random_numbers(places: _Places, ratio: Expr) -> _Heads:
+    """A population of heads with scores ``k.q/sqrt(n)``, sums over n keys with signs of each head."""
+    keys, each = Population("keys", kappa), Population("heads", ratio)
+    query, key, pair = (Field(name, keys, layered=True) for name in ("query", "key", "pair"))
+    scores, value, mixed = (Field(name, each, layered=True) for name in ("score", "value", "mixed"))
+    block: Any = {"index": places.blocks}
+    Q, K, V = (
+        GaussianMatrix(name, rows.at(ell), stream.at(ell - 1), **block)
+        for name, rows in (("Q", keys), ("K", keys), ("V", each))
+    )
+    Z = GaussianMatrix("Z", each.at(ell), keys.at(ell), variance=1 / kappa, **block)
+    out = GaussianMatrix("O", stream.at(ell), each.at(ell), variance=1 / ratio, **block)
+    lines = {x(ell, *here): M(ell) @ n(ell, *here) for x, M in ((query, Q), (key, K), (value, V))}
+    lines |= {
+        pair(ell, mu, p, q, t): query(ell, *here) * key(ell, mu, q, t),
+        score(ell, mu, p, q, t): Z(ell) @ pair(ell, mu, p, q, t),
+        mixed(ell, *here): places.attended((), value(ell, mu, q, t)),
+    }
+    fields = (query, key, pair, scores, value, mixed)
+    return _Heads(out(ell) @ mixed(ell, *here), lines, fields, (Q, K, V, out), (Z,))
+
+
+def attention(
+    depth: int | Symbol = L,
+    activation: str | Any = "tanh",
+    rule: str | TrainingRule = "gd",
+    *,
+    positions: int = 2,
+    heads: SymbolicCount = 1,
+    scores: Scores = "numbers",
+    causal: bool = False,
+    read: ReadPositions = "mean",
+    **options: Unpack[StreamOptions],
+) -> Program:
+    """A stack of ``depth`` blocks of attention and perceptrons, trained on P sequences of inputs.
+
+    - ``heads``, ``scores``: as many heads with scores ``k.q/N``, which are ``"numbers"``; or a population of
+      heads with scores ``k.q/sqrt(n)``, ``"random"`` numbers, of which there are ``heads`` times N.
+    - ``causal``: position p attends to positions up to p.  ``read``: the readout of the ``"mean"`` over
+      positions, of the ``"last"`` one, or of ``"each"``, with a target ``y(mu, p)``.
+    - ``activation``: that of the perceptrons, ``None`` for blocks without.  Others: :class:`.StreamOptions`.
+
+    >>> attention(2, heads=3, causal=True).depth
+    2
+    """
+    blocks = IndexRange(ell, S.One, layer_count(depth))
+    places = _Places(blocks, expression(positions), causal, options.get("offsets", False))
+    makers = {"numbers": _of_numbers, "random": _of_random_numbers}
+    if scores not in makers:
+        raise ProgramError(f"scores = {scores!r}: must be 'numbers' or 'random'")
+    added = makers[scores](places, expression(heads, "heads"))
+    return _stack(places, added, activation, read, rule, options)
+
+
+def _stack(
+    places: _Places,
+    heads: _Heads,
+    activation: Any,
+    read: ReadPositions,
+    rule: str | TrainingRule,
+    options: StreamOptions,
+) -> Program:
+    """Blocks between an embedding and a readout, trained."""
+    kind, channels = options.get("normalisation", "rms"), indices(options.get("outputs", 1))[0]
+    x, depth = GivenVector("x", Population("input", given=True), "K_x"), places.blocks.upper
+    E, w = GaussianMatrix("E", stream.at(0), x.population), GaussianVector("w", stream, indices=channels)
+    seen, sizes = normalised_by(kind, h(ell - 1, *here), "size", (ell, mu, p))
+    lines = {h(0, *here): E @ x(mu, p), **sizes, n(ell, *here): seen, **heads.lines}
+    below, weights, fields = _branches(places.blocks, heads, activation, options)
+    lines |= below
+    read_out, sizes = normalised_by(kind, h(depth, *here), "last_size", (mu, p))
+    number = Mean(w.symbol * read_out) / gamma0
+    output, value = _outputs(read, number, places.positions, tuple(r.index for r in channels))
+    net = Network(
+        "attention" if activation is None else "attention and perceptrons",
+        (h, n, *heads.fields, *fields),
+        {**lines, **sizes, output: value},
+        (E, *heads.weights, *weights, w),
+        heads.frozen,
+        (x,),
+        ranges=(places.blocks, *places.ranges, *heads.ranges, *channels),
+        depth=depth,
+    )
+    kept: Any = {key: value for key, value in options.items() if key in TrainingOptions.__annotations__}
+    return trained(net, output, rule, channels, **kept)
+
+
+BranchParts = tuple[dict[Expr, Expr], tuple[GaussianWeight, ...], tuple[Field, ...]]
+
+
+def _branches(blocks: IndexRange, heads: _Heads, activation: Any, options: StreamOptions) -> BranchParts:
+    """The stream after the heads and after the perceptron of a block."""
+    branch = expression(options.get("branch", 1), "branch")
+    attended = h(ell - 1, *here) + branch * heads.added
+    if activation is None:
+        return {h(ell, *here): attended}, (), ()
+    m, u = (Field(name, stream, layered=True) for name in "mu")
+    U, D = (GaussianMatrix(name, stream.at(ell), stream.at(ell), index=blocks) for name in "UD")
+    seen, sizes = normalised_by(
+        options.get("normalisation", "rms"), a(ell, *here), "inner_size", (ell, mu, p)
+    )
+    bias = options.get("bias", False)
+    b = GaussianVector("b", stream, expression(int(bias) if isinstance(bias, bool) else bias), "b", (blocks,))
+    lines = {
+        a(ell, *here): attended,
+        **sizes,
+        m(ell, *here): seen,
+        u(ell, *here): U(ell) @ m(ell, *here) + (S.Zero if bias is False else b(ell)),
+        h(ell, *here): a(ell, *here) + branch * (D(ell) @ activation_of(activation)(u(ell, *here))),
+    }
+    return lines, (U, D, *(() if bias is False else (b,))), (a, m, u)
+
+
+def _outputs(
+    read: ReadPositions, number: Expr, positions: Expr, channel: tuple[Symbol, ...]
+) -> tuple[Expr, Expr]:
+    """An output and its value, of the number that the readout gives at each position."""
+    if read == "each":
+        return f(mu, p, *channel, t), number
+    weights = {"mean": 1 / positions, "last": KroneckerDelta(p, positions)}
+    if read not in weights:
+        raise ProgramError(f"read = {read!r}: must be 'mean', 'last' or 'each'")
+    return f(mu, *channel, t), Sum(weights[read] * number, (p, S.One, positions))

@@ -1,0 +1,104 @@
+"""Parts that networks with a residual stream share: normalisations, softmax, options of training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict, Unpack
+
+from sympy import Expr, Function, Sum, Symbol, exp, sqrt
+
+from derive.calculus.symbols import IndexRange, IndexRanges, P, t
+from derive.errors import ProgramError
+from derive.program.network import Network
+from derive.program.networks.options import NumberOrExpression, SymbolicCount, objective_of, rule_of
+from derive.program.program import Program
+from derive.program.rules import TrainingRule
+from derive.program.words import Mean
+
+Normalisation = Literal["rms", "layer", "none"]
+j = Symbol("j", integer=True, positive=True)
+y = Function("y")
+
+
+class TrainingOptions(TypedDict, total=False):
+    """Keywords of :func:`trained`, which builders of networks with a residual stream pass on to it."""
+
+    loss: str
+    objective: str
+    weight_decay: NumberOrExpression
+    momentum: NumberOrExpression
+    temperature: NumberOrExpression
+    rules: Mapping[str, TrainingRule]
+
+
+class StreamOptions(TrainingOptions, total=False):
+    """Keywords that builders of networks with a residual stream have beside their own.
+
+    ``outputs`` is the number of channels C, ``bias`` the variance of trained biases inside of activations
+    (true for 1), ``branch`` the factor of every branch, ``normalisation`` what branches and the readout see
+    of the stream, and ``offsets`` adds given numbers to the logits of a softmax.
+    """
+
+    outputs: SymbolicCount
+    bias: bool | NumberOrExpression
+    branch: NumberOrExpression
+    normalisation: Normalisation
+    offsets: bool
+
+
+def trained(
+    net: Network,
+    output: Expr,
+    rule: str | TrainingRule,
+    channels: IndexRanges,
+    **options: Unpack[TrainingOptions],
+) -> Program:
+    """Return the program that trains the network's ``output`` towards targets ``y`` at its indices."""
+    numbers: dict[str, Any] = {
+        key: options.get(key, 0) for key in ("weight_decay", "momentum", "temperature")
+    }
+    told = rule_of(rule, options.get("loss", "sum"), P, **numbers)
+    cost = objective_of(options.get("objective", "square"), y(*output.args[:-1]), output, channels)
+    return net.train(cost, told, together=True, rules=options.get("rules"))
+
+
+def normalised_by(
+    kind: Normalisation, stream: Expr, name: str, indices: tuple[Expr, ...], named: bool = True
+) -> tuple[Expr, dict[Expr, Expr]]:
+    """Return a normalised vector, and the definitions of the numbers that it is divided and shifted by.
+
+    ``"rms"`` divides by the root of the mean square, ``"layer"`` by the standard deviation after the mean is
+    subtracted.  The numbers are called ``name`` and ``name_mean``; averages stand inline if not ``named``.
+
+    Raises :class:`ProgramError` for another kind.
+
+    >>> from derive.program import Field, Population, mu
+    >>> h = Field("h", Population("units"))
+    >>> normalised_by("rms", h(mu, t), "size", (mu,))
+    (h(mu, t)/sqrt(size(mu, t)), {size(mu, t): Mean(h(mu, t)**2)})
+    """
+    if kind not in ("rms", "layer", "none"):
+        raise ProgramError(f"normalisation = {kind!r}: must be 'rms', 'layer' or 'none'")
+    if kind == "none":
+        return stream, {}
+    lines: dict[Expr, Expr] = {}
+
+    def number(name: str, value: Expr) -> Expr:
+        if named:
+            lines[Function(name)(*indices, t)] = value
+        return Function(name)(*indices, t) if named else value
+
+    centred = stream - number(f"{name}_mean", Mean(stream)) if kind == "layer" else stream
+    return centred / sqrt(number(name, Mean(centred**2))), lines
+
+
+def share(logit: Expr, among: IndexRange, last: Expr | None = None) -> Expr:
+    """Return the softmax of a logit over one of its indices, up to the ``last`` value if one is given.
+
+    >>> from sympy import S
+    >>> e = Symbol("e", integer=True, positive=True)
+    >>> share(Function("z")(e, t), IndexRange(e, S.One, S(2)))
+    exp(z(e, t))/Sum(exp(z(j, t)), (j, 1, 2))
+    """
+    end = among.upper if last is None else last
+    return exp(logit) / Sum(exp(logit.subs(among.index, j)), (j, among.lower, end))

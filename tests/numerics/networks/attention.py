@@ -1,0 +1,53 @@
+"""Attention on sequences of two tokens, of which one has a mark: does the marked token say +1 or -1?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from derive.program.networks import attention
+from numerics.experiment.schema import Solver
+from tests.numerics.networks.case import Case
+
+A, B, MARK = np.eye(3)
+SEQUENCES = np.array([[A + MARK, B], [A, B + MARK], [B + MARK, A], [B, A + MARK]])
+LABELS = np.array([1.0, -1.0, -1.0, 1.0])
+
+
+def kernel(sequences: Any) -> Any:
+    """Inner products of tokens, at axes sequence, position, sequence, position."""
+    return np.einsum("apd,bqd->apbq", sequences, sequences)
+
+
+def marked(steps: int = 60) -> Case:
+    """A block with a causal mask and RMS normalisation, read at the last position."""
+    program = attention(1, causal=True, read="last")
+    arrays = {"K_x": kernel(SEQUENCES), "y": LABELS}
+    numbers, solver = {"eta": 0.01, "gamma0": 3.0}, Solver(samples=2**10)
+    return Case(program, numbers, arrays, steps, (48, 96), (120, 60), solver)
+
+
+def two_heads(steps: int = 30) -> Case:
+    """Two heads that prefer other positions, layer normalisation, and the mean over positions."""
+    program = attention(1, heads=2, offsets=True, normalisation="layer")
+    offsets = np.array([[[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
+    arrays = {"K_x": kernel(SEQUENCES), "y": LABELS, "offset": offsets}
+    numbers, solver = {"eta": 0.01, "gamma0": 3.0}, Solver(samples=2**11)
+    return Case(program, numbers, arrays, steps, (48, 96), (120, 60), solver)
+
+
+def random_scores(steps: int = 20) -> Case:
+    """A population of heads whose scores are random numbers, k.q/sqrt(n) with n = 4 N keys."""
+    program = attention(1, None, scores="random", read="last", causal=True)
+    arrays = {"K_x": kernel(SEQUENCES), "y": LABELS + np.array([0.0, 0.0, 0.5, 0.5])}
+    numbers, solver = {"eta": 0.05, "gamma0": 1.0, "kappa": 4.0}, Solver(samples=2**11)
+    return Case(program, numbers, arrays, steps, (48, 96), (120, 60), solver)
+
+
+def blocks(steps: int = 20) -> Case:
+    """Two blocks with branches of size 1/sqrt(L), on the first two sequences."""
+    program = attention(2, causal=True, read="last", branch=0.5**0.5)
+    arrays = {"K_x": kernel(SEQUENCES[:2]), "y": LABELS[:2]}
+    numbers, solver = {"eta": 0.01, "gamma0": 3.0}, Solver(samples=2**11)
+    return Case(program, numbers, arrays, steps, (48, 96), (120, 60), solver)
