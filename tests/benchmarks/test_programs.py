@@ -1,4 +1,7 @@
-"""Whole solutions of twelve programs beside networks that are trained to the same error, in one run."""
+"""Whole solutions of programs beside networks that are trained to the same error, in one run.
+
+Twelve programs, and every case of the pages of networks that people train.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 import numerics
 from numerics.experiment.schema import Solver
 from tests.benchmarks.programs import CASES, Case
+from tests.numerics.networks.cases import CASES as TRAINED
 
 Array = NDArray[np.float64]
 
@@ -24,6 +28,8 @@ TIGHT, KINKED = 1e-3, 2e-3
 SEEDS = 16
 """Networks of each width, whose spread and time are measured."""
 WATCHED = ("train_loss", "error")
+"""What networks are compared in; where a program has neither, in its own numbers."""
+EVERY = [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in TRAINED)]
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ def networks(case: Case, width: int, seeds: int) -> Measured:
     started = time.process_time()
     found = numerics.simulate(case.program, width=width, seeds=seeds, rng=width, kernels="none", **case.given)
     seconds = (time.process_time() - started) / seeds
-    names = [name for name in WATCHED if name in found]
+    own = [name for name in found.data_vars if f"{name}_stderr" in found]
+    names = [name for name in WATCHED if name in found] or own
     spreads = [found[f"{n}_stderr"].values.ravel() / np.abs(found[n].values).max() for n in names]
     return Measured(np.concatenate(spreads) * np.sqrt(seeds), seconds)
 
@@ -73,13 +80,15 @@ def imported():
     numerics.solve(case.program, **case.given)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_program_beside_networks_to_the_same_error(name, note, timed):
     """Networks of two widths are extrapolated in 1/N; their time is scaled by the square of the error.
 
     They measure losses and errors, and so does the solution that they are held against.
     """
-    case = CASES[name](timed)
+    case = CASES[name](timed) if name in CASES else TRAINED[name]()
+    if name in TRAINED and not timed:
+        case = replace(case, steps=1)
     width, seeds = case.width(128 if timed else 4), SEEDS if timed else 2
     whole = solution(case, ASKED)
     assert whole[1] <= ASKED
