@@ -315,16 +315,16 @@ class Problem:
             any(gaussian(m).fresh for m in self.program.matrices),
         )
         first: tuple[Reduction, ...] = (instant_responses,) if fresh else ()
+        counted = {M: float(count)} if M in _symbols(self.program).values() else {}
+        numbers = {**counted, **self.numbers}
         try:  # a program that counts its modes
             derived(integrated(self.program), (*first, mode_sums))
         except NotApplicable:
-            numbers = {**self.numbers, UNITS: float(count)}
+            numbers[UNITS] = float(count)
             return replace(self, reductions=(*first, unit_averages), spectrum=spectrum, numbers=numbers)
-        if self.numbers.get(M, count) != count:
+        if numbers.get(M, count) != count:
             reason = f"is not the number of modes of {', '.join(self.attributes)}"
-            raise SpecError(f"numbers.{M}", self.numbers[M], reason, str(count))
-        counted = {M: float(count)} if M in _symbols(self.program).values() else {}
-        numbers = {**self.numbers, **counted}
+            raise SpecError(f"numbers.{M}", numbers[M], reason, str(count))
         return replace(self, reductions=(*first, mode_sums), spectrum=spectrum, numbers=numbers)
 
     @property

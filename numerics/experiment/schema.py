@@ -238,10 +238,12 @@ class Solver(FileSection):
     rtol: float = Field(default=1e-8, gt=0, lt=1, description="a number between 0 and 1")
     hours: float = Field(default=24.0, gt=0, description="a positive number")
     device: Literal["cpu", "cuda"] = Field(default="cpu", description='"cpu" or "cuda"')
-    method: Literal["auto", "march", "layers", "nodes", "lazy", "paths", "rest", "direct"] = Field(
-        default="auto",
-        description='"auto", or a method by its name: "march", "layers", "nodes", "lazy", "paths", "rest" or '
-        '"direct"; `dmft solve --explain` says what each can do',
+    method: Literal["auto", "transform", "march", "layers", "nodes", "lazy", "paths", "rest", "direct"] = (
+        Field(
+            default="auto",
+            description='"auto", or a method by its name: "transform", "march", "layers", "nodes", "lazy", '
+            '"paths", "rest" or "direct"; `dmft solve --explain` says what each can do',
+        )
     )
 
 

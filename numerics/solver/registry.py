@@ -51,12 +51,14 @@ from numerics.solver.method import QUICK, Array, KeptKernels, Method, No, Yes, a
 from numerics.solver.nodes.method import QuadratureMethod
 from numerics.solver.paths.method import PathsMethod
 from numerics.solver.rest.method import RestMethod
+from numerics.solver.transform.method import TransformMethod
 from numerics.threads import one_thread
 
 if TYPE_CHECKING:
     import xarray as xr
 
 METHODS: tuple[Method, ...] = (
+    TransformMethod(),
     MarchMethod(),
     InfiniteDepthMethod(),
     QuadratureMethod(),
@@ -115,9 +117,9 @@ class Choice:
             if isinstance(said, Yes):
                 size = f"{said.cost:.2g} s, {said.memory / 2**20:.3g} MiB, error {said.error:.1g}"
                 only = " (by name only)" if method.name in BY_NAME and method is not self.method else ""
-                rows.append(f"{method.name:8}{size}{only}{'; ' + said.note if said.note else ''}")
+                rows.append(f"{method.name:10}{size}{only}{'; ' + said.note if said.note else ''}")
             else:
-                rows.append(f"{method.name:8}no: {_told(said)}")
+                rows.append(f"{method.name:10}no: {_told(said)}")
         if self.method is None:
             return "\n".join([*rows, "runs: none"])
         asked, key = self.asked

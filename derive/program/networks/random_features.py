@@ -1,10 +1,10 @@
 """Random features: a readout trained on frozen random projections of structured inputs.
 
 Inputs have M modes ``x_k = sqrt(lamda(k)) z_k``, ``z`` standard normal, and the target is ``sum_k
-w_star(k) x_k``.  N features are fixed mixtures ``A x`` of the modes, ``A`` standard normal; the readout r is
-trained.  The network is the vector ``A^T r/N`` that inputs are multiplied by, so this is the forward pass:
+w_star(k) x_k``.  N features are fixed mixtures ``A x`` of the modes, ``A`` standard normal; the readout a is
+trained.  The network is the vector ``A^T a/N`` that inputs are multiplied by, so this is the forward pass:
 
-    v = w_star - A^T r/N,  Delta = Z sqrt(lamda) v + sigma eps,
+    v = w_star - A^T a/N,  Delta = Z sqrt(lamda) v + sigma eps,
 
 with the loss ``|Delta|^2/(2 P)``.  As for structured data the number M of modes is the reference size, and
 :func:`derive.reduce.data.mode_sums` takes it out of the theory.
@@ -50,7 +50,7 @@ def random_features(
     Returns
     -------
     Program
-        With the fields ``r`` on features, ``v`` on modes and ``Delta`` on samples.  ``C_v`` weighs each mode
+        With the fields ``a`` on features, ``v`` on modes and ``Delta`` on samples.  ``C_v`` weighs each mode
         by its eigenvalue, so it is the loss on new data.
 
     Raises
@@ -61,7 +61,7 @@ def random_features(
     Examples
     --------
     >>> [d.name for d in random_features().causal_order()]
-    ['r', 'v', 'Delta', 'h0', 'q']
+    ['a', 'v', 'Delta', 'h0', 'g_a']
     """
     if data not in ("full-batch", "online", "population"):
         raise ProgramError(f"data = {data!r}: must be 'full-batch', 'online' or 'population'")
@@ -70,11 +70,11 @@ def random_features(
     modes, features = Population("modes"), Population("features", ratio=N / M)
     samples = Population("samples", ratio=(B if fresh else P) / M)
     lamda, target = Attribute("lamda", modes), Attribute("w_star", modes)
-    r, v, Delta = Field("r", features), Field("v", modes), Field("Delta", samples)
+    a, v, Delta = Field("a", features), Field("v", modes), Field("Delta", samples)
     A, start = GaussianMatrix("A", features, modes, M), GaussianVector("w", features, variance=0)
     seen = sqrt(lamda(k)) * v(t)
-    lines = {r(t): start.symbol, v(t): target(k) - (A.T @ r(t)) / N}
-    fields: tuple[Field, ...] = (r, v)
+    lines = {a(t): start.symbol, v(t): target(k) - (A.T @ a(t)) / N}
+    fields: tuple[Field, ...] = (a, v)
     drawn: tuple[GaussianMatrix | GaussianVector, ...] = (A,)
     loss = M * Mean(seen**2) / 2
     if data == "population":
@@ -83,10 +83,10 @@ def random_features(
         Z = GaussianMatrix("Z", samples, modes, M, fresh=fresh)
         eps = GaussianVector("eps", samples, source="eps", fresh=fresh)
         lines[Delta(t)] = Z @ seen + strength * eps.symbol
-        fields, drawn = (r, v, Delta), (A, Z, *([eps] if strength != 0 else []))
+        fields, drawn = (a, v, Delta), (A, Z, *([eps] if strength != 0 else []))
         loss = Mean(Delta(t) ** 2) / 2
     net = Network(f"random features ({data})", fields, lines, (start,), drawn, attributes=(lamda, target))
-    named = {"v": Gradient("h0", normal=-1 / M), "r": Gradient("q", normal=N / M)}
+    named = {"v": Gradient("h0", normal=-1 / M), "a": Gradient("g_a", normal=N / M)}
     unit = Parametrization(S.One, rate=N / M)
     trained_by = rule_of(rule, "sum", weight_decay=weight_decay, momentum=momentum)
     notation = {seen: "C_v", **({} if data == "population" else {Delta(t): "C_Delta"})}

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
 from numerics.progress import Progress
+from numerics.solver.grid import ORDER
 from numerics.solver.method import EXACT, KeptKernels, MethodResult, No, Yes
 from numerics.solver.refusals import (
     integer_depth,
@@ -22,6 +23,21 @@ from numerics.solver.refusals import (
 Array = NDArray[np.float64]
 
 
+STABLE = 0.3
+"""The longest stable step of the explicit integrator times the largest eigenvalue."""
+
+
+def explicit_steps(problem: Problem) -> int:
+    """About how many steps an explicit integrator needs for the fastest mode; 0 for the trapezoidal rule."""
+    from numerics.solver.linear.solve import implicit_in_modes
+
+    if problem.spectrum is None or implicit_in_modes(problem):
+        return 0
+    fastest = max(float(np.abs(a).max()) for a in problem.spectrum.attributes.values())
+    longest = min(STABLE, problem.solver.rtol ** (1 / ORDER))
+    return int(min(problem.times[-1] * fastest / longest, 1e9))
+
+
 class MarchMethod:
     """Linear theories, step by step and exactly; flows as an integrator sees them."""
 
@@ -32,7 +48,7 @@ class MarchMethod:
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         from numerics.lowering import NotLinear
         from numerics.solver.linear.reduction import REDUCTIONS, reduced, unlabelled
-        from numerics.solver.linear.solve import ROUGH, fitting, numbers_held
+        from numerics.solver.linear.solve import ROUGH, fitting, numbers_held, responses_of_modes
 
         try:
             lowered = reduced(problem, REDUCTIONS)
@@ -46,6 +62,9 @@ class MarchMethod:
         nodes = 3 * steps if problem.flow else steps
         kernels = fitting(problem) if keep == "auto" else keep
         held = numbers_held(problem, lowered, kernels) if problem.seen else 10 * depth
+        if problem.flow and problem.spectrum is not None:
+            nodes = max(nodes, explicit_steps(problem))
+        held += responses_of_modes(problem, lowered)
         pairs = depth * samples**2 if kernels == "full" else 0
         cost = 2e-10 * held * nodes**3 + 5e-11 * pairs * steps**3 + 1e-3 * nodes
         error = problem.solver.rtol if problem.flow else EXACT

@@ -139,15 +139,26 @@ def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: KeptKernels) 
         require_memory(size, ("--kernels", kernels), what, "trace or none")
 
 
+def responses_of_modes(problem: Problem, lowered: Lowered) -> int:
+    """How many numbers the responses of modes hold for each pair of times, which finite sizes need."""
+    if problem.spectrum is None or not problem.discrete.responses():
+        return 0
+    sources = len({n for n in lowered.table.source_indices if n[1] is None})
+    return 2 * sources * len(problem.spectrum.counts)  # of v and h0 to each source
+
+
 def _refuse_too_many_modes(problem: Problem) -> None:
-    """The same of responses of modes, which layers of finite width need."""
-    if problem.spectrum is None or problem.flow or not problem.discrete.responses():
+    """Raise SpecError for responses of modes that are larger than the memory."""
+    if problem.spectrum is None or problem.flow:
         return
-    steps = len(problem.times)
-    sources = len({n for n in reduced(problem, REDUCTIONS).table.source_indices if n[1] is None})
-    size = 8 * 2 * sources * steps**2 * len(problem.spectrum.counts)  # of v and h0 to each source
+    size = 8 * responses_of_modes(problem, reduced(problem, REDUCTIONS)) * len(problem.times) ** 2
     said = problem.said("training.steps")
     require_memory(size, said, "for the responses of modes", "fewer steps, or fewer modes")
+
+
+def implicit_in_modes(problem: Problem) -> bool:
+    """Whether a flow of modes is marched by the trapezoidal rule: none of its matrices is of data."""
+    return all(isinstance(m, TrainedMatrix) for m in problem.program.matrices)
 
 
 class _Run:
@@ -174,7 +185,7 @@ class _Run:
             return self.widened(AdamsBashforth(times, max(rtol, ROUGH), jumps=True))
         implicit = self.fixed and is_noisy(self.problem.program.rule)
         if self.spectrum is not None:  # fields of fixed samples answer within a step
-            implicit = all(isinstance(m, TrainedMatrix) for m in self.problem.program.matrices)
+            implicit = implicit_in_modes(self.problem)
         if not implicit:
             last = refine(AdamsBashforth(times, rtol), self.marched, change=self.moved)
             values = self.variables.values(last.found, last.grid.outputs, last.grid)

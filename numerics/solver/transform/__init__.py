@@ -1,0 +1,1 @@
+"""Linear flows whose kernels depend on differences of times, by Laplace transforms."""

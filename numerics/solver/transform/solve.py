@@ -1,0 +1,268 @@
+"""Solve the equations of Laplace transforms at the rates of a contour, and invert them at given times.
+
+At every rate z the responses are roots of algebraic equations with sums over modes in them.  They are
+analytic off the negative axis and known for large z, so that Newton's method follows them from there along
+the contour.  Correlations at two rates are then a linear system, ``C = constant + matrix C``, whose entries
+are sums over modes of a function of z times one of z', products of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Dummy, Expr, S, Sum, Symbol, lambdify, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.sums import opened
+from derive.linear.transforms import Transforms, transforms, z, z_
+from derive.theory import Theory
+from numerics.errors import NotConverged
+from numerics.experiment.numbers import Spectrum
+from numerics.solver.linear.rows import RESOLVED
+from numerics.solver.transform.contour import ComplexArray, Inversion, inversion
+
+Array = NDArray[np.float64]
+
+COUNTS = (12, 16, 20, 24, 28, 32)
+"""Rates on each half of a hyperbola, in turn, until correlations have settled."""
+
+STEPS = 60
+"""Newton steps at one rate before the way to it is cut in two."""
+
+CUTS = 12
+"""How often the way to a rate is cut in two."""
+
+ROUNDING = 1e-13
+"""Relative change of responses at which Newton's method has converged."""
+
+FURTHEST, CLOSE = 0.7, 0.7
+"""The furthest that a rate may be from the last one, as a logarithm, and the largest relative change."""
+
+TINY = 1e-300
+"""Responses below this are zero."""
+
+FAR = 1e6
+"""The rate, over the largest eigenvalue, from which responses are followed."""
+
+
+@dataclass(frozen=True)
+class TransformSolved:
+    """Correlations at two times by name, ``(times, times)``; the relative error, and the number of rates."""
+
+    correlations: Mapping[str, Array]
+    error: float
+    rates: int
+
+
+def solve_transforms(
+    theory: Theory,
+    times: Array,
+    *,
+    numbers: Mapping[Symbol, float],
+    units: Spectrum | None = None,
+    rtol: float = 1e-8,
+) -> TransformSolved:
+    """Return the correlations of a linear theory of a flow at all pairs of times.
+
+    Rates are added until equal-time correlations change, relative to themselves at each time, by no more than
+    ``rtol``.  ``units`` are the attributes of the modes.
+
+    Raises :class:`~derive.errors.NotApplicable` for a theory whose kernels depend on more than differences of
+    times, and :class:`~numerics.errors.NotConverged`.
+    """
+    system = _System(transformed(theory), numbers, units)
+    before: Mapping[str, Array] | None = None
+    change = np.inf
+    for count in COUNTS:
+        contour = inversion(times, system.fastest, count)
+        found = system.correlations(contour)
+        if before is not None:
+            change = max(_change(before[name], x) for name, x in found.items())
+            if change <= rtol:
+                return TransformSolved(found, change, len(contour.rates))
+        before = found
+    raise NotConverged(
+        f"transforms at {len(contour.rates)} rates have settled to {change:.1e}; solver.rtol = {rtol:.1e}"
+    )
+
+
+def _change(old: Array, new: Array) -> float:
+    """The largest change of a correlation at equal times, relative to itself."""
+    a, b = np.diagonal(old), np.diagonal(new)
+    size = np.abs(b) + RESOLVED * np.abs(b).max(initial=0.0)
+    return float(np.max(np.abs(a - b) / np.where(size > 0, size, 1.0)))
+
+
+@lru_cache(maxsize=64)
+def transformed(theory: Theory) -> Transforms:
+    return transforms(theory)
+
+
+class _System:
+    """The equations with numbers put in."""
+
+    def __init__(self, found: Transforms, numbers: Mapping[Symbol, float], units: Spectrum | None) -> None:
+        self.found, self.units = found, units
+        self.numbers = {str(x): v for x, v in numbers.items()}
+        self.names = [e.lhs for e in found.responses]
+        self.letters = [Dummy(str(x.func)) for x in self.names]
+        self.counts = np.ones(1) if units is None else units.counts
+        attributes = {} if units is None else units.attributes
+        self.attributes = {name: np.asarray(a, dtype=complex) for name, a in attributes.items()}
+        sizes = [float(np.abs(a).max(initial=0.0)) for a in self.attributes.values()]
+        self.fastest = max([1.0, *sizes])
+        self.rate = Dummy("z")
+        self.sums: dict[Expr, Dummy] = {}
+        self.sides = [e.rhs.replace(lambda x: isinstance(x, Sum), self._named) for e in found.responses]
+        self.value = self._function(self.sides, [*self.sums.values()])
+        slopes = [[e.diff(x) for x in self.letters] for e in map(self._lettered, self.sides)]
+        self.direct = self._function([x for row in slopes for x in row], [*self.sums.values()])
+        chain = [[self._lettered(e).diff(x) for x in self.sums.values()] for e in self.sides]
+        self.chain = self._function([x for row in chain for x in row], [*self.sums.values()])
+        bodies = [self._lettered(opened(total)[0]) for total in self.sums]
+        self.summands = self._function(bodies)
+        self.slopes = self._function([e.diff(x) for e in bodies for x in self.letters])
+
+    # -- functions of arrays -----------------------------------------------------------------------------
+
+    def _named(self, total: Sum) -> Dummy:
+        return self.sums.setdefault(total, Dummy(f"sum_{len(self.sums)}"))
+
+    def _lettered(self, e: Expr) -> Expr:
+        """Responses and the rate as letters, at either rate."""
+        e = sympify(e)
+        at = {
+            x.xreplace({z: y}): letter
+            for x, letter in zip(self.names, self.letters, strict=True)
+            for y in (z, z_)
+        }
+        return e.xreplace(at).xreplace({z: self.rate, z_: self.rate})
+
+    def _function(self, es: list[Expr], more: list[Dummy] | None = None) -> Callable[..., list[Any]]:
+        """A function of the rate, the responses and the sums; attributes and numbers are put in."""
+        es = [self._lettered(e) for e in es]
+        atoms = sorted({a for e in es for a in e.atoms(AppliedUndef)}, key=str)
+        place = {a: Dummy(str(a.func)) for a in atoms}
+        given = [self.attributes[str(a.func)] for a in atoms]
+        es = [e.xreplace(place) for e in es]
+        numbers = sorted(
+            {x for e in es for x in e.free_symbols}
+            - {self.rate, *self.letters, *place.values(), *(more or ())},
+            key=str,
+        )
+        es = [e.xreplace({x: sympify(self.numbers[str(x)]) for x in numbers}) for e in es]
+        call = lambdify([self.rate, *self.letters, *(more or ()), *place.values()], es, "numpy")
+        return lambda *arguments: call(*arguments, *given)
+
+    # -- responses ---------------------------------------------------------------------------------------
+
+    def responses(self, contour: Inversion) -> ComplexArray:
+        """The responses at the rates of a contour, ``(rates, responses)``."""
+        found = np.empty((len(contour.rates), len(self.names)), dtype=complex)
+        place = complex(FAR * max(self.fastest, float(np.abs(contour.rates).max())))
+        here = self.far(place)
+        near = place, here
+        for i, rate in enumerate(map(complex, contour.rates)):
+            place, here = near if i in contour.anchors else (place, here)
+            place, here = rate, self.followed(place, here, rate)
+            found[i] = here
+            if i in contour.anchors or not contour.anchors or i < contour.anchors[0]:
+                near = place, here
+        return found
+
+    def far(self, rate: complex) -> ComplexArray:
+        """The responses at a large rate, where memory is a small correction."""
+        here = np.zeros(len(self.names), dtype=complex)
+        for _ in range(STEPS):
+            new = here - self.residual(rate, here)
+            if np.abs(new - here).max(initial=0.0) <= ROUNDING * np.abs(new).max(initial=0.0):
+                return new
+            here = new
+        raise NotConverged(f"responses at the rate {rate} have no expansion in memory")
+
+    def followed(self, place: complex, here: ComplexArray, rate: complex, cuts: int = CUTS) -> ComplexArray:
+        """The responses at a rate, from those at a place nearby: half way first where that is too far."""
+        if abs(np.log(rate / place)) <= FURTHEST:
+            new = self.newton(rate, here)
+            if new is not None and np.abs(new - here).max() <= CLOSE * np.abs(here).max():
+                return new
+        if not cuts:
+            raise NotConverged(f"responses at the rate {rate} are not those of a nearby rate, continued")
+        middle = complex(np.exp((np.log(place) + np.log(rate)) / 2))
+        half = self.followed(place, here, middle, cuts - 1)
+        return self.followed(middle, half, rate, cuts - 1)
+
+    def newton(self, rate: complex, here: ComplexArray) -> ComplexArray | None:
+        """Newton's method from here; None where it does not converge."""
+        last = np.inf
+        for _ in range(STEPS):
+            gap, slope = self.residual(rate, here), self.slope(rate, here)
+            try:
+                move = np.linalg.solve(slope, gap)
+            except np.linalg.LinAlgError:
+                return None
+            here = here - move
+            size = float(np.max(np.abs(move) / np.maximum(np.abs(here), TINY), initial=0.0))
+            if not np.isfinite(size) or size > 2 * last + 1:
+                return None
+            if size <= ROUNDING or (size <= ROUNDING**0.5 and size >= last / 2):
+                return here
+            last = size
+        return None
+
+    def totals(self, rate: complex, here: ComplexArray) -> list[complex]:
+        """The sums over modes."""
+        return [complex(np.sum(self.counts * x)) for x in self.summands(rate, *here)]
+
+    def residual(self, rate: complex, here: ComplexArray) -> ComplexArray:
+        """Responses less what their equations say."""
+        return np.asarray(here - np.array(self.value(rate, *here, *self.totals(rate, here)), dtype=complex))
+
+    def slope(self, rate: complex, here: ComplexArray) -> ComplexArray:
+        """The derivative of the residual."""
+        n, count = len(self.names), len(self.sums)
+        totals = self.totals(rate, here)
+        direct = np.array(self.direct(rate, *here, *totals), dtype=complex).reshape(n, n)
+        chain = np.array(self.chain(rate, *here, *totals), dtype=complex).reshape(n, count)
+        slopes = [complex(np.sum(self.counts * x)) for x in self.slopes(rate, *here)]
+        return np.asarray(np.eye(n) - direct - chain @ np.array(slopes, dtype=complex).reshape(count, n))
+
+    # -- correlations ------------------------------------------------------------------------------------
+
+    def correlations(self, contour: Inversion) -> dict[str, Array]:
+        """Every correlation at all pairs of times."""
+        half = self.responses(contour)
+        rates = np.concatenate([contour.rates, contour.rates.conj()])
+        here = np.concatenate([half, half.conj()])
+        equations = self.found.correlations
+        at = {e.symbol: i for i, e in enumerate(equations)}
+        n, shape = len(equations), (len(contour.rates), len(rates))
+        constant = np.zeros((*shape, n), dtype=complex)
+        matrix = np.zeros((*shape, n, n), dtype=complex)
+        for i, e in enumerate(equations):
+            for x in e.terms:
+                counts = np.ones(1) if e.units is None else self.counts
+                left = self.at_rates(x.left, contour.rates, half, len(counts))
+                right = self.at_rates(x.right, rates, here, len(counts))
+                weight = float(self.function_of_numbers(x.factor)) * counts
+                value = (left * weight) @ right.T
+                if x.correlation == S.One:
+                    constant[..., i] += value
+                else:
+                    matrix[..., i, at[x.correlation]] += value
+        found = np.asarray(np.linalg.solve(np.eye(n) - matrix, constant[..., None])[..., 0], dtype=complex)
+        return {str(e.symbol.func): contour.twice(found[..., i]) for i, e in enumerate(equations)}
+
+    def at_rates(self, e: Expr, rates: ComplexArray, here: ComplexArray, modes: int) -> ComplexArray:
+        """A function of the rate and the modes at all rates, ``(rates, modes)``."""
+        (value,) = self._function([e])(rates[:, None], *here.T[:, :, None])
+        return np.broadcast_to(np.asarray(value, dtype=complex), (len(rates), modes))
+
+    def function_of_numbers(self, e: Expr) -> Expr:
+        """A number."""
+        return sympify(e).xreplace({x: sympify(self.numbers[str(x)]) for x in e.free_symbols})
