@@ -38,7 +38,7 @@ from sympy import (
 from derive.calculus.symbols import L, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
-from derive.program.networks.random_data import B, N, k
+from derive.program.networks.random_data import B, N, P, k
 from derive.program.networks.random_data import sigma as sigma_label
 from derive.reduce.data import mode_sums
 from derive.scale.lazy_answers import on_eigenvalues, source_of, weight_in_loss
@@ -233,7 +233,7 @@ def _edge(steps: Theory) -> Expr:
 # -- power-law data ----------------------------------------------------------------------------------------
 
 
-SIZES = (N, B, eta, gamma0, sigma_label)
+SIZES = (N, B, P, eta, gamma0, sigma_label)
 """Sizes, whose powers stand in front of constants."""
 SHORT = "eta*C_g << {}: steps are short beside the rates of all modes"
 

@@ -138,7 +138,7 @@ class FixedData(ConditionalResult):
     @cached_property
     def _free(self) -> tuple[Power, ...]:
         """The sum of :attr:`freedom` over the modes."""
-        return _sum_over_modes(self.freedom, cut).terms
+        return sum_over_modes(self.freedom, cut).terms
 
     @property
     def scale(self) -> Power:
@@ -149,7 +149,7 @@ class FixedData(ConditionalResult):
     @cached_property
     def amplified(self) -> Expr:
         """``1/(1 - gain)`` at late times."""
-        spent, whole = _sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
+        spent, whole = sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
         if simplify(spent.power - whole.power) != 0:
             raise NotApplicable(f"the gain has the power {spent.power} of its inverse, not {whole.power}")
         return factor(1 / (1 - simplify(gammasimp(spent.coefficient / whole.coefficient))))
@@ -157,7 +157,7 @@ class FixedData(ConditionalResult):
     @cached_property
     def floor(self) -> Powers:
         """The final loss without label noise: what is not seen of the target, and what seen modes miss."""
-        found, scale, front = _sum_over_modes(self.signal.subs(cut_, cut), cut), self.scale, self.amplified
+        found, scale, front = sum_over_modes(self.signal.subs(cut_, cut), cut), self.scale, self.amplified
         top, next_ = self._free
         terms = tuple(
             Power(
@@ -198,19 +198,19 @@ class FixedData(ConditionalResult):
         both = free.xreplace({lamda(k): mode}).subs({cut: z / K, cut_: z_ / K})
         once = inverse_laplace_transform(both, z, _t)
         twice = simplify(inverse_laplace_transform(once, z_, _t_).subs(_t_, _t)).expand()
-        top = _sum_over_modes(twice.xreplace({mode: lamda(k)}), 1 / (K * _t)).terms[0]
+        top = sum_over_modes(twice.xreplace({mode: lamda(k)}), 1 / (K * _t)).terms[0]
         power = simplify(top.power)
         return Power(factor_terms((value * top.coefficient).subs(K, self.kernel) * self.kernel**power), power)
 
 
-def _sum_over_modes(summand: Expr, unit: Expr) -> Powers:
+def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
     """The sum over infinitely many modes of power-law data as ``unit``, to which eigenvalues compare, falls.
 
     In powers of 1/unit.
     """
     y, x = Dummy("y", positive=True), Dummy("x", positive=True)
     weight, rest = on_power_law(summand).as_independent(lamda(k), *unit.free_symbols, as_Add=False)
-    own = next(iter(unit.free_symbols & {cut, _t}))
+    own = next(x for x in unit.free_symbols if x == cut or isinstance(x, Dummy))
     rest = simplify(rest.subs(own, solve(unit - 1 / x, own)[0]).subs(lamda(k), y / x))
     F, of = Power.of(rest, x), Power.of(weight, k)
     found = mode_sum(F.coefficient, y, -of.power, capacity_, x, terms=1)
@@ -282,7 +282,8 @@ class PowerLaw(ConditionalResult):
     with all terms that are known, ``basis`` are its conditions, and ``crossover`` says
     where it meets another regime, by what that is.  ``series`` is what the exponent was read from, if it is a
     sum of powers, ``names`` are the sums over modes that are symbols in the constant, and ``bottlenecks`` say
-    what finite sizes do to the law of the rich regime.
+    what finite sizes do to the law of the rich regime, or of random features, of which ``optimum`` is the
+    best division of a budget of compute.
     """
 
     regime: str
@@ -294,6 +295,7 @@ class PowerLaw(ConditionalResult):
     series: Powers | None = None
     names: Mapping[Symbol, Expr] = field(default_factory=dict)
     bottlenecks: tuple[Bottleneck, ...] = ()
+    optimum: Any = None
 
     def _repr_latex_(self) -> str:
         return f"${latex(self.formula)}$"

@@ -224,12 +224,15 @@ def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings
 
 
 def scaling(
-    depth: Annotated[int, typer.Option(help="Hidden layers L.")],
     source: Annotated[str, typer.Option(help="beta: (w*_k)^2 lambda_k = k^(-a beta - 1), a the capacity.")],
+    depth: Annotated[int | None, typer.Option(help="Hidden layers L; not of random features.")] = None,
     capacity: Annotated[str | None, typer.Option(help="a: lambda_k = k^-a. A symbol if left out.")] = None,
     regime: Annotated[
         str,
-        typer.Option(help="lazy, leading (order gamma0^2), rich; batch, width or data: what finite ones do."),
+        typer.Option(
+            help="lazy, leading (order gamma0^2), rich; batch, width or data: what finite ones do; features: "
+            "random features, their number, data and label noise."
+        ),
     ] = "lazy",
     gamma0: Annotated[
         str | None, typer.Option(help="A number for gamma0 in crossover times. A symbol if left out.")
@@ -260,6 +263,7 @@ def scaling(
                 "conditions": list(found.conditions()),
                 "crossover": {why: float(x) if x.is_number else str(x) for why, x in shown.items()},
                 **({"bottlenecks": sizes} if sizes else {}),
+                **({"compute_optimal": _optimum(found)} if found.optimum else {}),
             }
         )
         return
@@ -272,6 +276,10 @@ def scaling(
     _conditions(found.conditions())
     for why, when in shown.items():
         typer.echo(f"meets {why} at t = {_near(when)}")
+    if found.optimum:
+        best = _optimum(found)
+        told = f"N ~ C^({best['features']}) and t ~ C^({best['time']})"
+        typer.echo(f"at a compute C = N t: loss ~ C^({best['loss']}), at {told}")
     for x in sizes:
         typer.echo(f"\n{TITLES[x['name']]}")
         for name, words in WORDS.items():
@@ -285,6 +293,9 @@ TITLES = {
     "batch": "fresh batches of B samples",
     "labels": "label noise on batches of B samples",
     "steps": "steps of size eta",
+    "features": "N features",
+    "samples": "the same P samples",
+    "noise": "label noise on the same P samples",
 }
 """Title of each bottleneck: the finite size that sets it."""
 WORDS = {
@@ -294,6 +305,11 @@ WORDS = {
     "kernel": "and C_g(1,t,t) =",
 }
 """Words before each power of a bottleneck."""
+
+
+def _optimum(found: PowerLaw) -> dict[str, str]:
+    """Powers of the compute at which the loss is smallest."""
+    return {name: str(getattr(found.optimum, name)) for name in ("loss", "features", "time")}
 
 
 def _bottleneck(found: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:
@@ -333,11 +349,11 @@ def _power(of: str, exponent: Expr) -> str:
     return f"{of}^{formula} = {of}^{-float(exponent):.6g}"
 
 
-REGIMES = ("lazy", "leading", "rich", "batch", "width", "data")
+REGIMES = ("lazy", "leading", "rich", "batch", "width", "data", "features")
 
 
 def _found(
-    depth: int, source: str, capacity: str | None, regime: str, more: Mapping[str, str | None]
+    depth: int | None, source: str, capacity: str | None, regime: str, more: Mapping[str, str | None]
 ) -> PowerLaw:
     from derive.errors import NotApplicable
     from derive.scale.modes import capacity as symbol
@@ -350,8 +366,13 @@ def _found(
             raise SpecError(
                 f"--{name.replace('_', '-')}", x, f"is not used in the {regime} regime", "--regime batch"
             )
+    shape = () if regime == "features" else (depth,)
+    if depth is None and shape:
+        raise SpecError("--depth", None, "is missing", "1, 2, 3, ...")
+    if depth is not None and not shape:
+        raise SpecError("--depth", depth, "is not used of random features, which have one layer", "no depth")
     try:
-        return _law(regime)(depth, source, symbol if capacity is None else capacity, **numbers)
+        return _law(regime)(*shape, source, symbol if capacity is None else capacity, **numbers)
     except (ValueError, NotApplicable) as error:
         name, _, said = str(error).partition(" = ")
         value, _, problem = said.partition(": ")
@@ -366,11 +387,17 @@ def _found(
 @cache
 def _law(regime: str) -> Callable[..., PowerLaw]:
     """The law of a regime from a depth, source and capacity; what it is read from is derived once."""
-    from derive.program.networks import mlp, structured
+    from derive.program.networks import mlp, random_features, structured
+    from derive.reduce.data import mode_sums
     from derive.scale import bottlenecks, finite_batch, finite_width, modes, power_laws
+    from derive.scale import random_features as features_of
     from derive.scale.rich import rank_one
     from derive.theory import mean_field
 
+    if regime == "features":
+        program = random_features(noise=True)
+        found = features_of.eliminated(mode_sums(mean_field(program)))
+        return partial(features_of.features_law, found)
     if regime == "batch":
         return partial(power_laws.batch_law, finite_batch.batch_noise(mean_field(structured(noise=True))))
     flow = mean_field(structured(data="population", rule="flow"))

@@ -1,0 +1,437 @@
+"""Laws of random features on power-law data: bottlenecks of time, of N features and of P samples.
+
+From the Laplace transforms of the theory (:mod:`derive.linear.transforms`) the responses are eliminated: with
+the cut-off ``lamda_c`` above which modes have been learnt at the rate z, and ``S`` the sum over modes of
+``lamda/(lamda + lamda_c)``, the theory is one equation for the cut-off and one closed expression of sums over
+modes for the correlation of errors at two rates.  On power-law data both are powers (Mellin transforms), of
+which follow the law of time, the loss in the end, what finite sizes add before it, and the division of a
+budget of compute between features and time.  Used by ``dmft limits scaling --regime features``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+from sympy import (
+    Add,
+    And,
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    Gt,
+    Poly,
+    S,
+    Sum,
+    Symbol,
+    expand,
+    factor,
+    fraction,
+    gammasimp,
+    inverse_laplace_transform,
+    limit,
+    nan,
+    oo,
+    powdenest,
+    powsimp,
+    simplify,
+    solve,
+    sympify,
+    together,
+    true,
+    zeta,
+    zoo,
+)
+from sympy.logic.boolalg import Boolean
+
+from derive.calculus.sums import opened
+from derive.calculus.symbols import IndexRange, t
+from derive.errors import NotApplicable
+from derive.linear.transforms import Transforms, transforms, z, z_
+from derive.program.networks.random_data import N, P, k
+from derive.program.networks.random_data import sigma as noise
+from derive.scale.bottlenecks import Bottleneck
+from derive.scale.lazy_answers import on_eigenvalues
+from derive.scale.mellin import Power, Powers
+from derive.scale.modes import beta, lamda, late, numbers, on_power_law, time
+from derive.scale.modes import capacity as capacity_
+from derive.scale.power_laws import PowerLaw, cut, cut_, sum_over_modes
+from derive.show.conditions import ConditionalResult
+from derive.show.latex import aligned_latex
+from derive.theory import Theory
+
+share, share_ = Symbol("S", positive=True), Symbol("Sprime", positive=True)
+"""The sum over modes of ``lamda/(lamda + lamda_c)``: how many modes have been learnt."""
+
+_mode, _t, _t_ = (Dummy(n, positive=True) for n in ("lamda", "t", "t'"))
+_SECOND: Mapping[Expr, Expr] = {z: z_, cut: cut_, share: share_}
+
+
+@dataclass(frozen=True)
+class RandomFeatures(ConditionalResult):
+    """The theory of random features with its responses eliminated.
+
+    ``balance`` gives the rate z by the cut-off; ``error`` is ``z z' C_v(z, z')``, the correlation of errors
+    at two rates, in letters for the sums over modes of ``sums``.
+    """
+
+    theory: Theory
+    balance: Eq
+    error: Expr
+    sums: Mapping[Symbol, Sum]
+
+    def _repr_latex_(self) -> str:
+        shown = Eq(Function("C_v")(z, z_), self.error.xreplace(self.sums) / (z * z_), evaluate=False)
+        return aligned_latex([self.balance, shown])
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return what was derived, and the theorem that is used."""
+        return (
+            "derived: the cut-off and the correlations of errors in Laplace transforms, in flow",
+            "assumed: the loss has a limit at late times, which is that of its transform at small rates (the "
+            "final value theorem)",
+        )
+
+    # -- in the end --------------------------------------------------------------------------------------
+
+    def final(self, size: Symbol) -> Expr:
+        """The loss in the end where this size, N or P, is the smaller one and S is equal to it."""
+        return factor(self.error.xreplace({cut_: cut, share_: share, share: size}))
+
+    def alone(self, size: Symbol) -> Expr:
+        """The correlation of errors at two rates if the other size is infinite."""
+        return factor(limit(self.error, P if size == N else N, oo))
+
+    def floor(self, size: Symbol) -> Powers:
+        """The loss in the end as powers of N or P, the other one infinite; label noise left out.
+
+        >>> from derive import mean_field
+        >>> from derive.program.networks import random_features
+        >>> from derive.reduce.data import mode_sums
+        >>> found = eliminated(mode_sums(mean_field(random_features(noise=True))))
+        >>> for size in (N, P):
+        ...     print(sorted([p.power for p in found.floor(size).terms], key=str))
+        [-2*a, -a, -a*beta]
+        [-2*a, -a*beta]
+        """
+        return self._in_size(self.alone(size).subs(noise, 0), size)
+
+    def label_floor(self, size: Symbol) -> Power:
+        """The loss in the end that label noise adds to :meth:`floor`."""
+        (term,) = self._in_size(_noisy(self.alone(size)), size).terms
+        return term
+
+    @cached_property
+    def learnt(self) -> Power:
+        """S as a power of the cut-off, to leading order for infinitely many modes."""
+        top = sum_over_modes(lamda(k) / (lamda(k) + cut), cut).terms[0]
+        return Power(gammasimp(top.coefficient), -top.power)
+
+    def _in_size(self, e: Expr, size: Symbol) -> Powers:
+        """An expression of sums at late times, as powers of the size that S is in the end."""
+        count = self.learnt
+        values = {size: count.at(cut)}
+        for letter, total in self.sums.items():
+            found = sum_over_modes(opened(total)[0].subs(cut_, cut), cut).terms
+            kept = found[:1] if letter not in self._of_target else found
+            values[letter] = Add(*[gammasimp(p.coefficient) * cut**-p.power for p in kept])
+        above, below = fraction(together(e.subs(cut_, cut)))
+        below = _as_powers(below.subs(values))
+        if len(below) != 1:
+            raise NotApplicable(f"{e} is no sum of powers of the cut-off")
+        terms = []
+        for p in _as_powers(above.subs(values)):
+            power = simplify(p.power - below[0].power)
+            front = p.coefficient / below[0].coefficient * count.coefficient ** (-power / count.power)
+            terms.append(Power(powdenest(powsimp(front), force=True), simplify(power / count.power)))
+        return Powers(size, tuple(terms))
+
+    @cached_property
+    def _of_target(self) -> frozenset[Symbol]:
+        """The sums with the target in them."""
+        return frozenset(x for x, total in self.sums.items() if total.has(Function("w_star")))
+
+    # -- before the end ----------------------------------------------------------------------------------
+
+    @cached_property
+    def signal(self) -> Powers:
+        """The loss of infinitely many features and samples, at late times."""
+        summand = self._in_time(limit(limit(self.error, P, oo), N, oo))
+        return late(summand.subs(_t, t))
+
+    def added(self, size: Symbol) -> Powers:
+        """Order 1/size before the end: powers of time, of which the largest is kept, times 1/size.
+
+        The sum over modes of the target is that of late times, which converges under the ``conditions``.
+        Where it does not, the term has the power of the signal times ``S/size``.
+        """
+        return self._order_one(self.alone(size).subs(noise, 0), size)
+
+    def label_added(self, size: Symbol) -> Powers:
+        """The same of label noise."""
+        return self._order_one(_noisy(self.alone(size)), size)
+
+    def _order_one(self, e: Expr, size: Symbol) -> Powers:
+        coefficient = expand(limit(size * (e - limit(e, size, oo)), size, oo))
+        found: list[Power] = []
+        converges: list[Boolean] = []
+        for part in Add.make_args(coefficient):
+            letters = part.free_symbols & {*self.sums}
+            own, driven = letters & self._of_target, letters - self._of_target
+            if len(own) > 1 or len(driven) != 1:
+                raise NotApplicable(f"{part} is no product of a sum of the target and one of modes")
+            value = S.One
+            for x in own:
+                summand = on_eigenvalues(on_power_law(opened(self.sums[x])[0].subs({cut: 0, cut_: 0})))
+                power = Power.of(powsimp(powdenest(summand, force=True)), k)
+                value = power.coefficient * zeta(-power.power)
+                converges.append(Gt(-power.power, 1))
+                part /= x
+            top = sum_over_modes(self._in_time(part), 1 / _t).terms[0]
+            found.append(Power(value * top.coefficient, top.power))
+        return Powers(time, tuple(found), conditions=And(*converges))
+
+    def _in_time(self, e: Expr) -> Expr:
+        """The summand of a sum at equal times, from ``z z'`` times its transform at ``z = lamda_c``."""
+        (letter,) = e.free_symbols & {*self.sums}
+        body = factor(e / letter * opened(self.sums[letter])[0] / (z * z_)).subs({cut: z, cut_: z_})
+        body = body.xreplace({lamda(k): _mode})
+        front, body = body.as_independent(z, z_, as_Add=False)
+        once = inverse_laplace_transform(body, z, _t)
+        twice = simplify(inverse_laplace_transform(once, z_, _t_).subs(_t_, _t)).expand()
+        return (front * twice).xreplace({_mode: lamda(k)})
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The division of a budget ``C = N t`` at which the loss is smallest.
+
+    ``loss``, ``features`` and ``time`` are the powers of C.
+    """
+
+    loss: Expr
+    features: Expr
+    time: Expr
+
+
+def optimum(terms: Iterable[tuple[Expr, Expr]]) -> Optimum:
+    """Return the best powers ``t ~ C^x`` and ``N ~ C^(1 - x)`` for a loss that is a sum of powers of t and N.
+
+    ``terms`` are the powers (of t, of N) of each; all are numbers.  The slowest term decides, and it falls
+    fastest where two of them are alike.
+
+    >>> print(optimum([(-S.Half, S.Zero), (S.Zero, -S.One)]))
+    Optimum(loss=-1/3, features=1/3, time=2/3)
+    """
+    every = [(sympify(a), sympify(b)) for a, b in terms]
+    x = Dummy("x")
+    lines = [a * x + b * (1 - x) for a, b in every]
+    places = {S.Zero, S.One}
+    for one, other in combinations(lines, 2):
+        places |= {p for p in solve(one - other, x) if p.is_number and 0 <= p <= 1}
+    best = min(places, key=lambda p: max(line.subs(x, p) for line in lines))
+    return Optimum(max(line.subs(x, best) for line in lines), 1 - best, best)
+
+
+def features_law(found: RandomFeatures, source: Any = beta, capacity: Any = capacity_) -> PowerLaw:
+    """Return the law of random features: the power of time, and what ends it.
+
+    Its ``bottlenecks`` are N features, P samples and their label noise: ``share`` is what each adds to the
+    loss before, relative to it, ``after`` the loss in the end, ``crossover`` the time at which the law of
+    time meets it.
+
+    Raises
+    ------
+    NotApplicable
+        For a source at which two powers meet, and there is a logarithm.
+    ValueError
+        For a capacity of 1 or less.
+
+    Examples
+    --------
+    >>> from derive import mean_field
+    >>> from derive.program.networks import random_features
+    >>> from derive.reduce.data import mode_sums
+    >>> found = eliminated(mode_sums(mean_field(random_features(noise=True))))
+    >>> law = features_law(found, "1/2", 2)
+    >>> features, samples, _ = law.bottlenecks
+    >>> print(law.exponent, features.after.coefficient, samples.after.coefficient, features.exponent(N))
+    1/2 pi**2/(4*N) pi**2/(4*P) 2
+    >>> print(law.optimum)
+    Optimum(loss=-1/3, features=1/3, time=2/3)
+    """
+    values = numbers(1, source, capacity, summed=True)
+    signal = found.signal.subs(values)
+    (top,) = signal.terms
+    said = [
+        "flow; 1 << t << M**a, M the number of modes, 1 << N, P << M",
+        *found.conditions(),
+        "assumed: the eigenvalues and targets are powers of k, and modes are many enough for sums without "
+        "an end",
+    ]
+    bottlenecks = tuple(_ended(found, name, size, top, values) for name, size in SIZES.items())
+    floor = (x.power for x in _largest(found.floor(N), values))
+    law = PowerLaw("features", signal.expr, -top.power, top.coefficient, tuple(said), {}, signal)
+    law = replace(law, bottlenecks=(*bottlenecks, _noise(found, top, values)))
+    if not top.power.is_number:
+        return law
+    before = [(p.power, -S.One) for p in _added(found, N, top, values)]
+    return replace(law, optimum=optimum([(top.power, S.Zero), *before, *((S.Zero, p) for p in floor)]))
+
+
+SIZES = {"features": N, "samples": P}
+"""The sizes by the names of their bottlenecks."""
+
+
+def _largest(found: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
+    """The slowest power of a size, alone; all of them where symbols leave it open."""
+    kept = [p.subs(values) for p in found.terms]
+    if not all(p.power.is_number for p in kept):
+        return tuple(kept)
+    slowest = max(p.power for p in kept)
+    top = [p for p in kept if p.power == slowest]
+    if len(top) > 1 or top[0].coefficient.has(zoo, nan):
+        raise NotApplicable(f"source = {values[beta]}: two powers of {found.variable} meet, and a logarithm")
+    return tuple(top)
+
+
+def _ended(
+    found: RandomFeatures, name: str, size: Symbol, top: Power, values: Mapping[Any, Any]
+) -> Bottleneck:
+    """The bottleneck of a size."""
+    floor = _largest(found.floor(size), values)
+    added = _added(found, size, top, values)
+    said = [f"1 << {size}, and the other size is much larger; below, t << {size}**({values[capacity_]})"]
+    end, share_ = Add(*[p.at(size) for p in floor]), None
+    met = (end / top.coefficient) ** (1 / top.power) if len(floor) == 1 else None
+    for p in added:
+        met = Power(p.coefficient / size, p.power).meets(top)
+        share_ = Power(p.coefficient / size / top.coefficient, simplify(p.power - top.power))
+        said.append(f"between the crossover and t ~ {size}**({values[capacity_]}): {p.at(time)}/{size}")
+    if not added:
+        said.append(
+            f"before the end {size} changes the loss by shares of it that are powers of "
+            f"t**({1 / values[capacity_]})/{size}"
+        )
+    return Bottleneck(name, size, share_, met, Power(end, S.Zero), None, tuple(said))
+
+
+def _added(found: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any, Any]) -> tuple[Power, ...]:
+    """Order 1/size before the end where it falls more slowly than the loss; else none."""
+    added = found.added(size)
+    if added.conditions.subs(values) != true:
+        return ()
+    return tuple(p for p in (x.subs(values) for x in added.terms) if (p.power - top.power).is_positive)
+
+
+def _noise(found: RandomFeatures, top: Power, values: Mapping[Any, Any]) -> Bottleneck:
+    """The bottleneck of label noise on P samples, with many features."""
+    (before,) = found.label_added(P).subs(values).terms
+    floor = found.label_floor(P).subs(values)
+    share_ = Power(before.coefficient / P / top.coefficient, simplify(before.power - top.power))
+    crossover = share_.coefficient ** (-1 / share_.power)
+    said = (
+        "many features; samples are fitted with their noise",
+        f"the share holds while t << P**({values[capacity_]}); after is what noise adds in the end",
+    )
+    return Bottleneck("noise", P, share_, crossover, Power(floor.at(P), S.Zero), None, said)
+
+
+def _noisy(e: Expr) -> Expr:
+    """The part that label noise adds."""
+    return factor(e - e.subs(noise, 0))
+
+
+def _as_powers(e: Expr) -> list[Power]:
+    """A sum of powers of the cut-off, those of the same power together."""
+    found: dict[Expr, Expr] = {}
+    for x in Add.make_args(powsimp(expand(e))):
+        p = Power.of(x, cut)
+        power = simplify(p.power)
+        found[power] = found.get(power, S.Zero) + p.coefficient
+    return [Power(simplify(c), power) for power, c in found.items() if simplify(c) != 0]
+
+
+def eliminated(theory: Theory) -> RandomFeatures:
+    """Return the theory of flow on random features with its responses eliminated.
+
+    Raises :class:`NotApplicable` where responses do not depend on one cut-off.
+
+    >>> from derive import mean_field
+    >>> from derive.program.networks import random_features
+    >>> from derive.reduce.data import mode_sums
+    >>> found = eliminated(mode_sums(mean_field(random_features(noise=True))))
+    >>> print(found.balance)
+    Eq(z, lamda_c*(N - S)*(P - S)/(N*P))
+    >>> print(found.signal.expr)
+    gamma(beta)/(2**beta*a*t**beta)
+    """
+    found = transforms(theory)
+    solution = _responses(found)
+    at = {x: e for x, e in solution.items() if x != z}
+    at |= {x.xreplace({z: z_}): e.xreplace(_SECOND) for x, e in at.items()}
+    rates = {z: solution[z], z_: solution[z].xreplace(_SECOND)}
+    sums: dict[Expr, Symbol] = {}
+
+    def total(e: Expr, units: IndexRange | None) -> Expr:
+        body = factor(e.xreplace(at).xreplace(rates))
+        if units is None:
+            return body
+        front, inner = body.as_independent(*body.atoms(lamda, Function("w_star")), as_Add=False)
+        return front * sums.setdefault(inner, Symbol(f"sum_{len(sums)}", positive=True))
+
+    letters = {e.symbol: Dummy(str(e.symbol.func)) for e in found.correlations}
+    system = []
+    for e in found.correlations:
+        sides = (
+            x.factor * letters.get(x.correlation, x.correlation) * total(x.left * x.right, e.units)
+            for x in e.terms
+        )
+        system.append(letters[e.symbol] - Add(*sides))
+    (answer,) = solve(system, [*letters.values()], dict=True)
+    learnt = found.correlation("C_v")
+    error = factor(answer[letters[learnt.symbol]] * rates[z] * rates[z_])
+    if error.has(share, share_) or learnt.units is None:
+        raise NotApplicable("the correlation of errors depends on more than sums over modes")
+    limits = learnt.units.limits
+    balance = Eq(z, solution[z], evaluate=False)
+    return RandomFeatures(theory, balance, error, {x: Sum(body, limits) for body, x in sums.items()})
+
+
+def _responses(found: Transforms) -> dict[Expr, Expr]:
+    """The transforms of responses, and the rate, by the cut-off and S."""
+    letters = {e.lhs: Symbol(str(e.lhs.func)) for e in found.responses}
+    cuts = {factor(_pole(x)) for e in found.responses for x in e.rhs.atoms(Sum)}
+    if len(cuts) != 1:
+        raise NotApplicable(f"responses have the cut-offs {', '.join(map(str, cuts))}")
+    (own,) = cuts
+
+    def counted(total: Expr) -> Expr:
+        front = factor(_body(total) * (_mode + own) / _mode)
+        if front.has(_mode):
+            raise NotApplicable(f"{total} is no multiple of S")
+        return front * share
+
+    sides = {e.lhs: e.rhs.replace(lambda x: isinstance(x, Sum), counted) for e in found.responses}
+    system = [fraction(together((x - e).xreplace(letters)))[0] for x, e in sides.items()]
+    system.append(fraction(together(cut - own.xreplace(letters)))[0])
+    solutions = solve(system, [*letters.values(), z], dict=True)
+    if len(solutions) != 1:
+        raise NotApplicable(f"the responses have {len(solutions)} solutions")
+    return {x: factor(solutions[0][letter]) for x, letter in letters.items()} | {z: factor(solutions[0][z])}
+
+
+def _body(total: Expr) -> Expr:
+    return opened(total)[0].xreplace({lamda(k): _mode})
+
+
+def _pole(total: Expr) -> Expr:
+    """Minus the eigenvalue at which the summand has its pole."""
+    coefficients = Poly(fraction(together(_body(total)))[1], _mode).all_coeffs()
+    if len(coefficients) != 2:
+        raise NotApplicable(f"the summand of {total} has not one pole")
+    return coefficients[1] / coefficients[0]
