@@ -12,7 +12,6 @@ import numpy as np
 from sympy import Expr, Function, S, Sum, Symbol, erf, exp, sqrt, tanh
 
 from derive.program import (
-    Attribute,
     Field,
     GaussianMatrix,
     GaussianVector,
@@ -32,6 +31,7 @@ from derive.program import (
     networks,
     t,
 )
+from tests.numerics.networks import random_features as features
 from tests.numerics.networks.case import Case
 
 layer, pixels, units = Population("layer"), Population("input", given=True), Population("units")
@@ -184,28 +184,6 @@ def attention(samples: int, steps: int) -> Case:
     return Case(net.train(square, descent), {"eta": 0.1, "gamma0": 1.0}, arrays, steps)
 
 
-def random_features(modes: int, steps: int) -> Case:
-    """Descent on random features of inputs whose modes have eigenvalues that fall as a power."""
-    spectrum, features = Population("modes"), Population("features", ratio=S.Half)
-    samples = Population("samples", ratio=S(2))
-    lamda, target = Attribute("lamda", spectrum), Attribute("w_star", spectrum)
-    k = Symbol("k", integer=True, positive=True)
-    A, Z = GaussianMatrix("A", features, spectrum), GaussianMatrix("Z", samples, spectrum)
-    start = GaussianVector("w", features, variance=0)
-    r, v, Delta = Field("r", features), Field("v", spectrum), Field("Delta", samples)
-    forward = {
-        r(t): start.symbol,
-        v(t): target(k) - A.T @ r(t),
-        Delta(t): Z @ (sqrt(lamda(k)) * v(t)),
-    }
-    net = Network("random features", (r, v, Delta), forward, (start,), (A, Z), attributes=(lamda, target))
-    program = net.train(Mean(Delta(t) ** 2) / 2, descent, notation={sqrt(lamda(k)) * v(t): "C_v"})
-    falling = np.arange(1.0, modes + 1) ** -1.5
-    falling *= modes / falling.sum()
-    arrays = {"lamda": falling, "w_star": np.arange(1.0, modes + 1) ** -0.25}
-    return Case(program, {"eta": 0.01, "gamma0": 1.0}, arrays, steps)
-
-
 CASES: dict[str, Callable[[bool], Case]] = {
     "MLP, tanh": lambda large: _perceptron("tanh", *(5, 30) if large else (2, 2)),
     "MLP, relu": lambda large: _perceptron("relu", *(5, 30) if large else (2, 2)),
@@ -218,6 +196,6 @@ CASES: dict[str, Callable[[bool], Case]] = {
     "RMS-normalised": lambda large: normalised(*(3, 20) if large else (1, 2)),
     "autoencoder": lambda large: autoencoder(*(3, 20, 20) if large else (1, 1, 2)),
     "attention": lambda large: attention(*(2, 12) if large else (1, 1)),
-    "random features": lambda large: random_features(*(300, 40) if large else (4, 2)),
+    "random features": lambda large: features.random_features(*(300, 40) if large else (4, 2)),
 }
 """Programs at the sizes of the benchmark, or at small ones."""
