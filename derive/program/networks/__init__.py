@@ -2,7 +2,9 @@
 
 from derive.program.networks.attention import attention
 from derive.program.networks.committee import committee
+from derive.program.networks.experts import experts
 from derive.program.networks.fixed_data import convolution, feedback_alignment, mlp, network, recurrent
+from derive.program.networks.normalised import normalised
 from derive.program.networks.options import training_rule
 from derive.program.networks.random_data import isotropic, perceptron, structured
 from derive.program.networks.random_features import random_features
@@ -14,10 +16,12 @@ __all__ = [
     "committee",
     "convolution",
     "depth_program",
+    "experts",
     "feedback_alignment",
     "isotropic",
     "mlp",
     "network",
+    "normalised",
     "perceptron",
     "random_features",
     "recurrent",

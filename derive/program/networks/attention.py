@@ -17,7 +17,14 @@ from derive.calculus.symbols import IndexRange, IndexRanges, L, ell, expression,
 from derive.errors import ProgramError
 from derive.program.network import Network
 from derive.program.networks.options import SymbolicCount, activation_of, indices, p
-from derive.program.networks.stream import StreamOptions, TrainingOptions, normalised_by, share, trained
+from derive.program.networks.stream import (
+    StreamOptions,
+    biases,
+    normalised_by,
+    share,
+    trained,
+    training_options,
+)
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.words import (
@@ -180,8 +187,7 @@ def _stack(
         ranges=(places.blocks, *places.ranges, *heads.ranges, *channels),
         depth=depth,
     )
-    kept: Any = {key: value for key, value in options.items() if key in TrainingOptions.__annotations__}
-    return trained(net, output, rule, channels, **kept)
+    return trained(net, output, rule, channels, **training_options(options))
 
 
 BranchParts = tuple[dict[Expr, Expr], tuple[GaussianWeight, ...], tuple[Field, ...]]
@@ -198,16 +204,15 @@ def _branches(blocks: IndexRange, heads: _Heads, activation: Any, options: Strea
     seen, sizes = normalised_by(
         options.get("normalisation", "rms"), a(ell, *here), "inner_size", (ell, mu, p)
     )
-    bias = options.get("bias", False)
-    b = GaussianVector("b", stream, expression(int(bias) if isinstance(bias, bool) else bias), "b", (blocks,))
+    b = biases(options, stream, blocks)
     lines = {
         a(ell, *here): attended,
         **sizes,
         m(ell, *here): seen,
-        u(ell, *here): U(ell) @ m(ell, *here) + (S.Zero if bias is False else b(ell)),
+        u(ell, *here): U(ell) @ m(ell, *here) + sum(x(ell) for x in b),
         h(ell, *here): a(ell, *here) + branch * (D(ell) @ activation_of(activation)(u(ell, *here))),
     }
-    return lines, (U, D, *(() if bias is False else (b,))), (a, m, u)
+    return lines, (U, D, *b), (a, m, u)
 
 
 def _outputs(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from sympy import Expr, Function, Sum, Symbol, exp, sqrt
 
-from derive.calculus.symbols import IndexRange, IndexRanges, P, t
+from derive.calculus.symbols import IndexRange, IndexRanges, P, expression, t
 from derive.errors import ProgramError
 from derive.program.network import Network
 from derive.program.networks.options import NumberOrExpression, SymbolicCount, objective_of, rule_of
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
-from derive.program.words import Mean
+from derive.program.words import GaussianVector, Mean, Population
 
 Normalisation = Literal["rms", "layer", "none"]
 j = Symbol("j", integer=True, positive=True)
@@ -60,6 +60,21 @@ def trained(
     told = rule_of(rule, options.get("loss", "sum"), P, **numbers)
     cost = objective_of(options.get("objective", "square"), y(*output.args[:-1]), output, channels)
     return net.train(cost, told, together=True, rules=options.get("rules"))
+
+
+def training_options(options: StreamOptions) -> TrainingOptions:
+    """Return those of the options that :func:`trained` takes."""
+    kept: Any = {key: value for key, value in options.items() if key in TrainingOptions.__annotations__}
+    return cast(TrainingOptions, kept)
+
+
+def biases(options: StreamOptions, units: Population, *over: IndexRange) -> tuple[GaussianVector, ...]:
+    """Return the family ``b`` of biases of units, one vector for each value of the indices, or no vector."""
+    bias = options.get("bias", False)
+    if bias is False:
+        return ()
+    variance = expression(int(bias) if isinstance(bias, bool) else bias, "bias")
+    return (GaussianVector("b", units, variance, "b", over),)
 
 
 def normalised_by(

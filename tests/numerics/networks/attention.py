@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sympy import Min, Rational, cos, pi
 
+from derive.program import adamw, eta, t
 from derive.program.networks import attention
 from numerics.experiment.schema import Solver
 from tests.numerics.networks.case import Case
@@ -51,3 +53,14 @@ def blocks(steps: int = 20) -> Case:
     arrays = {"K_x": kernel(SEQUENCES[:2]), "y": LABELS[:2]}
     numbers, solver = {"eta": 0.01, "gamma0": 3.0}, Solver(samples=2**11)
     return Case(program, numbers, arrays, steps, (48, 96), (120, 60), solver)
+
+
+def everything(steps: int = 20) -> Case:
+    """Cross-entropy, AdamW with warm-up, cosine decay and weight decay, biases, RMS and a mask."""
+    rate = eta * Min(1, (t + 1) / 5) * (1 + cos(pi * t / 40)) / 2
+    rule = adamw(rate, rate / 10, beta2=Rational(95, 100), epsilon=Rational(1, 1000))
+    options: Any = {"bias": True, "outputs": 2, "objective": "cross-entropy"}
+    program = attention(1, "tanh", rule, causal=True, read="last", **options)
+    arrays = {"x": SEQUENCES[:2] * 3**0.5, "y": np.eye(2)}
+    numbers = {"eta": 0.05, "gamma0": 1.0}
+    return Case(program, numbers, arrays, steps, (48, 96), (100, 50), Solver(samples=2**9))

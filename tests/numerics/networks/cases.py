@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.numerics.networks import attention, committee, random_features, task
+from tests.numerics.networks import attention, committee, experts, normalised, random_features, task
 from tests.numerics.networks.case import Case
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -12,6 +12,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "two heads": attention.two_heads,
     "heads with random scores": attention.random_scores,
     "two blocks of attention": attention.blocks,
+    "attention, all options": attention.everything,
+    "two experts": experts.two_experts,
+    "blocks of four experts": experts.four_experts,
+    "RMS normalisation before": normalised.rms_before,
+    "layer normalisation after": normalised.layer_after,
     "committee, the same samples": committee.full_batch,
     "committee, batches in turn": committee.batches_in_turn,
     "committee, new samples": committee.online,

@@ -34,7 +34,15 @@ from derive.theory.routes import check_routes
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from tests.chance import excess, in_errors
-from tests.numerics.networks.attention import SEQUENCES, blocks, kernel, marked, random_scores, two_heads
+from tests.numerics.networks.attention import (
+    SEQUENCES,
+    blocks,
+    everything,
+    kernel,
+    marked,
+    random_scores,
+    two_heads,
+)
 from tests.numerics.networks.case import Case
 from tests.numerics.networks.plain import Weights, descended, layer_norm, rms, softmax
 
@@ -142,7 +150,7 @@ def test_routes_agree_at_any_depth(options: dict[str, Any]) -> None:
         assert found.gradients == "compared"
 
 
-CASES = [marked, two_heads, random_scores, blocks]
+CASES = [marked, two_heads, random_scores, blocks, everything]
 
 
 @pytest.mark.slow
@@ -154,8 +162,15 @@ def test_theory_and_networks(make: Callable[[], Case]) -> None:
     assert report.passed, str(report)
     size = theory["last_size"]
     assert float(abs(size[-1] - size[0]).max()) > 0.1 * float(size[0].max())
-    if make in (marked, two_heads):
+    if make in (marked, two_heads, everything):
         assert float(abs(theory["score"][-1]).max()) > 0.2
+
+
+@pytest.mark.slow
+def test_all_options_at_once_are_derived_by_both_routes() -> None:
+    found = check_routes(everything().program)
+    assert found == []
+    assert found.gradients == "compared"
 
 
 @pytest.mark.slow

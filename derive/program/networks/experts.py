@@ -1,0 +1,97 @@
+"""Mixtures of experts on a residual stream: in each block a softmax gate weighs the outputs of E experts."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from sympy import Expr, Function, S, Sum, Symbol
+
+from derive.calculus.symbols import IndexRange, L, ell, expression, gamma0, mu, t
+from derive.program.network import Network
+from derive.program.networks.options import Activation, SymbolicCount, activation_of, indices
+from derive.program.networks.stream import (
+    StreamOptions,
+    biases,
+    normalised_by,
+    share,
+    trained,
+    training_options,
+)
+from derive.program.program import Program
+from derive.program.rules import TrainingRule
+from derive.program.words import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GaussianWeight,
+    GivenVector,
+    Mean,
+    Population,
+    layer_count,
+)
+
+e = Symbol("e", integer=True, positive=True)
+stream = Population("stream", shared=True)
+h, n, q, answer, route = (Field(name, stream, layered=True) for name in ("h", "n", "q", "answer", "route"))
+f, gate, weight = Function("f"), Function("gate"), Function("share")
+
+
+def experts(
+    depth: int | Symbol = L,
+    activation: str | Any = "tanh",
+    rule: str | TrainingRule = "gd",
+    *,
+    count: SymbolicCount = 2,
+    **options: Unpack[StreamOptions],
+) -> Program:
+    """A residual network whose ``depth`` blocks are mixtures of ``count`` experts, on P fixed samples.
+
+    An expert ``D(e) phi(U(e) n)`` counts with its share of a softmax over the gates ``r(e).n/N``, which are
+    numbers of each sample.  With ``offsets`` a given number ``offset(e, mu)`` is added to each gate, which
+    makes experts differ; equal ones stay equal.  Other options: :class:`.StreamOptions`.
+
+    >>> experts(2, count=3).depth
+    2
+    """
+    blocks, members = IndexRange(ell, S.One, layer_count(depth)), IndexRange(e, S.One, expression(count))
+    kind, channels = options.get("normalisation", "rms"), indices(options.get("outputs", 1))[0]
+    x = GivenVector("x", Population("input", given=True), "K_x")
+    W0, w = GaussianMatrix("W0", stream.at(0), x.population), GaussianVector("w", stream, indices=channels)
+    lines, weights = _block(blocks, members, activation_of(activation), options)
+    top, last = normalised_by(kind, h(blocks.upper, mu, t), "last_size", (mu,))
+    output = f(mu, *(i.index for i in channels), t)
+    net = Network(
+        "residual network of experts",
+        (h, n, q, answer, route),
+        {h(0, mu, t): W0 @ x(mu), **lines, **last, output: Mean(w.symbol * top) / gamma0},
+        (W0, *weights, w),
+        given=(x,),
+        ranges=(blocks, members, *channels),
+        depth=blocks.upper,
+    )
+    return trained(net, output, rule, channels, **training_options(options))
+
+
+def _block(
+    blocks: IndexRange, members: IndexRange, activation: Activation, options: StreamOptions
+) -> tuple[dict[Expr, Expr], tuple[GaussianWeight, ...]]:
+    """Return the definitions of a block, from the stream below to the stream above, and its weights."""
+    family: dict[str, Any] = {"index": blocks, "others": (members,)}
+    U = GaussianMatrix("U", stream.at(ell), stream.at(ell - 1), **family)
+    D = GaussianMatrix("D", stream.at(ell), stream.at(ell), **family)
+    r, b = GaussianVector("r", stream, indices=(blocks, members)), biases(options, stream, blocks, members)
+    below, at = h(ell - 1, mu, t), (ell, e, mu, t)
+    seen, sizes = normalised_by(options.get("normalisation", "rms"), below, "size", (ell, mu))
+    offset = Function("offset")(e, mu) if options.get("offsets", False) else S.Zero
+    mixture = Sum(weight(*at) * answer(*at), (e, members.lower, members.upper))
+    lines = {
+        **sizes,
+        n(ell, mu, t): seen,
+        route(ell, e, t): r(ell, e),
+        gate(*at): Mean(route(ell, e, t) * n(ell, mu, t)),
+        weight(*at): share(gate(*at) + offset, members),
+        q(*at): U(ell, e) @ n(ell, mu, t) + sum(v(ell, e) for v in b),
+        answer(*at): D(ell, e) @ activation(q(*at)),
+        h(ell, mu, t): below + expression(options.get("branch", 1), "branch") * mixture,
+    }
+    return lines, (U, D, r, *b)

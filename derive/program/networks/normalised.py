@@ -1,0 +1,95 @@
+"""Residual networks whose layers are normalised, before a branch or after it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Unpack
+
+from sympy import Expr, Function, S, Symbol
+
+from derive.calculus.symbols import IndexRange, L, ell, expression, gamma0, mu, t
+from derive.errors import ProgramError
+from derive.program.network import Network
+from derive.program.networks.options import activation_of, indices
+from derive.program.networks.stream import (
+    Normalisation,
+    StreamOptions,
+    biases,
+    normalised_by,
+    trained,
+    training_options,
+)
+from derive.program.program import Program
+from derive.program.rules import TrainingRule
+from derive.program.words import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    Mean,
+    Population,
+    layer_count,
+)
+
+NormalisedPlace = Literal["before", "after"]
+stream = Population("stream", shared=True)
+h, n = (Field(name, stream, layered=True) for name in "hn")
+f = Function("f")
+
+
+def normalised(
+    depth: int | Symbol = L,
+    activation: str | Any = "tanh",
+    rule: str | TrainingRule = "gd",
+    *,
+    place: NormalisedPlace = "before",
+    named: bool = True,
+    **options: Unpack[StreamOptions],
+) -> Program:
+    """A residual network with ``depth`` branches ``W phi(...)``, normalised, on P fixed samples.
+
+    - ``place``: the branch and the readout see the normalised stream (``"before"``), or the stream itself is
+      normalised ``"after"`` each branch is added.
+    - ``named``: mean squares are numbers ``size``, which results hold, and not averages inside of fields.
+    - ``normalisation``: ``"rms"`` or ``"layer"``; biases add to the stream.  Others: :class:`.StreamOptions`.
+
+    >>> normalised(2, place="after").depth
+    2
+    """
+    if place not in ("before", "after"):
+        raise ProgramError(f"place = {place!r}: must be 'before' or 'after'")
+    blocks, channels = IndexRange(ell, S.One, layer_count(depth)), indices(options.get("outputs", 1))[0]
+    x = GivenVector("x", Population("input", given=True), "K_x")
+    W0, w = GaussianMatrix("W0", stream.at(0), x.population), GaussianVector("w", stream, indices=channels)
+    W = GaussianMatrix("W", stream.at(ell), stream.at(ell - 1), index=blocks)
+    b, phi, branch = biases(options, stream, blocks), activation_of(activation), options.get("branch", 1)
+    lines, fed, top = _normalised_lines(place, blocks.upper, options.get("normalisation", "rms"), named)
+    added = h(ell - 1, mu, t) + expression(branch, "branch") * (W(ell) @ phi(fed)) + sum(v(ell) for v in b)
+    output = f(mu, *(r.index for r in channels), t)
+    lines |= {h(0, mu, t): W0 @ x(mu), (h if place == "before" else n)(ell, mu, t): added}
+    net = Network(
+        f"residual network normalised {place} its branches",
+        (h, n),
+        {**lines, output: Mean(w.symbol * top) / gamma0},
+        (W0, W, w, *b),
+        given=(x,),
+        ranges=(blocks, *channels),
+        depth=blocks.upper,
+    )
+    return trained(net, output, rule, channels, **training_options(options))
+
+
+def _normalised_lines(
+    place: NormalisedPlace, depth: Expr, kind: Normalisation, named: bool
+) -> tuple[dict[Expr, Expr], Expr, Expr]:
+    """Return definitions, with what branches and the readout see.
+
+    Before a branch ``n(ell)`` is the normalised ``h(ell - 1)``; after it ``h(ell)`` is the normalised
+    ``n(ell)``, the sum of the stream and its branch.
+    """
+    inner, here = n(ell, mu, t), h(ell, mu, t)
+    if place == "after":
+        seen, sizes = normalised_by(kind, inner, "size", (ell, mu), named)
+        return {**sizes, here: seen}, h(ell - 1, mu, t), h(depth, mu, t)
+    seen, sizes = normalised_by(kind, h(ell - 1, mu, t), "size", (ell, mu), named)
+    top, last = normalised_by(kind, h(depth, mu, t), "last_size", (mu,), named)
+    return {**sizes, inner: seen, **last}, inner, top
