@@ -173,16 +173,23 @@ SMOOTH = {  # paths of a sample, samples, last time
     "tanh-1-1": (4096, 6, 6),
     "tanh-1-2": (8192, 6, 6),
     "tanh-2-1": (2048, 6, 5),
-    "tanh-2-2": (1024, 4, 4),
+    "tanh-2-2": (2048, 6, 4),
     "tanh-2-1-bias": (2048, 4, 5),
-    "relu-1-1": (4096, 6, 6),
+    "relu-1-1": (32768, 8, 6),
     "relu-1-2": (8192, 6, 6),
 }
-KINKED = {"relu-2-1": (2048, 6, 2), "relu-2-2": (1024, 4, 2)}
+KINKED = {"relu-2-1": (4096, 6, 5), "relu-2-2": (2048, 6, 2)}
+
+OUTPUTS = ("f", "loss")
+KERNELS = ("Phi", "G", "tangent_kernel")
 
 
-def sampled_distances(name: str, samples: int, seeds: int, last: int, keys: Sequence[str]) -> tuple[Any, Any]:
+def sampled_distances(
+    name: str, samples: int, seeds: int, last: int, keys: Sequence[str], shifts: Sequence[str] | None = None
+) -> tuple[Any, Any]:
     """Distances of extrapolated networks from means over seeds, and the degrees of freedom of their errors.
+
+    They are those of variances of ``keys``, and of shifts of ``shifts``, by default of all keys.
 
     These follow from Welch and Satterthwaite: errors of networks have infinitely many.  The limit is not
     known well enough to be subtracted from means of networks.
@@ -194,10 +201,10 @@ def sampled_distances(name: str, samples: int, seeds: int, last: int, keys: Sequ
     moments: list[Any] = [sample_fluctuations(arrays, samples, seed) for seed in range(seeds)]
     found, degrees = [], []
     for key in keys:
-        for estimate, of in (
-            (table.scaled_variance(key), seen[key].scaled_variance),
-            (table.scaled_shift(key), seen[key].scaled_shift),
-        ):
+        kinds = [(table.scaled_variance(key), seen[key].scaled_variance)]
+        if shifts is None or key in shifts:
+            kinds.append((table.scaled_shift(key), seen[key].scaled_shift))
+        for estimate, of in kinds:
             values = np.array([of(x) for x in moments])
             scatter = np.maximum(values.std(axis=0, ddof=1) / seeds**0.5, 1e-12)
             error = np.hypot(estimate.error[at], 5e-7 * np.abs(estimate.value[at])) + 1e-12
@@ -215,26 +222,28 @@ def sampled_distances(name: str, samples: int, seeds: int, last: int, keys: Sequ
 @pytest.mark.parametrize("name", ["tanh-1-1", "relu-1-1"])
 def test_output_of_nonlinear_networks(name: str) -> None:
     """Variances and shifts of f and loss of one hidden layer, times up to 2."""
-    assert excess(*sampled_distances(name, 2048, 4, 2, ("f", "loss"))) <= 1
+    assert excess(*sampled_distances(name, 2048, 4, 2, OUTPUTS)) <= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMOOTH)
 def test_nonlinear_networks_of_the_table(name: str) -> None:
     """Variances and shifts of f, loss, Phi, G and K: all times, layers and pairs of samples."""
-    keys = ("f", "loss", "Phi", "G", "tangent_kernel")
-    assert excess(*sampled_distances(name, *SMOOTH[name], keys)) <= 1
+    assert excess(*sampled_distances(name, *SMOOTH[name], (*OUTPUTS, *KERNELS))) <= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINKED)
 def test_networks_with_kinks_and_two_layers(name: str) -> None:
-    """Variances and shifts of f and loss.
+    """Variances of f, loss, Phi, G and K; shifts of f and loss.
 
-    Averages of jumps are rounded in these theories: shifts of G and of the tangent kernel have error bars
-    above their values, and the shift of Phi at the start, which is zero, is -0.0006(1).
+    Averages of jumps are rounded in these theories, so that errors grow with the steps.  Those of one sample,
+    as parts of the largest value of networks: variance of f 0.2 % at step 2, 1.3 % at 4 and 3.7 % at 5; shift
+    of f 0.2, 13 and 84 %; variance of G 12 % at step 2 and above its value later.  Shifts of G and of the
+    tangent kernel have error bars above their values from step 2 on, and the shift of Phi at the start,
+    which is zero, is -0.0006(1).
     """
-    assert excess(*sampled_distances(name, *KINKED[name], ("f", "loss"))) <= 1
+    assert excess(*sampled_distances(name, *KINKED[name], (*OUTPUTS, *KERNELS), OUTPUTS)) <= 1
 
 
 # -- one hidden layer, exactly ------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ ONE = Training(2, KERNELS[2], TARGETS[:2], 0.1, 3)
                 (Training(2, KERNELS[4], TARGETS, 0.05, 4), (16, 32, 64)),
                 (Training(3, KERNELS[2], TARGETS[:2], 0.06, 3), (16, 32, 64)),
                 (Training(2, KERNELS[2], TARGETS[:2], 0.08, 4, momentum=0.5, weight_decay=0.2), (16, 32, 64)),
+                # with 16 units N Var f is twice its limit, and some networks of 12 units diverge
                 (Training(2, KERNELS[2], TARGETS[:2], 0.1, 4, bias=True), (32, 64, 128)),
                 (Training(2, KERNELS[2], TARGETS[:2], 0.1, 4, gamma0=0.7, centred=True), (16, 32, 64)),
             )
