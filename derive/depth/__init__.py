@@ -10,6 +10,7 @@ from derive.depth.infinite import (
     infinite_depth,
     layer_time,
 )
+from derive.depth.process import LayerProcess, layer_process
 from derive.depth.rescale import ends_apart, gamma_c_recursion, rescale
 from derive.linear.propagators import CrossLayer, cross_layer
 
@@ -18,6 +19,7 @@ __all__ = [
     "CrossLayer",
     "Diversity",
     "InfiniteDepth",
+    "LayerProcess",
     "LayerTime",
     "Scaling",
     "block_limit",
@@ -26,6 +28,7 @@ __all__ = [
     "ends_apart",
     "gamma_c_recursion",
     "infinite_depth",
+    "layer_process",
     "layer_time",
     "rescale",
     "within_blocks",

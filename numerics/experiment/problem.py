@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -123,6 +123,8 @@ class Problem:
     - ``author``: names of a program that its author calls otherwise, with the author's name for each.
     - ``written``: the program as its author wrote it, where that has other names.
     - ``family``: the program at symbolic depth that was given with a number for the depth.
+    - ``response_method``: how sampled paths find responses: by derivatives along paths, by Stein's lemma, or
+      by what costs less for networks of few layers.
     - ``experiment``: the file that the problem was read from, whose keys a refusal names; None of a program.
     """
 
@@ -141,6 +143,7 @@ class Problem:
     written: Program | None = None
     family: Program | None = None
     experiment: Experiment | None = None
+    response_method: Literal["auto", "jacobian", "stein"] = "auto"
 
     def __post_init__(self) -> None:
         """Raises SpecError for more layers than ``solver.hours`` allows to derive the equations of.

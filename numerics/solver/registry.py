@@ -29,6 +29,7 @@ from numerics.errors import (
 )
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.theory import beta
 from numerics.experiment.vanishing import require_gradients
 from numerics.progress import Progress
 from numerics.results import BY_SAMPLE, Result, named
@@ -396,6 +397,8 @@ def _refused(problem: Problem, choice: Choice) -> SpecError | Diverged:
         accepted = ", or ".join(filter(None, (said.accepted, '"auto"')))
         return SpecError("solver.method", asked, f"{said.reason}{about}", accepted)
     general = "paths" if problem.seen or not problem.has_roles else "march"
+    if problem.depth is None and beta in problem.numbers:
+        general = "layers"
     general = "lazy" if problem.features_rest else general
     said = next(x for x in (noes.get(general), *noes.values()) if x is not None)
     accepted = said.accepted or "another value"

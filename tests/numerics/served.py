@@ -88,6 +88,9 @@ ROWS: dict[str, dict[str, Any]] = {
     '`training.rule = "adam"`, `network.branch`, depth L': changed(
         ENTRIES, training_rule="adam", network_branch=0.5, network_depth="L"
     ),
+    "`network.branch`, tanh, depth L": changed(
+        FIXED, network_activation="tanh", network_branch=0.5, network_depth="L"
+    ),
     '`network.parametrization = "ntk"`': changed(
         FIXED, network_parametrization="ntk", network_activation="tanh"
     ),

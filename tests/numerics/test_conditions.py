@@ -16,11 +16,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from sympy import sqrt
 
 import derive
 import numerics.analysis
-from derive.calculus.symbols import eta, mu
-from derive.depth import block_limit, cross_layer, within_blocks
+from derive.calculus.symbols import L, eta, mu
+from derive.depth import Scaling, block_limit, cross_layer, layer_process, within_blocks
 from derive.depth.balance import alpha, gamma
 from derive.depth.nonlinear import branch_diversity
 from derive.program.networks.residual import block_program, nonlinear_program
@@ -38,6 +39,7 @@ from derive.scale.fluctuations import (
 )
 from derive.show.conditions import ConditionalResult
 from numerics.cli.limits import limits
+from numerics.experiment.theory import beta
 from tests.derive.once import depth_program, few_steps, isotropic, mean_field, mlp
 
 ROOMS = ("derive.scale", "derive.depth", "derive.reduce.equilibrium")
@@ -56,6 +58,9 @@ PYTHON: dict[str, Callable[[], ConditionalResult]] = {
     "InitialCovariance": lambda: initial_covariance(mlp(1), ("f", mu)),
     "InitialMean": lambda: initial_mean(mlp(1), ("K", mu, mu)),
     "LazyFluctuations": lambda: lazy_fluctuations(mlp(1)),
+    "LayerProcess": lambda: layer_process(
+        mean_field(mlp(activation="tanh", branch=beta)), Scaling({beta: 1 / sqrt(L)})
+    ),
     "OneLayerFlow": lambda: one_layer_flow(mlp(1, rule="flow")),
     "OneSample": lambda: one_sample(wishart_recursion(mlp(1))),
 }

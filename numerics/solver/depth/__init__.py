@@ -1,4 +1,4 @@
-"""Residual linear networks of infinite depth, in layer time: limit, first correction, diversity."""
+"""Residual networks of infinite depth, in layer time: limit, first correction, diversity; sampled paths."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from numerics.on_demand import loader
 
 if TYPE_CHECKING:
+    from numerics.solver.depth.sampled import SampledDepth, solve_cells, solve_sampled_correction
     from numerics.solver.depth.solve import (
         DepthCorrection,
         DepthLimit,
@@ -20,9 +21,12 @@ __all__ = [
     "DepthCorrection",
     "DepthLimit",
     "LayerDistances",
+    "SampledDepth",
     "layer_distances",
+    "solve_cells",
     "solve_depth_correction",
     "solve_depth_limit",
+    "solve_sampled_correction",
 ]
 
 __getattr__ = loader(
@@ -32,6 +36,9 @@ __getattr__ = loader(
         "solve_depth_correction": "solve",
         "layer_distances": "solve",
         "DepthLimit": "solve",
+        "SampledDepth": "sampled",
+        "solve_cells": "sampled",
+        "solve_sampled_correction": "sampled",
         "DepthCorrection": "solve",
         "LayerDistances": "solve",
     },

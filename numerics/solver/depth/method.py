@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from derive.errors import NotApplicable
+from derive.linear.form import LinearForm
+from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
-from numerics.results import VARIABLES
+from numerics.results import SYSTEMATIC, VARIABLES
 from numerics.solver.method import KeptKernels, MethodResult, No, Yes
 from numerics.solver.refusals import linear_rules, moving_features, no_attributes, no_for, symbolic_depth
 
 Array = NDArray[np.float64]
+
+
+def is_nonlinear(problem: Problem) -> bool:
+    """Return whether the theory of a problem has no linear form, so that its limit is sampled."""
+    return not isinstance(problem.linear, LinearForm)
+
+
+def linear_updates(problem: Problem) -> No | None:
+    """Steps that are not linear in the updates do not shrink with the branch, and add up over layers."""
+    no = linear_rules(problem)
+    return None if no is None else replace(no, accepted='"gd" or "flow", or an integer network.depth')
 
 
 class InfiniteDepthMethod:
@@ -19,12 +35,15 @@ class InfiniteDepthMethod:
 
     name = "layers"
     responses = True
-    needs = (moving_features, linear_rules, no_attributes, symbolic_depth)
+    needs = (moving_features, linear_updates, no_attributes, symbolic_depth)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
-        from numerics.solver.depth.solve import LAYERS, require_limit
+        from numerics.solver.depth.solve import LAYERS, require_branch, require_limit
 
         try:
+            require_branch(problem)
+            if is_nonlinear(problem):
+                return _sampled(problem, keep)
             require_limit(problem)
         except ValueError as reason:
             return no_for(problem, "network.depth", reason, "an integer >= 1")
@@ -36,6 +55,8 @@ class InfiniteDepthMethod:
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         from numerics.solver.depth.solve import LAYERS, solve_depth_limit
 
+        if is_nonlinear(problem):
+            return _sample(problem, keep, progress)
         found = solve_depth_limit(problem, layers=LAYERS, progress=progress)
         notes = {
             "method": "infinite depth, layer grid",
@@ -44,3 +65,43 @@ class InfiniteDepthMethod:
             "layers_at": found.nodes,
         }
         return MethodResult({k: x for k, x in found.values.items() if k in VARIABLES}, notes)
+
+
+def _sampled(problem: Problem, keep: KeptKernels) -> Yes | No:
+    """Cost and error of sampled paths on grids of layer time; raises SpecError where there is no limit."""
+    from numerics.solver.by_role import kept
+    from numerics.solver.depth.sampled import ACCURACY, CELLS, forecast_depth, process_of
+
+    if not (problem.seen and problem.has_roles):
+        return no_for(problem, "data.kind", "has no given samples", 'given samples (data.kind = "fixed")')
+    process_of(problem)
+    try:
+        cost, memory, error = forecast_depth(problem, kept(problem, keep))
+    except (Unserved, NotApplicable) as reason:
+        return no_for(problem, "network.depth", reason, "an integer >= 1")
+    grids = ", ".join(map(str, CELLS))
+    note = f"sampled paths on {grids} cells of layer time, extrapolated; no responses"
+    return Yes(cost, memory, error, note, ACCURACY)
+
+
+def _sample(problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
+    """The limit of a nonlinear network by sampled paths."""
+    from numerics.solver.by_role import kept
+    from numerics.solver.depth.sampled import solve_cells
+
+    keep = kept(problem, keep)
+    found = solve_cells(problem, keep, progress)
+    values = found.order(0)
+    ok = all(x["status"] == "ok" for x in found.notes)
+    grid_error = values.get("train_loss" + SYSTEMATIC)
+    notes = {
+        "method": "infinite depth, sampled paths in layer time",
+        "status": "ok" if ok else "not converged",
+        "kernels": keep,
+        "layers": max(found.cells),
+        "samples": [x["samples"] for x in found.notes],
+        "replicas": [x["replicas"] for x in found.notes],
+        "layer_grid_error": None if grid_error is None else float(grid_error.max()),
+        "layers_at": found.nodes,
+    }
+    return MethodResult(values, notes)

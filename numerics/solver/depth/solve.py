@@ -61,6 +61,9 @@ LAYERED = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
 GRIDS = (Fraction(1, 2), Fraction(3, 4), Fraction(1))
 """Cells of the grids that are extrapolated, as shares of those that were asked for."""
 
+NOT_CLOSED = "has no closed equations at infinite depth, where the method layers samples paths"
+"""Why limits in closed equations refuse an activation."""
+
 FIRST = coefficient_name("", 1)
 """How the tensors of the first correction are called."""
 
@@ -245,22 +248,27 @@ def _solved(problem: Problem, table: LayerTable, layers: int, progress: Progress
 
 
 def require_limit(problem: Problem) -> None:
-    """Raises SpecError for what has no limit of infinite depth, or whose limit is not served.
+    """Raises SpecError for what has no limit of infinite depth, or none that is known in closed equations.
 
     The keys of a file are named; of a program the derivation of the limit says what is in the way.
     """
-    if problem.depth is not None:
-        accepted = "a program whose depth is a symbol" if problem.experiment is None else '"L"'
-        raise SpecError(*problem.said("network.depth"), "the limit is that of symbolic depth", accepted)
-    if beta not in problem.numbers:
-        accepted = "beta0, the branch times the square root of the depth"
-        raise SpecError(*problem.said("network.branch"), f"has no branch {beta}", accepted)
+    require_branch(problem)
     if problem.experiment is not None:
         require_file(problem.experiment)
         return
     if problem.flow:
         raise SpecError(*problem.said("training.rule"), "is not served at infinite depth", '"gd" or "sgd"')
     _limit_table(*limit_of(problem))
+
+
+def require_branch(problem: Problem) -> None:
+    """Raise SpecError for a problem whose depth is a number, or whose layers have no branch."""
+    if problem.depth is not None:
+        accepted = "a program whose depth is a symbol" if problem.experiment is None else '"L"'
+        raise SpecError(*problem.said("network.depth"), "the limit is that of symbolic depth", accepted)
+    if beta not in problem.numbers:
+        accepted = "beta0, the branch times the square root of the depth"
+        raise SpecError(*problem.said("network.branch"), f"has no branch {beta}", accepted)
 
 
 def require_file(experiment: Experiment) -> None:
@@ -272,9 +280,7 @@ def require_file(experiment: Experiment) -> None:
     network, training = experiment.network, experiment.training
     unfit: list[tuple[str, object, str, str]] = []
     if not is_linear(network.activation):
-        unfit.append(
-            ("network.activation", network.activation, "is not served at infinite depth", '"linear"')
-        )
+        unfit.append(("network.activation", network.activation, NOT_CLOSED, '"linear"'))
     if network.bias:
         reason = "has no limit of infinite depth: the updates of all biases add up"
         unfit.append(("network.bias", True, reason, "false"))

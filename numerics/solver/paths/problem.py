@@ -248,6 +248,7 @@ def prepared_for(
     data: dict[str, Any] = dict(problem.arrays)
     given: dict[str, Any] = {"values": problem.values, "device": device_named(problem.solver.device)}
     given["kernels"] = kernels != "none" or not problem.discrete.scalars
+    given["responses"] = problem.response_method
     if not problem.flow:
         data = dict(problem.data)
         single = responses and kernels == "full" and problem.has_roles and _shows_responses(problem)
