@@ -96,6 +96,96 @@ def jackknife(function: Callable[..., Any], *sides: Array) -> tuple[Array, Array
     return value, np.sqrt(variance), np.sqrt(spread)
 
 
+CONSTANT = 1e-9
+"""Share of the size of a control, or of the spread of a number, below which a spread is rounding."""
+
+LEVERAGE = 4
+"""Samples for each fitted number, fewer than which controls add more noise than they take away."""
+
+TOGETHER = 2**22
+"""Entries of the controls of several numbers that are regressed together."""
+
+
+@dataclass(frozen=True)
+class SampleMean:
+    """A mean over samples, its standard error, and the degrees of freedom of that."""
+
+    value: Array
+    stderr: Array
+    dof: int
+
+    def shaped(self, shape: Sequence[int]) -> SampleMean:
+        """Return the mean with its numbers in another shape."""
+        return SampleMean(self.value.reshape(shape), self.stderr.reshape(shape), self.dof)
+
+    @staticmethod
+    def joined(parts: Sequence[SampleMean]) -> SampleMean:
+        """Return the numbers of several means one after the other, with the fewest degrees of freedom."""
+        value, stderr = (
+            np.concatenate([np.ravel(getattr(x, y)) for x in parts]) for y in ("value", "stderr")
+        )
+        return SampleMean(value, stderr, min(x.dof for x in parts))
+
+
+def controlled_mean(values: Array, controls: Array) -> SampleMean:
+    """Return means over samples, less regressions on control variates of mean zero.
+
+    The mean is that of :func:`controlled_values`, and so are the shapes.
+
+    >>> rng = np.random.default_rng(0)
+    >>> c = rng.standard_normal((200, 1))
+    >>> found = controlled_mean(3 + 2 * c + 0.1 * rng.standard_normal((200, 1)), c)
+    >>> abs(float(found.value[0]) - 3) < 4 * float(found.stderr[0]), float(found.stderr[0]) < 0.01, found.dof
+    (True, True, 198)
+    """
+    each, dof = controlled_values(values, controls)
+    spread = each.std(axis=0, ddof=1)
+    spread[spread < CONSTANT * values.std(axis=0)] = 0.0  # rounding of what controls fix
+    return SampleMean(each.mean(axis=0), spread / np.sqrt(len(each)), dof)
+
+
+def controlled_values(values: Array, controls: Array) -> tuple[Array, int]:
+    """Return values (samples, numbers) less regressions on controls of mean zero, and degrees of freedom.
+
+    They are ``y_i - beta_i . c_i`` for samples i, with coefficients ``beta_i`` fitted without sample i, so
+    that they are independent of ``c_i``: the expectation is exactly that of ``y``, whatever the relation
+    between ``y`` and ``c`` is, if samples are independent.  With the fit ``b`` of all samples, residuals
+    ``e``, leverages ``h`` and the weights ``g`` of the intercept they are ``b_0 + e_i (1 - g_i)/(1 - h_i)``
+    (Sherman and Morrison).
+
+    ``controls`` has shape (samples, controls), or (numbers, samples, controls) where each number has its own.
+    Controls that are constant are left out; where there are fewer than LEVERAGE samples for each fitted
+    number, all are.
+    """
+    n, m = values.shape
+    sets = controls if controls.ndim == 3 else controls[None]
+    if LEVERAGE * (1 + sets.shape[-1]) > n:
+        sets = sets[:1, :, :0]
+    if len(sets) == 1:
+        return _controlled(values.T[None], sets)
+    size = max(1, TOGETHER // (n * (1 + sets.shape[-1])))
+    parts = [_controlled(values.T[k : k + size, None], sets[k : k + size]) for k in range(0, m, size)]
+    return np.concatenate([x for x, _ in parts], axis=1), min(dof for _, dof in parts)
+
+
+def _controlled(values: Array, sets: Array) -> tuple[Array, int]:
+    """Return controlled values of (sets, numbers, samples) with controls (sets, samples, controls)."""
+    n = values.shape[-1]
+    size = np.sqrt((sets**2).mean(axis=1, keepdims=True))
+    moving = sets.std(axis=1, keepdims=True) > CONSTANT * size
+    scaled = np.where(moving, sets / np.where(moving, size, 1.0), 0.0)
+    design = np.concatenate([np.ones((len(sets), n, 1)), scaled], axis=2)
+    roots, vectors = np.linalg.eigh(design.swapaxes(1, 2) @ design)
+    kept = roots > 1e-10 * roots[:, -1:]
+    inverse = (vectors / np.where(kept, roots, np.inf)[:, None]) @ vectors.swapaxes(1, 2)
+    weights = design @ inverse  # rows of the pseudo-inverse: (sets, samples, coefficients)
+    fit = values @ weights
+    left = values - fit @ design.swapaxes(1, 2)
+    leverage = (weights * design).sum(axis=2)
+    each = fit[..., :1] + left * ((1 - weights[..., 0]) / (1 - leverage))[:, None]
+    return each.reshape(-1, n).T, n - int(kept.sum(axis=1).max(initial=1))
+
+
 def normal_points(count: int, dimensions: int, seed: Any) -> Array:
     """Independent standard normal numbers from a scrambled Sobol sequence: shape ``(dimensions, count)``.
 
@@ -162,6 +252,10 @@ class Line:
         design = np.stack([np.ones_like(x), x], axis=1)
         solve = np.linalg.solve(design.T @ (weight[:, None] * design), design.T * weight)
         return Line(solve[0], design @ solve)
+
+    def curvature(self, widths: Sequence[int]) -> float:
+        """Return what a term 1/N^2 adds to the extrapolated value, but for its sign."""
+        return abs(float(self.intercept @ (1.0 / np.asarray(widths, dtype=float) ** 2)))
 
 
 def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
