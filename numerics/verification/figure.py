@@ -14,8 +14,10 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.names import C_FIELD, C_GRADIENT, FEATURE_KERNEL, GRADIENT_KERNEL, INPUT_KERNEL
 from numerics.plots import STYLE, colours
+from numerics.simulation.experiment import KERNEL_TIME, TRACE_TIME
 from numerics.stats import extrapolate
 from numerics.verification.networks import authored_in, traced
+from numerics.verification.plan import drawn_places
 from numerics.verification.report import title
 
 if TYPE_CHECKING:
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 Array = NDArray[np.float64]
-
-POINTS = 15
-"""Times at which networks are drawn, denser at the beginning, where most happens."""
 
 SERIES = ((0, r"lazy, $\gamma_0\to0$", "0.6", "--"), (2, r"$\Delta$ to order $\gamma_0^2$", "#c2571a", ":"))
 """Orders of the expansion whose loss is drawn, their labels, colours and dashes."""
@@ -116,7 +115,7 @@ def _number(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str
         _band(ax, theory, colour, rows[:, k], None if errors is None else errors[:, k])
         if networks is not None and name in networks:
             drawn = (networks[x].to_numpy().reshape(count, -1)[:, k] for x in (name, f"{name}_stderr"))
-            ax.errorbar(*_points(networks, *drawn), **_dots(colour, "o"))
+            ax.errorbar(*_points(networks.time, *drawn), **_dots(colour, "o"))
     ax.set_ylabel(name)
 
 
@@ -182,7 +181,7 @@ def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: boo
         ax.plot(theory.time, theory[name], color=colour, lw=1.8, label=label if both else "theory")
         _band(ax, theory, colour, *(theory.get(f"{name}{end}") for end in ("", "_stderr")))
         if networks is not None:  # two curves leave little room: the caption says what points are
-            points = _points(networks, networks[name], networks[f"{name}_stderr"])
+            points = _points(networks.time, networks[name], networks[f"{name}_stderr"])
             ax.errorbar(*points, **_dots(colour, marker), label=None if both else r"networks, $1/N\to0$")
     shown = [theory[name] for name, *_ in (LOSSES if both else LOSSES[:1])]
     _limits(ax, np.concatenate([x.to_numpy() for x in shown]))
@@ -204,7 +203,7 @@ def _kernels(
             _band(ax, theory, colour, *(_equal_times(theory, n)[k] / share for n in (name, f"{name}_stderr")))
         if networks is not None and name in networks:
             drawn = (_equal_times(networks, n)[k] / share for n in (name, f"{name}_stderr"))
-            ax.errorbar(*_points(networks, *drawn), **_dots(colour, "o"))
+            ax.errorbar(*_points(_times(networks, name), *drawn), **_dots(colour, "o"))
     _limits(ax, values / share)
     ax.set_ylabel(label)
     ax.legend(fontsize=9, ncols=min(len(values), 5), loc="upper center")
@@ -233,13 +232,15 @@ def _equal_times(result: xr.Dataset, name: str) -> Array:
     return np.asarray(np.einsum("ltt->lt", values))
 
 
-def _points(networks: xr.Dataset, value: Any, stderr: Any) -> tuple[Array, Array, Array]:
-    """A few of the times, denser at the beginning, with values and standard errors."""
-    last = networks.sizes["time"] - 1
-    if last < POINTS:
-        return networks.time.to_numpy(), np.asarray(value), np.asarray(stderr)
-    shown = np.unique((last * np.linspace(0, 1, POINTS) ** 2).round().astype(int))
-    return networks.time.to_numpy()[shown], np.asarray(value)[shown], np.asarray(stderr)[shown]
+def _times(result: xr.Dataset, name: str) -> xr.DataArray:
+    """Return the times of a kernel, which networks may have at some of the output times only."""
+    return next(result[d] for d in ("time", KERNEL_TIME, TRACE_TIME) if d in result[name].dims)
+
+
+def _points(times: xr.DataArray, value: Any, stderr: Any) -> tuple[Array, Array, Array]:
+    """Return a few of the times, with values and standard errors."""
+    at = drawn_places(len(times))
+    return times.to_numpy()[at], np.asarray(value)[at], np.asarray(stderr)[at]
 
 
 def _dots(colour: Any, marker: str) -> dict[str, Any]:

@@ -5,14 +5,15 @@ networks and theory are taken at once, twice and four times both, and it is thei
 
 What is compared is fixed beforehand: the kernels of every layer at the end, and losses and errors while the
 theory's loss is above FLOOR of its start.  What is left later is a product of many factors that differ from
-network to network; it can spread over decades, and then a mean with a standard error says little.  Where the
+network to network; it can spread over decades, and then a mean with a standard error says little.  Beyond
+the edge of stability (:mod:`.stability`) nothing is compared.  Where the
 error jumps in the output, as that of the hinge loss, times end when networks first differ in their errors: a
 mean over networks on both sides of a jump is no straight line in 1/N.  The report says what was left out.
 
 All numbers are judged together: the largest |z| among n of them may reach Sidak's bound, with Student's t for
 the number of networks.  To this is added what the theory is off by at most beyond noise, as it says itself,
-and what the straight line in 1/N leaves out, as large as if the series were geometric: value + c/N +
-c^2/(value N^2).  Of several numbers of one kind, such as the errors of all
+and what the straight line in 1/N leaves out, as large as if the series were geometric, or as the three widths
+show it (:func:`remainder_of`).  Of several numbers of one kind, such as the errors of all
 samples, the worst is shown.
 """
 
@@ -20,26 +21,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import lcm
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from derive.linear.form import LinearForm
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
-from numerics.names import C_FIELD, C_GRADIENT, C_LEARNT, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL
-from numerics.results import AUTHORED, STDERR, named, systematic
+from numerics.names import (
+    C_FIELD,
+    C_GRADIENT,
+    C_LEARNT,
+    FEATURE_KERNEL,
+    GRADIENT_KERNEL,
+    LINEAR_KERNEL,
+)
+from numerics.results import AUTHORED, STDERR, SYSTEMATIC, named, systematic
 from numerics.simulation import simulate
-from numerics.simulation.experiment import reference_size
+from numerics.simulation.experiment import KERNEL_TIME, TRACE_TIME, reference_size
 from numerics.solver import solve
-from numerics.stats import Line, bound, check_same_axes
+from numerics.stats import Line, bound, check_same_axes, each_of
+from numerics.verification.controls import DOF, MEAN_LOSS, NetworkSamples, start_means, with_controls
 from numerics.verification.openings import FULL, Effort
+from numerics.verification.plan import NetworkPlan, keeps_pairs, measured_kernels, ratios_of
 from numerics.verification.report import LEVEL, Check, Report
+from numerics.verification.stability import edge_of_stability
 
 Array = NDArray[np.float64]
 
@@ -49,16 +58,10 @@ FLOOR = 1e-3
 CENTER = """at the start their outputs are of order 1/(gamma0 sqrt(N)) = {:.1g}, in the theory they are 0:
 with training.center = true they are subtracted, and the theory is the same."""
 
-FEWEST, MOST = 12, 400
-"""Networks of one width."""
-
-PLAY = 0.25
-"""By how much a size may be larger than asked for, so that all ratios come out as whole numbers."""
+EDGE = """not compared: what is learned after t = {}, from where the theory is beyond the edge of stability:
+deviations of networks grow from step to step, and their means come to the limit more slowly than 1/N."""
 
 STRAIGHT = "straight in 1/N, worst of all"
-
-SUBSTEPS = 24
-"""Evaluations of a flow's velocity between two output times, a guess good enough for planning."""
 
 MODES = 1000
 """Modes beyond which no networks are trained."""
@@ -67,131 +70,7 @@ EXACT = 1e-9
 """How well a number is to be met that is the same in every network."""
 
 
-# -- how large, how many -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class NetworkPlan:
-    """Widths and, for each, how many networks."""
-
-    widths: tuple[int, ...]
-    seeds: tuple[int, ...]
-
-    @property
-    def total(self) -> int:
-        """The number of networks."""
-        return sum(self.seeds)
-
-    def __str__(self) -> str:
-        return ", ".join(f"{k} of width {n}" for n, k in zip(self.widths, self.seeds, strict=True))
-
-
-def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> NetworkPlan:
-    """Three widths, each twice the one before, with equal work at each.
-
-    Of a program whose units have attributes they are multiples of the numbers of these.
-    """
-    problem = Problem.of(source)
-    e = problem.experiment
-    own = None if e is None else e.network.width
-    units = lcm(
-        *[len(problem.arrays[x.name]) for x in problem.program.attributes if x.name in problem.arrays]
-    )
-    for smallest in [-(-n // units) * units for n in (effort.smallest if own is None else (own,))]:
-        widths = (smallest, 2 * smallest, 4 * smallest) if e is None else widths_near(e, smallest)
-        costs = [_work_of_program(problem, n) if e is None else work(e, n, effort) for n in widths]
-        share = effort.work / len(widths)
-        if FEWEST * costs[-1] <= share:
-            break
-    return NetworkPlan(widths, tuple(int(np.clip(share / x, FEWEST, MOST)) for x in costs))
-
-
-def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
-    """Widths of the widest layer, for about ``smallest`` units in the narrowest population of the smallest.
-
-    Ratios are rounded to whole units, which moves the networks off the line in 1/N: the size is chosen, among
-    those up to a quarter larger, at which they are rounded least.
-
-    >>> from numerics.experiment import Experiment
-    >>> spec = {"network": {"depth": 2, "width_ratio": [0.7, 1.3]}, "data": {"kind": "isotropic"}}
-    >>> widths_near(Experiment.from_dict(spec), 64)
-    (130, 260, 520)
-    """
-    if experiment.spec.kind == "power-law":
-        return (smallest, 2 * smallest, 4 * smallest)
-    ratios = ratios_of(experiment)
-    low = int(np.ceil(smallest / min(1.0, *ratios)))
-    widest = max(_layers(experiment))
-    best: tuple[int, ...] = ()
-    least = np.inf
-    for n in range(low, int(low * (1 + PLAY)) + 1):
-        widths = tuple(round(widest * n * k) for k in (1, 2, 4))
-        sizes = [reference_size(experiment, w) for w in widths]
-        missed = sum(abs(round(r * k) - r * k) / (r * k) for r in ratios for k in sizes)
-        if missed < least - 1e-12:
-            best, least = widths, missed
-    return best
-
-
-def ratios_of(experiment: Experiment) -> list[float]:
-    """The sizes of layers, and of samples or batches of random data, over the size that all refer to."""
-    data = experiment.data
-    batch = [] if data is None else [x for x in (data.sample_ratio, data.batch_ratio) if x is not None]
-    return _layers(experiment) + (batch if experiment.spec.kind == "isotropic" else [])
-
-
-def _layers(experiment: Experiment) -> list[float]:
-    network = experiment.network
-    ratio = network.width_ratio if experiment.spec.kind == "isotropic" else network.relative_widths
-    if isinstance(ratio, list):
-        return ratio
-    return [1.0 if ratio is None else ratio] * experiment.depth
-
-
-def work(experiment: Experiment, width: int, effort: Effort = FULL) -> float:
-    """Of one network: its steps, and the correlations of its fields at all pairs of times."""
-    size, depth, times = reference_size(experiment, width), experiment.depth, len(experiment.times)
-    power_law = experiment.spec.kind == "power-law"
-    layers = [r * (width if power_law else size) for r in _layers(experiment)]
-    fixed = experiment.spec.kind == "fixed"
-    samples = experiment.sample_count * experiment.network.outputs if fixed else experiment.network.outputs
-    features = min(experiment.sample_count, size) if fixed else size
-    entries = sum(a * b for a, b in zip([features, *layers], layers, strict=False))
-    fresh = 12 * entries if experiment.training.temperature else 0.0
-    if not fixed and experiment.data is not None:
-        batch = size * size * sum(ratios_of(experiment)[depth:])
-        if power_law:
-            batch = size * float(experiment.data.batch or 0) * width / (experiment.network.width or width)
-        entries += batch
-        fresh += 11 * batch if experiment.data.batch_ratio or experiment.data.batch else 0.0
-    each = 1.6e5 * depth + (5e4 * depth * samples if fixed else 0.0) + fresh
-    problem = Problem.of(experiment)
-    entries_kept = _kernel_entries(problem) if _whole(problem, effort) else 0.0
-    pairs = 0.1 * sum(layers) * times**2 * (samples**2 if entries_kept or not fixed else 1)
-    evaluations = times * (SUBSTEPS if experiment.training.rule == "flow" else 1)
-    return 2e7 + evaluations * (each + entries * (3 + 0.3 * samples)) + pairs + 40 * entries_kept
-
-
-def _work_of_program(problem: Problem, width: int) -> float:
-    """The same of a program of one's own: all its matrices are counted as square, at every layer."""
-    depth, times, samples = problem.depth or 1, len(problem.times), problem.sample_count * problem.outputs
-    entries = float(depth * width**2 * len(problem.program.matrices))
-    each = depth * (1.6e5 + 5e4 * samples) + entries * (3 + 0.3 * samples)
-    evaluations = times * (SUBSTEPS if problem.flow else 1)
-    return 2e7 + evaluations * each + depth * (0.1 * width + 80) * (times * samples) ** 2
-
-
-def _whole(problem: Problem, effort: Effort) -> bool:
-    """Are kernels of all pairs of samples measured?"""
-    return bool(problem.seen) and 8.0 * _kernel_entries(problem) <= effort.kernel
-
-
-def _kernel_entries(problem: Problem) -> float:
-    """Numbers in H (or Phi and G) of one network; where layers share their units, of all pairs of layers."""
-    shared = problem.experiment is not None and problem.experiment.network.branch is not None
-    kernels = 1 if isinstance(problem.linear, LinearForm) else 1 + problem.outputs**2
-    layers = float((problem.depth or 1) ** (2 if shared else 1))
-    return kernels * layers * (len(problem.times) * problem.sample_count) ** 2
+# -- what is trained ------------------------------------------------------------------------------------
 
 
 def train(
@@ -199,29 +78,45 @@ def train(
     plan: NetworkPlan,
     progress: Callable[[int, int], None] | None = None,
     effort: Effort = FULL,
+    theory: xr.Dataset | None = None,
+    repeat: int = 0,
 ) -> list[xr.Dataset]:
-    """The networks of a plan, a dataset a width.  Randomness: solver.seed, independent at each width."""
+    """Train the networks of a plan; return a dataset a width.
+
+    Randomness: solver.seed, independent at each width and in each ``repeat``.  With the ``theory`` of a
+    problem on fixed samples, means are taken less their regressions on the start of each network
+    (:mod:`.controls`).
+    """
     problem = Problem.of(source)
-    streams = np.random.SeedSequence(problem.solver.seed).spawn(len(plan.widths))
+    streams = np.random.SeedSequence(problem.solver.seed).spawn((1 + repeat) * len(plan.widths))
+    streams = streams[repeat * len(plan.widths) :]
     found, before = [], 0
+    kernels = measured_kernels(
+        problem, effort, None if theory is None else edge_of_stability(problem, theory)
+    )
+    start = None if theory is None else start_means(problem, theory)
     for width, seeds, stream in zip(plan.widths, plan.seeds, streams, strict=True):
 
         def step(done: int, _: int, before: int = before) -> None:
             if progress is not None:
                 progress(before + done, plan.total)
 
+        kept = NetworkSamples(seeds, effort.kernel)
         try:
             networks = simulate(
                 scaled(problem, width),
                 width=width,
                 seeds=seeds,
                 rng=int(stream.generate_state(1)[0]),
-                kernels="full" if _whole(problem, effort) else "trace",
+                kernels=kernels,
                 progress=step,
+                each=None if start is None else kept.add,
             )
         except Diverged as error:
             said = f"finite networks of width {width}: {error}"
             raise Diverged(said, start=error.start, step=error.step) from error
+        if theory is not None and start is not None:
+            networks = with_controls(problem, theory, networks, start, kept.arrays())
         found.append(networks)
         before += seeds
     return found
@@ -244,16 +139,21 @@ class ComparedQuantity:
 
 
 def quantities(
-    theory: xr.Dataset, networks: Sequence[xr.Dataset], parting: int | None = None
+    theory: xr.Dataset,
+    networks: Sequence[xr.Dataset],
+    parting: int | None = None,
+    edge: int | None = None,
 ) -> list[ComparedQuantity]:
     """Losses on the way; correlations of every layer at the end, with themselves and with the start.
 
-    The end is at most when networks part (:func:`parting_of`), and their errors are no longer compared then.
+    The end is at most when networks part (:func:`parting_of`), and their errors are no longer compared then;
+    and at most at the edge of stability.
     """
-    last = theory.sizes["time"] - 1 if parting is None else parting
+    theory = _with_mean_loss(theory)
+    last = min([theory.sizes["time"] - 1, *(x for x in (parting, edge) if x is not None)])
     places = compared_places(theory, last)
     fixed = "sample" in theory.sizes
-    losses = {"train_loss": "train loss", "test_loss": "test loss"}
+    losses = {"train_loss": "train loss", MEAN_LOSS: "loss of mean error", "test_loss": "test loss"}
     if (
         not fixed
         and "train_loss" in theory
@@ -321,26 +221,26 @@ def against_networks(
     ``networks`` are results of ``simulate``; ``compared`` is what is compared, :func:`quantities` if nobody
     says.
     """
-    theory = traced(theory)
+    theory = _with_mean_loss(traced(theory))
     compared = quantities(theory, networks) if compared is None else compared
-    count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
-    checks = [_check(q, count, theory, networks) for q in compared]
-    return [*checks, _straight(compared, count, theory, networks)] if len(networks) > 2 else checks
+    checks = [_check(q, len(compared), theory, networks) for q in compared]
+    checks += _starts(networks)
+    return [*checks, _straight(compared, theory, networks)] if len(networks) > 2 else checks
 
 
 def _check(
-    q: ComparedQuantity, count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset], level: float = LEVEL
+    q: ComparedQuantity, rows: int, theory: xr.Dataset, networks: Sequence[xr.Dataset], level: float = LEVEL
 ) -> Check:
+    """Return one of so many rows, which share the ``level`` equally; in a row its numbers do."""
     z, stderr, dof = scores(theory, networks, q.name, q.at)
+    limit_of_z = bound(z.size, each_of(rows, level), dof)
     expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
     slope = slopes_of(networks, q.name, q.at)
-    # what a term 1/N^2 adds to the value extrapolated to 1/N = 0, but for its sign
-    curvature = abs(float(line_of(networks).intercept @ (1.0 / np.array(widths_of(networks)) ** 2)))
-    remainder = curvature * slope**2 / size_of(theory, q)
+    remainder = remainder_of(theory, networks, q)
     own_bias = theory[q.name].copy(data=systematic(theory, q.name))
     remainder = remainder + own_bias.isel(q.at).to_numpy()
     if np.ndim(expected) == 0 and stderr > 0:
-        limit = float(bound(count, level, dof) * stderr + remainder)
+        limit = float(limit_of_z * stderr + remainder)
         return Check(
             "networks",
             q.label,
@@ -352,10 +252,10 @@ def _check(
         )
     moving = stderr > 0
     weighted = zip(line_of(networks).intercept, networks, strict=True)
-    value = sum(w * d[q.name].isel(q.at).to_numpy() for w, d in weighted)
+    value = sum(w * entry_of(d, q.name, q.at).to_numpy() for w, d in weighted)
     missed = np.abs(value - expected)[~moving] > EXACT * (1 + np.abs(expected[~moving]))
     with np.errstate(divide="ignore", invalid="ignore"):
-        limits = np.where(moving, bound(count, level, dof) + remainder / stderr, np.inf)
+        limits = np.where(moving, limit_of_z + remainder / stderr, np.inf)
         worst = int(np.argmax(np.where(moving, np.abs(z) / limits, 0.0)))
     observed = np.inf if missed.any() else float(np.where(moving, np.abs(z), 0.0).flat[worst])
     label = f"{q.label}, of {z.size}"
@@ -363,33 +263,86 @@ def _check(
     return Check("networks", label, observed, 0, limit, "worst |z|", upper=True)
 
 
+STARTS = "exact means at the start"
+
+
+def _starts(networks: Sequence[xr.Dataset]) -> list[Check]:
+    """Return a check of what networks measure at the start against its exact means at their width, if any."""
+    found = [d.attrs["start"] for d in networks if "start" in d.attrs]
+    if not found:
+        return []
+    count = sum(int(x[1]) for x in found)
+    limits = [float(bound(count, LEVEL, dof)) for _, _, dof in found]
+    worst = max(range(len(found)), key=lambda k: found[k][0] / limits[k])
+    label = f"{STARTS}, of {count}"
+    return [Check("networks", label, float(found[worst][0]), 0, limits[worst], "worst |z|", upper=True)]
+
+
 def _straight(
-    compared: Sequence[ComparedQuantity], count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset]
+    compared: Sequence[ComparedQuantity], theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> Check:
     """Are three widths on a straight line in 1/N?  What they deviate from it, in its standard errors."""
-    inverse = np.array([1.0 / float(d.attrs["width"]) for d in networks])
-    left = np.linalg.svd(np.stack([np.ones(len(inverse)), inverse]))[2][2]  # what no line has
+    count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
     worst, limit, place = 0.0, np.inf, ""
     for q in compared:
-        value = sum(c * d[q.name].isel(q.at).to_numpy() for c, d in zip(left, networks, strict=True))
-        parts = [
-            c**2 * d[f"{q.name}_stderr"].isel(q.at).to_numpy() ** 2
-            for c, d in zip(left, networks, strict=True)
-        ]
-        variance = np.sum(parts, axis=0)
-        counts = [int(d.attrs["seeds"]) - 1 for d in networks]
-        spread = np.sum([x**2 / n for x, n in zip(parts, counts, strict=True)], axis=0)
-        slope = slopes_of(networks, q.name, q.at)
-        remainder = abs(float(left @ inverse**2)) * slope**2 / size_of(theory, q)
+        found = Deviation.of(networks, q.name, q.at)
+        remainder = found.of_square * slopes_of(networks, q.name, q.at) ** 2 / size_of(theory, q)
         with np.errstate(divide="ignore", invalid="ignore"):
-            z = np.abs(value) / np.sqrt(variance)
-            allowed = bound(count, LEVEL, variance**2 / spread) + remainder / np.sqrt(variance)
+            z = found.value / found.stderr
+            allowed = bound(count, LEVEL, found.dof) + remainder / found.stderr
         label = q.label.partition(" at t =")[0].partition(", t =")[0]
-        share = np.where(variance > 0, z / allowed, 0.0)
+        share = np.where(found.stderr > 0, z / allowed, 0.0)
         at = int(np.argmax(share))
         if share.flat[at] > worst / limit:
             worst, limit, place = float(np.asarray(z).flat[at]), float(np.asarray(allowed).flat[at]), label
     return Check("networks", STRAIGHT, worst, 0, limit, f"|z|, {place}", upper=True)
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """By how much means at three widths are off any straight line in 1/N, with standard errors.
+
+    ``of_square`` is by how much 1/N^2 is off one.
+    """
+
+    value: Array
+    stderr: Array
+    dof: Array
+    of_square: float
+
+    @classmethod
+    def of(cls, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any]) -> Self:
+        """Return that of a variable at a place."""
+        inverse = 1.0 / np.array(widths_of(networks), dtype=float)
+        left = np.linalg.svd(np.stack([np.ones(len(inverse)), inverse]))[2][2]  # what no line has
+        parts = [
+            (c * entry_of(d, name, at).to_numpy(), (c * entry_of(d, f"{name}_stderr", at).to_numpy()) ** 2)
+            for c, d in zip(left, networks, strict=True)
+        ]
+        variance = np.sum([x for _, x in parts], axis=0)
+        counts = [degrees_of(d, name) for d in networks]
+        spread = np.sum([x**2 / n for (_, x), n in zip(parts, counts, strict=True)], axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            dof = variance**2 / spread
+        value = np.abs(np.sum([x for x, _ in parts], axis=0))
+        return cls(value, np.sqrt(variance), dof, abs(float(left @ inverse**2)))
+
+
+def remainder_of(theory: xr.Dataset, networks: Sequence[xr.Dataset], q: ComparedQuantity) -> Array:
+    """Return what a straight line in 1/N leaves out of the value at 1/N = 0, at most.
+
+    As if the series were geometric, value + c/N + c^2/(value N^2); or what three widths show of a term 1/N^2,
+    if that is larger: by how much they are off a line beyond one standard error, which is 2.5 of the value.
+    """
+    size, curvature = size_of(theory, q), line_of(networks).curvature(widths_of(networks))
+    if not np.isfinite(size):
+        return np.zeros(())
+    geometric = curvature * slopes_of(networks, q.name, q.at) ** 2 / size
+    if len(networks) < 3:
+        return np.asarray(geometric)
+    found = Deviation.of(networks, q.name, q.at)
+    shown = np.maximum(found.value - found.stderr, 0.0)
+    return np.asarray(np.maximum(geometric, curvature * shown / found.of_square))
 
 
 ROUNDED = 1e-12
@@ -426,6 +379,12 @@ def traced(theory: xr.Dataset) -> xr.Dataset:
             if name + end in theory and "sample" in theory[name].dims and f"{name}_trace{end}" not in theory:
                 found[f"{name}_trace{end}"] = _trace(theory[name + end])
     return theory.assign(found)
+
+
+def _with_mean_loss(theory: xr.Dataset) -> xr.Dataset:
+    """Return the theory with the loss of the mean error, which in the limit of wide networks is the loss."""
+    ends = (x for x in ("", STDERR, SYSTEMATIC) if f"train_loss{x}" in theory)
+    return theory.assign({f"{MEAN_LOSS}{x}": theory[f"train_loss{x}"] for x in ends})
 
 
 def _trace(kernel: xr.DataArray) -> xr.DataArray:
@@ -479,13 +438,12 @@ def scores(
     A theory that has a standard error itself, from as many `replicas` (or `seeds`) as its attribute says,
     adds to that of the networks.
     """
-    counts = [int(d.attrs["seeds"]) for d in networks]
     value, variance, spread = (np.zeros(()) for _ in range(3))
-    for weight, count, d in zip(line_of(networks).intercept, counts, networks, strict=True):
-        part = weight**2 * d[f"{name}_stderr"].isel(at).to_numpy() ** 2
-        value = value + weight * d[name].isel(at).to_numpy()
+    for weight, d in zip(line_of(networks).intercept, networks, strict=True):
+        part = weight**2 * entry_of(d, f"{name}_stderr", at).to_numpy() ** 2
+        value = value + weight * entry_of(d, name, at).to_numpy()
         variance = variance + part
-        spread = spread + part**2 / (count - 1)
+        spread = spread + part**2 / degrees_of(d, name)
     if f"{name}_stderr" in theory:
         part = theory[f"{name}_stderr"].isel(at).to_numpy() ** 2
         own = np.min(theory.attrs.get("replicas", theory.attrs.get("seeds", 2)))
@@ -499,9 +457,24 @@ def scores(
 def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None) -> Array:
     """c in value(N) = value + c/N, entry by entry, for the mean over networks of a variable `at` a place."""
     widths, line = widths_of(networks), line_of(networks)
-    found = np.stack([d[name].isel(at or {}).to_numpy() for d in networks], axis=-1)
+    found = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
     rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # zero of one width
     return np.asarray(np.nansum(found * rise, axis=-1))
+
+
+def entry_of(networks: xr.Dataset, name: str, at: Mapping[str, Any]) -> xr.DataArray:
+    """Return a variable at positions of its dimensions, those of times as positions of all output times."""
+    x, chosen = networks[name], dict(at)
+    for dim in (str(d) for d in x.dims if str(d).removesuffix("_") in (KERNEL_TIME, TRACE_TIME)):
+        place = chosen.pop("time_" if dim.endswith("_") else "time", None)
+        if place is not None:
+            (chosen[dim],) = np.flatnonzero(networks[dim].to_numpy() == float(networks["time"][place]))
+    return x.isel(chosen)
+
+
+def degrees_of(networks: xr.Dataset, name: str) -> int:
+    """Return the degrees of freedom of the standard error of a mean over networks."""
+    return int(networks[name].attrs.get(DOF, int(networks.attrs["seeds"]) - 1))
 
 
 def widths_of(networks: Sequence[xr.Dataset]) -> list[int]:
@@ -527,14 +500,21 @@ def describe(
     """What the bounds mean, and what was not compared."""
     problem = Problem.of(source)
     experiment, parting = problem.experiment, parting_of(problem, networks)
-    end = compared_places(theory, parting)[-1]
+    edge = edge_of_stability(problem, theory)
+    ends = [x for x in (parting, edge) if x is not None]
+    end = compared_places(theory, min(ends) if ends else None)[-1]
     words = [
         f"networks: {plan} (the widest layer).",
         "observed: value and standard error at 1/N = 0 of value(N) = value + slope/N; then z and slope/N.",
         "allowed: a |z| that the worst of all numbers compared exceeds once in "
         f"{1 / LEVEL:.0f} times (Sidak, Student's t),",
-        "plus the next term of the series in 1/N were it geometric.",
+        "plus the next term of the series in 1/N, were it geometric or as three widths show it.",
     ]
+    if any(MEAN_LOSS in d for d in networks):
+        words.append(
+            "means: less regressions on outputs and kernels at the start, exact in the mean at any width;\n"
+            "loss of mean error: the mean loss less the variance of errors, which vanishes as 1/N."
+        )
     reach = [c.allowed / abs(c.expected) for c in checks if c.error is not None and c.expected != 0]
     if reach:
         words.append(f"errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst).")
@@ -553,12 +533,14 @@ def describe(
             f"not compared: errors from t = {_time(theory, end)} on, and what they teach: networks are on "
             "both sides of\nthe jump of their errors, and means over them are on no straight line in 1/N."
         )
+    elif end == edge:
+        words.append(EDGE.format(_time(theory, end)))
     elif end < theory.sizes["time"] - 1:
         words.append(
             f"not compared: what is learned after t = {_time(theory, end)}, "
             f"where the theory's loss is below {FLOOR:g} of its start."
         )
-    if problem.seen and not _whole(problem, effort):
+    if problem.seen and not keeps_pairs(problem, effort):
         words.append("kernels of all pairs of samples and times are too large: their traces are compared.")
     return "\n".join(words)
 
@@ -595,7 +577,7 @@ def compare(
     own = {*authored_in(theory)}
     compared = [q for q in quantities(theory, data) if q.name in own or theory[q.name].isel(q.at).ndim == 0]
     count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
-    checks = [_check(replace(q, size=np.inf), count, theory, data, level) for q in compared]
+    checks = [_check(replace(q, size=np.inf), len(compared), theory, data, level) for q in compared]
     return Report(f"theory and networks: {count} numbers, judged together at level {level:g}", tuple(checks))
 
 

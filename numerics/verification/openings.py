@@ -53,15 +53,15 @@ class Effort:
     """How much a verification may take; its statements stay the same, its standard errors do not.
 
     - ``work``: spent on networks, in units that take about a nanosecond on one core of a laptop.
-    - ``smallest``: neurons, features or samples, whichever are fewest, of the smaller networks: the first
-      of which enough networks can be afforded.
+    - ``smallest``: neurons, features or samples, whichever are fewest, of the smaller networks: that of
+      which enough networks can be afforded, and whose tolerance is expected to be smallest.
     - ``paths``, ``replicas``: of each sampled solution of an opening.
     - ``kernel``: bytes of the largest two-time kernels that are kept, or measured, for all pairs of samples;
       beyond them their traces are.
     """
 
     work: float = 3e10
-    smallest: tuple[int, ...] = (128, 64, 32, 16)
+    smallest: tuple[int, ...] = (256, 192, 128, 96, 64, 48, 32, 16)
     paths: int = 1024
     replicas: int = 16
     kernel: float = 2e8

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,8 +44,10 @@ from numerics.threads import one_thread
 from numerics.verification import identities, networks, sampled
 from numerics.verification.figure import SERIES, draw, draw_numbers, has_kernels
 from numerics.verification.openings import FULL, Effort, by
+from numerics.verification.plan import NetworkPlan, plan_of, wider_plan
 from numerics.verification.report import EPS, PROVENANCE, Check, Report, page, title
 from numerics.verification.series import ORDER, expansion
+from numerics.verification.stability import edge_of_stability
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -274,15 +277,39 @@ def _networks(
             return [], [], MANY.format(modes, networks.MODES)
         if experiment.spec.kind == "isotropic" and experiment.network.width_ratio is None:
             return [], [], WIDE
-    plan = networks.plan_of(problem, effort)
-    trained = networks.train(problem, plan, progress, effort)
-    trained = networks.less_their_theory(problem, solution, trained)
-    theory, parting = networks.traced(solution), networks.parting_of(problem, trained)
-    compared = networks.against_networks(theory, trained, networks.quantities(theory, trained, parting))
-    words = networks.describe(problem, plan, compared, theory, trained, effort)
+    plan = plan_of(problem, effort)
+    trained, rows = _trained(problem, solution, plan, progress, effort)
+    wider = wider_plan(plan, problem)
+    if wider is None or all(x.passed for x in rows):
+        before = ""
+    else:
+        names = "; ".join(x.name for x in rows if not x.passed)
+        before = "\n" + fill(BEFORE.format(plan, names), 105)
+        plan = wider
+        trained, rows = _trained(problem, solution, plan, progress, effort, repeat=1)
+    words = networks.describe(problem, plan, rows, solution, trained, effort) + before
     if "note" in trained[0].attrs:
         words += f"\nwidth {trained[0].attrs['width']}: {trained[0].attrs['note']}"
-    return trained, compared, words
+    return trained, rows, words
+
+
+BEFORE = "before: {} failed ({}). A theory is wrong if those of twice the width, above, say so too."
+
+
+def _trained(
+    problem: Problem,
+    solution: xr.Dataset,
+    plan: NetworkPlan,
+    progress: Progress | None,
+    effort: Effort,
+    repeat: int = 0,
+) -> tuple[list[xr.Dataset], list[Check]]:
+    """Return the networks of a plan and their checks."""
+    trained = networks.train(problem, plan, progress, effort, solution, repeat)
+    trained = networks.less_their_theory(problem, solution, trained)
+    theory, parting = networks.traced(solution), networks.parting_of(problem, trained)
+    compared = networks.quantities(theory, trained, parting, edge_of_stability(problem, solution))
+    return trained, networks.against_networks(theory, trained, compared)
 
 
 def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:

@@ -36,6 +36,7 @@ from numerics.errors import Diverged, SpecError
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.verification import identities, networks
+from numerics.verification.plan import NetworkPlan
 from numerics.verification.run import _symbolic
 
 GIVEN: dict[str, Any] = {
@@ -118,7 +119,7 @@ def test_networks_that_diverge_while_a_theory_is_checked_say_so(monkeypatch: pyt
 
     monkeypatch.setattr(networks, "simulate", diverged)
     with pytest.raises(Diverged, match=r"^finite networks of width 8: train_loss is not finite") as found:
-        networks.train(problem, networks.NetworkPlan((8,), (2,)))
+        networks.train(problem, NetworkPlan((8,), (2,)))
     assert found.value.step == 2
 
 

@@ -39,7 +39,7 @@ from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.registry import METHODS
 from numerics.verification import Effort
-from numerics.verification.networks import plan_of
+from numerics.verification.plan import plan_of
 from tests.chance import excess, in_errors
 from tests.derive.once import isotropic, mean_field, mlp
 from tests.numerics.zoo import CASES, Case, K, Y

@@ -11,7 +11,8 @@ import xarray as xr
 from numerics.experiment import Experiment
 from numerics.simulation import simulate
 from numerics.solver import solve
-from numerics.verification.networks import less_their_theory, quantities, scaled, widths_near
+from numerics.verification.networks import less_their_theory, quantities, scaled
+from numerics.verification.plan import widths_near
 from tests.numerics.theories.programs import Row, row
 
 Tables = Mapping[str, Mapping[str, Any]]

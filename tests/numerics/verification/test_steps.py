@@ -20,9 +20,11 @@ from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import load
+from numerics.simulation.experiment import reference_size
 from numerics.solver import solve
 from numerics.verification import Effort, Report, identities, networks, verify
 from numerics.verification.figure import draw
+from numerics.verification.plan import NetworkPlan, plan_of, ratios_of, widths_near, work
 from numerics.verification.report import Check
 from numerics.verification.run import off
 from tests.derive.once import scaled
@@ -202,7 +204,7 @@ def test_a_planted_error_is_seen_by_the_solution_and_by_the_networks() -> None:
     right = Problem.of(isotropic())
     halved = partial(scaled, kind="response", factor=Rational(1, 2))
     wrong = replace(right, experiment=None, reductions=(*right.reductions, halved))
-    trained = networks.train(right, networks.NetworkPlan((32, 64, 128), (20, 20, 20)))
+    trained = networks.train(right, NetworkPlan((32, 64, 128), (20, 20, 20)))
     assert not failed(identities.middle(right))
     assert not failed(networks.against_networks(solve(right), trained))
     assert failed(identities.middle(wrong)) == {"<g^l h^l>, the same at every layer"}
@@ -218,7 +220,7 @@ def test_a_planted_error_is_seen_by_the_solution_and_by_the_networks() -> None:
 def test_networks_alone_find_a_wrong_theory(build: Callable[[], Experiment], name: str) -> None:
     e = build()
     solution = solve(e)
-    trained = networks.train(e, networks.plan_of(e, replace(FEW, work=2e9)))
+    trained = networks.train(e, plan_of(e, replace(FEW, work=2e9)))
     assert not failed(networks.against_networks(solution, trained))
     wrong = failed(networks.against_networks(solution.assign({name: 1.15 * solution[name]}), trained))
     assert wrong
@@ -228,7 +230,7 @@ def test_networks_alone_find_a_wrong_theory(build: Callable[[], Experiment], nam
 def test_numbers_that_are_the_same_in_all_networks_must_be_met() -> None:
     e = isotropic({"outputs": 2})
     solution = solve(e)
-    trained = networks.train(e, networks.NetworkPlan((16, 32, 64), (8, 8, 8)))
+    trained = networks.train(e, NetworkPlan((16, 32, 64), (8, 8, 8)))
     still = [d.assign(C_v_stderr=0 * d.C_v_stderr, C_v=solution.C_v) for d in trained]
     assert not {x for x in failed(networks.against_networks(solution, still)) if x.startswith("C_v")}
     off = solution.assign(C_v=solution.C_v + 1e-6)
@@ -240,7 +242,7 @@ def test_a_number_that_is_rounded_to_zero_allows_no_more_than_zero() -> None:
     """What a term 1/N^2 may add was divided by what rounding leaves of a zero: no network could fail."""
     e = isotropic()
     found = solve(e)
-    trained = networks.train(e, networks.NetworkPlan((16, 32), (8, 8)))
+    trained = networks.train(e, NetworkPlan((16, 32), (8, 8)))
     allowed = []
     for left in (0.0, 1e-17):
         nothing = found.assign(test_loss=left + 0 * found.test_loss)
@@ -254,14 +256,12 @@ def test_a_number_that_is_rounded_to_zero_allows_no_more_than_zero() -> None:
 def test_networks_off_the_line_are_seen() -> None:
     e = isotropic()
     solution = solve(e)
-    trained = networks.train(e, networks.NetworkPlan((48, 96, 192), (40, 40, 40)))
+    trained = networks.train(e, NetworkPlan((48, 96, 192), (40, 40, 40)))
     assert networks.STRAIGHT not in failed(networks.against_networks(solution, trained))
     bent = [trained[0], trained[1].assign(C_g=1.2 * trained[1].C_g), trained[2]]
     checks = networks.against_networks(solution, bent)
     assert networks.STRAIGHT in failed(checks)
-    assert "too small" in networks.describe(
-        e, networks.NetworkPlan((48, 96, 192), (40, 40, 40)), checks, solution
-    )
+    assert "too small" in networks.describe(e, NetworkPlan((48, 96, 192), (40, 40, 40)), checks, solution)
 
 
 @pytest.fixture(scope="module")
@@ -355,25 +355,25 @@ def test_the_march_is_held_against_the_theory_as_written() -> None:
 def test_plans_fit_the_budget() -> None:
     effort = Effort(work=2e10)
     short, long = isotropic(), isotropic(training={"steps": 800})
-    assert networks.plan_of(short, effort).widths == (192, 384, 768)
-    plan = networks.plan_of(long, effort)
-    assert plan.widths[0] < 192
-    work = sum(k * networks.work(long, n) for n, k in zip(plan.widths, plan.seeds, strict=True))
-    assert work < 1.01 * effort.work
+    assert plan_of(short, effort).widths == (288, 576, 1152)
+    plan = plan_of(long, effort)
+    assert plan.widths[0] < 288
+    total = sum(k * work(long, n) for n, k in zip(plan.widths, plan.seeds, strict=True))
+    assert total < 1.01 * effort.work
 
 
 @pytest.mark.parametrize("ratios", [[0.7, 1.3], 0.3, [1.1, 0.9]])
 def test_sizes_are_those_at_which_ratios_are_whole(ratios: Any) -> None:
     e = isotropic({"width_ratio": ratios}, {"sample_ratio": 0.7})
-    for n in networks.widths_near(e, 100):
-        size = networks.reference_size(e, n)
-        assert all(abs(r * size - round(r * size)) < 1e-9 for r in networks.ratios_of(e))
+    for n in widths_near(e, 100):
+        size = reference_size(e, n)
+        assert all(abs(r * size - round(r * size)) < 1e-9 for r in ratios_of(e))
 
 
 def test_progress_counts_networks() -> None:
     seen: list[tuple[int, int]] = []
     e = isotropic()
-    plan = networks.NetworkPlan((16, 32, 64), (3, 2, 2))
+    plan = NetworkPlan((16, 32, 64), (3, 2, 2))
     networks.train(e, plan, lambda done, total: seen.append((done, total)))
     assert seen == [(k, 7) for k in range(1, 8)]
 

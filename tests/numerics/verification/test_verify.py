@@ -25,9 +25,10 @@ from numerics.experiment.problem import Problem
 from numerics.results import load
 from numerics.solver import solve
 from numerics.verification import Effort, Report, identities, networks, series, verify
-from numerics.verification.networks import NetworkPlan, plan_of
 from numerics.verification.openings import MOST_TIMES, SMALL_SAMPLES, comparable, few, speed
+from numerics.verification.plan import NetworkPlan, plan_of
 from numerics.verification.report import Check
+from numerics.verification.stability import edge_of_stability
 from tests.derive.once import mean_field, mlp, scaled
 
 FILES = {
@@ -230,12 +231,15 @@ def test_a_planted_error_is_found(change: Callable[[Theory], Theory], tmp_path: 
 
 @pytest.mark.slow
 def test_networks_alone_find_a_wrong_theory():
-    e = experiment(3, {"rule": "gd", "learning_rate": 0.6, "steps": 8})
+    e = experiment(3, {"rule": "gd", "learning_rate": 0.6, "steps": 8})  # stable in the first two steps
     solution = solve(e)
-    trained = networks.train(e, plan_of(e, replace(FEW, work=3e9)))
-    assert all(c.passed for c in networks.against_networks(solution, trained))
+    edge = edge_of_stability(Problem.of(e), solution)
+    assert edge == 1
+    trained = networks.train(e, plan_of(e, replace(FEW, work=3e9)), theory=solution)
+    rows = networks.quantities(networks.traced(solution), trained, edge=edge)
+    assert all(c.passed for c in networks.against_networks(solution, trained, rows))
     wrong = solution.assign(G=solution.G * 1.3)
-    failed = [c.name for c in networks.against_networks(wrong, trained) if not c.passed]
+    failed = [c.name for c in networks.against_networks(wrong, trained, rows) if not c.passed]
     assert failed
     assert all(name.startswith("G^") for name in failed)
 

@@ -1,0 +1,429 @@
+"""Control variates for means over networks on fixed samples: their outputs and kernels at the start.
+
+At the start of training some means over networks are exactly those of the theory at every width: outputs are
+odd in the readout, so that their mean is zero; kernels of linear networks are products of averages over
+independent weights; and kernels of the first layer are averages over independent units.  From these and the
+theory's errors and tangent kernel this module makes the controls of each variable, by linear response:
+:mod:`numerics.verification.networks` takes means over networks less their regressions on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from derive.errors import NotApplicable
+from derive.linear.form import LinearForm
+from numerics.errors import NotConverged, Unserved
+from numerics.experiment.problem import Problem
+from numerics.experiment.rates import first_shares
+from numerics.names import FEATURE_KERNEL, GRADIENT_KERNEL, OUTPUT
+from numerics.results import STDERR
+from numerics.results.losses import loss_of
+from numerics.results.predictions import squares_errors
+from numerics.solver.lazy.solve import solve_lazy
+from numerics.stats import CONSTANT, LEVERAGE, SampleMean, controlled_mean, controlled_values
+
+Array = NDArray[np.float64]
+
+MEAN_LOSS = "loss_of_mean_error"
+"""The loss of the mean error of networks: their mean loss less what the scatter of errors adds to it."""
+
+DOF = "degrees_of_freedom"
+"""The attribute of a mean over networks with the degrees of freedom of its standard error, if these are not
+one less than the networks."""
+
+STEP = 0.5
+"""Steps of the linear response of a flow, in units of its fastest relaxation time."""
+
+MOST_STEPS = 64
+"""Steps between two output times of a flow at most: controls need not be exact."""
+
+ACCURACY = 1e-8
+"""Relative accuracy of the means of kernels of the first layer of nonlinear networks."""
+
+
+@dataclass(frozen=True)
+class StartMeans:
+    """Means over networks at the start that are the same at every width.
+
+    Outputs (samples[, channels]) and, by the position of their layer, feature kernels (samples, samples) and
+    gradient kernels, of linear networks numbers or (channels, channels).
+    """
+
+    outputs: Array
+    features: Mapping[int, Array] = field(default_factory=dict)
+    gradients: Mapping[int, Array] = field(default_factory=dict)
+
+
+def has_controls(problem: Problem) -> bool:
+    """Return whether means at the start are known exactly: of experiment files on fixed samples."""
+    return problem.experiment is not None and bool(problem.seen) and not problem.positions
+
+
+def controls_of(problem: Problem) -> int:
+    """Return about how many numbers a regression on the start fits: the mean, outputs, kernels of layers."""
+    return 2 + 2 * (problem.depth or 1) if isinstance(problem.linear, LinearForm) else 3
+
+
+def start_means(problem: Problem, theory: xr.Dataset) -> StartMeans | None:
+    """Return the exact means at the start of networks of an experiment file on fixed samples, else None.
+
+    Linear networks: of outputs and all kernels, which are those of the theory.  Nonlinear ones: of outputs
+    and of the feature kernel of the first layer, and of its gradient kernel if it is the only one.
+    """
+    if not has_controls(problem) or OUTPUT not in theory:
+        return None
+    outputs = np.zeros(theory[OUTPUT].shape[1:])
+    if FEATURE_KERNEL not in theory or GRADIENT_KERNEL not in theory:
+        return StartMeans(outputs)
+    if isinstance(problem.linear, LinearForm) and f"{FEATURE_KERNEL}{STDERR}" not in theory:
+        at = {"time": 0, "time_": 0}
+        kernels = (theory[x].isel(at).to_numpy() for x in (FEATURE_KERNEL, GRADIENT_KERNEL))
+        features, gradients = (dict(enumerate(x)) for x in kernels)
+        return StartMeans(outputs, features, gradients)
+    return StartMeans(outputs, *_first_layer(problem))
+
+
+def _first_layer(problem: Problem) -> tuple[dict[int, Array], dict[int, Array]]:
+    """Return the kernels at the start of the first hidden layer, whose units are independent."""
+    try:
+        found = solve_lazy(
+            problem.discrete, steps=1, values=problem.values, data=problem.arrays, accuracy=ACCURACY
+        )
+        kernels = [found.kernel(x, 1) for x in (FEATURE_KERNEL, GRADIENT_KERNEL)]
+    except (NotApplicable, Unserved, NotConverged, KeyError, ValueError):  # averages that are not served
+        return {}, {}
+    seen = slice(problem.seen)
+    features, gradients = ({0: x[seen, seen]} if x.ndim == 2 else {} for x in kernels)
+    return features, gradients if problem.depth == 1 else {}
+
+
+@dataclass(frozen=True)
+class StartFluctuations:
+    """Outputs and kernels at the start of networks of one width, less their exact means.
+
+    ``outputs`` (networks, samples[, channels]); ``features`` (networks, layers, samples, samples) at the
+    positions ``layers``; ``gradients`` (networks, numbers), the traces over samples and outputs.
+    """
+
+    outputs: Array
+    features: Array
+    gradients: Array
+    layers: tuple[int, ...]
+
+    @classmethod
+    def of(cls, means: StartMeans, samples: Mapping[str, Array]) -> StartFluctuations:
+        """From variables of networks, networks along the first axis; the first of all times is the start."""
+        outputs = samples[OUTPUT][:, 0] - means.outputs
+        count = len(outputs)
+        features = np.zeros((count, 0, outputs.shape[1], outputs.shape[1]))
+        layers: tuple[int, ...] = ()
+        if FEATURE_KERNEL in samples:
+            layers = tuple(means.features)
+            parts = [samples[FEATURE_KERNEL][:, k, 0, 0] - x for k, x in means.features.items()]
+            features = np.stack(parts, axis=1) if parts else features
+        gradients = np.zeros((count, 0))
+        if GRADIENT_KERNEL in samples and means.gradients:
+            parts = [samples[GRADIENT_KERNEL][:, k, 0, 0] - x for k, x in means.gradients.items()]
+            gradients = np.stack([_traces(x) for x in parts], axis=1)
+        return cls(outputs, features, gradients, layers)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def scores(self) -> tuple[float, int, int]:
+        """The largest |z| of their means, which are zero, of so many numbers, and its degrees of freedom."""
+        count = len(self)
+        parts = [x.reshape(count, -1) for x in (self.outputs, self.features, self.gradients)]
+        every = np.concatenate(parts, axis=1)
+        mean, error = every.mean(axis=0), every.std(axis=0, ddof=1) / np.sqrt(count)
+        moving = error > CONSTANT * np.abs(every).max(initial=1.0)
+        z = np.abs(mean[moving]) / error[moving]
+        return float(z.max(initial=0.0)), int(moving.sum()), count - 1
+
+
+def _traces(kernels: Array) -> Array:
+    """Return traces of kernels (networks, a, b), (networks, a, c, b, d) or numbers (networks,)."""
+    if kernels.ndim == 1:
+        return kernels
+    size = int(np.prod(kernels.shape[1 : 1 + (kernels.ndim - 1) // 2]))
+    return np.asarray(np.einsum("nkk->n", kernels.reshape(len(kernels), size, size)))
+
+
+class LinearResponse:
+    """The response of a theory's errors to outputs and kernels at the start, kernels' motion left out.
+
+    ``f(t+1) = f(t) + k(t) K(t,t) Delta(t)`` makes
+
+        delta f(t+1) = delta f(t) + k(t) [delta K Delta(t) - K(t,t) c(t) delta f(t)],  c = -dDelta/df,
+
+    from ``delta f(0)``, with ``delta K = delta Phi^l`` (times ``G^{l+1}(t,t)`` in nonlinear networks), one
+    response for the outputs and one for each layer.
+    """
+
+    def __init__(self, problem: Problem, theory: xr.Dataset) -> None:
+        self.error = _flat(theory["error"].to_numpy())
+        """(times, samples x channels)"""
+        output = _flat(theory[OUTPUT].to_numpy())
+        times, entries = self.error.shape
+        kernel = theory["tangent_kernel"].to_numpy()
+        self.kernel = np.stack([kernel[k, k].reshape(entries, entries) for k in range(times)])
+        moved = np.diff(output, axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.nan_to_num(-np.diff(self.error, axis=0) / moved, nan=1.0, posinf=1.0, neginf=1.0)
+        self.slope = np.clip(slope, 0.0, None)  # losses are convex, and a control need not be exact
+        self.share = first_shares(problem)
+        self.flow = problem.flow
+        if problem.flow:
+            self.share = self.share * np.diff(problem.times)
+        self.channels = entries // problem.seen
+        self.later = self._later(theory)
+
+    def _later(self, theory: xr.Dataset) -> Array | None:
+        """Return ``G^{l+1}(t,t)`` (layers, times, samples, samples) of nonlinear networks of one output."""
+        gradient = theory[GRADIENT_KERNEL]
+        if gradient.ndim != 5 or "sample" not in gradient.dims:
+            return None
+        equal = np.einsum("lttab->ltab", gradient.to_numpy())
+        return np.concatenate([equal[1:], np.ones_like(equal[:1])])
+
+    def __call__(self, start: StartFluctuations) -> Array:
+        """Return responses (times, networks, sources, samples x channels)."""
+        count, sources = len(start), start.features.shape[1]
+        entries = self.error.shape[1]
+        now = np.zeros((count, 1 + sources, entries))
+        now[:, 0] = start.outputs.reshape(count, entries)
+        found = [now]
+        for k, share in enumerate(self.share):
+            steps = self._steps(k, share)
+            drive = self._drive(start, k)
+            matrix = self.kernel[k] * self.slope[k]
+            for _ in range(steps):
+                now = now - (share / steps) * (now @ matrix.T)
+                now[:, 1:] += (share / steps) * drive
+            found.append(now)
+        return np.stack(found)
+
+    def growth(self, k: int, share: float) -> float:
+        """Return by how much the fastest growing deviation of outputs is larger after a step from time k."""
+        root = np.sqrt(self.slope[k])
+        rates = share * np.linalg.eigvalsh(root[:, None] * self.kernel[k] * root)
+        return float(np.abs(1 - rates).max())
+
+    def _drive(self, start: StartFluctuations, k: int) -> Array:
+        """Return ``delta K Delta(t)`` for each layer: (networks, layers, samples x channels)."""
+        error = self.error[k].reshape(-1, self.channels)
+        features = start.features
+        if self.later is not None:
+            features = features * self.later[list(start.layers), k]
+        found: Array = features @ error
+        return found.reshape(*features.shape[:2], error.size)
+
+    def _steps(self, k: int, share: float) -> int:
+        """Return the number of steps between two times: one of descent, of a flow as its rate needs."""
+        if not self.flow:
+            return 1
+        rate = abs(share) * float(np.abs(self.kernel[k] * self.slope[k]).sum(axis=1).max())
+        return int(np.clip(np.ceil(rate / STEP), 1, MOST_STEPS))
+
+
+def _flat(x: Array) -> Array:
+    """Samples and channels along one axis."""
+    return np.asarray(x.reshape(len(x), -1))
+
+
+class NetworkControls:
+    """Means of variables over networks of one width, less regressions on the start of each network.
+
+    ``samples`` has the variables of networks, with networks along the first axis.
+    """
+
+    def __init__(self, start: StartFluctuations, response: LinearResponse) -> None:
+        self.start, self.response = start, response
+        self.responses = response(start)
+        count, sources = len(start), self.responses.shape[2] + start.gradients.shape[1]
+        self.few = LEVERAGE * (1 + sources) > count
+        """There are too few networks for the controls of each layer: they are summed over layers."""
+
+    def of_error(self, time: int) -> Array:
+        """Return controls of every output at a time: (outputs, networks, controls)."""
+        return self._with_gradients(self.responses[time].transpose(2, 0, 1))
+
+    def of_loss(self, time: int) -> Array:
+        """Return controls of the loss at a time: (networks, controls)."""
+        of_losses = self._with_gradients((self.responses[time] @ self.response.error[time])[None])
+        return np.asarray(of_losses[0])
+
+    def _with_gradients(self, responses: Array) -> Array:
+        """Append gradient kernels at the start to responses (outputs, networks, sources)."""
+        gradients = self.start.gradients
+        if self.few:
+            layers = responses[..., 1:].sum(axis=-1, keepdims=True)
+            responses = np.concatenate([responses[..., :1], layers], axis=-1)
+            gradients = gradients.sum(axis=1, keepdims=True)
+        repeated = np.broadcast_to(gradients, (len(responses), *gradients.shape))
+        return np.concatenate([responses, repeated], axis=-1)
+
+    @property
+    def of_kernels(self) -> Array:
+        """Return controls of kernels (networks, controls): traces, and parts along the errors learnt.
+
+        Along ``v``, the sum of the theory's errors over time, and ``K v``.
+        """
+        start, error = self.start, self.response.error
+        v = error.sum(axis=0)
+        learnt = np.stack([v, self.response.kernel[0] @ v], axis=1)
+        outputs = start.outputs.reshape(len(start), -1) @ learnt
+        along = v.reshape(-1, self.response.channels).sum(axis=1)
+        traces = np.einsum("nlaa->nl", start.features)
+        parts = np.einsum("a,nlab,b->nl", along, start.features, along)
+        layered = [traces, parts, start.gradients]
+        if LEVERAGE * (3 + sum(x.shape[1] for x in layered)) > len(start):
+            layered = [x.sum(axis=1, keepdims=True) for x in layered]
+        return np.concatenate([outputs, *layered], axis=1)
+
+    def means(self, samples: Mapping[str, Array]) -> dict[str, SampleMean]:
+        """Return the means of those variables that have controls."""
+        found: dict[str, SampleMean] = {}
+        for name, controls in (
+            ("error", self.of_error),
+            (OUTPUT, self.of_error),
+            ("train_loss", self.of_loss),
+        ):
+            if name in samples:
+                found[name] = self._of_times(samples[name], controls)
+        common = self.of_kernels
+        for name in ("Phi_trace", "G_trace", GRADIENT_KERNEL, "tangent_kernel_trace"):
+            if name in samples:
+                x = samples[name]
+                found[name] = controlled_mean(x.reshape(len(x), -1), common).shaped(x.shape[1:])
+        if FEATURE_KERNEL in samples:
+            found[FEATURE_KERNEL] = self._of_features(samples[FEATURE_KERNEL], common)
+        return found
+
+    def _of_features(self, values: Array, common: Array) -> SampleMean:
+        """Return means of kernels of all pairs of samples, each with its own value at the start as a control.
+
+        ``values`` has shape (networks, layers, times, times, samples, samples); kernels are symmetric.
+        """
+        count, layers, times, _, *samples = values.shape
+        own = {k: self.start.features[:, i].reshape(count, -1) for i, k in enumerate(self.start.layers)}
+        value, stderr = np.empty((2, layers, times, times, *samples))
+        dof = count
+        for k, at, before in np.ndindex(layers, times, times):
+            if before > at:
+                continue
+            x, controls = values[:, k, at, before].reshape(count, -1), common
+            if k in own:
+                repeated = np.broadcast_to(common, (x.shape[1], *common.shape))
+                controls = np.concatenate([repeated, own[k].T[..., None]], axis=2)
+            found = controlled_mean(x, controls).shaped(samples)
+            for mean, one in ((value, found.value), (stderr, found.stderr)):
+                mean[k, before, at], mean[k, at, before] = one.T, one
+            dof = min(dof, found.dof)
+        return SampleMean(value, stderr, dof)
+
+    def errors(self, values: Array) -> tuple[Array, int]:
+        """Return errors (networks, times, samples x channels) less regressions, and degrees of freedom."""
+        flat = values.reshape(*values.shape[:2], -1)
+        parts = [controlled_values(flat[:, k], self.of_error(k)) for k in range(flat.shape[1])]
+        return np.stack([x for x, _ in parts], axis=1), min(dof for _, dof in parts)
+
+    def _of_times(self, values: Array, controls: Callable[[int], Array]) -> SampleMean:
+        """Return means of values (networks, times, ...), with the controls of each time."""
+        flat = values.reshape(*values.shape[:2], -1)
+        parts = [controlled_mean(flat[:, k], controls(k)) for k in range(flat.shape[1])]
+        return SampleMean.joined(parts).shaped(values.shape[1:])
+
+
+class NetworkSamples:
+    """Variables of every network of one width, as far as so many bytes hold them; the smallest come first.
+
+    ``count`` is the number of networks.
+    """
+
+    def __init__(self, count: int, bytes_held: float) -> None:
+        self.count, self.bytes_held = count, bytes_held
+        self.kept: dict[str, Array] = {}
+        self.done = 0
+
+    def add(self, variables: Mapping[str, Array]) -> None:
+        """Add those of one network."""
+        if not self.done:
+            left = self.bytes_held
+            for name, x in sorted(variables.items(), key=lambda item: item[1].size):
+                left -= 8.0 * self.count * x.size
+                if left >= 0:
+                    self.kept[name] = np.empty((self.count, *x.shape))
+        for name, whole in self.kept.items():
+            whole[self.done] = variables[name]
+        self.done += 1
+
+    def arrays(self) -> dict[str, Array]:
+        """Return variables with the networks along the first axis."""
+        return self.kept
+
+
+def with_controls(
+    problem: Problem, theory: xr.Dataset, networks: xr.Dataset, start: StartMeans, kept: Mapping[str, Array]
+) -> xr.Dataset:
+    """Return means over networks less their regressions on the start of each network.
+
+    What networks measure at the start is held against its exact means too: the largest z among so many
+    numbers, with its degrees of freedom, is the attribute ``start``.
+    """
+    means: dict[str, SampleMean] = {}
+    errors, dof = kept.get("error"), networks.attrs["seeds"] - 1
+    if OUTPUT in kept and "tangent_kernel" in theory:
+        fluctuations = StartFluctuations.of(start, kept)
+        controls = NetworkControls(fluctuations, LinearResponse(problem, theory))
+        means = controls.means(kept)
+        if errors is not None:
+            errors, dof = controls.errors(errors)
+        networks = networks.assign_attrs(start=fluctuations.scores)
+    if errors is not None and squares_errors(problem, loss_of(problem.program)):
+        means[MEAN_LOSS] = loss_of_mean_error(errors, theory["error"].to_numpy(), dof)
+    found: dict[str, Any] = {}
+    for name, mean in means.items():
+        dims = networks["train_loss" if name == MEAN_LOSS else name].dims
+        found[name] = xr.DataArray(mean.value, dims=dims, attrs={DOF: mean.dof})
+        found[f"{name}{STDERR}"] = xr.DataArray(mean.stderr, dims=dims)
+        if name in networks:
+            found[name].attrs |= networks[name].attrs
+            found[f"{name}{STDERR}"].attrs |= networks[f"{name}{STDERR}"].attrs
+    return networks.assign(found)
+
+
+def loss_of_mean_error(errors: Array, theory: Array, dof: int) -> SampleMean:
+    """Return the loss of the mean error of networks at each time, without bias.
+
+    The loss is ``sum_a Delta_a^2 / P`` with P samples.  Around the theory's errors ``m``, with ``d = Delta -
+    m``, the square of the mean is ``m.m + 2 m.<d> + <d>.<d>``; the last part is estimated by pairs of
+    different networks, ``d_i . d_j``, and the variance is that of the jackknife.
+
+    ``errors`` has shape (networks, times, samples[ x channels]), with ``dof`` degrees of freedom; ``theory``
+    (times, samples[, channels]).  Errors that are controlled (:func:`numerics.stats.controlled_values`) leave
+    a bias of the second order in one over the networks, because pairs share coefficients: controls of this
+    loss itself would leave one of first order, of pairs that share a network.
+
+    >>> x = np.random.default_rng(0).standard_normal((400, 1, 1))
+    >>> found = loss_of_mean_error(1 + x, np.ones((1, 1)), 399)
+    >>> bool(abs(found.value - 1) < 4 * found.stderr)  # the mean of squares is two
+    True
+    """
+    count, times, samples = len(errors), *theory.shape[:2]
+    middle = theory.reshape(times, -1)
+    gap = errors.reshape(count, times, -1) - middle
+    total = gap.sum(axis=0)
+    own = (gap**2).sum(axis=2)
+    of_pairs = ((total**2).sum(axis=1) - own.sum(axis=0)) / (count * (count - 1))
+    shares = 2 * ((gap * total).sum(axis=2) - own) / (count - 1) - of_pairs
+    each = ((middle**2).sum(axis=1) + 2 * (gap * middle).sum(axis=2) + shares) / samples
+    return SampleMean(each.mean(axis=0), each.std(axis=0, ddof=1) / np.sqrt(count), dof)

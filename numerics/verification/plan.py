@@ -1,0 +1,264 @@
+"""Plans of the networks that a theory is held against: widths, numbers and the times of their kernels.
+
+From a problem and an effort this module makes three widths, each twice the one before, and how many networks
+of each take equal work, with the smallest tolerance to be expected; and it says at which times kernels are
+measured.  :mod:`numerics.verification.networks` trains them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.linear.form import LinearForm
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import error_jumps, slope_jumps
+from numerics.simulation import KernelTimes
+from numerics.simulation.experiment import MeasuredKernels, reference_size
+from numerics.stats import LEVERAGE, Line, bound
+from numerics.verification.controls import controls_of, has_controls
+from numerics.verification.openings import FULL, Effort
+from numerics.verification.report import LEVEL
+
+FEWEST, MOST = 12, 1000
+"""Networks of one width."""
+
+
+PLAY = 0.25
+"""By how much a size may be larger than asked for, so that all ratios come out as whole numbers."""
+
+
+SUBSTEPS, SUBSTEPS_OF_JUMPS = 12, 40
+"""Evaluations of a flow's velocity between two output times, and where slopes jump: guesses good enough for
+planning."""
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """Widths and, for each, how many networks."""
+
+    widths: tuple[int, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """The number of networks."""
+        return sum(self.seeds)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{k} of width {n}" for n, k in zip(self.widths, self.seeds, strict=True))
+
+
+def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> NetworkPlan:
+    """Return three widths, each twice the one before, with equal work at each.
+
+    Of the smallest widths of an effort the one is taken with the smallest tolerance to be expected
+    (:func:`expected_tolerance`).  Of a program whose units have attributes widths are multiples of the
+    numbers of these.
+    """
+    problem = Problem.of(source)
+    e = problem.experiment
+    own = None if e is None else e.network.width
+    units = lcm(
+        *[len(problem.arrays[x.name]) for x in problem.program.attributes if x.name in problem.arrays]
+    )
+    plans, controlled = [], has_controls(problem)
+    fewest = max(FEWEST, LEVERAGE * controls_of(problem)) if controlled else FEWEST
+    for smallest in dict.fromkeys(
+        -(-n // units) * units for n in (effort.smallest if own is None else (own,))
+    ):
+        widths = (smallest, 2 * smallest, 4 * smallest) if e is None else widths_near(e, smallest)
+        costs = [_work_of_program(problem, n, effort) if e is None else work(e, n, effort) for n in widths]
+        share = effort.work / len(widths)
+        seeds = tuple(int(np.clip(share / x, FEWEST, MOST)) for x in costs)
+        plans.append((fewest * costs[-1] <= share, NetworkPlan(widths, seeds)))
+    affordable = [plan for is_affordable, plan in plans if is_affordable]
+    if not affordable:
+        return plans[-1][1]
+    return min(affordable, key=lambda plan: expected_tolerance(plan, controlled))
+
+
+def wider_plan(plan: NetworkPlan, source: Problem | Experiment) -> NetworkPlan | None:
+    """Return as many networks of twice the widths, whose errors are smaller, or None if a theory has a width.
+
+    They cost up to four times as much.
+    """
+    e = Problem.of(source).experiment
+    if e is not None and e.network.width is not None:
+        return None
+    return NetworkPlan(tuple(2 * n for n in plan.widths), plan.seeds)
+
+
+SPREAD, SLOPE, CONTROLLED = 4.0, 20.0, 0.5
+"""Standard deviation of a number over networks of width N, times sqrt(N), and its slope in 1/N, both in
+parts of the number: typical of losses and kernels at the end of training (0.5 to 6, 1 to 70); and by how much
+controls make the first smaller (0.2 to 0.6)."""
+
+
+def expected_tolerance(plan: NetworkPlan, controlled: bool = False) -> float:
+    """Return about how far off the limit at 1/N = 0 may be, in parts of it, for a typical number.
+
+    >>> few, many = (NetworkPlan((64, 128, 256), (n, n, n)) for n in (10, 1000))
+    >>> expected_tolerance(few) > expected_tolerance(many)
+    True
+    """
+    line = Line.through(plan.widths, plan.seeds)
+    widths, seeds = np.array(plan.widths, dtype=float), np.array(plan.seeds)
+    deviation = SPREAD * (CONTROLLED if controlled else 1.0)
+    stderr = deviation * np.sqrt((line.intercept**2 / (widths * seeds)).sum())
+    return float(bound(1, LEVEL) * stderr + line.curvature(plan.widths) * SLOPE**2)
+
+
+def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
+    """Widths of the widest layer, for about ``smallest`` units in the narrowest population of the smallest.
+
+    Ratios are rounded to whole units, which moves the networks off the line in 1/N: the size is chosen, among
+    those up to a quarter larger, at which they are rounded least.
+
+    >>> from numerics.experiment import Experiment
+    >>> spec = {"network": {"depth": 2, "width_ratio": [0.7, 1.3]}, "data": {"kind": "isotropic"}}
+    >>> widths_near(Experiment.from_dict(spec), 64)
+    (130, 260, 520)
+    """
+    if experiment.spec.kind == "power-law":
+        return (smallest, 2 * smallest, 4 * smallest)
+    ratios = ratios_of(experiment)
+    low = int(np.ceil(smallest / min(1.0, *ratios)))
+    widest = max(_layers(experiment))
+    best: tuple[int, ...] = ()
+    least = np.inf
+    for n in range(low, int(low * (1 + PLAY)) + 1):
+        widths = tuple(round(widest * n * k) for k in (1, 2, 4))
+        sizes = [reference_size(experiment, w) for w in widths]
+        missed = sum(abs(round(r * k) - r * k) / (r * k) for r in ratios for k in sizes)
+        if missed < least - 1e-12:
+            best, least = widths, missed
+    return best
+
+
+def ratios_of(experiment: Experiment) -> list[float]:
+    """The sizes of layers, and of samples or batches of random data, over the size that all refer to."""
+    data = experiment.data
+    batch = [] if data is None else [x for x in (data.sample_ratio, data.batch_ratio) if x is not None]
+    return _layers(experiment) + (batch if experiment.spec.kind == "isotropic" else [])
+
+
+def _layers(experiment: Experiment) -> list[float]:
+    network = experiment.network
+    ratio = network.width_ratio if experiment.spec.kind == "isotropic" else network.relative_widths
+    if isinstance(ratio, list):
+        return ratio
+    return [1.0 if ratio is None else ratio] * experiment.depth
+
+
+def work(experiment: Experiment, width: int, effort: Effort = FULL) -> float:
+    """Return nanoseconds of one network: its steps, and the correlations of its fields."""
+    size, depth, times = reference_size(experiment, width), experiment.depth, len(experiment.times)
+    kind = experiment.spec.kind
+    layers = [r * (width if kind == "power-law" else size) for r in _layers(experiment)]
+    features = min(experiment.sample_count, size) if kind == "fixed" else size
+    entries = sum(a * b for a, b in zip([features, *layers], layers, strict=False))
+    fresh = 12 * entries if experiment.training.temperature else 0.0
+    if kind == "fixed":
+        return _work_on_samples(Problem.of(experiment), entries, sum(layers), effort, fresh)
+    if experiment.data is not None:
+        batch = size * size * sum(ratios_of(experiment)[depth:])
+        if kind == "power-law":
+            batch = size * float(experiment.data.batch or 0) * width / (experiment.network.width or width)
+        entries += batch
+        fresh += 11 * batch if experiment.data.batch_ratio or experiment.data.batch else 0.0
+    pairs = 0.1 * sum(layers) * times**2
+    evaluations = times * (SUBSTEPS if experiment.training.rule == "flow" else 1)
+    of_step = 1.6e5 * depth + fresh + entries * (3 + 0.3 * experiment.network.outputs)
+    return 2e7 + evaluations * of_step + pairs
+
+
+def _work_of_program(problem: Problem, width: int, effort: Effort) -> float:
+    """Return the same of a program of one's own; all its matrices are counted as square, at every layer."""
+    depth = problem.depth or 1
+    entries = float(depth * width**2 * len(problem.program.matrices))
+    return _work_on_samples(problem, entries, float(depth * width), effort)
+
+
+def _work_on_samples(
+    problem: Problem, entries: float, units: float, effort: Effort, fresh: float = 0.0
+) -> float:
+    """Return nanoseconds of one network with so many weights and units of all layers on fixed samples.
+
+    Measured from width 64 to 512 with 1 to 3 layers and 2 to 20 samples, within 40 per cent: 1 ms a network,
+    30 ns to draw a weight, and of each step 10 ns a unit and sample (30 ns in nonlinear networks), 1 ns a
+    weight and 0.1 ns (0.2 ns where gradients differ between samples) a weight and sample, or 40 ns where
+    rules act entry by entry.
+    """
+    samples, times = max(problem.sample_count, 1) * problem.outputs, len(problem.times)
+    own, is_linear = problem.experiment, isinstance(problem.linear, LinearForm)
+    entrywise = own is not None and own.training.entrywise
+    of_weight = 1 + 0.1 * (samples + (problem.outputs if is_linear else samples)) + (40 if entrywise else 0)
+    of_step = (10 if is_linear else 30) * units * samples + entries * of_weight + fresh
+    measured = measured_kernels(problem, effort)
+    if isinstance(measured, KernelTimes):
+        numbers = _kernel_numbers(problem, len(measured.pairs))
+    else:
+        numbers = _kernel_entries(problem) if measured == "full" else 0.0
+    numbers += _kernel_numbers(problem, DRAWN) / samples
+    substeps = SUBSTEPS_OF_JUMPS if slope_jumps(problem.program) else SUBSTEPS
+    evaluations = times * (substeps if problem.flow else 1)
+    return 1e6 + 30 * entries + evaluations * of_step + (40 + 0.1 * units) * numbers
+
+
+def keeps_pairs(problem: Problem, effort: Effort) -> bool:
+    """Are kernels of all pairs of samples measured?"""
+    return bool(problem.seen) and 8.0 * _kernel_entries(problem) <= effort.kernel
+
+
+def _kernel_entries(problem: Problem) -> float:
+    """Numbers in H (or Phi and G) of one network at all times; see :func:`_kernel_numbers`."""
+    return _kernel_numbers(problem, len(problem.times))
+
+
+def _kernel_numbers(problem: Problem, times: int) -> float:
+    """Numbers in H (or Phi and G) of one network; where layers share their units, of all pairs of layers."""
+    shared = problem.experiment is not None and problem.experiment.network.branch is not None
+    kernels = 1 if isinstance(problem.linear, LinearForm) else 1 + problem.outputs**2
+    layers = float((problem.depth or 1) ** (2 if shared else 1))
+    return kernels * layers * (times * problem.sample_count) ** 2
+
+
+def measured_kernels(
+    problem: Problem, effort: Effort, end: int | None = None
+) -> MeasuredKernels | KernelTimes:
+    """Return at which times kernels of networks are measured: those that are compared, and some to draw.
+
+    They are compared at the last time, or at the ``end``.  Where errors jump in the output, networks are
+    compared at a time that they show, so that all are measured.
+    """
+    count = len(problem.times)
+    whole = keeps_pairs(problem, effort)
+    if not problem.seen or not problem.has_roles or error_jumps(problem.program):
+        return "full" if whole else "trace"
+    last = count - 1 if end is None else end
+    traces = tuple(sorted({*drawn_places(count).tolist(), last}))
+    pairs = (0, last) if _kernel_entries(problem) > FEW_ENTRIES else tuple(range(count))
+    return KernelTimes(pairs if whole else (), traces)
+
+
+FEW_ENTRIES = 2e4
+"""Numbers in the kernels of all pairs of times of one network, up to which they are all measured."""
+
+DRAWN = 15
+"""Times at which networks are drawn, and kernels measured, denser at the beginning, where most happens."""
+
+
+def drawn_places(count: int) -> NDArray[np.intp]:
+    """Return the positions of a few of so many times, all if they are few, with the first and the last.
+
+    >>> drawn_places(61)
+    array([ 0,  1,  3,  5,  8, 11, 15, 20, 25, 31, 37, 44, 52, 60])
+    """
+    if count <= DRAWN:
+        return np.arange(count)
+    return np.unique(((count - 1) * np.linspace(0, 1, DRAWN) ** 2).round().astype(int))

@@ -1,0 +1,36 @@
+"""The edge of stability of a theory of gradient descent: where deviations of finite networks begin to grow.
+
+From a problem and its solution this module finds the first step of descent at which the linear response of
+errors has a mode that grows, ``|1 - k(t) lambda| > 1`` for an eigenvalue of ``K(t,t) c(t)``.  From there on
+means over networks come to the limit more slowly than 1/N, and :mod:`numerics.verification.networks` does
+not compare them.
+"""
+
+from __future__ import annotations
+
+import xarray as xr
+
+from numerics.experiment.problem import Problem
+from numerics.names import OUTPUT
+from numerics.verification.controls import LinearResponse, has_controls
+
+ROUNDING = 1e-9
+"""Growth of a mode in a step that is rounding."""
+
+
+def edge_of_stability(problem: Problem, theory: xr.Dataset) -> int | None:
+    """Return the position of the time of the first step at which deviations grow, at least one, or None.
+
+    None too where it is not known: of flows, of momentum and of entrywise rules, of random data, and without
+    tangent kernels.
+    """
+    if problem.experiment is None or not has_controls(problem) or problem.flow:
+        return None
+    training = problem.experiment.training
+    if training.momentum or training.entrywise or not {"tangent_kernel", "error", OUTPUT} <= {*theory}:
+        return None
+    response = LinearResponse(problem, theory)
+    for k, share in enumerate(response.share):
+        if response.growth(k, float(share)) > 1 + ROUNDING:
+            return max(1, k)
+    return None
