@@ -118,7 +118,11 @@ class RandomFeatures(ConditionalResult):
         [-2*a, -a, -a*beta]
         [-2*a, -a*beta]
         """
-        return self._in_size(self.alone(size).subs(noise, 0), size)
+        return self._floors[size]
+
+    @cached_property
+    def _floors(self) -> dict[Symbol, Powers]:
+        return {size: self._in_size(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_floor(self, size: Symbol) -> Power:
         """The loss in the end that label noise adds to :meth:`floor`."""
@@ -169,7 +173,11 @@ class RandomFeatures(ConditionalResult):
         The sum over modes of the target is that of late times, which converges under the ``conditions``.
         Where it does not, the term has the power of the signal times ``S/size``.
         """
-        return self._order_one(self.alone(size).subs(noise, 0), size)
+        return self._early[size]
+
+    @cached_property
+    def _early(self) -> dict[Symbol, Powers]:
+        return {size: self._order_one(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_added(self, size: Symbol) -> Powers:
         """The same of label noise."""

@@ -316,3 +316,24 @@ def test_a_constant_and_a_growing_power_are_printed_as_such(regime, said, capsys
     arguments = ["--depth", "1", "--source", "1/2", "--capacity", "3/2", "--regime", regime]
     assert run(["limits", "scaling", *arguments]) == 0
     assert capsys.readouterr().out.splitlines()[0] == said
+
+
+@pytest.mark.slow
+def test_the_command_prints_the_laws_of_random_features(capsys):
+    options = ["--source", "3/2", "--capacity", "2", "--regime", "features"]
+    assert run(["limits", "scaling", *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["exponent"] == 1.5
+    assert found["compute_optimal"] == {"loss": "-3/4", "features": "1/2", "time": "1/2"}
+    assert [x["name"] for x in found["bottlenecks"]] == ["features", "samples", "noise"]
+    assert run(["limits", "scaling", *options]) == 0
+    printed = capsys.readouterr().out
+    assert "at a compute C = N t: loss ~ C^(-3/4), at N ~ C^(1/2) and t ~ C^(1/2)" in printed
+    assert "N features" in printed
+
+
+def test_depth_belongs_to_networks_with_layers(capsys):
+    assert run(["limits", "scaling", "--source", "1/2"]) == 2
+    assert "--depth: is missing" in capsys.readouterr().err
+    assert run(["limits", "scaling", "--source", "1/2", "--depth", "2", "--regime", "features"]) == 2
+    assert "not used of random features" in capsys.readouterr().err

@@ -10,10 +10,13 @@ import pytest
 from scipy.optimize import minimize_scalar
 from sympy import Expr, Rational, Symbol, lambdify, simplify
 
+import numerics
 from derive.errors import NotApplicable
+from derive.program import GradientDescent, t
 from derive.program.networks import random_features, structured
 from derive.program.networks.random_data import N, P, sigma
 from derive.reduce.data import mode_sums
+from derive.scale.finite_batch import batch_noise
 from derive.scale.power_laws import PowerLaw, cut, fixed_data
 from derive.scale.random_features import (
     RandomFeatures,
@@ -22,9 +25,12 @@ from derive.scale.random_features import (
     optimum,
     share,
 )
+from derive.scale.schedules import best_schedule
 from derive.theory import Theory, mean_field
 from numerics.experiment.numbers import power_law
 from numerics.solver.transform.solve import solve_transforms
+from tests.chance import excess
+from tests.numerics.networks.random_features import power_law_arrays
 
 MANY = 1e15
 """A size that stands for infinity: what it adds is below RTOL at the times of these tests."""
@@ -155,6 +161,59 @@ def test_the_best_division_of_compute_is_met(source: str, capacity: str) -> None
     gap = np.diff(np.log(budgets))
     meets(np.diff([x.fun for x in least]) / gap, float(best.loss))
     meets(np.diff([x.x for x in least]) / gap, float(best.features))
+
+
+def least_squares(size: int, modes: int, seed: int) -> float:
+    """The loss of the best readout of random features, at a = 2 and a source of 3/2; no theory."""
+    k = np.arange(1.0, modes + 1)
+    features = np.random.default_rng((size, seed)).standard_normal((size, modes)) / k
+    target = k**-2.0
+    basis = np.linalg.qr(features.T)[0]
+    return float(target @ target - np.sum((basis.T @ target) ** 2))
+
+
+@pytest.mark.slow
+def test_features_on_easy_tasks_end_as_least_squares_do() -> None:
+    """The power of N is a, not a times the source."""
+    end = law("3/2", "2").bottlenecks[0]
+    sizes, seeds = (80, 160), 20
+    found = np.array([[least_squares(n, 20_000, i) for i in range(seeds)] for n in sizes])
+    expected = np.array([float(end.after.coefficient.subs(N, n)) for n in sizes])
+    errors = found.std(axis=1, ddof=1) / np.sqrt(seeds)
+    assert excess((found.mean(axis=1) - expected) / errors, seeds - 1) <= 1
+    slope, error = np.diff(np.log(found.mean(axis=1)))[0], np.hypot(*(errors / found.mean(axis=1)))
+    other = -3 * np.log(2)
+    assert excess((slope - other) / error, seeds - 1) > 1
+
+
+@pytest.mark.slow
+def test_the_best_schedule_has_its_powers() -> None:
+    """Least losses over the peak after 50, 100 and 200 steps, at a constant rate and with a decay."""
+    best = best_schedule(batch_noise(mean_field(structured(noise=True))))
+    task = {"a": Rational(3, 2), "beta": Rational(3, 2)}
+    loss, alone = (
+        float(e.subs({x: task[str(x)] for x in e.free_symbols})) for e in (best.loss, best.constant_loss)
+    )
+    peak, decay, steps = (Symbol(x, nonnegative=True) for x in ("peak", "delta", "T"))
+    program = random_features(
+        data="online", noise=True, rule=GradientDescent(peak * (1 - t / steps) ** decay)
+    )
+
+    def least(count: int, power: float) -> float:
+        def end(x: float) -> float:
+            given = {"N": 1e6, "B": 5.0, "sigma": 0.5, "peak": np.exp(x), "delta": power, "T": float(count)}
+            arrays = power_law_arrays(60, 1.5, 1.5)
+            run = numerics.solve(program, numbers=given, arrays=arrays, times=range(count + 1))
+            return float(run.test_loss[-1]) - given["sigma"] ** 2
+
+        return float(minimize_scalar(end, bounds=(-4, 0), method="bounded", options={"xatol": 1e-2}).fun)
+
+    counts = (25, 50, 100, 200)
+    for power, expected in ((0.0, alone), (1.0, loss)):
+        slopes = np.diff(np.log([least(n, power) for n in counts])) / np.log(2)
+        gaps = np.abs(slopes - expected)
+        assert gaps[-1] < gaps[0]
+        assert gaps[-1] < abs(loss - alone) / 2  # the two powers are told apart
 
 
 def test_the_slowest_term_decides_the_optimum() -> None:
