@@ -93,7 +93,10 @@ REFUSED: dict[str, tuple[tuple[str, str], str]] = {
     "targets": (('"y.npy"', '"y3.npy"'), 'data.targets = "y3.npy"'),
     "targets of two outputs": (("depth = 2", "depth = 2\noutputs = 2"), 'data.targets = "y.npy"'),
     "kernel": (('inputs = "x.npy"', 'kernel = "bad.npy"'), 'data.kernel = "bad.npy"'),
-    "infinite depth": (("depth = 2", 'depth = "L"\nbranch = 0.5'), 'network.depth = "L"'),
+    "infinite depth": (
+        ("depth = 2", 'depth = "L"\nbranch = 0.5\nbias = true'),
+        'network.depth = "L": no limit of infinite depth',
+    ),
     "isotropic": (
         ('inputs = "x.npy"\ntargets = "y.npy"', 'kind = "isotropic"\nsample_ratio = 2.0'),
         'network.activation = "tanh": with data.kind = "isotropic": the theory of random data',

@@ -99,8 +99,8 @@ def _sample(problem: Problem, keep: KeptKernels, progress: Progress | None) -> M
         "status": "ok" if ok else "not converged",
         "kernels": keep,
         "layers": max(found.cells),
-        "samples": [x["samples"] for x in found.notes],
-        "replicas": [x["replicas"] for x in found.notes],
+        "samples": min(x["samples"] for x in found.notes),
+        "replicas": min(x["replicas"] for x in found.notes),
         "layer_grid_error": None if grid_error is None else float(grid_error.max()),
         "layers_at": found.nodes,
     }

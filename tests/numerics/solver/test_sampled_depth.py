@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.integrate import solve_ivp
 
 from numerics import simulate, solve
+from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -89,6 +92,26 @@ def test_it_is_a_method_of_the_registry() -> None:
     assert choice.method is not None
     assert choice.method.name == "layers"
     assert "cells of layer time" in str(choice)
+
+
+@pytest.mark.slow
+def test_the_command_prints_and_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", INPUTS)
+    np.save("y.npy", np.array([1.0, -1.0]))
+    Path("deep.toml").write_text(
+        '[network]\ndepth = "L"\nactivation = "tanh"\nbranch = 1.0\n'
+        '[data]\ninputs = "x.npy"\ntargets = "y.npy"\n'
+        "[training]\nlearning_rate = 0.2\nsteps = 3\n[solver]\nsamples = 64\n"
+    )
+    assert run(["solve", "deep.toml", "-o", "deep.nc", "--plot", "deep.png"]) == 0
+    assert "train_loss" in capsys.readouterr().out
+    assert xr.load_dataset("deep.nc").layer.values.tolist() == [0.5, 1.0]
+    assert run(["show", "deep.nc"]) == 0
+    assert run(["solve", "deep.toml", "--explain"]) == 0
+    assert "2, 4, 8, 16 cells of layer time" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
