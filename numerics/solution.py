@@ -11,14 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from derive.errors import NotApplicable, ProgramError
 from derive.program import Program
 from derive.theory import Theory
-from numerics.errors import require_whole
+from numerics.errors import NumericsError, SpecError, Unserved, require_whole
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.results import Result, is_correction
 from numerics.results.prefix import DIVERGED
+from numerics.saddles import saddle_notes, shifted, stays
 from numerics.solver import registry
 from numerics.solver.method import KeptKernels
 
@@ -65,7 +67,8 @@ def solve(
     -------
     xarray.Dataset
         The variables of the contract.  The attribute ``method`` says how they were found, ``width_method``
-        how the corrections were.
+        how the corrections were, and ``saddle`` that a program stays at a symmetric saddle that finite
+        networks leave (:mod:`numerics.saddles`).
 
     Raises
     ------
@@ -91,7 +94,8 @@ def solve(
     """
     problem = Problem.of(source, **given)
     if width is None:
-        return registry.solve(problem, kernels=kernels, progress=progress, say=say, throw=throw)
+        limit = registry.solve(problem, kernels=kernels, progress=progress, say=say, throw=throw)
+        return limit.assign_attrs(_saddle(source, limit, given)) if stays(limit) else limit
     from numerics.fluctuations.finite_width import require_corrections
 
     require_whole("width", width, 1, "must be positive")
@@ -105,6 +109,20 @@ def solve(
     names = [name for name in beside.data_vars if is_correction(str(name))]
     merged = found.merge(beside[names], join="outer")
     return merged.assign_attrs({**found.attrs, **_notes(beside.attrs, width)})
+
+
+def _saddle(source: Any, found: xr.Dataset, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what is said of a solution whose loss does not move, if its program is known.
+
+    The theory with its averages shifted is solved too; where that fails, nothing is said.
+    """
+    if not isinstance(source, Program):
+        return {}
+    try:
+        beside = registry.solve(Problem.of(shifted(source), **given), kernels="none")
+    except (NotApplicable, NumericsError, ProgramError, SpecError, Unserved):
+        return {}
+    return saddle_notes(found, beside)
 
 
 def solved(
