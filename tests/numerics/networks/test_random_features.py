@@ -28,8 +28,7 @@ from derive.program import (
 from derive.program.networks import random_features
 from derive.program.networks.random_data import M, N, P
 from derive.theory.routes import check_routes
-from numerics.stats import bound
-from tests.chance import LEVEL, excess
+from tests.chance import excess
 from tests.numerics.networks import random_features as cases
 from tests.numerics.networks.random_features import flow, power_law_arrays
 
@@ -108,7 +107,7 @@ def networks(times: Array, copies: int, seeds: int) -> tuple[Array, Array]:
 
 @pytest.mark.slow
 def test_three_thousand_modes_to_late_times_within_a_minute() -> None:
-    """Losses against networks extrapolated in size, each time alone: correlated times are not added up."""
+    """Losses against networks extrapolated in size; a theory of 200 features for 300 is seen."""
     times = np.array([0.0, *np.geomspace(0.1, 1e4, 26)])
     started = time.process_time()
     theory = numerics.solve(
@@ -116,15 +115,15 @@ def test_three_thousand_modes_to_late_times_within_a_minute() -> None:
     )
     assert time.process_time() - started < 60
     (small, one), (large, two) = networks(times, 1, 40), networks(times, 2, 20)
-    losses = np.stack([theory.train_loss.values, theory.test_loss.values])
-    z = (2 * large - small - losses)[:, 1:] / np.sqrt(4 * two**2 + one**2)[:, 1:]
-    assert excess(z, 19) <= 1
-    # fewer features are seen at the end
+    errors = np.sqrt(4 * two**2 + one**2)[:, 1:]
     fewer = numerics.solve(
         random_features(noise=True),
-        numbers={**NUMBERS, "N": 240.0},
+        numbers={**NUMBERS, "N": 200.0},
         arrays=power_law_arrays(3000),
         times=times,
     )
-    gap = (fewer.test_loss.values - (2 * large - small)[1])[-1] / np.sqrt(4 * two**2 + one**2)[1, -1]
-    assert abs(gap) > bound(1, LEVEL, 19)
+    right, wrong = (
+        excess((2 * large - small - np.stack([x.train_loss, x.test_loss]))[:, 1:] / errors, 19)
+        for x in (theory, fewer)
+    )
+    assert right <= 1 < wrong
