@@ -11,7 +11,7 @@ from sympy import Rational
 
 import numerics
 from derive.errors import NotApplicable
-from derive.linear.transforms import transforms
+from derive.linear.transforms import transforms, z, z_
 from derive.program import GradientFlow, t
 from derive.program.networks import random_features, structured
 from derive.reduce.data import mode_sums
@@ -39,6 +39,13 @@ def test_powers_of_time_are_inverted(power: float, value: Any) -> None:
     other = inversion(times, 1.0, 24)
     error = np.abs(found / other.once(other.rates ** -(power + 1)) - 1)
     assert (np.abs(found / exact - 1) <= 2 * error + 1e-10).all()  # two numbers of rates say the error
+
+
+def test_each_field_of_a_correlation_has_its_own_rate() -> None:
+    found = transforms(mode_sums(mean_field(random_features(data="population"))))
+    terms = [x for e in found.correlations for x in e.terms]
+    assert not any(x.right.has(z) or x.left.has(z_) for x in terms)
+    assert all(x.right == x.left.subs(z, z_) for x in found.correlation("C_a").terms)
 
 
 def test_a_small_problem_has_the_losses_of_its_march() -> None:
