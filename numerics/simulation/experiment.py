@@ -539,7 +539,7 @@ class Readout:
             yield from self._authored(run)
             return
         found = {
-            NAMES.get(name, name): _layers_first(x, self.axes[name])
+            NAMES.get(name, name): _layers_first(x, self.axes[name], self._first_layer(name))
             for name, x in run.items()
             if self._has_layers_of_role(name)
         }
@@ -570,6 +570,10 @@ class Readout:
             fresh = equal_times(found[C_LEARNT]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
             yield "train_loss", equal_times(found["C_Delta"]) if "C_Delta" in found else fresh
             yield "test_loss", fresh
+
+    def _first_layer(self, name: str) -> int | None:
+        """The first layer that results hold kernels of: those of an embedding, at layer 0, are left out."""
+        return 1 if self.problem.seen and name.removesuffix(TRACE) in KERNELS else None
 
     def _of_samples(self, kernel: Array) -> Array:
         """The tangent kernel with the axes of samples that outputs of a program without samples lack."""
@@ -627,9 +631,14 @@ def _trace(kernel: Array, layered: bool) -> Array:
     return trace
 
 
-def _layers_first(x: Array, axes: tuple[ObservableAxis, ...]) -> Array:
-    """Where all layers have the same units, correlations of one layer with itself."""
+def _layers_first(x: Array, axes: tuple[ObservableAxis, ...], first: int | None = None) -> Array:
+    """Correlations of one layer with itself where layers share units, from the ``first`` layer on."""
     names = [name for name, _ in axes]
-    if "ell'" not in names:
-        return np.moveaxis(x, names.index("ell"), 0) if "ell" in names else x
-    return np.moveaxis(np.diagonal(x, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
+    if "ell" not in names:
+        return x
+    if "ell'" in names:
+        x = np.moveaxis(np.diagonal(x, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
+    else:
+        x = np.moveaxis(x, names.index("ell"), 0)
+    labels = axes[names.index("ell")][1]
+    return x if first is None else x[[k for k, label in enumerate(labels) if label >= first]]

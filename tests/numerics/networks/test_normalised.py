@@ -108,3 +108,10 @@ def test_theory_and_networks(make: Callable[[], Case]) -> None:
 def test_networks_that_are_normalised_elsewhere_are_others() -> None:
     case = replace(rms_before(), seeds=(60, 30))
     assert not case.compared(normalised(3, branch=0.5, place="after")).passed
+
+
+def test_networks_have_kernels_of_the_layers_that_solutions_have() -> None:
+    """A stream with an embedding below its layers ended in "conflicting sizes for dimension 'layer'"."""
+    given: dict[str, Any] = {"numbers": NUMBERS, "arrays": ARRAYS, "times": range(3)}
+    found = numerics.simulate(normalised(2), width=8, seeds=2, rng=1, kernels="full", **given)
+    assert found.Phi.sizes["layer"] == found["size"].sizes["layer"] == 2
