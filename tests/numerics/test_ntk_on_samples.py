@@ -91,6 +91,12 @@ def test_outputs_at_the_start_are_subtracted_or_refused() -> None:
     assert solve(still).attrs["method"] == "lazy"
 
 
+@pytest.mark.parametrize("key", ["weight_decay", "temperature", "momentum"])
+def test_what_moves_features_or_outputs_otherwise_is_refused_by_its_key(key: str) -> None:
+    with pytest.raises(SpecError, match=f"training.{key} = 0.5"):
+        solve(experiment(**{key: 0.5}))
+
+
 def test_the_number_of_the_theory_is_that_of_the_file() -> None:
     """Without a width gamma0 is as it was written; with one it is divided by its root."""
     problem = Problem.of(experiment({"gamma0": 3.0}))

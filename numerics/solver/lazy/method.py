@@ -75,16 +75,16 @@ class LazyMethod:
         try:
             end = static(problem.theory)
         except NotApplicable as reason:
-            return no_for(problem, "network.gamma0", reason, "a theory that rests at gamma0 = 0")
+            return no_for(problem, _kept_moving(problem), reason, "0.0, or a theory that rests at gamma0 = 0")
         if end.output is None:
             lacking = "the theory has no tangent kernel, by which outputs move at gamma0 = 0"
             return no_for(problem, "network.gamma0", lacking, "another method")
         if problem.memory:
             moving = "the memory of its training rule is a table over times, and fields must not move"
-            return No("program", problem.program.name, moving, "another method")
+            return no_for(problem, _moving_key(problem), moving, "a constant, or no momentum")
         if any(_names_time(e.rhs) for e in problem.theory.observables):
             changing = "its tangent kernel has a rate that changes in time, and the limit has one kernel"
-            return No("program", problem.program.name, changing, "another method")
+            return no_for(problem, _moving_key(problem), changing, "a constant, or no momentum")
         if len(problem.theory.scalars) > 2:
             more = "the theory has other numbers than outputs and errors"
             return no_for(problem, "network.gamma0", more, "another method")
@@ -93,7 +93,7 @@ class LazyMethod:
             return no_for(problem, "training.objective", linear, '"square"')
         if problem.flow and coupling_of(end)[0].has(t, s):
             changing = "the flow at gamma0 = 0 is solved for a constant rate without momentum"
-            return No("program", problem.program.name, changing, "another method")
+            return no_for(problem, _moving_key(problem), changing, "a constant, or no momentum")
         samples = problem.sample_count
         cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
         memory = 8.0 * samples**2 * len(problem.times) ** 2
@@ -134,6 +134,21 @@ class LazyMethod:
             "error_estimate": moved ** _power(problem),
         }
         return labelled_result(problem, values, keep, notes)
+
+
+def _kept_moving(problem: Problem) -> str:
+    """The key of a file by which fields move at gamma0 = 0."""
+    training = None if problem.experiment is None else problem.experiment.training
+    for key in ("weight_decay", "temperature"):
+        if training is not None and getattr(training, key):
+            return f"training.{key}"
+    return "network.gamma0"
+
+
+def _moving_key(problem: Problem) -> str:
+    """The key of a file by which a training rule has a memory, or a rate that depends on the time."""
+    momentum = problem.experiment is not None and problem.experiment.training.momentum
+    return "training.momentum" if momentum else "training.learning_rate"
 
 
 def _operator(problem: Problem) -> Problem:
