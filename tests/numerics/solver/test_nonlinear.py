@@ -274,7 +274,7 @@ def test_refusals() -> None:
     with pytest.raises(Diverged, match=r"at step \d+[:;] a smaller learning rate"):
         solve(experiment({"activation": "relu"}, {"learning_rate": 1e30, "steps": 12}, samples=64))
     with pytest.raises(SpecError, match=r"network.depth = \"L\""):
-        solve(experiment({"depth": "L", "branch": 0.5}))
+        solve(experiment({"depth": "L"}))
 
 
 def test_what_no_memory_holds_is_refused() -> None:
