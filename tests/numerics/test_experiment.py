@@ -80,7 +80,7 @@ BAD_VALUES = [
     ("network.width_ratio", 1.0, "leaving it out"),
     ("network.relative_widths", [1.0, 0.5], "list of 3"),
     ("network.width", 256, "leaving it out"),
-    ("network.parametrization", "ntk", '"mean-field"'),
+    ("network.parametrization", "standard", '"mean-field"'),
     ("data.kind", "other", '"fixed"'),
     ("data.sample_ratio", 2.0, "leaving it out"),
     ("data.capacity", 1.5, "leaving it out"),
