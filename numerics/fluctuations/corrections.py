@@ -32,6 +32,8 @@ class WidthCorrections:
         Their dimensions.
     errors
         Standard errors of variances and shifts, by their names in results; empty where averages are exact.
+    systematic
+        How far they are off by at most beyond noise, by the same names; empty where that is unbiased.
     """
 
     values: dict[str, Array]
@@ -39,6 +41,7 @@ class WidthCorrections:
     shifts: dict[str, Array]
     dims: dict[str, tuple[str, ...]]
     errors: dict[str, Array] = field(default_factory=dict)
+    systematic: dict[str, Array] = field(default_factory=dict)
 
 
 def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVariable]) -> WidthCorrections:
@@ -54,7 +57,12 @@ def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVa
             for name in runs[0]:
                 spread = np.std([x[name] for x in runs], axis=0, ddof=1) / np.sqrt(len(runs))
                 errors[name + suffix] = spread
-    return WidthCorrections(values, variances, shifts, dims, errors)
+    systematic: dict[str, Array] = {}
+    if (lower := getattr(solved, "lower", None)) is not None:  # the last order of an extrapolation
+        for suffix, best, find in ((VARIANCE, variances, _variances), (SHIFT, shifts, _shifts)):
+            others = find(lower, variables)
+            systematic |= {name + suffix: np.abs(best[name] - others[name]) for name in best}
+    return WidthCorrections(values, variances, shifts, dims, errors, systematic)
 
 
 def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:

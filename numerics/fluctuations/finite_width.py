@@ -28,7 +28,7 @@ from numerics.fluctuations.plan import WidthPlan
 from numerics.fluctuations.variables import VariableBuilder
 from numerics.names import OUTPUT
 from numerics.progress import Progress
-from numerics.results import SHIFT, STDERR, VARIANCE, Result
+from numerics.results import SHIFT, STDERR, SYSTEMATIC, VARIANCE, Result
 from numerics.results.authored import authored_variables, coordinates, described, names_in_words
 from numerics.results.losses import loss_in_words
 from numerics.solver.method import KeptKernels
@@ -69,7 +69,8 @@ def finite_width(
         ``G`` (of random data their correlations and losses), at equal times, beside X itself where it has
         one time.  Where shifts are not known, the attribute ``no_shift`` says why.  Of a flow the attributes
         ``variance_error`` and ``shift_error`` are estimates of errors relative to the largest value.
-        Those of nonlinear networks are sampled and have their standard errors beside them.
+        Those of nonlinear networks are sampled and have their standard errors beside them (``*_stderr``);
+        with kinks and several layers also what rounding these leaves at most (``*_systematic``).
 
     Raises
     ------
@@ -109,6 +110,7 @@ def corrected(
     values |= {name + VARIANCE: factor * x for name, x in found.variances.items()}
     values |= {name + SHIFT: factor * x for name, x in found.shifts.items()}
     values |= {name + STDERR: factor * x for name, x in found.errors.items()}
+    values |= {name + SYSTEMATIC: factor * x for name, x in found.systematic.items()}
     return Result.of(
         values,
         times=held_times(problem),

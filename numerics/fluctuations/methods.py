@@ -22,7 +22,7 @@ from numerics.fluctuations.expanded_problem import FluctuationSizes
 from numerics.fluctuations.linear import GradientBlock
 from numerics.fluctuations.lowered import LoweredFluctuations
 from numerics.fluctuations.observables import ExpandedObservable
-from numerics.fluctuations.sampled import SampledSolution, sample_fluctuations
+from numerics.fluctuations.sampled import ROUNDING_WIDTHS, SampledSolution, sample_fluctuations
 from numerics.solver.method import No
 from numerics.solver.refusals import no_for
 
@@ -175,7 +175,7 @@ class SampledMethod:
         values = x.fields * (1.0 + x.hats) * samples
         pairs = 2.0 * x.moves * (x.products + x.responses) ** 2 * samples
         total = runs * (RUN[0] + RUN[1] * x.fields + RUN[2] * values) + RUN[3] * pairs
-        widths = 2 if x.has_kinks and x.responses.any() else 1
+        widths = len(ROUNDING_WIDTHS) if x.has_kinks and x.responses.any() else 1
         return REPLICAS * widths * float(total.sum())
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:

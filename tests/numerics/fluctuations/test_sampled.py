@@ -35,7 +35,12 @@ from numerics.fluctuations.dense import DenseFluctuations
 from numerics.fluctuations.expanded_problem import lowered, size_growth
 from numerics.fluctuations.lowered import LoweredFluctuations, TheorySizes
 from numerics.fluctuations.methods import SampledMethod
-from numerics.fluctuations.sampled import SampledFluctuations, SampledMoments, sample_fluctuations
+from numerics.fluctuations.sampled import (
+    SampledFluctuations,
+    SampledMoments,
+    extrapolated,
+    sample_fluctuations,
+)
 from numerics.lowering.expressions import KnownArrays
 from tests.chance import excess
 from tests.numerics.fluctuations.estimates import expansion_in_width
@@ -207,6 +212,35 @@ def test_a_nonlinear_problem_has_corrections_with_errors() -> None:
     assert excess(gaps / np.maximum(error, 1e-3), 3) < 1
     assert abs(found.f_shift.values[0, 0]) < 1e-6
     assert {"tangent_kernel_variance", "Phi_shift", "train_loss_shift_stderr"} <= set(found)
+
+
+def test_kinks_of_two_layers_at_the_start() -> None:
+    """Variances of a rectifier's kernels are moments of normal numbers; their shifts vanish by symmetry.
+
+    Standard errors alone do not hold the error of rounded kinks in the shift of Phi of the second layer.
+    """
+    given: dict[str, Any] = {"numbers": {"eta": 0.2, "gamma0": 1.0}, "times": range(1)}
+    given |= {"arrays": {"K_x": [[1.0]], "y": [1.0]}, "solver": Solver(samples=256)}
+    found = finite_width(mlp(2, "relu"), **given)
+    exact = {"f_variance": 0.25, "Phi_variance": [1.25, 0.625], "G_variance": [0.625, 1.25]}
+    exact |= {"f_shift": 0.0, "Phi_shift": [0.0, 0.0], "G_shift": [0.0, 0.0], "tangent_kernel_shift": 0.0}
+    gaps = {name: np.abs(found[name].values.ravel() - value) for name, value in exact.items()}
+    errors = {name: np.maximum(found[f"{name}_stderr"].values.ravel(), 1e-9) for name in exact}
+    left = {x: np.maximum(gaps[x] - found[f"{x}_systematic"].values.ravel(), 0.0) / errors[x] for x in exact}
+    assert excess(np.concatenate([*left.values()]), 3) < 1
+    assert excess(left["Phi_shift"], 3) < 1
+    assert excess(gaps["Phi_shift"] / errors["Phi_shift"], 3) > 1
+
+
+def test_rounding_is_extrapolated_order_by_order() -> None:
+    """Polynomials in the width of as many coefficients as widths have no error."""
+    widths = 0.3, 0.15, 0.075
+    moments = [SampledMoments(np.array([1 + w, 2 - w + 5 * w**2]), np.eye(2) * w**2, None) for w in widths]
+    found, lower = extrapolated(widths, moments), extrapolated(widths[1:], moments[1:])
+    np.testing.assert_allclose(found.values, [1.0, 2.0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.covariance, 0.0, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(lower.values, [1.0, 2 - 5 * widths[1] * widths[2]], rtol=0, atol=1e-12)
+    assert found.shift is None
 
 
 def test_a_number_in_the_definition_of_a_field() -> None:
