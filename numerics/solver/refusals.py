@@ -6,6 +6,7 @@ Each is a function of a problem that returns a refusal, or None; a method lists 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sympy import Expr, Sum
 from sympy.core.function import AppliedUndef
@@ -64,6 +65,21 @@ def linear_rules(problem: Problem) -> No | None:
         return None
     reason = f"{rule.name} is not linear in the updates of the weights"
     return no_for(problem, "training.rule", reason, 'solver.method = "paths"')
+
+
+def linear_updates(problem: Problem) -> No | None:
+    """Steps that are not linear in the updates do not shrink with the branch, and add up over layers."""
+    no = linear_rules(problem)
+    return None if no is None else replace(no, accepted='"gd" or "flow", or an integer network.depth')
+
+
+def flow_on_random_data(problem: Problem) -> No | None:
+    """Laplace transforms are those of kernels of a flow, of one output of random data."""
+    if not problem.flow:
+        return no_for(problem, "training.rule", "transforms are those of a flow", '"flow"')
+    if problem.is_random_data and problem.outputs == 1:
+        return None
+    return no_for(problem, "data.kind", "transforms are those of one output of random data", "another method")
 
 
 def no_attributes(problem: Problem) -> No | None:

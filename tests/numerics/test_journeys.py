@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ def room_of(module: str) -> str:
 def journey(call: Callable[[], object], start: object) -> list[str]:
     """The rooms that ``start`` and what is made of it are handed to, in order."""
     rooms: list[str] = []
+    room = cache(room_of)
 
     def subject(frame: FrameType) -> Any:
         code = frame.f_code
@@ -60,18 +62,25 @@ def journey(call: Callable[[], object], start: object) -> list[str]:
         values = [frame.f_locals.get(name) for name in names if name not in ("self", "cls")]
         return next((x for x in values if x is start or isinstance(x, SUBJECTS)), None)
 
+    passed: set[CodeType] = set()  # calls are many, and most of them are of other packages
+
     def watch(frame: FrameType, *_: object) -> None:
+        if frame.f_code in passed:
+            return
         module = frame.f_globals.get("__name__", "")
         hidden = frame.f_code.co_name.startswith(("<", "__"))
         if not module.startswith(("derive.", "numerics.")) or hidden or module in WORDS:
+            passed.add(frame.f_code)
             return
         x = subject(frame)
-        own = room_of(type(x).__module__) if isinstance(x, SUBJECTS) else None
-        caller = frame.f_back.f_globals.get("__name__", "") if frame.f_back else ""
-        inside = caller.startswith(("derive.", "numerics.")) and room_of(caller) == room_of(module)
-        if x is None or inside or own == room_of(module) or (rooms and rooms[-1] == room_of(module)):
+        if x is None or (rooms and rooms[-1] == room(module)):
             return
-        rooms.append(room_of(module))
+        own = room(type(x).__module__) if isinstance(x, SUBJECTS) else None
+        caller = frame.f_back.f_globals.get("__name__", "") if frame.f_back else ""
+        inside = caller.startswith(("derive.", "numerics.")) and room(caller) == room(module)
+        if inside or own == room(module):
+            return
+        rooms.append(room(module))
 
     before = sys.gettrace()
     sys.settrace(watch)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +12,7 @@ from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.results import SYSTEMATIC, VARIABLES
 from numerics.solver.method import KeptKernels, MethodResult, No, Yes
-from numerics.solver.refusals import linear_rules, moving_features, no_attributes, no_for, symbolic_depth
+from numerics.solver.refusals import linear_updates, moving_features, no_attributes, no_for, symbolic_depth
 
 Array = NDArray[np.float64]
 
@@ -22,12 +20,6 @@ Array = NDArray[np.float64]
 def is_nonlinear(problem: Problem) -> bool:
     """Return whether the theory of a problem has no linear form, so that its limit is sampled."""
     return not isinstance(problem.linear, LinearForm)
-
-
-def linear_updates(problem: Problem) -> No | None:
-    """Steps that are not linear in the updates do not shrink with the branch, and add up over layers."""
-    no = linear_rules(problem)
-    return None if no is None else replace(no, accepted='"gd" or "flow", or an integer network.depth')
 
 
 class InfiniteDepthMethod:

@@ -7,7 +7,7 @@ from numerics.experiment.problem import Problem
 from numerics.names import C_LEARNT
 from numerics.progress import Progress
 from numerics.solver.method import KeptKernels, MethodResult, No, Yes
-from numerics.solver.refusals import linear_rules, no_for, one_output, steady_numbers
+from numerics.solver.refusals import flow_on_random_data, linear_rules, no_for, one_output, steady_numbers
 
 SECONDS = 0.5
 """Seconds to solve the equations of a population by symbols."""
@@ -24,17 +24,12 @@ class TransformMethod:
 
     name = "transform"
     responses = True
-    needs = (linear_rules, one_output, steady_numbers)
+    needs = (linear_rules, one_output, flow_on_random_data, steady_numbers)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> Yes | No:
         from numerics.solver.transform.contour import groups
         from numerics.solver.transform.solve import transformed
 
-        if not problem.flow:
-            return no_for(problem, "training.rule", "transforms are those of a flow", '"flow"')
-        if not problem.is_random_data or problem.outputs > 1:
-            several = "transforms are those of one output of random data"
-            return no_for(problem, "data.kind", several, "another method")
         try:
             found = transformed(problem.theory)
             found.correlation(C_LEARNT)

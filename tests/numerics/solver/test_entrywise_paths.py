@@ -140,7 +140,7 @@ def test_other_methods_name_the_one_that_serves() -> None:
     program = mlp(2, "tanh", rule=adam(eta))
     told = {"numbers": {"eta": RATE, "gamma0": GAMMA}, "arrays": {"x": X, "y": Y}, "times": range(3)}
     said = str(explain(program, **told))
-    assert said.count("Adam is not linear in the updates") == 5
+    assert said.count("Adam is not linear in the updates") == 6
     assert "fields move, by about 0.2" in said
     assert "runs: paths" in said
     with pytest.raises(Unserved, match="W0 moves by Adam"):
