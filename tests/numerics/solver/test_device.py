@@ -16,6 +16,7 @@ from numerics.experiment import Experiment
 from numerics.paths import Paths
 from numerics.solver import explain, solve
 from numerics.solver.paths import Solved, solve_particles
+from numerics.solver.registry import METHODS
 
 X = np.random.default_rng(0).standard_normal((2, 6))
 DATA = {"K_x": X @ X.T / 6, "y": np.array([1.0, -1.0])}
@@ -88,7 +89,7 @@ def test_only_sampled_paths_run_elsewhere(torch: Device, monkeypatch: pytest.Mon
     monkeypatch.setattr("numerics.solver.paths.problem.device_named", lambda name: torch)
     said = str(explain(tanh(device="cuda")))
     assert "runs: paths" in said
-    assert said.count('solver.device = "cuda": runs on the CPU') == 6
+    assert said.count('solver.device = "cuda": runs on the CPU') == len(METHODS) - 1
     found, expected = solve(tanh(device="cuda")), solve(tanh())
     assert np.abs(found.train_loss - expected.train_loss).max() < 1e-9
     with pytest.raises(SpecError, match=r'solver\.method = "march": .*solver\.device = "cuda"'):
