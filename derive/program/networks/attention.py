@@ -13,6 +13,7 @@ from typing import Any, Literal, Unpack
 
 from sympy import Expr, Function, KroneckerDelta, S, Sum, Symbol
 
+from derive.calculus.intervals import POSITIVE
 from derive.calculus.symbols import IndexRange, IndexRanges, L, ell, expression, gamma0, mu, t
 from derive.errors import ProgramError
 from derive.program.network import Network
@@ -21,6 +22,7 @@ from derive.program.networks.stream import (
     StreamOptions,
     biases,
     normalised_by,
+    require_known,
     share,
     trained,
     training_options,
@@ -49,7 +51,7 @@ here, f, score = (mu, p, t), Function("f"), Function("score")
 
 @dataclass(frozen=True)
 class _Heads:
-    """What the heads of a block add to the stream, with what it is computed from."""
+    """Contribution of the heads of a block to the stream, with its definitions, fields and weights."""
 
     added: Expr
     lines: dict[Expr, Expr]
@@ -149,12 +151,15 @@ def attention(
     >>> attention(2, heads=3, causal=True).depth
     2
     """
+    require_known(options)
     blocks = IndexRange(ell, S.One, layer_count(depth))
-    places = _Places(blocks, expression(positions), causal, options.get("offsets", False))
+    places = _Places(blocks, layer_count(positions, "positions"), causal, options.get("offsets", False))
     makers = {"numbers": _of_numbers, "random": _of_random_numbers}
     if scores not in makers:
         raise ProgramError(f"scores = {scores!r}: must be 'numbers' or 'random'")
-    added = makers[scores](places, expression(heads, "heads"))
+    POSITIVE.require(heads, "heads")
+    count = layer_count(heads, "heads") if scores == "numbers" else expression(heads, "heads")
+    added = makers[scores](places, count)
     return _stack(places, added, activation, read, rule, options)
 
 

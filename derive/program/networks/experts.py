@@ -13,6 +13,7 @@ from derive.program.networks.stream import (
     StreamOptions,
     biases,
     normalised_by,
+    require_known,
     share,
     trained,
     training_options,
@@ -53,7 +54,11 @@ def experts(
     >>> experts(2, count=3).depth
     2
     """
-    blocks, members = IndexRange(ell, S.One, layer_count(depth)), IndexRange(e, S.One, expression(count))
+    require_known(options)
+    blocks, members = (
+        IndexRange(i, S.One, layer_count(n, key))
+        for i, n, key in ((ell, depth, "depth"), (e, count, "count"))
+    )
     kind, channels = options.get("normalisation", "rms"), indices(options.get("outputs", 1))[0]
     x = GivenVector("x", Population("input", given=True), "K_x")
     W0, w = GaussianMatrix("W0", stream.at(0), x.population), GaussianVector("w", stream, indices=channels)

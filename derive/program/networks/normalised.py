@@ -15,6 +15,7 @@ from derive.program.networks.stream import (
     StreamOptions,
     biases,
     normalised_by,
+    require_known,
     trained,
     training_options,
 )
@@ -55,6 +56,7 @@ def normalised(
     >>> normalised(2, place="after").depth
     2
     """
+    require_known(options, without="offsets")
     if place not in ("before", "after"):
         raise ProgramError(f"place = {place!r}: must be 'before' or 'after'")
     blocks, channels = IndexRange(ell, S.One, layer_count(depth)), indices(options.get("outputs", 1))[0]

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 from sympy import Expr, Function, Sum, Symbol, exp, sqrt
 
+from derive.calculus.intervals import NONZERO
 from derive.calculus.symbols import IndexRange, IndexRanges, P, expression, t
 from derive.errors import ProgramError
 from derive.program.network import Network
@@ -60,6 +61,19 @@ def trained(
     told = rule_of(rule, options.get("loss", "sum"), P, **numbers)
     cost = objective_of(options.get("objective", "square"), y(*output.args[:-1]), output, channels)
     return net.train(cost, told, together=True, rules=options.get("rules"))
+
+
+def require_known(options: StreamOptions, without: str = "") -> None:
+    """Raise :class:`ProgramError` for a keyword that is no option, or is the one ``without``.
+
+    >>> require_known({"branch": 2})
+    """
+    names = {*StreamOptions.__annotations__, *TrainingOptions.__annotations__} - {without}
+    for key, value in options.items():
+        if key not in names:
+            told = f"is not an option of this builder; options are {', '.join(sorted(names))}"
+            raise ProgramError(f"{key} = {value!r}: {told}")
+    NONZERO.require(options.get("branch", 1), "branch")
 
 
 def training_options(options: StreamOptions) -> TrainingOptions:

@@ -127,7 +127,15 @@ def test_the_start_is_exact() -> None:
 
 
 def test_options_are_named() -> None:
-    for options in ({"read": "first"}, {"scores": "some"}, {"normalisation": "batch"}):
+    for options in (
+        {"read": "first"},
+        {"scores": "some"},
+        {"normalisation": "batch"},
+        {"heads": 0},
+        {"positions": 0},
+        {"branch": 0},
+        {"reed": "last"},
+    ):
         (key,) = options
         with pytest.raises(ProgramError, match=key):
             attention(1, **options)  # type: ignore[arg-type]

@@ -69,6 +69,8 @@ def test_options_are_named() -> None:
         normalised(1, place="within")  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match="normalisation"):
         normalised(1, normalisation="batch")  # type: ignore[typeddict-item]
+    with pytest.raises(ProgramError, match="offsets = True: is not an option"):
+        normalised(1, offsets=True)
 
 
 @pytest.mark.slow
