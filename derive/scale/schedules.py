@@ -1,12 +1,13 @@
 """The best schedule of the learning rate for descent on fresh batches of power-law data.
 
-From the powers by which the signal and the answer to a push fall (:mod:`derive.scale.finite_batch`) to the
-schedule of a given number T of steps that ends at the smallest loss, and to the powers of T that follow.
+The signal and the response of the loss to noise fall as powers of time (:mod:`derive.scale.finite_batch`).
+From these powers follow the schedule of T steps with the smallest loss at the end, and its powers of T.
 While the noise of labels is above the loss and steps are short, the loss at the end is
 
     signal(tau) + strength int_0^tau eta(u) gain(u) du,   T = int_0^tau du/eta(u),
 
-in the clock ``u``, the sum of all rates from then to the end: of a push at u the share gain(u) is left.
+where ``u`` is the sum of all rates from a step to the end, and gain(u) the share of the noise of that step
+that is left at the end.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ T = Symbol("T", positive=True)
 class BestSchedule(ConditionalResult):
     """The schedule ``eta(t) ~ T^peak (1 - t/T)^decay``, whose loss is ``T^loss``.
 
-    ``constant`` and ``constant_loss`` are the powers of T of the best rate without a schedule.
-    ``gap`` is positive where rates fall with T; where it is negative, the rate is held at the edge of
-    stability, and only its decay at the end is that of the schedule.
+    ``constant`` and ``constant_loss`` are the powers of T of the best rate without a schedule.  Where ``peak``
+    is not negative, the rate is held at the edge of stability, and only its decay at the end is that of the
+    schedule.
     """
 
     decay: Expr
@@ -38,12 +39,11 @@ class BestSchedule(ConditionalResult):
     loss: Expr
     constant: Expr
     constant_loss: Expr
-    gap: Expr
 
     def conditions(self) -> tuple[str, ...]:
         """Return what is assumed."""
         return (
-            f"{self.gap} > 0; else rates do not fall with T, but are held at the edge of stability",
+            f"{self.peak} < 0; else rates do not fall with T, but are held at the edge of stability",
             "gamma0 -> 0, N -> oo; the loss is below the labels' variance at all late times",
             "steps are short beside the rates of all modes, so that sums over them are integrals",
         )
@@ -62,8 +62,8 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     >>> found = best_schedule(batch_noise(mean_field(structured(noise=True))))
     >>> print(found.decay, "|", found.peak, "|", found.loss)
     2*a - 1 | -(a*beta - a + 1)/(a*beta + 1) | -a*beta/(a*beta + 1)
-    >>> print(found.constant, "|", found.constant_loss, "|", found.gap)
-    -beta/(beta + 1) | -beta/(beta + 1) | (a*beta - a + 1)/a
+    >>> print(found.constant, "|", found.constant_loss)
+    -beta/(beta + 1) | -beta/(beta + 1)
     """
     values = {_p: -noise.signal.terms[0].power, _h: 1 + noise.gain.terms[0].power / 2}
     if not simplify(values[_h]).is_positive:
@@ -84,7 +84,7 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     def powers(e: Expr) -> Expr:
         return factor(simplify(e.subs(values)))
 
-    found = (decay, peak, -_p * clock, constant, constant, _p + 2 * _h - 1)
+    found = (decay, peak, -_p * clock, constant, constant)
     return BestSchedule(*map(powers, found))
 
 
