@@ -6,9 +6,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sympy import Function, S, Symbol
 
 import numerics
 from derive.errors import ProgramError
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    Mean,
+    Network,
+    Population,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
 from derive.program.networks import recurrent, recurrent_task
 from derive.theory.routes import check_routes
 from numerics.experiment.schema import Solver
@@ -59,6 +75,41 @@ def test_a_recurrent_network_with_a_bias_is_solved_exactly() -> None:
         for method in ("paths", "direct")
     )
     np.testing.assert_allclose(by_paths.f, by_reference.f, atol=1e-10)
+
+
+@pytest.mark.parametrize("cut", [2, 3])
+def test_steps_of_several_definitions_share_a_bias(cut: int) -> None:
+    """Steps up to the cut apply one matrix and later ones another; all of them have one bias."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    early, late = (Symbol(name, integer=True, positive=True) for name in ("early", "late"))
+    a, x = Field("a", units, ordered=True), GivenVector("x", pixels, "K_x")
+    U, V = GaussianMatrix("U", units, pixels), GaussianMatrix("V", units, units)
+    W, w, b = GaussianMatrix("W", units, units), GaussianVector("w", units), GaussianVector("b", units)
+    out, target = Function("out"), Function("target")
+    later = {a(late + 1, mu, t): W @ a(late, mu, t) + b.symbol}
+    sooner = {a(early + 1, mu, t): V @ a(early, mu, t) + b.symbol}
+    net = Network(
+        "two matrices",
+        (a,),
+        {
+            a(1, mu, t): U @ x(mu) + b.symbol,
+            **sooner,
+            **later,
+            out(mu, t): Mean(w.symbol * (a(2, mu, t) + a(4, mu, t))) / gamma0,
+        },
+        (U, V, W, w),
+        frozen=(b,),
+        given=(x,),
+        ranges=(IndexRange(early, S.One, S(cut - 1)), IndexRange(late, S(cut), S(3))),
+    )
+    program = net.train((target(mu) - out(mu, t)) ** 2 / 2, GradientDescent(eta), together=True)
+    arrays = {"K_x": [[1.0, 0.3], [0.3, 0.8]], "target": [1.0, -1.0]}
+    given = {"numbers": {"eta": 0.02, "gamma0": 1.0}, "arrays": arrays, "times": range(3)}
+    by_paths, by_reference = (
+        numerics.solve(program, solver=Solver(method=method, samples=1024), kernels="none", **given)
+        for method in ("paths", "direct")
+    )
+    np.testing.assert_allclose(by_paths.f, by_reference.f, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) for x in TASKS])
