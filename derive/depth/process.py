@@ -55,7 +55,7 @@ class LayerProcess(ConditionalResult):
     dropped: tuple[Dropped, ...]
 
     def field(self, name: str) -> Eq:
-        """Return the equation of a field in the body of the network.  Raises KeyError if there is none."""
+        """Return the equation of a field in layer time.  Raises KeyError for an unknown name."""
         for e in self.single_site:
             if isinstance(e.lhs, Derivative) and str(e.lhs.expr.func) == name:
                 return e
@@ -151,7 +151,7 @@ class _Process:
     # -- one layer ---------------------------------------------------------------------------------------
 
     def added(self, e: Equation) -> Expr:
-        """What a layer adds to a stream, in terms of streams and sources alone."""
+        """Return the increment of a stream in one layer, in terms of streams and sources."""
         near = neighbour(e)
         return self.unfolded(Add(*[x.expr for x in e.terms if x.expr != near]))
 

@@ -101,11 +101,11 @@ class Transforms:
         return aligned_latex((*self.responses, *[x.eq for x in self.correlations]), self.theory)
 
     def response(self, name: str) -> Eq:
-        """Return the equation of a response.  Raises KeyError if there is none."""
+        """Return the equation of a response.  Raises KeyError for an unknown name."""
         return {str(e.lhs.func): e for e in self.responses}[name]
 
     def correlation(self, name: str) -> PairEquation:
-        """Return the equation of a correlation.  Raises KeyError if there is none."""
+        """Return the equation of a correlation.  Raises KeyError for an unknown name."""
         return {str(e.symbol.func): e for e in self.correlations}[name]
 
 

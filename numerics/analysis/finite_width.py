@@ -173,7 +173,7 @@ def _lazy(problem: Problem) -> WidthValidity | None:
 
 
 def _sampled(found: WidthCorrections) -> dict[str, Any]:
-    """Standard errors of what is sampled, relative to the largest value of each variable."""
+    """Return standard errors of sampled corrections, relative to the largest value of each variable."""
     ends = {VARIANCE: found.variances, SHIFT: found.shifts}
     errors: dict[str, Any] = {}
     for end, values in ends.items():
