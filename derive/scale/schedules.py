@@ -29,9 +29,9 @@ T = Symbol("T", positive=True)
 class BestSchedule(ConditionalResult):
     """The schedule ``eta(t) ~ T^peak (1 - t/T)^decay``, whose loss is ``T^loss``.
 
-    ``constant`` and ``constant_loss`` are the powers of T of the best rate without a schedule.  Where ``peak``
-    is not negative, the rate is held at the edge of stability, and only its decay at the end is that of the
-    schedule.
+    ``constant`` and ``constant_loss`` are the powers of T of the best rate without a schedule.  Where
+    ``peak`` is not negative, the rate is held at the edge of stability, and only its decay at the end is that
+    of the schedule.
     """
 
     decay: Expr

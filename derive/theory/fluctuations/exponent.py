@@ -85,7 +85,7 @@ def _inside(inner: tuple[IndexRange, ...], outer: tuple[IndexRange, ...]) -> boo
 
 
 def _disjoint(one: tuple[IndexRange, ...], other: tuple[IndexRange, ...]) -> bool:
-    """Return whether ranges of the same indices have no value in common, at a depth L above the first layers."""
+    """Return whether ranges of the same indices have no value in common, at a large depth L."""
     pairs = list(zip(one, other, strict=True))
     gaps = [sympify(y) for a, b in pairs for y in (a.lower - b.upper, b.lower - a.upper)]
     return any(x.is_positive or (x != 0 and x.is_nonnegative) for x in gaps)
