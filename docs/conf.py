@@ -39,6 +39,7 @@ extensions = [
     "ledger_pages",
     "plain_docstrings",
     "public_names",
+    "validated_docstrings",
 ]
 exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
 bibtex_bibfiles = ["references.bib"]
