@@ -1,8 +1,7 @@
-"""Pages of the Python reference, one a room, made from the source of the packages before the site is read.
+"""Pages of the Python reference, one for each package, made from source files before the site is read.
 
-A public name is a function, a class or a constant with a docstring that a module defines at its top level
-without a leading underscore, and whatever a package or a room exports (`__all__`). That is listed first, with
-a link to where it is defined.
+A public name is a function, a class or a constant that a package exports (`__all__`), or that the code on a
+page imports. Exported names are listed first, with a link to the module that defines them.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = {
-    "derive": "What derives: programs in, theories, expansions and limits out, all of them SymPy.",
-    "numerics": "What computes: experiments in, xarray datasets out.",
+    "derive": "Derives theories, expansions and limits of programs, as SymPy expressions.",
+    "numerics": "Solves theories and trains networks; experiments in, xarray datasets out.",
 }
+CODE = re.compile(r"^```(?:\{code-cell\}[^\n]*|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LEFT_OUT = ("numerics.cli",)  # the commands, which reference/experiment.md lists
 
 
@@ -31,7 +31,7 @@ class Module:
 
     @classmethod
     def read(cls, root: Path, path: Path) -> Module:
-        """The module in a file under the root."""
+        """Read the module of a file under the root."""
         name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
         return cls(name, ".".join(path.parent.relative_to(root).parts), path.read_text())
 
@@ -41,7 +41,7 @@ class Module:
 
     @cached_property
     def defined(self) -> dict[str, str | None]:
-        """The public names that it defines, with their docstrings; None for a constant without one."""
+        """Names without underscore that the module defines, with docstrings; None for constants without."""
         found: dict[str, str | None] = {}
         for node, after in zip(self.tree.body, [*self.tree.body[1:], None], strict=True):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -55,7 +55,7 @@ class Module:
 
     @cached_property
     def exported(self) -> tuple[str, ...]:
-        """Its `__all__`."""
+        """Names in `__all__`."""
         for node in self.tree.body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
                 return tuple(ast.literal_eval(node.value))
@@ -63,7 +63,7 @@ class Module:
 
     @cached_property
     def imported(self) -> dict[str, tuple[str, str]]:
-        """Where imported names come from, those for type checkers too: name -> (module, name there)."""
+        """Origin of imported names, also for type checkers: name -> (module, name there)."""
         nodes = [x for x in ast.walk(self.tree) if isinstance(x, ast.ImportFrom) and x.module and x.level < 2]
         return {
             a.asname or a.name: (f"{self.folder}.{x.module}" if x.level else str(x.module), a.name)
@@ -73,14 +73,14 @@ class Module:
 
 
 def modules(root: Path) -> dict[str, Module]:
-    """Every module of the packages by its name."""
+    """Return the modules of the packages by name."""
     files = [x for package in PACKAGES for x in sorted((root / package).rglob("*.py"))]
     read = (Module.read(root, x) for x in files)
     return {x.name: x for x in read if not x.name.startswith(LEFT_OUT)}
 
 
 def home(known: dict[str, Module], module: str, name: str) -> tuple[str, str]:
-    """Where an exported name is defined: (module, name there); a module is at home in itself.
+    """Return where an exported name is defined: (module, name there); (module, "") for a module.
 
     Raises KeyError for a name that leads out of the packages.
     """
@@ -92,7 +92,7 @@ def home(known: dict[str, Module], module: str, name: str) -> tuple[str, str]:
 
 
 def rooms(known: dict[str, Module]) -> dict[str, list[Module]]:
-    """The modules of each room, and of each module that stands beside the rooms."""
+    """Return the modules of each package of the second level, and modules beside these packages."""
     found: dict[str, list[Module]] = {}
     for name, module in known.items():
         if "." in name:
@@ -100,30 +100,58 @@ def rooms(known: dict[str, Module]) -> dict[str, list[Module]]:
     return found
 
 
-def pages(known: dict[str, Module]) -> dict[str, str]:
-    """The text of each page by its name."""
+def exported_names(known: dict[str, Module]) -> set[tuple[str, str]]:
+    """Return exported names as pairs (module that defines it, name); of an exported module (module, "")."""
+    return {home(known, module.name, name) for module in known.values() for name in module.exported}
+
+
+def imported_names(known: dict[str, Module], docs: Path) -> set[tuple[str, str]]:
+    """Return the names that code on the pages of a folder imports, as `exported_names` does."""
+    names = set()
+    for page in docs.rglob("*.md"):
+        blocks = [] if {"_build", "api"} & set(page.parts) else CODE.findall(page.read_text())
+        for tree in filter(None, map(_parsed, blocks)):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.module in known:
+                    imported = (alias.name for alias in node.names if alias.name != "*")
+                    names |= {home(known, node.module, name) for name in imported}
+    return names
+
+
+def _parsed(block: str) -> ast.Module | None:
+    """Parse a block of code without the options of its cell; return None if it holds more than Python."""
+    try:
+        return ast.parse(re.sub(r"^:.*$", "", block, flags=re.MULTILINE))
+    except SyntaxError:
+        return None
+
+
+def pages(known: dict[str, Module], docs: Path) -> dict[str, str]:
+    """Return the text of each page by its name."""
     made = {"index": _index(known)}
-    homes = {home(known, module.name, name) for module in known.values() for name in module.exported}
-    plain = {(where, name) for where, name in homes if name and known[where].defined[name] is None}
+    public = exported_names(known) | imported_names(known, docs)
     for room, members in rooms(known).items():
         parts = [f"# {room}"]
         if table := _exports(known, known[room]):
             parts.append(table)
         for module in members:
+            names = [name for name in module.defined if (module.name, name) in public]
+            if not names and module.name != room and (module.name, "") not in public:
+                continue
             if module.name != room:
                 parts.append(f"## {module.name.removeprefix(room + '.')}")
-            told = [name for name, text in module.defined.items() if text is not None]
+            described = [name for name in names if module.defined[name] is not None]
             lines = [f".. automodule:: {module.name}"]
-            lines += [f"   :members: {', '.join(told)}", "   :undoc-members:"] if told else []
-            for where, name in sorted(plain):
-                lines += ["", f".. py:data:: {name}", f"   :module: {where}"] if where == module.name else []
+            lines += [f"   :members: {', '.join(described)}", "   :undoc-members:"] if described else []
+            for name in sorted(set(names) - set(described)):
+                lines += ["", f".. py:data:: {name}", f"   :module: {module.name}"]
             parts.append("\n".join(["```{eval-rst}", *lines, "```"]))
         made[room] = "\n\n".join(parts) + "\n"
     return made
 
 
 def _exports(known: dict[str, Module], module: Module) -> str:
-    """A table of what a package or a room exports; empty if it does not say."""
+    """Return a table of what a package exports; empty if it has no `__all__`."""
     rows = []
     for name in module.exported:
         where, there = home(known, module.name, name)
@@ -137,7 +165,7 @@ def _exports(known: dict[str, Module], module: Module) -> str:
 def _index(known: dict[str, Module]) -> str:
     parts = [
         "# Python interface",
-        "Each package lists what most users need; a page for each room holds every public name.",
+        "Each package lists what most users need; a page for each of its parts has every public name.",
     ]
     for package, words in PACKAGES.items():
         listed = [x for x in rooms(known) if x.startswith(package + ".")]
@@ -147,7 +175,7 @@ def _index(known: dict[str, Module]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A sentence of a docstring as a cell of a Markdown table: what is no code is escaped."""
+    """Return a sentence of a docstring as a cell of a Markdown table, with markup escaped outside of code."""
     parts = re.split(r"(`+[^`]+`+)", text)
     parts[::2] = [re.sub(r"([\\*_{}\[\]<>$^~|])", r"\\\1", x) for x in parts[::2]]
     parts[1::2] = ["`" + x.strip("`").replace("|", "\\|") + "`" for x in parts[1::2]]
@@ -155,10 +183,10 @@ def _plain(text: str) -> str:
 
 
 def write(app: Any, _config: Any) -> None:
-    """Writes the pages that changed, and removes those of rooms that are gone."""
+    """Write the pages that changed, and remove pages of packages that no longer exist."""
     folder = Path(app.srcdir) / "reference" / "api"
     folder.mkdir(exist_ok=True)
-    made = pages(modules(Path(app.srcdir).parent))
+    made = pages(modules(Path(app.srcdir).parent), Path(app.srcdir))
     for path in folder.glob("*.md"):
         if path.stem not in made:
             path.unlink()
@@ -169,6 +197,6 @@ def write(app: Any, _config: Any) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Called by Sphinx."""
+    """Register the writing of pages; called by Sphinx."""
     app.connect("config-inited", write)
     return {"parallel_read_safe": True}

@@ -16,7 +16,7 @@ from typing import Any
 
 from numpydoc.docscrape import get_doc_object
 from numpydoc.validate import Validator, validate
-from public_names import home, modules
+from public_names import exported_names, modules
 from sphinx.errors import ExtensionError
 
 CODES = {
@@ -57,9 +57,7 @@ PENDING = (
 
 def exported(root: Path) -> Iterator[str]:
     """Yield the full names of what packages export, and of the public methods of classes among it."""
-    known = modules(root)
-    homes = {home(known, module.name, name) for module in known.values() for name in module.exported}
-    for module, name in sorted(homes):
+    for module, name in sorted(exported_names(modules(root))):
         if not name:
             continue
         value = getattr(importlib.import_module(module), name)

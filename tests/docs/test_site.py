@@ -153,7 +153,7 @@ def test_what_the_pages_import_exists(names: ModuleType, known: dict[str, Any]):
 
 
 def test_what_packages_and_rooms_export_has_a_home(names: ModuleType, known: dict[str, Any]):
-    pages = names.pages(known)
+    pages = names.pages(known, DOCS)
     assert {*names.PACKAGES, "index"} <= {x.split(".")[0] for x in pages}
     for module in known.values():
         for name in module.exported:
