@@ -1,8 +1,9 @@
-"""Every numbered equation of the papers: what is printed, the verdict, why, and what shows it.
+"""Record of the numbered equations of the papers: printed form, verdict, reason and evidence.
 
-One data file for each paper, and ``numbers.json`` with what the evidence found when it was last recorded.
-Printed formulas are claims: nothing else in ``derive`` reads them.  As SymPy expressions they stand in
-tests/ledger/claims, and what is measured about them in tests/ledger/evidence.
+The entries of each paper are read from one TOML file, and the results of the evidence from ``numbers.json``.
+The package prints them as text, LaTeX and JSON; ``dmft ledger`` and the documentation use it.  Printed
+formulas are claims: nothing else in ``derive`` reads them.  Their SymPy forms are in tests/ledger/claims, and
+the numerical evidence is in tests/ledger/evidence.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ VERDICTS = {
     "definition": "nothing to derive",
     "convention": "nothing to derive",
 }
-"""The meaning of each verdict.  The findings are those that are wrong and the misprints.
+"""Meaning of each verdict.  Findings are the verdicts "wrong" and "misprint".
 
-One standard holds for indices, labels, transposes and hats: the equation is read to the letter.  If it is
-still true, as where two averages that are both zero are printed alike, it agrees, and the reason names the
-slip.  If it is false, it is a misprint; but a single glyph that the same display contradicts, and what stands
-in a damaged place, may be the copy's and is illegible.  Conditions that the paper states anywhere, such as a
-smooth activation function, belong to each of its statements.
+Indices, labels, transposes and hats are read to the letter.  If the equation is still true, it agrees, and
+the reason names the slip; an example is two averages that are both zero and are printed alike.  If it is
+false, it is a misprint.  A single glyph that the same display contradicts, or text at a damaged place, may
+be an error of our copy and is illegible.  Conditions that the paper states anywhere, such as a smooth
+activation function, belong to each of its statements.
 """
 
 FINDINGS = ("wrong", "misprint")
@@ -51,18 +52,46 @@ _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A numbered equation of a paper, a table, an algorithm, what the caption of a figure states, or a
-    statement printed next to an equation (number ``"F.12 text"``).
+    r"""Verdict on one equation, table, algorithm, caption or statement of a paper.
 
-    ``printed`` is LaTeX without dollar signs, slips included; lines of one display are separated by ``\\\\``.
-    ``correct`` is what is true in its place, as far as the two differ; findings have it.  ``derived`` names
-    what the engine derives.  ``claim`` names the printed right-hand sides as
-    SymPy expressions and ``evidence`` the functions that re-run the numerical proof, as ``"module:function"``
-    in tests/ledger; a verdict that contradicts needs at least one.  ``copy`` says what else in the text may
-    be a slip of our copy alone; it counts as nothing.  ``cause`` names the :class:`Cause` of a finding.
+    Parameters
+    ----------
+    source : str
+        Name and year of the paper, such as ``"linear2025"``.
+    number : str
+        Number in the paper, such as ``"16"``, ``"F.2"``, ``"Table 1"``, or ``"F.12 text"`` for a statement
+        that is printed next to an equation.
+    title : str
+        Subject in a few words.
+    printed : str
+        Printed form in LaTeX without dollar signs, misprints included.  ``\\`` separates the lines of a
+        display.
+    verdict : str
+        One of the keys of `VERDICTS`.
+    why : str
+        Reason for the verdict.
+    correct : str
+        Correct form, if it differs from the printed one.  Wrong equations and misprints need it.
+    derived : str
+        Description of the result that the engine derives.
+    claim : str
+        Function in tests/ledger, as ``"module:function"``, that returns the printed right-hand sides in
+        SymPy.
+    copy : str
+        Further possible slips of our copy of the text.  They do not affect the verdict.
+    cause : str
+        Name of the `Cause` of a wrong equation or misprint.
+    evidence : tuple of str
+        Functions in tests/ledger, as ``"module:function"``, that repeat the numerical evidence.  A verdict
+        that contradicts the printed form needs at least one.
 
-    Raises ``ValueError``, naming the field, for anything malformed.
+    Raises
+    ------
+    ValueError
+        If a field is malformed; the message names the field.
 
+    Examples
+    --------
     >>> Entry(source="paper2020", number="3", title="energy", printed="E = m c^2", verdict="convention",
     ...       why="Units.").number
     '3'
@@ -87,6 +116,7 @@ class Entry:
     evidence: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Raise ValueError if a field is malformed or if the verdict lacks what it needs."""
         self._require(_SOURCE.fullmatch(self.source), "source", "must be a name and a year")
         like = "must be like 16, F.2, Table 1, Figure 3, Algorithm 1, Lemma 4.3 or F.12 text"
         self._require(_NUMBER.fullmatch(self.number), "number", like)
@@ -108,16 +138,27 @@ class Entry:
         self._require(not needless, "cause", f"a verdict {self.verdict!r} is no finding and has no cause")
 
     def _require(self, condition: object, name: str, problem: str) -> None:
+        """Raise ValueError, naming the field and its value, unless the condition holds."""
         if not condition:
             raise ValueError(f"{self.source} {self.number}: {name} = {getattr(self, name)!r}: {problem}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One slip or error of a paper, and the equations that it touches.
+    """Slip or error of a paper, together with all equations that it affects.
 
-    ``headline`` says first what of the paper stands, and then what differs; ``verdict`` is that of all its
-    ``entries``.
+    Parameters
+    ----------
+    source : str
+        Name and year of the paper.
+    name : str
+        Name of the cause, which the entries repeat.
+    verdict : str
+        Verdict of all its entries: ``"wrong"`` or ``"misprint"``.
+    headline : str
+        Sentence that says first which statement of the paper remains true, then which one does not.
+    entries : tuple of Entry
+        Affected equations.
     """
 
     source: str
@@ -128,10 +169,22 @@ class Cause:
 
 
 def display(latex: str) -> str:
-    """A form of an entry as one display.
+    r"""Return LaTeX of an entry as one display.
 
-    >>> display(r"a = b \\\\ c = d")
-    '\\\\begin{gathered} a = b \\\\\\\\ c = d \\\\end{gathered}'
+    Parameters
+    ----------
+    latex : str
+        Formula without dollar signs; ``\\`` separates lines.
+
+    Returns
+    -------
+    str
+        The formula; several lines stand in a ``gathered`` environment.
+
+    Examples
+    --------
+    >>> display(r"a = b \\ c = d")
+    '\\begin{gathered} a = b \\\\ c = d \\end{gathered}'
     """
     if r"\\" in latex and r"\begin{" not in latex:
         return rf"\begin{{gathered}} {latex} \end{{gathered}}"
@@ -139,6 +192,7 @@ def display(latex: str) -> str:
 
 
 def _balanced(latex: str) -> bool:
+    """Return whether the braces of a LaTeX formula are balanced."""
     depth = 0
     for token in re.findall(r"\\.|[{}]", latex):
         depth += {"{": 1, "}": -1}.get(token, 0)
@@ -149,25 +203,41 @@ def _balanced(latex: str) -> bool:
 
 @cache
 def _paper(source: str) -> tuple[Entry, ...]:
-    """The entries in the file of a paper; line breaks within texts mean nothing."""
+    """Return the entries in the file of a paper, with line breaks in texts replaced by spaces."""
     rows = _file(source)["entry"]
     texts = [{k: " ".join(v.split()) for k, v in row.items() if isinstance(v, str)} for row in rows]
-    shown = [tuple(row.get("evidence", ())) for row in rows]
-    return tuple(Entry(source=source, evidence=e, **x) for x, e in zip(texts, shown, strict=True))
+    evidence = [tuple(row.get("evidence", ())) for row in rows]
+    return tuple(Entry(source=source, evidence=e, **text) for text, e in zip(texts, evidence, strict=True))
 
 
 @cache
 def _file(source: str) -> dict[str, Any]:
+    """Return the parsed TOML file of a paper; raise LookupError if there is no file for it."""
     if source not in PAPERS:
-        raise LookupError(f"source = {source!r}: no such paper in the ledger (there: {', '.join(PAPERS)})")
+        raise LookupError(f"source = {source!r}: no such paper in the ledger, which has {', '.join(PAPERS)}")
     return tomllib.loads(Path(__file__).with_name(f"{source}.toml").read_text(encoding="utf-8"))
 
 
 def citation(source: str) -> str:
-    """Authors, title, place and year of a paper of the ledger.
+    """Return authors, title, place and year of a paper of the ledger.
 
-    Raises ``LookupError`` for a paper that is not in it.
+    Parameters
+    ----------
+    source : str
+        Name and year of the paper; one of `PAPERS`.
 
+    Returns
+    -------
+    str
+        The citation in one line.
+
+    Raises
+    ------
+    LookupError
+        If the paper is not in the ledger.
+
+    Examples
+    --------
     >>> citation("depth2023")[-25:]
     ' (2023), arXiv:2310.02244'
     """
@@ -175,10 +245,25 @@ def citation(source: str) -> str:
 
 
 def entries(source: str | None = None) -> tuple[Entry, ...]:
-    """The entries of one paper in the paper's order, or those of all papers.
+    """Return the entries of one paper in the order of the paper, or those of all papers.
 
-    Raises ``LookupError`` for a paper that is not in the ledger.
+    Parameters
+    ----------
+    source : str, optional
+        Name and year of the paper; all papers by default.
 
+    Returns
+    -------
+    tuple of Entry
+        The entries.
+
+    Raises
+    ------
+    LookupError
+        If the paper is not in the ledger.
+
+    Examples
+    --------
     >>> entries("selfconsistent2023")[0].number
     '1'
     """
@@ -189,39 +274,78 @@ def entries(source: str | None = None) -> tuple[Entry, ...]:
 
 @cache
 def causes(source: str | None = None) -> tuple[Cause, ...]:
-    """The causes of the findings of one paper, those that are wrong first, or of all papers.
+    """Return the causes of errors and misprints of one paper, or those of all papers.
 
-    One cause may touch many equations, so that causes and not equations are counted.
+    Parameters
+    ----------
+    source : str, optional
+        Name and year of the paper; all papers by default.
 
-    Raises ``LookupError`` for a paper that is not in the ledger, and ``ValueError`` for a finding without a
-    cause, and for a cause that differs from its entries.
+    Returns
+    -------
+    tuple of Cause
+        Causes of wrong equations first, then those of misprints.
 
+    Raises
+    ------
+    LookupError
+        If the paper is not in the ledger.
+    ValueError
+        If a wrong equation or a misprint has no cause, or if a cause and its entries have different verdicts.
+
+    Notes
+    -----
+    Errors are counted by causes, because one cause may affect many equations.
+
+    Examples
+    --------
     >>> [(x.name, len(x.entries)) for x in causes("linear2025")][:2]
     [('the present left out of sums', 11), ('depth in the rich law', 4)]
     """
     if source is None:
         return tuple(x for paper in PAPERS for x in causes(paper))
-    found = []
+    listed = []
     for row in _file(source).get("cause", []):
-        own = tuple(e for e in _paper(source) if e.cause == row["name"])
-        if {e.verdict for e in own} != {row["verdict"]}:
+        affected = tuple(entry for entry in _paper(source) if entry.cause == row["name"])
+        if {entry.verdict for entry in affected} != {row["verdict"]}:
             raise ValueError(f"{source}: cause = {row['name']!r}: its entries must be {row['verdict']!r}")
         headline = " ".join(row["headline"].split())
-        found.append(
-            Cause(source=source, name=row["name"], verdict=row["verdict"], headline=headline, entries=own)
+        listed.append(
+            Cause(
+                source=source, name=row["name"], verdict=row["verdict"], headline=headline, entries=affected
+            )
         )
-    named = {x.name for x in found}
-    for e in _paper(source):
-        if e.verdict in FINDINGS and e.cause not in named:
-            raise ValueError(f"{source} {e.number}: cause = {e.cause!r}: a finding needs a cause there is")
-    return tuple(sorted(found, key=lambda x: FINDINGS.index(x.verdict)))
+    names = {cause.name for cause in listed}
+    for entry in _paper(source):
+        if entry.verdict in FINDINGS and entry.cause not in names:
+            raise ValueError(
+                f"{source} {entry.number}: cause = {entry.cause!r}: a finding needs one of the listed causes"
+            )
+    return tuple(sorted(listed, key=lambda cause: FINDINGS.index(cause.verdict)))
 
 
 def find(source: str, number: str) -> Entry:
-    """The entry of one numbered equation.
+    """Return the entry of one numbered equation.
 
-    Raises ``LookupError`` when the paper or the number is not in the ledger.
+    Parameters
+    ----------
+    source : str
+        Name and year of the paper.
+    number : str
+        Number in the paper, such as ``"F.2"``.
 
+    Returns
+    -------
+    Entry
+        The entry.
+
+    Raises
+    ------
+    LookupError
+        If the paper or the number is not in the ledger.
+
+    Examples
+    --------
     >>> find("selfconsistent2023", "F.2").verdict
     'misprint'
     """
@@ -233,11 +357,18 @@ def find(source: str, number: str) -> Entry:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a piece of evidence found when it was last recorded.
+    """Result of one piece of evidence when it was last recorded.
 
-    ``summary`` is one sentence with its numbers; ``numbers`` are label, value and tolerance (or standard
-    error).  A value beyond its tolerance belongs to a form that is rejected.  It ran on ``commit`` and took
-    ``seconds`` of processor time.
+    Parameters
+    ----------
+    summary : str
+        Sentence with the measured numbers.
+    numbers : tuple of (str, float, float)
+        Label, value, and tolerance or standard error.  A value beyond its tolerance rejects a printed form.
+    commit : str
+        Commit on which the evidence ran.
+    seconds : float
+        Processor time.
     """
 
     summary: str
@@ -248,18 +379,32 @@ class Recorded:
 
 @cache
 def _numbers() -> dict[str, Any]:
+    """Return the parsed file of recorded results."""
     return dict(json.loads(Path(__file__).with_name("numbers.json").read_text(encoding="utf-8")))
 
 
 def recorded_on() -> str:
-    """The day on which evidence was last recorded, as 2026-11-23."""
+    """Return the date on which the evidence was last recorded.
+
+    Returns
+    -------
+    str
+        The date, such as ``"2026-11-23"``.
+    """
     return str(_numbers()["date"])
 
 
 @cache
 def recorded() -> dict[str, Recorded]:
-    """What each piece of evidence found when it was last recorded, by its name.
+    """Return the last recorded result of each piece of evidence.
 
+    Returns
+    -------
+    dict of str to Recorded
+        Results by the name of the evidence, ``"module:function"``.
+
+    Examples
+    --------
     >>> "networks" in recorded()["first_step:growth"].summary
     True
     """
@@ -270,19 +415,33 @@ def recorded() -> dict[str, Recorded]:
 
 
 def apart(entry: Entry) -> tuple[str, float, float] | None:
-    """The number that tells the printed form from the true one: what it is, its value, and what is allowed.
+    """Return the measured number that distinguishes the printed form from the correct one.
 
-    Of the recorded values beyond their tolerance, which belong to forms that are rejected, the one whose
-    label names the entry, or else what is printed, or else the one most tolerances off.
+    Parameters
+    ----------
+    entry : Entry
+        The entry.
 
+    Returns
+    -------
+    tuple of (str, float, float) or None
+        Label, absolute value, and tolerance.  None if no recorded value exceeds its tolerance.
+
+    Notes
+    -----
+    Recorded values beyond their tolerance reject a printed form.  Among them, a label with the number of the
+    entry is preferred, then a label with the word "printed", then the largest ratio of value to tolerance.
+
+    Examples
+    --------
     >>> apart(find("selfconsistent2023", "D.52"))
     ('Z with 2 pi minus 1', 5.283185307179502, 1e-10)
     """
     rows = [x for name in entry.evidence if name in recorded() for x in recorded()[name].numbers]
-    off = [(label, abs(value), allowed) for label, value, allowed in rows if abs(value) > allowed]
+    rejecting = [(label, abs(value), allowed) for label, value, allowed in rows if abs(value) > allowed]
     number = f"({entry.number})"
     return max(
-        off,
+        rejecting,
         key=lambda x: (number in x[0], "printed" in x[0], x[1] / max(x[2], 1e-300)),
         default=None,
     )
@@ -298,12 +457,30 @@ _ESCAPES = str.maketrans(
 
 
 def render(entries: Iterable[Entry], format: str = "text", full: bool = False) -> str:
-    """``entries`` as a table in ``format`` "text", "latex" (needs amsmath and longtable) or "json".
+    """Return entries as a table.
 
-    ``full`` text shows what is printed, what is true, how far apart they are, the command that measures it
-    again, why, and what was found when it was last recorded.
-    Raises ``ValueError`` for another format.
+    Parameters
+    ----------
+    entries : iterable of Entry
+        Entries, one row each.
+    format : {"text", "latex", "json"}
+        Format.  LaTeX needs the packages amsmath and longtable.
+    full : bool
+        Whether the text also shows the printed form, the correct form, the number that distinguishes them,
+        the command that measures it again, and the recorded results.
 
+    Returns
+    -------
+    str
+        The table.
+
+    Raises
+    ------
+    ValueError
+        If the format is not one of these.
+
+    Examples
+    --------
     >>> print(render([find("selfconsistent2023", "5")]))
     selfconsistent2023  5  convention  mean-field scaling
         A choice of scaling; nothing to derive.
@@ -319,6 +496,7 @@ def render(entries: Iterable[Entry], format: str = "text", full: bool = False) -
 
 
 def _text(entries: list[Entry], full: bool) -> str:
+    """Return entries as text, with all fields if `full`."""
     widths = [max((len(getattr(e, k)) for e in entries), default=0) for k in ("source", "number", "verdict")]
     lines: list[str] = []
     for e in entries:
@@ -328,7 +506,7 @@ def _text(entries: list[Entry], full: bool) -> str:
             lines += [*_wrapped(e.why), *(x for name in e.evidence for x in _wrapped(f"shown by {name}"))]
             continue
         off = apart(e)
-        found = {name: recorded()[name].summary for name in e.evidence if name in recorded()}
+        summaries = {name: recorded()[name].summary for name in e.evidence if name in recorded()}
         parts = {
             "printed": e.printed,
             "true": e.correct,
@@ -338,18 +516,20 @@ def _text(entries: list[Entry], full: bool) -> str:
             "derived": e.derived,
             "perhaps our copy": e.copy,
         }
-        parts |= {f"shown by {name}": found.get(name, "not recorded") for name in e.evidence}
+        parts |= {f"shown by {name}": summaries.get(name, "not recorded") for name in e.evidence}
         lines += [line for word, text in parts.items() if text for line in _wrapped(f"{word}: {text}")]
     return "\n".join(lines)
 
 
 def _wrapped(text: str) -> list[str]:
+    """Return the indented lines of a text."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
     )
 
 
 def _latex(entries: list[Entry]) -> str:
+    """Return entries as a LaTeX longtable."""
     head = [
         r"\begin{longtable}{p{0.12\textwidth}p{0.1\textwidth}p{0.7\textwidth}}",
         r"equation & verdict & what is printed, and why the verdict \\ \hline",

@@ -36,7 +36,6 @@ PENDING = (
     "derive.calculus",
     "derive.depth",
     "derive.expansion",
-    "derive.ledger",
     "derive.linear",
     "derive.program",
     "derive.reduce",
