@@ -1,9 +1,9 @@
-"""The device that sampled paths are computed on: NumPy's memory, or a graphics card through PyTorch.
+"""Arrays of sampled paths in NumPy's memory or on a graphics card through PyTorch, by the array API.
 
-Order parameters and kernels stay in NumPy.  What has an axis of sampled paths, and the factors of the
-covariances that they are drawn with, lie in NumPy's memory or on a device that PyTorch reaches, and are
-computed there through the array API, with the namespace of their arrays: one code path, whatever the device.
-Here is what the standard lacks.
+:class:`Device` makes arrays, copies them to and from NumPy, and compiles SymPy expressions for them. Arrays
+with an axis of sampled paths, and the factors of the covariances from which paths are drawn, stay on the
+device; order parameters and kernels stay in NumPy. Solvers use one code path for all devices, with the
+namespace of their arrays; this module has the functions that the array API does not define.
 """
 
 from __future__ import annotations
@@ -24,18 +24,28 @@ from numerics.errors import SpecError, Unserved
 
 Array = NDArray[np.float64]
 PathArray: TypeAlias = Any
-"""An array of the device's namespace, float64."""
+"""Array in double precision in the namespace of a device."""
 
 NAMES = {"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True}
-"""How functions are written: of SciPy, which is slow to import, those are imported that an expression has."""
+"""Settings of SymPy's printer: functions of SciPy, which is slow to import, are imported one by one."""
 
 DEVICE = "solver.device"
-"""The key of a file that names one."""
+"""Key of the experiment file that names the device."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A namespace of the array API, which of its devices, and how many bytes are to be used at a time."""
+    """Device for arrays of sampled paths.
+
+    Attributes
+    ----------
+    namespace : module
+        Namespace of the array API, such as ``numpy``.
+    name : str
+        Name of the device in this namespace, such as ``"cpu"`` or ``"cuda"``.
+    memory : int
+        Bytes that one operation may use.
+    """
 
     namespace: Any
     name: str
@@ -43,23 +53,27 @@ class Device:
 
     @property
     def is_numpy(self) -> bool:
-        """Are its arrays NumPy's?"""
+        """Whether the arrays are NumPy arrays."""
         return self.namespace is np
 
     def empty(self, *shape: int) -> PathArray:
-        """An array with whatever was in it."""
+        """Return an uninitialised array of a shape."""
         if self.is_numpy:
             return np.empty(shape)
         return self.namespace.empty(shape, dtype=self.namespace.float64, device=self.name)
 
     def zeros(self, *shape: int) -> PathArray:
-        """An array of zeros."""
+        """Return an array of zeros of a shape."""
         if self.is_numpy:
             return np.zeros(shape)
         return self.namespace.zeros(shape, dtype=self.namespace.float64, device=self.name)
 
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> PathArray:
-        """An array or a number in this shape; NumPy's takes long to find that there is nothing to do."""
+        """Return an array or a number broadcast to ``shape``.
+
+        An array that has this shape is returned as it is, because ``numpy.broadcast_to`` is slow in that case
+        too.
+        """
         if np.shape(x) == shape:
             return x
         if self.is_numpy:
@@ -67,31 +81,37 @@ class Device:
         return self.namespace.broadcast_to(x if np.ndim(x) else self.put(np.array([x])), shape)
 
     def put(self, x: Any) -> PathArray:
-        """A NumPy array or number on the device; numbers stay as they are."""
+        """Return a NumPy array as an array on the device, and a number as it is."""
         if self.is_numpy or not np.ndim(x):
             return x
         return self.namespace.asarray(np.array(x, dtype=np.float64), device=self.name)
 
     def take(self, x: PathArray) -> Array:
-        """An array of the device as NumPy's."""
+        """Return an array on the device as a NumPy array."""
         return x if self.is_numpy else np.asarray(x.cpu())
 
     def overlaid(self, x: PathArray, shape: tuple[int, ...]) -> PathArray:
-        """``x``, of length one along axis 1, as ``shape``: all places along the axis are one, to write to."""
+        """Return a view of shape ``shape`` of an array that has length 1 along axis 1.
+
+        All positions along axis 1 share the same memory, so that writing to one writes to all.
+        """
         if self.is_numpy:
             return as_strided(x, shape, (x.strides[0], 0, *x.strides[2:]))
         return x.expand(shape)
 
     def quantiles(self, x: PathArray) -> PathArray:
-        """Normal numbers below which shares ``x`` of all lie."""
+        """Return the quantiles of the standard normal distribution at probabilities ``x``."""
         if self.is_numpy:
-            from scipy.special import ndtri  # most commands have no need of it
+            from scipy.special import ndtri  # imported here because most commands do not use it
 
             return ndtri(x)
         return self.namespace.special.ndtri(x)
 
     def function(self, slots: tuple[Symbol, ...], e: Expr) -> Any:
-        """``e`` of arrays of paths.  Raises Unserved for functions that PyTorch does not have."""
+        """Compile an expression in the symbols ``slots`` as a function of arrays on the device.
+
+        Raises Unserved for functions that PyTorch does not have.
+        """
         e = e.replace(KroneckerDelta, lambda a, b: Piecewise((1, Equal(a, b)), (0, True)))
         if self.is_numpy:
             return _on_numpy(slots, e)
@@ -107,22 +127,28 @@ CPU = Device(np, "cpu")
 
 
 def namespace_of(x: PathArray) -> Any:
-    """The namespace of an array; NumPy's is NumPy, as importing its wrapper takes a tenth of a second."""
+    """Return the namespace of an array.
+
+    For a NumPy array it is ``numpy`` itself, because the wrapper of ``array_api_compat`` takes 0.1 s to
+    import.
+    """
     return np if is_numpy_array(x) else array_namespace(x)
 
 
 def permuted(x: PathArray, axes: tuple[int, ...]) -> PathArray:
-    """The axes in another order: ``permute_dims``, which NumPy has from its version 2 on."""
+    """Return an array with its axes in the order ``axes`` (``permute_dims`` of the array API)."""
     return x.transpose(axes) if is_numpy_array(x) else array_namespace(x).permute_dims(x, axes)
 
 
 def transposed(x: PathArray) -> PathArray:
-    """Matrices with rows and columns exchanged."""
+    """Return matrices with the last two axes exchanged."""
     return x.swapaxes(-1, -2)
 
 
 def device_named(name: str) -> Device:
-    """``"cpu"``, NumPy's arrays, or ``"cuda"``, PyTorch's.  Raises SpecError where there is none.
+    """Return the device ``"cpu"`` (NumPy arrays) or ``"cuda"`` (PyTorch arrays).
+
+    Raises SpecError if PyTorch is not installed or finds no graphics card.
 
     >>> device_named("cpu").take(device_named("cpu").put(np.ones(2)))
     array([1., 1.])
@@ -139,21 +165,26 @@ def device_named(name: str) -> Device:
 
 
 def torch_device(name: str) -> Device:
-    """A device of PyTorch, of which ``"cpu"`` is one too.  Raises ImportError where PyTorch is not there."""
+    """Return a device of PyTorch, which may be ``"cpu"``; raise ImportError if PyTorch is not installed."""
     from torch import cuda, empty
 
-    card = name.startswith("cuda")  # zeros take memory there, three times what is counted in NumPy
-    return Device(array_namespace(empty(0)), name, cuda.mem_get_info(name)[0] // 3 if card else CPU.memory)
+    is_graphics_card = name.startswith("cuda")
+    # zeros take memory on a graphics card: an operation needs three times the bytes that it needs in NumPy
+    memory = cuda.mem_get_info(name)[0] // 3 if is_graphics_card else CPU.memory
+    return Device(array_namespace(empty(0)), name, memory)
 
 
 @lru_cache(maxsize=1024)
 def _on_numpy(slots: tuple[Symbol, ...], e: Expr) -> Any:
-    """``e`` of NumPy's arrays, compiled once."""
+    """Compile an expression as a function of NumPy arrays, once for each expression."""
     return lambdify(slots, e, np, printer=SciPyPrinter(NAMES), cse=True)
 
 
 def _plain(e: Expr) -> Expr:
-    """``e`` with what SymPy prints of numbers alone as numbers, and jumps and extrema as cases: PyTorch's
-    functions take no numbers."""
+    """Rewrite an expression so that PyTorch can evaluate it.
+
+    Constants become decimal numbers, and ``Max``, ``Heaviside`` and the like become cases, because functions
+    of PyTorch take arrays and not numbers.
+    """
     cases = e.rewrite(Piecewise) if not e.is_number else e
     return cases.replace(lambda x: x.is_number and not x.is_Rational, lambda x: x.evalf(17))

@@ -1,6 +1,6 @@
-"""Names of a package that are loaded when they are first used.
+"""Lazy import of the names of a package: a module is loaded when one of its names is first used.
 
-Solvers take longer to import than some of them take to solve.
+Some solvers take longer to import than to solve. The package ``numerics`` uses it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package whose names stand in the modules that ``homes`` says.
+    """Return a ``__getattr__`` for a package; ``homes`` maps each name to the module that defines it.
 
     >>> load = loader("numerics", {"solve": "solver"})
     >>> load("solve").__name__

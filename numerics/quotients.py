@@ -58,7 +58,7 @@ def logarithms_without_overflow(e: Expr) -> Expr:
 
 
 def _number_and_exponent(term: Expr) -> tuple[Expr, Expr] | None:
-    """The positive number and the exponent of ``number * exp(exponent)``; None for another term."""
+    """Return the positive number and the exponent of ``number * exp(exponent)``; None for another term."""
     factors = Mul.make_args(term)
     number = Mul(*[x for x in factors if not isinstance(x, exp)])
     exponent = Add(*[x.args[0] for x in factors if isinstance(x, exp)])
@@ -66,7 +66,7 @@ def _number_and_exponent(term: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _distributed(x: Mul) -> Expr:
-    """The product with a denominator moved into each sum of exponentials above it."""
+    """Divide each denominator into the terms of a sum of exponentials in the numerator."""
     args = list(x.args)
     for k, total in enumerate(x.args):
         at = next((i for i, a in enumerate(args) if _is_power_of_sum(a) and a.exp <= -1), None)
@@ -84,41 +84,41 @@ def _distributed(x: Mul) -> Expr:
 
 
 def _is_quotient(x: Mul) -> bool:
+    """Return whether a product has an exponential above and a sum of exponentials below."""
     return any(isinstance(a, exp) for a in x.args) and any(map(_is_power_of_sum, x.args))
 
 
 def _is_power_of_sum(x: Expr) -> bool:
-    """Is it a negative power of a sum that has exponentials among its terms?"""
+    """Return whether an expression is a negative power of a sum of exponentials."""
     return isinstance(x, Pow) and x.exp.is_number and bool(x.exp.is_negative) and _has_exponentials(x.base)
 
 
 def _has_exponentials(total: Expr) -> bool:
-    """Is it a sum with exponentials among the factors of its terms?"""
+    """Return whether an expression is a sum in which a term has an exponential as a factor."""
     terms = total.args if isinstance(total, Add) else [total.function] if isinstance(total, Sum) else []
     return any(isinstance(a, exp) for term in terms for a in Mul.make_args(term))
 
 
 def _divided(x: Mul) -> Expr:
-    """The quotient with its exponential in the denominators."""
+    """Return a quotient with the exponentials of its numerator divided into the denominators."""
     above = [a for a in x.args if isinstance(a, exp)]
     below = [a for a in x.args if _is_power_of_sum(a)]
     shares = _shares(Add(*[a.exp for a in above]), below)
     if shares is None:
         return x
-    rest = [a for a in x.args if a not in above and a not in below]
-    return Mul(
-        *rest, *[Pow(_over(a.base, share / a.exp), a.exp) for a, share in zip(below, shares, strict=True)]
-    )
+    others = [a for a in x.args if a not in above and a not in below]
+    divided = [Pow(_over(a.base, share / a.exp), a.exp) for a, share in zip(below, shares, strict=True)]
+    return Mul(*others, *divided)
 
 
 def _shares(exponent: Expr, below: list[Pow]) -> list[Expr] | None:
-    """The parts of an exponent that belong to each denominator; None if they cannot be told."""
+    """Split an exponent into one part for each denominator; return None if the split is ambiguous."""
     if len(below) == 1:
         return [exponent]
     shares = [S.Zero] * len(below)
     names = [_names(Add(*[a.exp for a in x.base.atoms(exp)])) for x in below]
     for part in Add.make_args(exponent):
-        owners = [k for k, own in enumerate(names) if _names(part) and _names(part) <= own]
+        owners = [k for k, names_below in enumerate(names) if _names(part) and _names(part) <= names_below]
         if len(owners) != 1:
             return None
         shares[owners[0]] += part
@@ -126,12 +126,12 @@ def _shares(exponent: Expr, below: list[Pow]) -> list[Expr] | None:
 
 
 def _names(e: Expr) -> set[str]:
-    """The functions in an exponent, or its symbols if there are none."""
+    """Return the names of the functions in an exponent, or of its symbols if it has no functions."""
     return {str(a.func) for a in e.atoms(AppliedUndef)} or {str(a) for a in e.atoms(Symbol)}
 
 
 def _over(total: Expr, exponent: Expr) -> Expr:
-    """A sum whose terms are multiplied by ``exp(exponent)``."""
+    """Return a sum with each term multiplied by ``exp(exponent)``."""
     if isinstance(total, Add):
         return Add(*[_times(a, exponent) for a in total.args])
     assert isinstance(total, Sum)
@@ -145,7 +145,8 @@ def _over(total: Expr, exponent: Expr) -> Expr:
 
 
 def _times(term: Expr, exponent: Expr) -> Expr:
-    """A term times ``exp(exponent)``, with one exponential."""
+    """Return a term times ``exp(exponent)``, with all exponentials joined into one."""
     factors = Mul.make_args(term)
-    own = [a for a in factors if isinstance(a, exp)]
-    return Mul(*[a for a in factors if a not in own], exp(Add(*[a.exp for a in own], exponent)))
+    exponentials = [a for a in factors if isinstance(a, exp)]
+    joined = exp(Add(*[a.exp for a in exponentials], exponent))
+    return Mul(*[a for a in factors if a not in exponentials], joined)

@@ -1,7 +1,8 @@
-"""Points of the Sobol sequence with scrambled bits: from a generator of random numbers to uniform numbers.
+"""Scrambled Sobol points: uniform numbers of low discrepancy from a generator of random numbers.
 
-They are those of ``scipy.stats.qmc.Sobol``, without the import of ``scipy.stats``, which takes longer than
-most solutions.  Sampled paths, moving nodes and the reference solver draw from them.
+They are equal to those of ``scipy.stats.qmc.Sobol``. This module exists because the import of ``scipy.stats``
+takes longer than most solutions. Sampled paths, moving nodes and the reference solver draw their random
+numbers from these points.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 BITS = 30
-"""Binary digits of a point."""
+"""Number of binary digits of a point."""
 
 TABLE = "stats/_sobol_direction_numbers.npz"
-"""The file of direction numbers (Joe and Kuo) in SciPy's package."""
+"""File of direction numbers (Joe and Kuo) in the package of SciPy."""
 
 
 def uniform_points(count: int, dimensions: int, rng: np.random.Generator) -> Array:
-    """Return the first ``count`` points, their digits scrambled, shape ``(dimensions, count)``.
+    """Return the first ``count`` points of the scrambled Sobol sequence, shape ``(dimensions, count)``.
 
     >>> uniform_points(4, 2, np.random.default_rng(0)).shape
     (2, 4)
@@ -46,33 +47,34 @@ def uniform_points(count: int, dimensions: int, rng: np.random.Generator) -> Arr
 
 @lru_cache(maxsize=8)
 def directions(dimensions: int) -> NDArray[np.uint32]:
-    """Return the direction numbers, of which points are sums modulo two, shape ``(dimensions, BITS)``.
+    """Return the direction numbers of the Sobol sequence, shape ``(dimensions, BITS)``.
 
-    Point ``i`` is the one before it plus number ``k``, where 2**k is the largest power of two that divides i.
-    Raises ValueError for more dimensions than the table has.
+    Point ``i`` is the previous point plus (modulo two) direction number ``k``, where 2**k is the largest
+    power of two that divides i. Raises ValueError if the table of SciPy has fewer dimensions.
     """
     table, first = _table()
     if dimensions > len(table):
         raise ValueError(f"dimensions = {dimensions}: the Sobol sequence has at most {len(table)} dimensions")
-    found = np.zeros((dimensions, BITS), dtype=np.int64)
-    found[:, : first.shape[1]] = first[:dimensions]
-    found[0] = 1
+    numbers = np.zeros((dimensions, BITS), dtype=np.int64)
+    numbers[:, : first.shape[1]] = first[:dimensions]
+    numbers[0] = 1
     degrees = np.array([int(p).bit_length() - 1 for p in table[:dimensions]])
+    # v_j = v_(j-m) xor sum_k a_k 2^(k+1) v_(j-k-1); a_k: coefficients of a primitive polynomial of degree m
     for m in np.unique(degrees[1:]):
-        own = np.flatnonzero(degrees == m)
-        own = own[own > 0]
+        rows = np.flatnonzero(degrees == m)
+        rows = rows[rows > 0]
         for j in range(m, BITS):
-            value = found[own, j - m].copy()
+            value = numbers[rows, j - m].copy()
             for k in range(m):
-                taken = (table[own] >> (m - 1 - k)) & 1
-                value ^= taken * (found[own, j - k - 1] << (k + 1))
-            found[own, j] = value
-    return np.asarray(found << np.arange(BITS - 1, -1, -1), dtype=np.uint32)
+                bit = (table[rows] >> (m - 1 - k)) & 1
+                value ^= bit * (numbers[rows, j - k - 1] << (k + 1))
+            numbers[rows, j] = value
+    return np.asarray(numbers << np.arange(BITS - 1, -1, -1), dtype=np.uint32)
 
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return primitive polynomials, as binary numbers, and the first direction numbers of each dimension."""
+    """Return primitive polynomials, as binary numbers, and initial direction numbers of each dimension."""
     package = find_spec("scipy")
     assert package is not None
     assert package.submodule_search_locations is not None

@@ -1,4 +1,9 @@
-"""Means with their errors: running spreads, a jackknife, the line in 1/N, bounds on the worst of many."""
+"""Estimates with standard errors: running means, the jackknife, control variates, extrapolation in 1/N.
+
+The input are samples of finite networks or of sampled paths; the output are means, standard errors and the
+bounds that the largest of many normalised errors must keep. Simulations, solvers by sampling and verification
+use them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ Array = NDArray[np.float64]
 
 @dataclass
 class Spread:
-    """Running means and standard errors of named arrays, one pass, without keeping the samples (Welford).
+    """Running means and standard errors of named arrays (Welford), without keeping the samples.
 
     >>> s = Spread()
     >>> for x in (1.0, 3.0): s.add({"x": np.array([x])})
@@ -32,17 +37,17 @@ class Spread:
     squares: dict[str, Array] = field(default_factory=dict)
 
     def add(self, sample: Mapping[str, Any]) -> None:
-        """One more sample."""
+        """Add one sample, arrays by name."""
         self.add_all({name: np.asarray(x, dtype=float)[None] for name, x in sample.items()})
 
     def add_all(self, samples: Mapping[str, Array]) -> None:
-        """Samples along the first axis."""
+        """Add several samples, arrays by name with the samples along the first axis."""
         with np.errstate(over="ignore", invalid="ignore"):  # shortly before a divergence
             for name, xs in samples.items():
                 self._add(name, xs)
 
     def _add(self, name: str, xs: Array) -> None:
-        """Samples of one array."""
+        """Add several samples of the array ``name``."""
         count, more = self.counts.get(name, 0), len(xs)
         base = self.means[name] if count else xs[0]
         change = xs - base
@@ -57,11 +62,11 @@ class Spread:
         self.squares[name] = squares
 
     def mean(self) -> dict[str, Array]:
-        """The means."""
+        """Return the mean of each array."""
         return dict(self.means)
 
     def stderr(self) -> dict[str, Array]:
-        """The standard error of each mean, nan for a single sample."""
+        """Return the standard error of each mean; NaN if there is one sample."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return {
                 k: np.sqrt(x / (self.counts[k] * (self.counts[k] - 1)))
@@ -72,11 +77,12 @@ class Spread:
 
 
 def jackknife(function: Callable[..., Any], *sides: Array) -> tuple[Array, Array, Array]:
-    """``function`` of independent samples, its standard error, and its standard deviation from run to run.
+    """Return an estimate from independent samples, its standard error and its standard deviation.
 
-    Samples run along the first axis of each of ``sides``; one at a time is left out, on either side: of n
-    values f_i without sample i, ``f + (n - 1)(f - <f_i>)`` has no bias of order 1/n, and ``(n - 1) var f_i``
-    is its variance.  A side of one sample is taken to be exact.
+    The estimate is ``function(*sides)``. Each of ``sides`` has its samples along the first axis, and one
+    sample is left out at a time. With values f_i without sample i, ``f + (n - 1)(f - <f_i>)`` has no bias of
+    order 1/n, and ``(n - 1) var f_i`` is its variance. The standard deviation is that of the estimate from
+    one sample. A side with one sample counts as exact.
 
     >>> [float(x.round(6)) for x in jackknife(lambda x: x.mean(0), np.array([1.0, 3.0]))]
     [2.0, 1.0, 1.414214]
@@ -91,36 +97,36 @@ def jackknife(function: Callable[..., Any], *sides: Array) -> tuple[Array, Array
             [function(*sides[:k], np.delete(side, i, axis=0), *sides[k + 1 :]) for i in range(n)]
         )
         value = value + (n - 1) * (whole - parts.mean(0))
-        left = (n - 1) * ((parts - parts.mean(0)) ** 2).mean(0)
-        variance, spread = variance + left, spread + n * left
+        omitted = (n - 1) * ((parts - parts.mean(0)) ** 2).mean(0)
+        variance, spread = variance + omitted, spread + n * omitted
     return value, np.sqrt(variance), np.sqrt(spread)
 
 
 CONSTANT = 1e-9
-"""Share of the size of a control, or of the spread of a number, below which a spread is rounding."""
+"""A standard deviation below this share of the size of a control, or of a number, counts as rounding."""
 
 LEVERAGE = 4
-"""Samples for each fitted number, fewer than which controls add more noise than they take away."""
+"""Smallest number of samples for each fitted coefficient; with fewer, controls would add noise."""
 
 TOGETHER = 2**22
-"""Entries of the controls of several numbers that are regressed together."""
+"""Largest number of entries in the arrays of one batch of regressions."""
 
 
 @dataclass(frozen=True)
 class SampleMean:
-    """A mean over samples, its standard error, and the degrees of freedom of that."""
+    """Mean over samples, its standard error, and the degrees of freedom of that error."""
 
     value: Array
     stderr: Array
     dof: int
 
     def shaped(self, shape: Sequence[int]) -> SampleMean:
-        """Return the mean with its numbers in another shape."""
+        """Return the mean with its arrays in another shape."""
         return SampleMean(self.value.reshape(shape), self.stderr.reshape(shape), self.dof)
 
     @staticmethod
     def joined(parts: Sequence[SampleMean]) -> SampleMean:
-        """Return the numbers of several means one after the other, with the fewest degrees of freedom."""
+        """Return several means joined to one flat array, with the smallest of their degrees of freedom."""
         value, stderr = (
             np.concatenate([np.ravel(getattr(x, y)) for x in parts]) for y in ("value", "stderr")
         )
@@ -128,34 +134,37 @@ class SampleMean:
 
 
 def controlled_mean(values: Array, controls: Array) -> SampleMean:
-    """Return means over samples, less regressions on control variates of mean zero.
+    """Return means over samples with regressions on control variates of mean zero subtracted.
 
-    The mean is that of :func:`controlled_values`, and so are the shapes.
+    The samples are those of :func:`controlled_values`, with the same shapes.
 
     >>> rng = np.random.default_rng(0)
     >>> c = rng.standard_normal((200, 1))
-    >>> found = controlled_mean(3 + 2 * c + 0.1 * rng.standard_normal((200, 1)), c)
-    >>> abs(float(found.value[0]) - 3) < 4 * float(found.stderr[0]), float(found.stderr[0]) < 0.01, found.dof
+    >>> mean = controlled_mean(3 + 2 * c + 0.1 * rng.standard_normal((200, 1)), c)
+    >>> abs(float(mean.value[0]) - 3) < 4 * float(mean.stderr[0]), float(mean.stderr[0]) < 0.01, mean.dof
     (True, True, 198)
     """
     each, dof = controlled_values(values, controls)
     spread = each.std(axis=0, ddof=1)
-    spread[spread < CONSTANT * values.std(axis=0)] = 0.0  # rounding of what controls fix
+    spread[spread < CONSTANT * values.std(axis=0)] = (
+        0.0  # rounding, because the controls determine the number
+    )
     return SampleMean(each.mean(axis=0), spread / np.sqrt(len(each)), dof)
 
 
 def controlled_values(values: Array, controls: Array) -> tuple[Array, int]:
-    """Return values (samples, numbers) less regressions on controls of mean zero, and degrees of freedom.
+    """Subtract regressions on control variates from samples; return them and the degrees of freedom.
 
-    They are ``y_i - beta_i . c_i`` for samples i, with coefficients ``beta_i`` fitted without sample i, so
-    that they are independent of ``c_i``: the expectation is exactly that of ``y``, whatever the relation
-    between ``y`` and ``c`` is, if samples are independent.  With the fit ``b`` of all samples, residuals
-    ``e``, leverages ``h`` and the weights ``g`` of the intercept they are ``b_0 + e_i (1 - g_i)/(1 - h_i)``
-    (Sherman and Morrison).
+    ``values`` has shape (samples, numbers). ``controls`` has mean zero and shape (samples, controls), or
+    (numbers, samples, controls) if each number has its own controls.
 
-    ``controls`` has shape (samples, controls), or (numbers, samples, controls) where each number has its own.
-    Controls that are constant are left out; where there are fewer than LEVERAGE samples for each fitted
-    number, all are.
+    The result is ``y_i - beta_i . c_i`` for sample i, with coefficients ``beta_i`` fitted without sample i.
+    They are independent of ``c_i`` if the samples are independent, so that the expectation is exactly that of
+    ``y``. With the fit ``b`` of all samples, residuals ``e``, leverages ``h`` and the weights ``g`` of the
+    intercept the result is ``b_0 + e_i (1 - g_i)/(1 - h_i)`` (Sherman and Morrison).
+
+    Constant controls are left out. If there are fewer than LEVERAGE samples for each fitted number, all
+    controls are left out.
     """
     n, m = values.shape
     sets = controls if controls.ndim == 3 else controls[None]
@@ -165,11 +174,14 @@ def controlled_values(values: Array, controls: Array) -> tuple[Array, int]:
         return _controlled(values.T[None], sets)
     size = max(1, TOGETHER // (n * (1 + sets.shape[-1])))
     parts = [_controlled(values.T[k : k + size, None], sets[k : k + size]) for k in range(0, m, size)]
-    return np.concatenate([x for x, _ in parts], axis=1), min(dof for _, dof in parts)
+    return np.concatenate([part for part, _ in parts], axis=1), min(dof for _, dof in parts)
 
 
 def _controlled(values: Array, sets: Array) -> tuple[Array, int]:
-    """Return controlled values of (sets, numbers, samples) with controls (sets, samples, controls)."""
+    """Return controlled values of (sets, numbers, samples) with controls (sets, samples, controls).
+
+    The least-squares fit of each set is ``b = (X^T X)^+ X^T y`` with the design ``X = (1, controls)``.
+    """
     n = values.shape[-1]
     size = np.sqrt((sets**2).mean(axis=1, keepdims=True))
     moving = sets.std(axis=1, keepdims=True) > CONSTANT * size
@@ -180,29 +192,29 @@ def _controlled(values: Array, sets: Array) -> tuple[Array, int]:
     inverse = (vectors / np.where(kept, roots, np.inf)[:, None]) @ vectors.swapaxes(1, 2)
     weights = design @ inverse  # rows of the pseudo-inverse: (sets, samples, coefficients)
     fit = values @ weights
-    left = values - fit @ design.swapaxes(1, 2)
+    residuals = values - fit @ design.swapaxes(1, 2)
     leverage = (weights * design).sum(axis=2)
-    each = fit[..., :1] + left * ((1 - weights[..., 0]) / (1 - leverage))[:, None]
+    each = fit[..., :1] + residuals * ((1 - weights[..., 0]) / (1 - leverage))[:, None]
     return each.reshape(-1, n).T, n - int(kept.sum(axis=1).max(initial=1))
 
 
 def normal_points(count: int, dimensions: int, seed: Any) -> Array:
-    """Independent standard normal numbers from a scrambled Sobol sequence: shape ``(dimensions, count)``.
+    """Return standard normal numbers from a scrambled Sobol sequence, shape ``(dimensions, count)``.
 
-    ``seed`` is what :func:`numpy.random.default_rng` takes.
+    ``seed`` is an argument of :func:`numpy.random.default_rng`.
 
     >>> bool(np.abs(normal_points(1024, 2, 0).mean(axis=1)).max() < 0.01)
     True
     """
-    from scipy.special import ndtri  # slow to import, and many commands have no need of it
+    from scipy.special import ndtri  # imported here because it is slow and many commands do not use it
 
-    (own,) = np.random.default_rng(seed).spawn(1)
-    uniform = uniform_points(count, max(dimensions, 1), own)
+    (generator,) = np.random.default_rng(seed).spawn(1)
+    uniform = uniform_points(count, max(dimensions, 1), generator)
     return np.asarray(ndtri(uniform.clip(1e-15, 1 - 1e-15))[:dimensions])
 
 
 def each_of(count: int, level: float) -> float:
-    """The chance each of ``count`` numbers may have, for the worst of them to have ``level`` (Sidak).
+    """Return the level of one of ``count`` tests such that all tests together have ``level`` (Sidak).
 
     >>> round(each_of(10, 0.01), 6)
     0.001005
@@ -211,28 +223,32 @@ def each_of(count: int, level: float) -> float:
 
 
 def bound(count: int, level: float, dof: Any = np.inf) -> Any:
-    """Standard errors that the worst of ``count`` numbers exceeds, up or down, with chance ``level``.
+    """Return the bound on ``count`` normalised errors that the largest exceeds with probability ``level``.
 
-    Student's t for standard errors with ``dof`` degrees of freedom (a number or an array).  It holds whatever
-    the correlations of Gaussian estimates are (Sidak's inequality), and is wide when they are strong.
+    It is a quantile of Student's t with ``dof`` degrees of freedom (a number or an array), two-sided. It
+    holds for any correlations of Gaussian estimates (Sidak's inequality), and is wide if the correlations are
+    strong.
 
     >>> round(bound(1, 0.05), 3), round(bound(100, 0.05, 20), 3)
     (1.96, 4.135)
     """
-    from scipy.special import ndtri, stdtrit  # slow to import, and many commands have no need of it
+    from scipy.special import (
+        ndtri,
+        stdtrit,
+    )  # imported here because it is slow and many commands do not use it
 
     each = each_of(count, level) / 2
-    found = -np.where(np.isinf(dof), ndtri(each), stdtrit(np.where(np.isinf(dof), 1, dof), each))
-    return float(found) if found.ndim == 0 else found
+    quantile = -np.where(np.isinf(dof), ndtri(each), stdtrit(np.where(np.isinf(dof), 1, dof), each))
+    return float(quantile) if quantile.ndim == 0 else quantile
 
 
 @dataclass(frozen=True)
 class Line:
     """Weights of the fit value(N) = value + slope/N through several widths.
 
-    The variance of a mean over ``networks`` networks of width N is proportional to 1/(networks x N), which
-    fixes the weights beforehand: the same for every entry, whatever is measured.  ``intercept @ values`` is
-    the extrapolated value, ``hat @ values`` the fitted ones.
+    The variance of a mean over ``networks`` networks of width N is proportional to 1/(networks x N). This
+    fixes the weights of the fit before anything is measured, and they are the same for every entry of an
+    array. ``intercept @ values`` is the extrapolated value, ``hat @ values`` are the fitted ones.
     """
 
     intercept: Array
@@ -240,7 +256,9 @@ class Line:
 
     @staticmethod
     def through(widths: Sequence[int], networks: Sequence[int]) -> Line:
-        """From widths N_k and numbers of networks; ``ValueError`` for fewer than two different widths.
+        """Return the weights for widths N_k and numbers of networks.
+
+        Raises ValueError for fewer than two different widths.
 
         >>> Line.through([100, 200], [8, 8]).intercept
         array([-1.,  2.])
@@ -254,18 +272,18 @@ class Line:
         return Line(solve[0], design @ solve)
 
     def curvature(self, widths: Sequence[int]) -> float:
-        """Return what a term 1/N^2 adds to the extrapolated value, but for its sign."""
+        """Return the absolute error of the extrapolated value for a term 1/N^2 with coefficient one."""
         return abs(float(self.intercept @ (1.0 / np.asarray(widths, dtype=float) ** 2)))
 
 
 def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
-    """The value at 1/N -> 0 of every variable with a ``*_stderr``, from networks at two or more widths.
+    """Extrapolate every variable with a ``*_stderr`` to 1/N -> 0, from networks of at least two widths.
 
-    Two widths give the exact line through both; with more, ``<name>_chi2`` (``chi2_dof`` in attrs)
-    tells, entry by entry, how well a straight line fits: its terms use each width's own standard error.
-    Raises ``ValueError`` if fewer than two widths are given or the axes differ.
+    Two widths give the line through both. With more widths, ``<name>_chi2`` (``chi2_dof`` in the attributes)
+    is the chi-squared of the straight line for each entry, from the standard error of each width. Raises
+    ValueError for fewer than two widths, or if the axes differ.
     """
-    import xarray as xr  # which takes long, and a theory alone does not need
+    import xarray as xr  # imported here because it is slow and a theory does not use it
 
     data = list(datasets)
     line = Line.through([int(d.attrs["width"]) for d in data], [int(d.attrs["seeds"]) for d in data])
@@ -274,7 +292,7 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
         check_same_axes(first, other)
     result: dict[str, xr.DataArray] = {}
     for name in (str(n) for n in first.data_vars if f"{n}_stderr" in first):
-        # one array at a time: stacking large kernels would need K times their memory
+        # one array at a time, because stacking the kernels of K widths would need K times their memory
         value = xr.zeros_like(first[name])
         variance = xr.zeros_like(first[name])
         for weight, d in zip(line.intercept, data, strict=True):
@@ -297,19 +315,20 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def _chi2(line: Line, data: Sequence[xr.Dataset], name: str) -> xr.DataArray:
+    """Return the chi-squared of the straight line for each entry of the variable ``name``."""
     import xarray as xr
 
     total = xr.zeros_like(data[0][name])
     for k, d in enumerate(data):
         fitted = sum(float(line.hat[k, j]) * other[name] for j, other in enumerate(data))
         stderr = d[f"{name}_stderr"]
-        # entries that are the same in every network (f(0) of an antithetic pair) carry no information
+        # an entry that is equal in all networks (f(0) of an antithetic pair) has no error and is left out
         total += ((d[name] - fitted) / stderr.where(stderr > 0, np.inf)) ** 2
     return total
 
 
 def check_same_axes(one: xr.Dataset, two: xr.Dataset) -> None:
-    """``ValueError`` naming the first axis on which two datasets differ."""
+    """Raise ValueError with the name of the first axis on which two datasets differ."""
     for axis in ("time", "layer", "sample"):
         if axis not in one.sizes or axis not in two.sizes:
             continue

@@ -1,8 +1,8 @@
 """One thread for linear algebra, unless the user asks for more.
 
 A step of a march, or of a small network, is many matrix products that take microseconds each; a pool of
-threads costs more than it gives there (ten times as much has been seen on two shared cores).  Whoever sets
-one of the usual environment variables is left alone.
+threads costs more time than it saves there (a factor of ten was measured on two shared cores). If one of the
+usual environment variables is set, nothing is changed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import ParamSpec, TypeVar
 from threadpoolctl import threadpool_limits
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Environment variables that say how many threads there are."""
+"""Environment variables that set the number of threads."""
 
 Arguments = ParamSpec("Arguments")
 ReturnValue = TypeVar("ReturnValue")
 
 
 def one_thread(function: Callable[Arguments, ReturnValue]) -> Callable[Arguments, ReturnValue]:
-    """Run ``function`` with one BLAS thread, unless one of VARIABLES says how many.
+    """Return ``function`` run with one BLAS thread, unless one of VARIABLES is set.
 
     >>> one_thread(max)(1, 2)
     2

@@ -43,7 +43,6 @@ PENDING = (
     "derive.show",
     "derive.theory",
     "numerics.analysis",
-    "numerics.averages",
     "numerics.expansion",
     "numerics.experiment",
     "numerics.fluctuations",

@@ -1,4 +1,4 @@
-"""Averages over correlated Gaussian numbers, with errors."""
+"""Averages over correlated Gaussian variables, with error bounds."""
 
 from numerics.averages.average import average
 from numerics.averages.lattice import Tensor, Value

@@ -1,4 +1,9 @@
-"""One average over any number of Gaussian numbers."""
+"""One average of an expression over any number of correlated Gaussian variables.
+
+:func:`average` takes an expression and a covariance and returns the average with an error bound. It chooses
+among closed forms, lattices, orthant probabilities and panels of quadrature. Fluctuations at order 1/N use
+it, and users for single numbers.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +21,53 @@ from numerics.averages.panels import PAIR, Moment, X, bent_product, compiled, is
 from numerics.errors import SpecError, Unserved
 
 DIGITS = 25
-"""Digits with which closed forms are evaluated: enough for what cancels in them."""
+"""Decimal digits with which closed forms are evaluated, enough for the cancellation in them."""
 
 
 def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rtol: float = 1e-10) -> Value:
-    """``<body>`` over centred Gaussian ``variables`` of the given ``covariance``.
+    """Return the average of an expression over centred Gaussian variables.
 
-    ``body`` is an expression, or a :class:`~derive.calculus.gaussian.GaussianAverage` whose covariance is
-    numbers.  Closed forms come first.  Then sums of products are taken apart, each factor a function of one
-    linear combination of variables: analytic ones are summed over a lattice, those that bend at zero are
-    reduced to orthants, and those that bend elsewhere are integrated between the bends.
+    Parameters
+    ----------
+    body : sympy.Expr or GaussianAverage
+        Function of the variables, or a :class:`~derive.calculus.gaussian.GaussianAverage` whose covariance
+        holds numbers.
+    variables : sequence of sympy.Symbol
+        Gaussian variables; ignored for a GaussianAverage.
+    covariance : array_like
+        Covariance of the variables, shape ``(n, n)``; ignored for a GaussianAverage.
+    rtol : float
+        Tolerance relative to the average of the absolute value of each term.
 
-    Raises SpecError for a body with unknown symbols, or a covariance of another shape;
-    :class:`~numerics.errors.Unserved` for other bodies; :class:`~numerics.errors.NotConverged` where
-    ``rtol``, relative to the average of the size of each term, is not reached;
-    :class:`~derive.calculus.jumps.Ambiguous` for a jump times a point mass of the same number.
+    Returns
+    -------
+    Value
+        The average, its error bound and the method.
 
+    Raises
+    ------
+    SpecError
+        If the body has unknown symbols, or the covariance has another shape or a negative eigenvalue.
+    Unserved
+        If no method takes the body.
+    NotConverged
+        If ``rtol`` is not reached.
+    Ambiguous
+        If a jump multiplies a point mass of the same variable.
+
+    Notes
+    -----
+    Closed forms are tried first. Then sums of products are split so that each factor is a function of one
+    linear combination of variables. Analytic factors are summed over a lattice, piecewise polynomials with
+    kinks at zero are reduced to orthant probabilities, and other factors are integrated in panels between
+    their kinks.
+
+    Examples
+    --------
     >>> from sympy import erf, tanh
     >>> from sympy.abc import x, y
-    >>> found = average(tanh(x) * tanh(y), (x, y), [[1, 1], [1, 1]])
-    >>> print(f"{found.value:.9f}", found.method)
+    >>> mean = average(tanh(x) * tanh(y), (x, y), [[1, 1], [1, 1]])
+    >>> print(f"{mean.value:.9f}", mean.method)
     0.394294490 lattice
     >>> average(erf(x) * erf(y), (x, y), [[1, 0.5], [0.5, 1]]).method
     'closed form'
@@ -60,32 +92,34 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
         return Value(float(value), 1e-15 * abs(float(value)), "closed form")
     if body.has(DiracDelta) and closed.has(GaussianAverage) and not closed.has(DiracDelta, I):
         return _folded(closed, rtol)
-    found = [_term(term, names, K, rtol) for term in Add.make_args(body.expand())]
-    return Value(sum(v.value for v in found), sum(v.error for v in found), _methods(found))
+    terms = [_term(term, names, K, rtol) for term in Add.make_args(body.expand())]
+    return Value(sum(v.value for v in terms), sum(v.error for v in terms), _methods(terms))
 
 
 def _folded(closed: Expr, rtol: float) -> Value:
-    """Evaluate an average from which point masses have been integrated out: numbers and simpler averages."""
+    """Evaluate an expression of simpler averages, which is left after integrating out point masses."""
     slots = {a: Dummy() for a in closed.atoms(GaussianAverage)}
-    found = {d: average(a, rtol=rtol) for a, d in slots.items()}
-    numbers = {d: v.value for d, v in found.items()}
+    averages_by_slot = {d: average(a, rtol=rtol) for a, d in slots.items()}
+    numbers = {d: v.value for d, v in averages_by_slot.items()}
     plain = closed.xreplace(slots)
-    error = sum(abs(float(plain.diff(d).subs(numbers))) * v.error for d, v in found.items())
-    return Value(float(plain.subs(numbers)), error, _methods(list(found.values())))
+    error = sum(abs(float(plain.diff(d).subs(numbers))) * v.error for d, v in averages_by_slot.items())
+    return Value(float(plain.subs(numbers)), error, _methods(list(averages_by_slot.values())))
 
 
-def _methods(found: list[Value]) -> str:
-    names = [name for v in found for name in v.method.split(", ")]
+def _methods(values: list[Value]) -> str:
+    """Return the names of the methods of several averages, each once."""
+    names = [name for value in values for name in value.method.split(", ")]
     return ", ".join(dict.fromkeys(name for name in names if name != "closed form")) or "closed form"
 
 
 def _exact(x: Any) -> Any:
+    """Return a number as an exact SymPy number."""
     e = sympify(x)
     return Rational(float(e)) if e.is_Float else e
 
 
 def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
-    """One product."""
+    """Return the average of one product."""
     number = 1.0
     coupled: list[Expr] = []
     groups: dict[tuple[Any, ...], list[Expr]] = {}
@@ -113,15 +147,18 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
         parts = [Mul(*fs) for fs in functions]
         value, error = bent_product(parts, C, rtol)
         return Value(number * value, abs(number) * error, "panels")
-    total, miss = of_products(blocks, rows_of(C)[None])
-    return Value(number * float(total[0]), abs(number) * float(miss[0]), "orthants")
+    total, error_bound = of_products(blocks, rows_of(C)[None])
+    return Value(number * float(total[0]), abs(number) * float(error_bound[0]), "orthants")
 
 
 def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, float, str]:
-    """A function of one or two numbers."""
+    """Return average, error and method for a function of one or two variables that does not factorise."""
     used = [i for i, x in enumerate(names) if e.has(x)]
     if len(used) > PAIR:
-        raise Unserved(f"<{e}> couples {len(used)} numbers other than through sums of them")
+        raise Unserved(
+            f"<{e}> couples {len(used)} numbers other than by a product of functions of linear combinations; "
+            f"at most {PAIR} numbers are possible"
+        )
     i, j = used[0], used[-1]
     moment = Moment(e, tuple(names[k] for k in used))
     value, error = moment(K[i, i], K[j, j], K[i, j], rtol)
@@ -129,29 +166,32 @@ def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, f
 
 
 def _is_power(e: Expr) -> bool:
+    """Return whether an expression is a positive integer power."""
     return bool(isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0)
 
 
 def _factor(e: Expr, names: list[Symbol]) -> tuple[tuple[Any, ...], Expr] | None:
-    """A combination of the variables and the function, in `X`, of it that ``e`` is; None if it needs more."""
-    found: set[tuple[Any, ...]] = set()
+    """Write an expression as a function of one linear combination of the variables.
 
-    def walk(part: Expr) -> None:
-        if not part.has(*names):
-            return
-        if part.is_polynomial(*names) and (line := Poly(part, *names)).total_degree() == 1:
-            slopes = [line.coeff_monomial(x) for x in names]
-            lead = next(c for c in slopes if c != 0)
-            found.add(tuple(c / lead for c in slopes))
-            return
-        for a in part.args:
-            walk(a)
-
-    walk(e)
-    if len(found) != 1:
+    Returns the coefficients, the first nonzero one being 1, and the function as an expression in `X`; None if
+    the expression depends on several combinations.
+    """
+    forms = _linear_forms(e, names)
+    if len(forms) != 1:
         return None
-    form = found.pop()
+    form = forms.pop()
     lead = next(i for i, c in enumerate(form) if c != 0)
-    rest = sum(c * x for c, x in zip(form, names, strict=True)) - names[lead]
-    function = e.subs(names[lead], X - rest).replace(lambda a: isinstance(a, Add), lambda a: a.expand())
+    others = sum(c * x for c, x in zip(form, names, strict=True)) - names[lead]
+    function = e.subs(names[lead], X - others).replace(lambda a: isinstance(a, Add), lambda a: a.expand())
     return (form, function) if not function.has(*names) else None
+
+
+def _linear_forms(e: Expr, names: list[Symbol]) -> set[tuple[Any, ...]]:
+    """Return the linear combinations of the variables in an expression, their first coefficients being 1."""
+    if not e.has(*names):
+        return set()
+    if e.is_polynomial(*names) and (line := Poly(e, *names)).total_degree() == 1:
+        slopes = [line.coeff_monomial(x) for x in names]
+        lead = next(c for c in slopes if c != 0)
+        return {tuple(c / lead for c in slopes)}
+    return set().union(*[_linear_forms(a, names) for a in e.args])

@@ -1,8 +1,8 @@
-"""Find averages of a theory that do not exist, because what is averaged is not integrable.
+"""Averages of a theory that do not exist, because their integrand is not integrable.
 
 The input is a derived theory, the output its order parameters with the power of their strongest singularity.
 An average of ``|x - x0|^-p`` over a number with a smooth density exists for p < 1, its variance for p < 1/2.
-Methods of solution ask before they run.
+Methods of solution check this before they run.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from derive.program.words import Mean, Product
 from derive.theory import Theory
 
 FARTHEST, POINTS = 12.0, 4801
-"""Where singularities are looked for, in units of the field, and at how many points at first."""
+"""Largest value of a field at which zeros are searched, and number of points of the search grid."""
 
 NEAR = 1e-6, 1e-9
-"""Distances from a singularity at which its power is measured."""
+"""Distances from a singularity at which the integrand is evaluated to measure its power."""
 
 GENERIC = 0.7310585
-"""The value of all other fields and numbers, which has no meaning."""
+"""Value of all other fields and numbers, chosen without any special relation."""
 
 CLOSE = 0.01
-"""How far a measured power may be from the true one: a logarithm beside it changes it by less."""
+"""Largest error of a measured power; a logarithmic factor changes it by less."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Singularity:
 
     @property
     def has_mean(self) -> bool:
-        """Does the average exist?"""
+        """Whether the average exists."""
         return self.power < 1 - CLOSE
 
     @property
     def has_variance(self) -> bool:
-        """Return whether the variance of the integrand exists."""
+        """Whether the variance of the integrand exists."""
         return self.power < 0.5 - CLOSE
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
     positive = _not_negative(theory)
     explicit = _explicit(theory, positive)
     random = {str(e.lhs.func) for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
-    found: dict[str, Singularity] = {}
+    strongest: dict[str, Singularity] = {}
     bodies = [(q.name, q.definition) for q in theory.order_parameters]
     bodies += [(str(e.lhs.func), e.rhs) for e in theory.scalars]
     for name, definition in bodies:
@@ -94,29 +94,29 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
             for e in _written_out(_fields_as_symbols(average.body, positive), explicit):
                 for x in sorted((y for y in e.free_symbols if "[" in y.name), key=str):
                     label = x.name.partition("[")[0]
-                    for at, power in _powers(e, x) if label in random else ():  # numbers do not fluctuate
+                    for at, power in _powers(e, x) if label in random else ():  # scalars do not fluctuate
                         new = Singularity(name, label, at, power)
-                        if power > CLOSE and (name not in found or power > found[name].power):
-                            found[name] = new
-    return tuple(found.values())
+                        if power > CLOSE and (name not in strongest or power > strongest[name].power):
+                            strongest[name] = new
+    return tuple(strongest.values())
 
 
 def _not_negative(theory: Theory) -> frozenset[str]:
-    """The fields that are not negative by their definitions, such as a variance over samples."""
-    found: dict[str, bool] = {}
-    for d in theory.program.definitions:  # whose squares are not expanded
+    """Return the names of fields that are not negative by definition, such as a variance over samples."""
+    is_nonnegative: dict[str, bool] = {}
+    for d in theory.program.definitions:  # their squares are not expanded, those of the theory are
         body = d.rhs.replace(lambda x: isinstance(x, Sum), lambda x: x.function)
         local = not d.evolves and not body.has(Product, Mean)
         holds = local and bool(_fields_as_symbols(body, frozenset()).is_nonnegative)
-        found[d.name] = found.get(d.name, True) and holds
-    return frozenset(name for name, holds in found.items() if holds)
+        is_nonnegative[d.name] = is_nonnegative.get(d.name, True) and holds
+    return frozenset(name for name, holds in is_nonnegative.items() if holds)
 
 
 def _fields_as_symbols(e: Expr, positive: frozenset[str]) -> Expr:
-    """``e`` with a real symbol for each field and layer, whatever its other indices are.
+    """Replace each field by a real symbol with the name and the layer of the field.
 
-    At equal times and equal samples a product of two is then a square.  Symbols of fields that are
-    ``positive`` are not negative.
+    Other indices are dropped, so that a product of two fields at equal times and samples becomes a square.
+    Symbols of the fields in ``positive`` are not negative.
     """
 
     def symbol(x: AppliedUndef) -> Symbol:
@@ -128,16 +128,16 @@ def _fields_as_symbols(e: Expr, positive: frozenset[str]) -> Expr:
 
 
 def _explicit(theory: Theory, positive: frozenset[str]) -> dict[str, list[Expr]]:
-    """The equations of fields that are functions of other fields, by the field's name, without memory."""
-    found: dict[str, list[Expr]] = {}
+    """Return the equations without memory, by the name of the field that they define."""
+    bodies: dict[str, list[Expr]] = {}
     for e in theory.equations:
         if isinstance(e.lhs, AppliedUndef) and not e.rhs.has(Sum, Integral, Derivative, Average):
-            found.setdefault(str(e.lhs.func), []).append(_fields_as_symbols(e.rhs, positive))
-    return found
+            bodies.setdefault(str(e.lhs.func), []).append(_fields_as_symbols(e.rhs, positive))
+    return bodies
 
 
 def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
-    """``e`` with fields that are functions of others put in, in every way that they are written."""
+    """Yield an expression with each explicit field replaced, for every equation of the field."""
     inside = [x for x in e.free_symbols if x.name.partition("[")[0] in explicit]
     ways = [explicit[x.name.partition("[")[0]] for x in inside]
     for way in product(*ways):
@@ -146,7 +146,7 @@ def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
 
 @lru_cache(maxsize=1000)
 def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
-    """Where ``e`` may be singular as a function of ``x``, and with which power."""
+    """Return the points where an expression may be singular as a function of ``x``, with the powers there."""
     if e.has(Derivative, Subs):  # of a function that is not given
         return ()
     bases = {p.base for p in e.atoms(Pow) if p.base.has(x) and not (p.exp.is_integer and p.exp.is_positive)}
@@ -154,25 +154,25 @@ def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
     points = {at for base in bases for at in _zeros(base, x)}
     if not points:
         return ()
-    function, found = _numerically(e, x), list[tuple[float, float]]()
+    function, powers = _numerically(e, x), list[tuple[float, float]]()
     for at in sorted(points):
         for side in (1.0, -1.0):
             with np.errstate(all="ignore"):
                 far, near = (abs(complex(function(at + side * d))) for d in NEAR)
             if far > 0 and np.isfinite([far, near]).all() and near > 0:
-                found.append((at, float(np.log(near / far) / np.log(NEAR[0] / NEAR[1]))))
-    return tuple(found)
+                powers.append((at, float(np.log(near / far) / np.log(NEAR[0] / NEAR[1]))))
+    return tuple(powers)
 
 
 def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
-    """``e`` as a function of ``x``, all else at some number."""
-    rest = {y: GENERIC + 0.1 * k for k, y in enumerate(sorted(e.free_symbols - {x}, key=str))}
-    function: Callable[[Any], Any] = lambdify(x, e.subs(rest), ["numpy", "scipy"])
+    """Compile an expression as a function of ``x``, with generic numbers for all other symbols."""
+    numbers = {y: GENERIC + 0.1 * k for k, y in enumerate(sorted(e.free_symbols - {x}, key=str))}
+    function: Callable[[Any], Any] = lambdify(x, e.subs(numbers), ["numpy", "scipy"])
     return function
 
 
 def _zeros(base: Expr, x: Symbol) -> list[float]:
-    """The zeros of an expression, or of the argument of its absolute value."""
+    """Return the zeros of an expression, or of the argument of its power or absolute value."""
     while isinstance(base, Abs | Pow) and base.args[0].has(x):
         base = base.args[0]
     if base == x:
@@ -181,10 +181,10 @@ def _zeros(base: Expr, x: Symbol) -> list[float]:
     grid = np.linspace(0.0 if x.is_nonnegative else -FARTHEST, FARTHEST, POINTS)
     with np.errstate(all="ignore"):
         values = np.broadcast_to(np.asarray(function(grid), dtype=complex).real, grid.shape)
-    found = list(grid[values == 0])
+    zeros = list(grid[values == 0])
     changes = np.flatnonzero(values[:-1] * values[1:] < 0)
     if len(changes):
-        from scipy.optimize import brentq  # slow to import, and seldom needed
+        from scipy.optimize import brentq  # imported here because it is slow and seldom used
     for k in changes:
-        found.append(brentq(function, grid[k], grid[k + 1], xtol=1e-14))
-    return [float(round(z, 12)) for z in found]
+        zeros.append(brentq(function, grid[k], grid[k + 1], xtol=1e-14))
+    return [float(round(z, 12)) for z in zeros]

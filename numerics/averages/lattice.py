@@ -1,15 +1,15 @@
-"""Averages of products of analytic functions of correlated Gaussian numbers, many products at once.
+"""Averages of products of analytic functions of correlated Gaussian variables, many products at once.
 
-The numbers are ``m + L x`` with ``x`` standard normal: ``L`` is a pivoted Cholesky factor, so that a singular
-covariance has fewer columns.  Over ``x`` the trapezoidal rule is summed.  Its error for an analytic function
-falls exponentially with the inverse spacing, and the same lattice moved by half a spacing along the diagonal
-has the opposite error, to leading order: the mean of the two is returned, half of their difference is the
-error.  Spacings and reach of each direction are found from functions of one variable first.
+The variables are ``m + L x`` with standard normal ``x`` and a pivoted Cholesky factor ``L``, so that a
+singular covariance has fewer columns. The trapezoidal rule sums over ``x``. Its error for an analytic
+function falls exponentially with the inverse spacing. The same lattice shifted by half a spacing along the
+diagonal has the opposite error to leading order, so that the mean of both lattices is returned, with half of
+their difference as the error. The spacing and the range of each direction come from functions of one
+variable.
 
-The last of several independent numbers is averaged over beforehand: its mean, given the others, is a function
-of one variable, which is tabulated.
-
-What a lattice needs to know about functions of one variable: spacing, reach, and tables of means.
+If the variables are independent enough, the last one is averaged over first: its conditional mean is a
+function of one variable, which is tabulated. :mod:`numerics.averages.average` and
+:mod:`numerics.averages.tensors` use this module for analytic functions.
 """
 
 from __future__ import annotations
@@ -30,10 +30,16 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Value:
-    """One average.
+    """One average with its error.
 
-    ``error`` bounds the distance to the exact value, as far as the method can tell; ``method`` says which:
-    ``closed form``, ``lattice``, ``orthants`` or ``panels``.
+    Attributes
+    ----------
+    value : float
+        The average.
+    error : float
+        Estimated bound of the absolute error.
+    method : str
+        ``"closed form"``, ``"lattice"``, ``"orthants"`` or ``"panels"``.
     """
 
     value: float
@@ -46,7 +52,17 @@ class Value:
 
 @dataclass(frozen=True)
 class Tensor:
-    """Averages over tuples of samples: arrays with one axis for each function."""
+    """Averages over all tuples of samples.
+
+    Attributes
+    ----------
+    value : numpy.ndarray
+        The averages, shape ``(samples, ...)`` with one axis for each function.
+    error : numpy.ndarray
+        Estimated bounds of the absolute errors, with the same shape ``(samples, ...)``.
+    method : str
+        ``"lattice"``, ``"orthants"`` or ``"panels"``.
+    """
 
     value: Array
     error: Array
@@ -58,25 +74,29 @@ class Tensor:
 
 Function = Callable[[Array], Array]
 FunctionProduct = tuple[Function, ...]
-"""Functions of one number that are multiplied."""
+"""Functions of one variable whose product is meant."""
 
 FARTHEST = 30.0
-"""Standard deviations beyond which nothing is summed."""
+"""Largest distance of lattice points from the mean, in standard deviations."""
 AWAY = np.array([0.0, 0.7, -1.9])[:, None]
-"""Where one variable is looked at while the others stand elsewhere, in standard deviations."""
+"""Means of one variable, in standard deviations, at which its spacing and range are chosen."""
 FINEST = 0.01
+"""Smallest spacing of a lattice."""
 TABLE = 100_000
+"""Largest number of points of a table of conditional means."""
 
 
 def base_reach(tol: float) -> float:
-    """Where the normal density has fallen by ``tol``."""
+    """Return the number x at which ``exp(-x^2/2)`` is ``tol``."""
     return float(np.sqrt(-2 * np.log(tol)))
 
 
 def ruler(
     bodies: Sequence[FunctionProduct], scale: float, deviation: float, tol: float
 ) -> tuple[float, float]:
-    """The largest spacing at which a lattice and the one between agree for ``f(m + scale x)``, and the reach.
+    """Return the spacing and the range of a lattice for averages of ``f(m + scale x)``.
+
+    The spacing is the largest at which the sums over the lattice and over the shifted lattice agree.
 
     >>> [round(ruler([(np.tanh, np.tanh)], s, 1.0, 1e-10)[0], 2) for s in (0.1, 1.0, 3.0)]
     [0.83, 0.36, 0.13]
@@ -95,12 +115,16 @@ def ruler(
 
 
 def _agree(body: FunctionProduct, u: Array, w: Array, tol: float) -> bool:
+    """Return whether a lattice and the shifted lattice have the same sum.
+
+    The weights ``w`` of both have opposite signs.
+    """
     value = multiplied(body, u)
     return bool(np.all(np.abs(value @ w) <= tol * (np.abs(value) @ np.abs(w))))
 
 
 def multiplied(parts: FunctionProduct, u: Array) -> Array:
-    """The product of functions."""
+    """Return the product of functions at the points ``u``."""
     value = np.ones(u.shape)
     for f in parts:
         value = value * f(u)
@@ -108,7 +132,10 @@ def multiplied(parts: FunctionProduct, u: Array) -> Array:
 
 
 def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) -> float:
-    """Where the integrand has fallen below a tolerance, on both sides; at least that of a constant."""
+    """Return the distance at which the integrand has fallen below ``tol`` on both sides.
+
+    It is at least the distance for a constant function. Raises NotConverged if the integrand does not fall.
+    """
     x = np.linspace(-FARTHEST, FARTHEST, 601)
     with np.errstate(over="ignore", invalid="ignore"):
         value = np.abs(multiplied(body, deviation * AWAY + scale * x) * np.exp(-(x**2) / 2))
@@ -123,20 +150,23 @@ def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) 
 def conditional_means(
     functions: Sequence[FunctionProduct], deviation: float, ends: float, h: float, reach: float, tol: float
 ) -> Callable[[Array], Array]:
-    """``<f(m + deviation x)>`` for every ``f`` (the last axis), for ``|m| <= ends``.  Raises NotConverged."""
+    """Return ``<f(m + deviation x)>`` as functions of ``|m| <= ends``, one for each of ``functions``.
+
+    The values have the functions along the last axis. Raises NotConverged if no table is accurate enough.
+    """
     x = h / 2 * np.arange(-np.ceil(2 * reach / h), np.ceil(2 * reach / h) + 1)
     w = np.exp(-(x**2) / 2)
     w /= w.sum()
 
     def exact(m: Array) -> Array:
-        found = []
+        means = []
         for piece in np.array_split(m, 1 + (len(m) * len(x) >> 20)):
             u = piece[:, None] + deviation * x
-            found.append(np.stack([multiplied(f, u) @ w for f in functions], axis=-1))
-        return np.concatenate(found)
+            means.append(np.stack([multiplied(f, u) @ w for f in functions], axis=-1))
+        return np.concatenate(means)
 
     def near(share: Array) -> Array:
-        return np.asarray(tol ** (share**2)[:, None])  # as the weight of the points that lie there
+        return np.asarray(tol ** (share**2)[:, None])  # falls as the weight of the lattice points there
 
     return tabulated(exact, 1.01 * max(ends, 1e-3 * deviation), deviation, tol, near)
 
@@ -144,12 +174,12 @@ def conditional_means(
 def tabulated(
     exact: Function, ends: float, deviation: float, tol: float, near: Function = np.ones_like
 ) -> Function:
-    """A conditional mean as a function of ``|m| <= ends``, from a table.
+    """Return the function ``exact`` on ``|m| <= ends`` as a spline through a table.
 
-    The table is made finer until it reproduces what lies between its points, where that counts: ``near`` is
-    a weight of the place, as a share of ``ends``.  Raises NotConverged.
+    The table is refined until the spline reproduces the function between its points to ``tol``. ``near`` is
+    the weight of an error as a function of ``m / ends``. Raises NotConverged if the table becomes too long.
     """
-    from scipy.interpolate import make_interp_spline  # slow to import, and seldom needed
+    from scipy.interpolate import make_interp_spline  # imported here because it is slow and seldom used
 
     m = np.linspace(-ends, ends, 201)
     values = exact(m)
@@ -158,8 +188,8 @@ def tabulated(
         direct = exact(between)
         table = make_interp_spline(m, values, k=7)
         weight = near(between / ends)
-        wrong, size = np.abs(table(between) - direct) * weight, np.abs(direct) * weight
-        if np.all(wrong.max(axis=0) <= tol * size.max(axis=0)):
+        errors, sizes = np.abs(table(between) - direct) * weight, np.abs(direct) * weight
+        if np.all(errors.max(axis=0) <= tol * sizes.max(axis=0)):
             return lambda u: np.asarray(table(u))
         merged = np.empty((2 * len(m) - 1, *values.shape[1:]))
         merged[::2], merged[1::2] = values, direct
@@ -168,34 +198,40 @@ def tabulated(
 
 
 ProductsByVariable = tuple[FunctionProduct, ...]
-"""What is multiplied of each variable."""
+"""Functions of each variable whose product is meant."""
 
 
 RANK = 1e-14
-"""Pivots below this share of the largest variance are dropped; smooth averages lose as little."""
+"""Pivots below this share of the largest variance are dropped; smooth averages change as little."""
 POINTS = 20_000_000
-"""The largest lattice that is summed."""
+"""Largest number of points of a lattice."""
 REFINEMENTS = 8
+"""Largest number of times that the spacing is reduced."""
 CHUNK = 1 << 14
+"""Number of points that are summed at once."""
 ACCEPTED = "a symmetric matrix without negative eigenvalues"
 ROUNDING = 4e-16
+"""Relative rounding error of a sum."""
 
 
 @dataclass(frozen=True)
 class CovarianceRoot:
-    """``m + L x``, the variables in the order of ``order``; each column starts with a variable of its own."""
+    """Pivoted Cholesky factor of a covariance, ``K[order][:, order] = L L^T``.
+
+    Each column of ``L`` begins at a row that no earlier column determines.
+    """
 
     order: tuple[int, ...]
     L: Array
 
     @property
     def rank(self) -> int:
-        """How many independent numbers there are."""
+        """Number of independent variables."""
         return int(self.L.shape[1])
 
 
 def cholesky(covariance: Array) -> CovarianceRoot:
-    """The pivoted factor, largest variance first.
+    """Return the pivoted Cholesky factor, largest variance first.
 
     Raises SpecError for a matrix that is not positive semidefinite.
 
@@ -205,26 +241,29 @@ def cholesky(covariance: Array) -> CovarianceRoot:
     """
     K = np.array(covariance, dtype=float)
     largest = max(float(np.diag(K).max(initial=0.0)), 0.0)
-    found, places, rank, _ = dpstrf(K, tol=RANK * largest, lower=1) if len(K) else (K, K, 0, 0)
-    order, L = tuple(int(i) - 1 for i in places), np.tril(found)[:, :rank]
-    rest = K[np.ix_(order, order)] - L @ L.T if len(K) else K
-    lost = max(-float(np.diag(rest).min(initial=0.0)), float(np.abs(rest).max(initial=0.0)))
+    factor, places, rank, _ = dpstrf(K, tol=RANK * largest, lower=1) if len(K) else (K, K, 0, 0)
+    order, L = tuple(int(i) - 1 for i in places), np.tril(factor)[:, :rank]
+    residual = K[np.ix_(order, order)] - L @ L.T if len(K) else K
+    lost = max(-float(np.diag(residual).min(initial=0.0)), float(np.abs(residual).max(initial=0.0)))
     if lost > 1e-9 * largest or (largest == 0.0 and np.any(K)):
         raise SpecError("covariance", str(K.tolist()), "has a negative eigenvalue", ACCEPTED)
     return CovarianceRoot(order, L)
 
 
 def check_covariance(K: Array) -> None:
-    """Raises SpecError for what is no symmetric matrix of finite numbers."""
+    """Raise SpecError if an array is not a symmetric matrix of finite numbers."""
     square = K.ndim == 2 and K.shape[0] == K.shape[1]
     if not square or not np.all(np.isfinite(K)) or not np.allclose(K, K.T, rtol=1e-12, atol=0.0):
-        raise SpecError("covariance", str(K.tolist()), "is no covariance", ACCEPTED)
+        raise SpecError(
+            "covariance", str(K.tolist()), "is not a symmetric matrix of finite numbers", ACCEPTED
+        )
 
 
 def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: float) -> tuple[Array, Array]:
-    """``<prod_i f_i(u_i)>`` for every product, and the errors; ``rtol`` is relative to the mean of the size.
+    """Return ``<prod_i f_i(u_i)>`` for every product, and the errors.
 
-    Raises :class:`~numerics.errors.NotConverged` where the lattice would become too large.
+    ``rtol`` is relative to the average of the absolute value. Raises :class:`~numerics.errors.NotConverged`
+    if the lattice would become too large.
 
     >>> both = np.array([[1.0, 0.5], [0.5, 1.0]])
     >>> value, error = averages([((np.sin,), (np.sin,)), ((np.cos,), (np.cos,))], both, 1e-10)
@@ -239,19 +278,20 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
         if lattice.size > POINTS:
             break
         (first, scale), (second, _) = (lattice.summed(turned, offset) for offset in (0.0, 0.5))
-        error = np.abs(first - second) / 2 + lattice.tol * scale  # the second for reach and table
+        # the first term is the error of the spacing, the second that of the range and of the table
+        error = np.abs(first - second) / 2 + lattice.tol * scale
         if np.all(error <= 10 * lattice.tol * scale):
             return (first + second) / 2, error
         lattice = replace(lattice, steps=lattice.steps * 0.8)
     raise NotConverged(
-        f"an average over {factor.rank} independent numbers is not found to {rtol:g} with at most "
+        f"an average over {factor.rank} independent variables does not reach rtol = {rtol:g} with at most "
         f"{POINTS:.0e} points: take a larger rtol"
     )
 
 
 @dataclass(frozen=True)
 class _Lattice:
-    """Spacings and reaches of every column of ``L``, and the radius of the ball that holds the points."""
+    """Lattice for the columns of ``L``: spacings, ranges, and the radius of the ball with its points."""
 
     L: Array
     steps: Array
@@ -261,6 +301,7 @@ class _Lattice:
 
     @classmethod
     def of(cls, products: Sequence[ProductsByVariable], factor: CovarianceRoot, tol: float) -> _Lattice:
+        """Choose the spacing and the range of each column from functions of one variable."""
         deviation = float(np.sqrt((factor.L**2).sum(axis=1).max(initial=0.0)))
         labels: dict[Function, int] = {}
         for f in [f for p in products for parts in p for f in parts]:
@@ -268,31 +309,36 @@ class _Lattice:
         whole = {tuple(sorted((f for parts in p for f in parts), key=labels.__getitem__)) for p in products}
         bodies = [*whole, *[(f,) for f in labels]]
         scales = np.abs(factor.L).max(axis=0, initial=0.0)
-        found = np.array([ruler(bodies, s, deviation, tol) for s in scales]).reshape(-1, 2)
-        steps, reaches = found[:, 0], found[:, 1]
+        steps, reaches = np.array([ruler(bodies, s, deviation, tol) for s in scales]).reshape(-1, 2).T
         base = base_reach(tol)
-        return cls(factor.L, steps, reaches, base + float(np.sqrt(((reaches - base) ** 2).sum())), tol)
+        radius = base + float(np.sqrt(((reaches - base) ** 2).sum()))
+        return cls(factor.L, steps, reaches, radius, tol)
 
     @property
     def peeled(self) -> bool:
-        """Is the last number averaged over beforehand?  Only if no other depends on its column."""
+        """Whether the last variable is averaged over first; no other may depend on its column."""
         return bool(self.L.shape[0] == self.L.shape[1] >= 2)
 
     @property
     def dimension(self) -> int:
+        """Number of directions of the lattice."""
         return int(self.L.shape[1]) - self.peeled
 
     @property
     def size(self) -> float:
-        """About how many points there are."""
+        """Estimated number of points."""
         d = self.dimension
         box = np.prod(2 * self.radius / self.steps[:d])
         return float(box * np.pi ** (d / 2) / gamma(d / 2 + 1) / 2**d)
 
     def summed(self, products: Sequence[ProductsByVariable], offset: float) -> tuple[Array, Array]:
-        """The averages, and those of the sizes."""
+        """Return the averages of the products and those of their absolute values.
+
+        Each product is split into two halves, so that all averages are one matrix product,
+        ``<p> = sum_x w(x) left(x) right(x) / sum_x w(x)``.
+        """
         L = self.L[:, : self.dimension]
-        half = (len(self.L) + 1) // 2  # one half of each product times the other: one product of matrices
+        half = (len(self.L) + 1) // 2
         firsts = list(dict.fromkeys(p[:half] for p in products))
         seconds = list(dict.fromkeys(p[half:] for p in products))
         total, scale = np.zeros((2, len(firsts), len(seconds)))
@@ -316,7 +362,7 @@ class _Lattice:
         return total[at] / weight, scale[at] / weight
 
     def points(self, offset: float) -> Iterator[Array]:
-        """Those inside the ball, in pieces."""
+        """Yield the points of the lattice inside the ball in chunks, shape ``(points, dimension)``."""
         axes = []
         for h, r in zip(self.steps[: self.dimension], self.reaches, strict=False):
             axes.append(h * (np.arange(-np.ceil(r / h), np.ceil(r / h) + 1) + offset))
@@ -342,7 +388,10 @@ class _Lattice:
 
 
 def _product(p: ProductsByVariable, first: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
-    """Of functions of consecutive numbers at the points; what is known is not computed again."""
+    """Return the product of functions of variables ``first``, ``first + 1``, ... at points ``u``.
+
+    ``known`` keeps the values of functions for other products.
+    """
     value = np.ones(u.shape[1])
     for i, parts in enumerate(p, first):
         if (i, parts) not in known:

@@ -1,13 +1,14 @@
-"""Averages of monomials, signs and point masses of correlated Gaussian numbers.
+"""Averages of monomials, signs and point masses of correlated Gaussian variables.
 
-The numbers are rows ``a_i . x`` of standard normal ``x``.  A power is traded for derivatives (Stein's
-lemma), that of a sign is a point mass, and a point mass projects the other rows: no digits are lost by it, as
-they would be in a covariance.  What is left are products of signs: none, two (the arcsine law), or four,
-which are an integral over one variable (Plackett's identity) along the line that takes two pairs from
-independent to what they are.  All of it for many tuples of numbers at once.
+The variables are rows ``a_i . x`` with standard normal ``x``, given for many tuples at once. Stein's lemma
+replaces a power by derivatives. The derivative of a sign is a point mass, and a point mass projects the other
+rows; projecting rows loses no digits, while updating a covariance would. The remaining averages are products
+of signs: none, two (the arcsine law), or four, which are an integral over one variable along the path that
+takes two independent pairs to their full correlation (Plackett's identity).
 
-A number that has become zero still has a sign: the average is continuous in the rows, so that each may have
-an infinitesimal part of its own, which decides then.
+A variable that a projection makes zero still has a sign: the average is continuous in the rows, so that the
+sign is that of an infinitesimal part of its own. :mod:`numerics.averages.tensors` uses this module for
+piecewise polynomials with kinks at zero, such as relu.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ from numerics.averages.lattice import Array, cholesky
 from numerics.errors import Unserved
 
 GONE = 1e-11
-"""A row shorter than this share of what it was counts as zero."""
+"""A row shorter than this share of its length before projections counts as zero."""
 SIGNS = 4
+"""Largest number of signs in a product."""
 ACCURACY = 1e-14
-"""The error of an average, relative to the sum of the sizes of its terms, if no two numbers are alike."""
+"""Error of an average relative to the sum of absolute values of its terms, if no two rows are parallel."""
 
 
 def rows_of(covariance: Array) -> Array:
-    """Rows of which the covariance consists.  Raises SpecError if it has a negative eigenvalue."""
+    """Return rows whose inner products are the covariance.
+
+    Raises SpecError if it has a negative eigenvalue.
+    """
     factor = cholesky(covariance)
     rows = np.zeros_like(factor.L)
     rows[list(factor.order)] = factor.L
@@ -41,34 +46,35 @@ def rows_of(covariance: Array) -> Array:
 
 
 def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array, Array]:
-    """The average of a product of piecewise polynomials, one for each row, and its error.
+    """Return averages of a product of piecewise polynomials, one for each variable, and the errors.
 
-    Rounding moves a number that is nearly parallel to another by as much as they are apart, at worst.
+    ``rows`` has shape (tuples, variables, rank). Rounding errors are divided by the smallest distance between
+    two rows that are nearly parallel.
     """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for terms in product(*[f.items() for f in functions]):
         number = float(np.prod([float(c) for _, c in terms]))
-        found, scale = moment([m for m, _ in terms], rows)
-        total += number * found
+        mean, scale = moment([m for m, _ in terms], rows)
+        total += number * mean
         size += abs(number) * scale
     unit = _unit(rows)
-    apart = np.ones(len(rows))
+    smallest_gap = np.ones(len(rows))
     for i, j in combinations(range(rows.shape[1]), 2):
         for sign in (1, -1):
             gap = np.sqrt(((unit[:, i] - sign * unit[:, j]) ** 2).sum(axis=-1))
-            apart = np.where(gap > GONE, np.minimum(gap, apart), apart)
-    return total, ACCURACY * size / apart
+            smallest_gap = np.where(gap > GONE, np.minimum(gap, smallest_gap), smallest_gap)
+    return total, ACCURACY * size / smallest_gap
 
 
 def moment(monomials: Sequence[SignMonomial], rows: Array) -> tuple[Array, Array]:
-    """``<prod_i monomial_i(a_i . x)>`` for rows of shape (tuples, variables, rank), and its terms' size.
+    """Return ``<prod_i monomial_i(a_i . x)>`` and the sum of the absolute values of its terms.
 
-    Monomials are those of :mod:`derive.calculus.jumps`, in lowest terms.  Raises
-    :class:`~derive.calculus.jumps.Ambiguous` for a point mass of a number that alone decides on a sign or on
-    another point mass, :class:`~numerics.errors.Unserved` for six signs.
+    ``rows`` has shape (tuples, variables, rank). Monomials are those of :mod:`derive.calculus.jumps`, in
+    lowest terms. Raises :class:`~derive.calculus.jumps.Ambiguous` for a point mass of a variable times a sign
+    or another point mass of the same variable, :class:`~numerics.errors.Unserved` for six signs.
 
     >>> rows = np.array([[[1.0, 0.0], [0.5, np.sqrt(0.75)]]])
-    >>> value, _ = moment([(0, 1, -1), (0, 1, -1)], rows)  # signs of two numbers with correlation 1/2
+    >>> value, _ = moment([(0, 1, -1), (0, 1, -1)], rows)  # signs of two variables with correlation 1/2
     >>> print(f"{value[0]:.12f}")
     0.333333333333
     """
@@ -77,7 +83,7 @@ def moment(monomials: Sequence[SignMonomial], rows: Array) -> tuple[Array, Array
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows, their infinitesimal parts, and their lengths at the start."""
+    """Rows, their infinitesimal parts, and their lengths before any projection."""
 
     rows: Array
     small: Array
@@ -85,6 +91,7 @@ class _Rows:
 
     @classmethod
     def of(cls, rows: Array) -> _Rows:
+        """Return rows before any projection, of shape (tuples, variables, rank)."""
         small = np.broadcast_to(np.eye(rows.shape[1]), (len(rows), rows.shape[1], rows.shape[1]))
         return cls(rows, small, np.sqrt((rows**2).sum(axis=-1)))
 
@@ -92,14 +99,15 @@ class _Rows:
         return len(self.rows)
 
     def gone(self) -> Any:
-        """Which are zero but for the infinitesimal part."""
+        """Return which rows are zero up to rounding, shape (tuples, variables)."""
         return np.sqrt((self.rows**2).sum(axis=-1)) <= GONE * self.lengths
 
     def overlap(self, i: int, j: int) -> Array:
+        """Return the covariance of variables ``i`` and ``j``, shape (tuples,)."""
         return np.asarray((self.rows[:, i] * self.rows[:, j]).sum(axis=-1))
 
     def without(self, i: int, v: Array) -> _Rows:
-        """Given that number ``i``, of variance ``v``, is zero."""
+        """Return the rows conditional on variable ``i``, of variance ``v``, being zero."""
         share = (self.rows @ self.rows[:, i, :, None]) / v[:, None, None]
         return _Rows(
             self.rows - share * self.rows[:, i, None],
@@ -108,7 +116,7 @@ class _Rows:
         )
 
     def unit(self, which: list[int]) -> Array:
-        """Rows of length one: the infinitesimal part where there is no other."""
+        """Return the rows ``which`` at length one, and the infinitesimal part of rows that are zero."""
         gone = self.gone()[:, which, None]
         x = np.concatenate(
             [np.where(gone, 0.0, self.rows[:, which]), np.where(gone, self.small[:, which], 0.0)], axis=-1
@@ -117,7 +125,11 @@ class _Rows:
 
 
 def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, given: bool) -> tuple[Array, Array]:
-    """``given``: no point mass came from a sign yet, so that one of a number without variance is an error."""
+    """Return the average of a product of monomials, and the sum of absolute values.
+
+    ``given`` is true while no point mass comes from the derivative of a sign; a point mass of a variable
+    without variance is then an error of the user.
+    """
     at = next((i for i, (_, _, m) in enumerate(ms) if m >= 0), None)
     if not (given and at is not None) and sum(n + s + max(m, 0) for n, s, m in ms) % 2:
         return np.zeros(len(rows)), np.zeros(len(rows))
@@ -126,27 +138,27 @@ def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, given: bool) -> tuple[Arr
     at = next((i for i, (n, _, _) in enumerate(ms) if n), None)
     if at is not None:
         n, s, _ = ms[at]
-        rest = (*ms[:at], (n - 1, s, -1), *ms[at + 1 :])
-        return _pushed(rest, at, rows, given)
+        lowered = (*ms[:at], (n - 1, s, -1), *ms[at + 1 :])
+        return _pushed(lowered, at, rows, given)
     value = signs(rows.unit([i for i, (_, s, _) in enumerate(ms) if s]))
     return value, np.abs(value)
 
 
 def _pushed(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
-    """``sum_j <x x_j> <d prod / dx_j>`` for the number ``x`` at place ``by``."""
+    """Return ``sum_j <x x_j> <d prod / dx_j>`` for the variable ``x`` at place ``by`` (Stein's lemma)."""
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for j, m in enumerate(ms):
         overlap = rows.overlap(by, j)
         for new, c in slope(m).items():
-            made = m[2] < 0 <= new[2]
-            value, scale = _moment((*ms[:j], new, *ms[j + 1 :]), rows, given and not made)
+            from_sign = m[2] < 0 <= new[2]
+            value, scale = _moment((*ms[:j], new, *ms[j + 1 :]), rows, given and not from_sign)
             total += float(c) * overlap * value
             size += abs(float(c)) * np.abs(overlap) * scale
     return total, size
 
 
 def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
-    """A point mass: the density of its number at zero, times the average on the hyperplane."""
+    """Return the average with a point mass: the density at zero times the average conditional on zero."""
     gone = rows.gone()[:, at]
     if given and np.any(gone):
         raise Ambiguous("a point mass of a number that does not vary")
@@ -155,12 +167,12 @@ def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, given: bool) -> tu
     if order:
         value, scale = _by_parts(ms, at, order - 1, v, rows, given)
         return np.where(gone, 0.0, value), np.where(gone, 0.0, scale)
-    left, rest = rows.without(at, v), (*ms[:at], (0, 0, -1), *ms[at + 1 :])
+    conditional, others = rows.without(at, v), (*ms[:at], (0, 0, -1), *ms[at + 1 :])
     if given:
-        short = left.gone() & ~gone[:, None]
-        if any(np.any(short[:, i]) for i, (n, s, m) in enumerate(rest) if (s or m >= 0) and not n):
+        short = conditional.gone() & ~gone[:, None]
+        if any(np.any(short[:, i]) for i, (n, s, m) in enumerate(others) if (s or m >= 0) and not n):
             raise Ambiguous("a point mass of a number, times a jump or a point mass of the same number")
-    value, scale = _moment(rest, left, given)
+    value, scale = _moment(others, conditional, given)
     density = np.where(gone, 0.0, 1 / np.sqrt(2 * np.pi * v))
     return density * value, density * scale
 
@@ -168,7 +180,10 @@ def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, given: bool) -> tu
 def _by_parts(
     ms: tuple[SignMonomial, ...], at: int, order: int, v: Array, rows: _Rows, given: bool
 ) -> tuple[Array, Array]:
-    """``<delta' F> = <x delta F> / v - sum_j <x x_j> <delta dF/dx_j> / v``, with ``order`` more primes."""
+    """Return the average with the derivative of order ``order + 1`` of a point mass, by parts.
+
+    ``<delta' F> = <x delta F> / v - sum_j <x x_j> <delta dF/dx_j> / v`` lowers the order by one.
+    """
     lower = (*ms[:at], (0, 0, order), *ms[at + 1 :])
     changed = [(-1.0 / v, (at, new), c) for new, c in lowest({(1, 0, order): -S.One}).items()]
     for j, m in enumerate(ms):
@@ -186,9 +201,9 @@ def _by_parts(
 
 
 def signs(unit: Array) -> Array:
-    """The mean of the product of the signs of the overlaps of unit vectors with a normal one.
+    """Return the mean of the product of signs of ``a_i . x`` for unit vectors, shape (tuples, signs, rank).
 
-    Raises Unserved for more than four.
+    Raises Unserved for more than four signs.
     """
     count = unit.shape[1]
     if count == 0:
@@ -203,15 +218,17 @@ def signs(unit: Array) -> Array:
 
 
 def _angle(a: Array, b: Array) -> Array:
-    """The arc sine of the overlap of unit vectors, to full precision also where they are nearly parallel."""
+    """Return the arc sine of inner products of unit vectors, to full precision also if they are parallel."""
     plus, minus = np.sqrt(((a + b) ** 2).sum(axis=-1)), np.sqrt(((a - b) ** 2).sum(axis=-1))
     return np.where(plus + minus > 0, np.arctan2(plus, minus) * 2 - np.pi / 2, 0.0)
 
 
 def four(unit: Array) -> Array:
-    """Four signs: pairs that are least alike stay together, their overlap with the others is switched on.
+    """Return the mean of the product of four signs.
 
-    Two that are equal or opposite cancel.
+    The signs are paired so that the inner products between the pairs are small. The value for independent
+    pairs is a product of two arcsines. The inner products between the pairs are then switched on (Plackett's
+    identity). Two equal or opposite vectors cancel.
     """
     R = unit @ np.swapaxes(unit, 1, 2)
     pairings = [(0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2)]
@@ -222,48 +239,51 @@ def four(unit: Array) -> Array:
     value = np.asarray(start + sum(_switched(unit, i, j) for i in (0, 1) for j in (2, 3)))
     for i, j in combinations(range(4), 2):
         others = [k for k in range(4) if k not in (i, j)]
-        rest = 2 / np.pi * _angle(unit[:, others[0]], unit[:, others[1]])
+        remaining = 2 / np.pi * _angle(unit[:, others[0]], unit[:, others[1]])
         for sign in (1, -1):
             same = np.sqrt(((unit[:, i] - sign * unit[:, j]) ** 2).sum(axis=-1)) <= GONE
-            value = np.where(same, sign * rest, value)
+            value = np.where(same, sign * remaining, value)
     return value
 
 
 def _switched(unit: Array, i: int, j: int) -> Array:
-    """The part of one pair: an integral over the angle whose sine is its overlap, ``t`` times the full one.
+    """Return the contribution of the pair ``i, j`` to the mean of four signs.
 
-    Numbers with these overlaps are ``sqrt(t) a.x`` plus ``sqrt(1 - t) a.y``, with ``y`` of each pair its own.
+    It is an integral over the angle whose sine is ``t`` times the inner product. Variables with these inner
+    products are ``sqrt(t) a.x + sqrt(1 - t) a.y`` with an independent ``y`` for each pair.
     """
     x, y, w = double_exponential()
     top = _angle(unit[:, i], unit[:, j])[:, None]
     safe = np.where(top == 0, 1.0, top)
     t = np.where(top == 0, x, np.sin(safe * x) / np.sin(safe))
-    less = np.where(top == 0, y, 2 * np.cos(safe * (1 + x) / 2) * np.sin(safe * y / 2) / np.sin(safe))
-    shared, own = np.sqrt(t)[..., None], np.sqrt(np.clip(less, 0, None))[..., None]
+    one_minus_t = np.where(top == 0, y, 2 * np.cos(safe * (1 + x) / 2) * np.sin(safe * y / 2) / np.sin(safe))
+    shared, separate = np.sqrt(t)[..., None], np.sqrt(np.clip(one_minus_t, 0, None))[..., None]
 
     def number(k: int) -> Array:
         a = unit[:, None, k]
-        parts = [shared * a, own * a, 0 * own * a]
+        parts = [shared * a, separate * a, 0 * separate * a]
         return np.concatenate(parts if k < 2 else [parts[0], parts[2], parts[1]], axis=-1)
 
     first = number(i)
     second = _unit(_without(number(j), first))
-    left = [_unit(_without(_without(number(k), first), second)) for k in (1 - i, 5 - j)]
-    return np.asarray(4 / np.pi**2 * top[:, 0] * (_angle(*left) @ w))
+    others = [_unit(_without(_without(number(k), first), second)) for k in (1 - i, 5 - j)]
+    return np.asarray(4 / np.pi**2 * top[:, 0] * (_angle(*others) @ w))
 
 
 def _without(a: Array, unit: Array) -> Array:
+    """Return vectors projected onto the space orthogonal to unit vectors."""
     return np.asarray(a - (a * unit).sum(axis=-1, keepdims=True) * unit)
 
 
 def _unit(a: Array) -> Array:
+    """Return vectors divided by their lengths; vectors of length zero stay zero."""
     length = np.sqrt((a**2).sum(axis=-1, keepdims=True))
     return np.asarray(a / np.where(length > 0, length, 1.0))
 
 
 @lru_cache(maxsize=4)
 def double_exponential(step: float = 0.08) -> tuple[Array, Array, Array]:
-    """Points on (0, 1), their distances to 1, weights; they crowd at both ends, where a root may be."""
+    """Return points of the double exponential rule on (0, 1), their distances to 1, and weights."""
     k = np.pi * np.sinh(step * np.arange(-int(3.9 / step), int(3.9 / step) + 1))
     x, y = 1 / (1 + np.exp(-k)), 1 / (1 + np.exp(k))
     return x, y, step * np.sqrt(np.pi**2 + k**2) * x * y

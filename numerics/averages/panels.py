@@ -1,15 +1,13 @@
-"""Averages of functions of one or two Gaussian variables, to a tolerance, across kinks and jumps too.
+"""Averages of functions with kinks of Gaussian variables, by quadrature in panels between the kinks.
 
-Analytic functions: the trapezoidal rule in both independent variables.  Functions with kinks: Gauss-Legendre
-points in panels that end at the kinks, the inner panels where the outer variable puts them, the outer ones
-graded towards every kink.  In both cases the number of points rises until two results agree.
+Functions of one or two variables: analytic ones are summed by the trapezoidal rule; those with kinks or jumps
+by Gauss-Legendre points in panels that end at the kinks, where the inner panels depend on the outer variable
+and the outer panels shrink towards each kink. The number of points rises until two results agree.
 
-Averages of three or more functions that bend anywhere: one number after the other, between the bends.
-
-Given the numbers before it, each number is normal, and bends at known places: Gauss-Legendre panels end
-there.  The last one is averaged over beforehand, as a function of its conditional mean, which has no bends.
-The order of the panels rises until two results agree.  The numbers must not be nearly dependent: the
-conditional means would bend sharply, and the results would not agree.
+Products of three or more functions: one variable after the other. Conditional on the previous ones each
+variable is normal, and panels end at its kinks. The last variable is averaged over first, as a function of
+its conditional mean, which is smooth. The order of the panels rises until two results agree. Variables must
+not be nearly dependent, because conditional means would then vary too sharply.
 """
 
 from __future__ import annotations
@@ -47,18 +45,18 @@ from numerics.errors import NotConverged, SpecError, Unserved
 Array = NDArray[np.float64]
 
 REACH = 12.0
-"""Standard deviations up to which is integrated: functions may grow to exp(60) there."""
+"""Range of integration in standard deviations; a function may grow to exp(60) at its end."""
 SAME = 1e-14
-"""One minus the squared correlation below which two variables are one."""
+"""Two variables count as one if one minus their squared correlation is smaller."""
 GRADES = 36
-"""Halvings of the outer panels towards a kink."""
+"""Number of times that the outer panels are halved towards a kink."""
 ROWS = 64
-"""Points of the outer variable that are summed at once, so that little is held."""
+"""Number of points of the outer variable that are summed at once, to save memory."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The average of ``expr``, with ``variables`` (one or two), as a function of their covariance."""
+    """Average of an expression in one or two Gaussian variables, as a function of their covariance."""
 
     expr: Expr
     variables: tuple[Expr, ...]
@@ -70,25 +68,25 @@ class Moment:
 
     @cached_property
     def body(self) -> Expr:
-        """The function of the slots."""
+        """The expression in the symbols ``slots``."""
         return self.expr.xreplace(dict(zip(self.variables, self.slots, strict=False)))
 
     @cached_property
     def function(self) -> Callable[..., Any]:
-        """The same for arrays."""
+        """The expression as a function of two arrays."""
         f = lambdify(self.slots, self.body, ["numpy", "scipy"], cse=True)
         return lambda x, y: np.broadcast_to(np.asarray(f(x, y), dtype=float), np.broadcast(x, y).shape)
 
     @cached_property
     def kinks(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Where the function, or its slope, jumps: values of the first and of the second variable."""
+        """Values of the first and of the second variable at which the function or its slope jumps."""
         x, y = self.slots
         return kinks_of(self.body, x), kinks_of(self.body, y)
 
     def __call__(self, first: float, second: float, cross: float, accuracy: float) -> tuple[float, float]:
-        """The average for variances ``first`` and ``second`` and the covariance ``cross``, and its error.
+        """Return the average and its error, for variances ``first`` and ``second`` and covariance ``cross``.
 
-        Raises :class:`~numerics.errors.NotConverged` where points run out.
+        Raises :class:`~numerics.errors.NotConverged` if the largest number of points is not enough.
 
         >>> from sympy import Heaviside
         >>> from sympy.abc import a, b
@@ -100,20 +98,20 @@ class Moment:
         product = deviations[0] * deviations[1]
         correlation = float(np.clip(cross / product, -1, 1)) if product > 0 else 0.0
         rule = self.split if any(self.kinks) else self.smooth
-        last, found = np.inf, np.nan
+        last = np.inf
         for count in (8, 12, 16) if any(self.kinks) else (40, 60, 90, 135, 200, 300, 450, 700, 1000):
-            found, scale = rule(deviations, correlation, count)
-            error = abs(found - last)
+            value, scale = rule(deviations, correlation, count)
+            error = abs(value - last)
             if error <= accuracy * max(scale, 1e-300):
-                return found, error
-            last = found
+                return value, error
+            last = value
         raise NotConverged(
             f"<{self.expr}> at variances {first:g}, {second:g} and correlation {correlation:g}: the last two "
             f"results differ by {error:.2g}"
         )
 
     def smooth(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
-        """The trapezoidal rule; the average and that of the absolute value."""
+        """Return the average and that of the absolute value by the trapezoidal rule."""
         x = np.linspace(-REACH, REACH, count)
         w = np.exp(-(x**2) / 2)
         w /= w.sum()
@@ -125,13 +123,17 @@ class Moment:
         return float(w @ values @ w), float(w @ np.abs(values) @ w)
 
     def split(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
-        """Gauss-Legendre points between kinks."""
+        """Return the average and that of the absolute value by Gauss-Legendre panels between kinks.
+
+        ``<f> = sum_x w(x) sum_y w(y|x) f(x, rho x + sqrt(1 - rho^2) y)`` with panels in y that end at the
+        kinks of the second argument.
+        """
         first = [c / deviations[0] for c in self.kinks[0] if deviations[0] > 0]
         second = [c / deviations[1] for c in self.kinks[1] if deviations[1] > 0]
-        one = len(self.variables) == 1 or 1 - correlation**2 < SAME
-        also = [c / correlation for c in second if abs(correlation) > 1e-300]
-        x, w = graded((*first, *also), count)
-        if one:
+        is_one_variable = len(self.variables) == 1 or 1 - correlation**2 < SAME
+        kinks_of_second = [c / correlation for c in second if abs(correlation) > 1e-300]
+        x, w = graded((*first, *kinks_of_second), count)
+        if is_one_variable:
             values = self.function(deviations[0] * x, np.sign(correlation) * deviations[1] * x)
             return float(w @ values), float(w @ np.abs(values))
         width = np.sqrt(1 - correlation**2)
@@ -147,14 +149,14 @@ class Moment:
 
 @lru_cache(maxsize=8)
 def composite(count: int, panels: int = 16) -> tuple[Array, Array]:
-    """Gauss-Legendre points and weights on equal panels of (0, 1)."""
+    """Return Gauss-Legendre points and weights on equal panels of (0, 1)."""
     x, w = np.polynomial.legendre.leggauss(count)
     points = (np.arange(panels)[:, None] + (x + 1) / 2) / panels
     return points.ravel(), np.tile(w / 2 / panels, panels)
 
 
 def graded(kinks: tuple[float, ...], count: int) -> tuple[Array, Array]:
-    """Points and weights of the normal distribution in panels that shrink towards kinks."""
+    """Return points and weights for a standard normal variable, in panels that shrink towards kinks."""
     x, w = np.polynomial.legendre.leggauss(count)
     edges = np.arange(-REACH, REACH + 0.5)
     for c in kinks:
@@ -169,7 +171,7 @@ def graded(kinks: tuple[float, ...], count: int) -> tuple[Array, Array]:
 
 
 def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
-    """The values of ``x`` at which ``e`` is not smooth.
+    """Return the values of ``x`` at which an expression is not smooth.
 
     Raises Unserved if they depend on another variable, or cannot be found.
 
@@ -184,7 +186,7 @@ def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
         arguments.add(a.args[0])
     for a in e.atoms(Piecewise):
         arguments |= {c.lhs - c.rhs for _, c in a.args if c not in (True, False, S.true, S.false)}
-    found: set[float] = set()
+    kinks: set[float] = set()
     for a in arguments:
         if x not in a.free_symbols:
             continue
@@ -192,19 +194,20 @@ def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
             raise Unserved(f"{e} has a kink where {a} vanishes, which depends on two variables")
         roots = solveset(a, x, S.Reals)
         if not roots.is_FiniteSet:
-            raise Unserved(f"{e}: where {a} vanishes is not found")
-        found |= {float(r) for r in roots}
-    return tuple(sorted(found))
+            raise Unserved(f"{e}: the zeros of {a}, where it has a kink, cannot be found")
+        kinks |= {float(r) for r in roots}
+    return tuple(sorted(kinks))
 
 
 X = Dummy("x", real=True)
-"""The variable of every function here."""
+"""Variable of all expressions in this module."""
 
 
 def expression(f: Any) -> Expr:
-    """``f`` as an expression in `X`: an expression in one symbol, a number, or a ``Lambda`` of one variable.
+    """Return a function as an expression in `X`.
 
-    Raises SpecError for anything else.
+    The input is an expression in one symbol, a number, or a ``Lambda`` of one variable. Raises SpecError for
+    other input.
 
     >>> from sympy import tanh
     >>> from sympy.abc import h
@@ -215,56 +218,60 @@ def expression(f: Any) -> Expr:
         return f.expr.xreplace({f.variables[0]: X})
     e = sympify(f)
     if not isinstance(e, Expr) or len(e.free_symbols) > 1:
-        raise SpecError("functions", str(f), "is no function of one variable", "an expression in one symbol")
+        raise SpecError(
+            "functions", str(f), "is not a function of one variable", "an expression in one symbol"
+        )
     return e.xreplace({x: X for x in e.free_symbols})
 
 
 @lru_cache(maxsize=512)
 def is_smooth(e: Expr) -> bool:
-    """Is it analytic, as far as its form tells: no bends, jumps or point masses?"""
+    """Return whether an expression in `X` has no kinks, jumps or point masses."""
     return not e.has(Derivative, DiracDelta) and not kinks_of(e, X)
 
 
 @lru_cache(maxsize=512)
 def compiled(e: Expr) -> Callable[[Array], Array]:
-    """An expression in `X` for arrays.  Raises Unserved for what is no function, such as a point mass."""
+    """Compile an expression in `X` as a function of arrays; raise Unserved for a point mass."""
     if e.has(Derivative, DiracDelta):
-        raise Unserved(f"{e} has no values")
+        raise Unserved(f"{e} is a point mass or an unknown derivative, which has no values")
     function = lambdify(X, e, ["numpy", "scipy"], cse=True)
     return lambda x: np.asarray(function(x), dtype=float)
 
 
 ORDERS = (6, 8, 10, 12)
+"""Numbers of Gauss-Legendre points in a panel, one after the other."""
 PANELS = 6
-
-
+"""Number of panels between two kinks."""
 PAIR = 2
+"""Largest number of variables of a function that does not factorise."""
 
 
 def bent_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[float, float]:
-    """The average, and its error, of functions of different numbers: expressions in `X` that bend anywhere.
+    """Return the average of a product of functions with kinks, and its error.
 
-    Up to two numbers may be dependent.
+    ``functions`` are expressions in `X`, one for each variable; ``C`` is the covariance of the variables. Up
+    to two variables may be dependent.
     """
     if len(functions) > PAIR:
         return nested([Bent(compiled(f), kinks_of(f, X)) for f in functions], C, rtol)
     slots = [Symbol(f"y{i}", real=True) for i in range(len(functions))]
     body = Mul(*[f.xreplace({X: y}) for y, f in zip(slots, functions, strict=True)])
     if body.has(DiracDelta):
-        raise Unserved(f"a point mass in {body}")
+        raise Unserved(f"{body} has a point mass and kinks elsewhere than at zero")
     return Moment(body, tuple(slots))(C[0, 0], C[-1, -1], C[0, -1], rtol)
 
 
 @dataclass(frozen=True)
 class Bent:
-    """A function of one number, and where it is not smooth."""
+    """Function of one variable and the values at which it is not smooth."""
 
     function: Function
     bends: tuple[float, ...]
 
 
 def nested(functions: Sequence[Bent], covariance: Array, rtol: float) -> tuple[float, float]:
-    """``<prod_i f_i(u_i)>`` and its error; ``rtol`` is relative to the average of the size.
+    """Return ``<prod_i f_i(u_i)>`` and its error; ``rtol`` is relative to the average of the absolute value.
 
     Raises :class:`~numerics.errors.NotConverged`, and :class:`~numerics.errors.Unserved` for a singular
     covariance.
@@ -276,7 +283,10 @@ def nested(functions: Sequence[Bent], covariance: Array, rtol: float) -> tuple[f
     """
     factor = cholesky(covariance)
     if factor.rank < len(functions):
-        raise Unserved(f"{len(functions)} functions with bends, of only {factor.rank} independent numbers")
+        raise Unserved(
+            f"{len(functions)} functions with kinks of only {factor.rank} independent variables: "
+            "at most two variables may be dependent"
+        )
     turned = [functions[i] for i in factor.order]
     deviation = float(np.sqrt(np.diag(covariance).max()))
     tol = max(rtol, 1e-14) / 10
@@ -290,24 +300,29 @@ def nested(functions: Sequence[Bent], covariance: Array, rtol: float) -> tuple[f
             return value, error + tol * scale
         before = value
     raise NotConverged(
-        f"an average over {len(functions)} numbers with bends: the last results differ by {error:.2g}"
+        f"an average over {len(functions)} variables with kinks: the last two results differ by {error:.2g}"
     )
 
 
 def _sum(
     functions: Sequence[Bent], L: Array, last: Function, reach: float, order: int
 ) -> tuple[float, float]:
+    """Return the average and that of the absolute value, with ``order`` points in each panel.
+
+    The sum runs over ``u_j = L[j, :j] x + L[j, j] x_j`` for all variables but the last, whose conditional
+    mean is the function ``last``.
+    """
     unit, share = composite(order, PANELS)
     total = scale = 0.0
     first, weights = _points(functions[0].bends, np.zeros(1), float(L[0, 0]), reach, unit, share)
     start = weights[0] * functions[0].function(L[0, 0] * first[0])
-    for x, w in zip(first[0], start, strict=True):  # one by one, to hold little
+    for x, w in zip(first[0], start, strict=True):  # one by one, to save memory
         points, value = np.array([[x]]), np.array([w])
         for j in range(1, len(functions) - 1):
             mean, width = points @ L[j, :j], float(L[j, j])
-            found, weights = _points(functions[j].bends, mean, width, reach, unit, share)
-            value = (value[:, None] * weights * functions[j].function(mean[:, None] + width * found)).ravel()
-            points = np.column_stack([np.repeat(points, found.shape[1], axis=0), found.ravel()])
+            inner, weights = _points(functions[j].bends, mean, width, reach, unit, share)
+            value = (value[:, None] * weights * functions[j].function(mean[:, None] + width * inner)).ravel()
+            points = np.column_stack([np.repeat(points, inner.shape[1], axis=0), inner.ravel()])
         value = value * last(points @ L[-1, :-1])
         total += float(value.sum())
         scale += float(np.abs(value).sum())
@@ -317,7 +332,10 @@ def _sum(
 def _points(
     bends: Sequence[float], mean: Array, width: float, reach: float, unit: Array, share: Array
 ) -> tuple[Array, Array]:
-    """Points and weights for a normal number, for every conditional mean of what bends at these values."""
+    """Return points and weights of a normal variable for each conditional mean, in panels between kinks.
+
+    ``mean`` has shape (means,), the result (means, points).
+    """
     at = (np.array(bends)[None, :] - mean[:, None]) / width
     ends = np.full((len(mean), 1), reach)
     edges = np.sort(np.concatenate([-ends, np.clip(at, -reach, reach), ends], axis=1), axis=1)
@@ -328,7 +346,7 @@ def _points(
 
 
 def _mean(f: Bent, width: float, ends: float, reach: float, tol: float) -> Function:
-    """``<f(m + width x)>`` as a function of ``m``, from a table that is refined until it reproduces it."""
+    """Return ``<f(m + width x)>`` as a tabulated function of ``m``."""
     unit, share = composite(16, PANELS)
 
     def exact(m: Array) -> Array:

@@ -1,4 +1,8 @@
-"""Averages of products of functions, for all tuples of samples at once."""
+"""Averages of products of functions, for all tuples of samples at once.
+
+:func:`tensor` takes functions of one variable and the covariance of the samples and returns an array with one
+axis for each function. Expansions in the feature-learning strength need such arrays of two to four functions.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +20,50 @@ from numerics.averages.panels import X, bent_product, compiled, expression, is_s
 from numerics.errors import Unserved
 
 FunctionsBySample = tuple[tuple[int, ...], ...]
-"""Which functions each distinct sample takes."""
+"""Numbers of the functions of each distinct sample."""
 
 
 def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Tensor:
-    """``<f_1(u_m) f_2(u_n) ..>`` for all samples ``m, n, ..``: an array with one axis for each function.
+    """Return the averages ``<f_1(u_m) f_2(u_n) ..>`` for all samples ``m, n, ..``.
 
-    ``functions`` are SymPy expressions in one symbol, or functions of an array that are analytic.  Samples
-    may coincide, and the covariance may be singular.  ``rtol`` is relative to the average of the size of the
-    product.  Piecewise polynomials that bend at zero, and their derivatives, need no quadrature: relu, abs
-    and what is made of them, with point masses.  A jump times a point mass at one sample has no meaning, and
-    is refused.
+    Parameters
+    ----------
+    functions : sequence of sympy.Expr or callable
+        Expressions in one symbol, or analytic functions of an array.
+    covariance : array_like
+        Covariance of the samples, shape ``(samples, samples)``; it may be singular.
+    rtol : float
+        Tolerance relative to the average of the absolute value of the product.
 
-    Raises :class:`~numerics.errors.NotConverged` where ``rtol`` is not reached;
-    :class:`~derive.calculus.jumps.Ambiguous` for entries without meaning;
-    :class:`~numerics.errors.Unserved` for six signs, and for point masses, or three dependent samples, where
-    functions bend elsewhere than at zero; SpecError for a covariance that is none.
+    Returns
+    -------
+    Tensor
+        Averages and errors, with one axis for each function; samples may coincide.
 
+    Raises
+    ------
+    NotConverged
+        If ``rtol`` is not reached.
+    Ambiguous
+        If a jump multiplies a point mass at the same sample.
+    Unserved
+        For six signs; and for point masses, or three dependent samples, of functions with kinks elsewhere
+        than at zero.
+    SpecError
+        If the covariance is not symmetric and positive semidefinite.
+
+    Notes
+    -----
+    Piecewise polynomials with kinks at zero, such as relu and abs, and their derivatives need no quadrature.
+
+    Examples
+    --------
     >>> from sympy import Heaviside, sin
     >>> from sympy.abc import u
     >>> K = np.array([[1.0, 0.5], [0.5, 2.0]])
-    >>> found = tensor([sin(u), u], K)
+    >>> mean = tensor([sin(u), u], K)
     >>> exact = K * np.exp(-np.diag(K) / 2)[:, None]  # Stein: <sin(u) v> = <u v> <cos(u)>
-    >>> bool(np.abs(found.value - exact).max() < 1e-10)
+    >>> bool(np.abs(mean.value - exact).max() < 1e-10)
     True
     >>> print(tensor([Heaviside(u)] * 2, np.array([[1.0, 0.5], [0.5, 1.0]])).value.round(12))
     [[0.5        0.33333333]
@@ -48,8 +73,24 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
 
 
 def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10) -> list[Tensor]:
-    """`tensor` of several lists of functions: cheaper than one by one, since they share their points.
+    """Return `tensor` for several lists of functions, which share their points of quadrature.
 
+    Parameters
+    ----------
+    lists : sequence of sequence of sympy.Expr or callable
+        Lists of functions, as `tensor` takes them.
+    covariance : array_like
+        Covariance of the samples, shape ``(samples, samples)``.
+    rtol : float
+        Tolerance relative to the average of the absolute value of each product.
+
+    Returns
+    -------
+    list of Tensor
+        One for each list of functions.
+
+    Examples
+    --------
     >>> from sympy.abc import u
     >>> square, mixed = tensors([[u, u], [u**2, u**2]], [[1.0, 0.5], [0.5, 1.0]])
     >>> print(square.value.round(9).tolist(), mixed.value.round(9).tolist())
@@ -62,26 +103,27 @@ def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10
     numbers = [tuple(labels.setdefault(_named(f), len(labels)) for f in fs) for fs in lists]
     smooth = [not isinstance(f, Expr) or is_smooth(f) for f in labels]
     plain = [n for n in dict.fromkeys(numbers) if all(smooth[i] for i in n)]
-    found = _smooth(
-        plain, [compiled(f) if isinstance(f, Expr) and is_smooth(f) else f for f in labels], K, rtol
-    )
+    table = [compiled(f) if isinstance(f, Expr) and is_smooth(f) else f for f in labels]
+    results = _smooth(plain, table, K, rtol)
     for n in numbers:
-        if n not in found:
+        if n not in results:
             fs = [list(labels)[i] for i in n]
             try:
-                found[n] = _bent([jumps(_expression(f), X) for f in fs], K)
+                results[n] = _bent([jumps(_expression(f), X) for f in fs], K)
             except OtherKind:
-                found[n] = _between_bends(fs, K, rtol)
-    return [found[n] for n in numbers]
+                results[n] = _between_bends(fs, K, rtol)
+    return [results[n] for n in numbers]
 
 
 def _named(f: Any) -> Any:
+    """Return a function that can be a key: a callable as it is, other input as an expression in `X`."""
     return f if callable(f) and not isinstance(f, Basic) else expression(f)
 
 
 def _expression(f: Any) -> Expr:
+    """Return a function that is an expression; raise Unserved for a callable."""
     if not isinstance(f, Expr):
-        raise Unserved(f"{f} beside a function with a bend: give it as an expression")
+        raise Unserved(f"{f} is multiplied by a function with a kink: give it as a SymPy expression")
     return f
 
 
@@ -91,11 +133,14 @@ def _expression(f: Any) -> Expr:
 def _smooth(
     lists: Sequence[tuple[int, ...]], table: Sequence[Any], K: Array, rtol: float
 ) -> dict[tuple[int, ...], Tensor]:
-    """Every set of samples has one lattice, which all products share."""
-    found = {}
+    """Return averages of products of analytic functions, ``lists`` of numbers of functions in ``table``.
+
+    All products of the same distinct samples share one lattice.
+    """
+    tables = {}
     for numbers in lists:
         value = np.ones((len(K),) * len(numbers))
-        found[numbers] = Tensor(value, np.zeros_like(value), "lattice")
+        tables[numbers] = Tensor(value, np.zeros_like(value), "lattice")
     for count in range(1, min(max(map(len, lists), default=0), len(K)) + 1):
         for samples in combinations(range(len(K)), count):
             places: dict[FunctionsBySample, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
@@ -110,25 +155,25 @@ def _smooth(
             values, errors = averages(products, K[np.ix_(samples, samples)], rtol)
             for entries, v, e in zip(places.values(), values, errors, strict=True):
                 for numbers, at in entries:
-                    found[numbers].value[at], found[numbers].error[at] = v, e
-    return found
+                    tables[numbers].value[at], tables[numbers].error[at] = v, e
+    return tables
 
 
 def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> FunctionsBySample:
-    """Which functions each of the distinct samples takes."""
+    """Return the numbers of the functions of each distinct sample."""
     pairs = list(zip(numbers, index, strict=True))
     return tuple(tuple(sorted(n for n, i in pairs if i == k)) for k in range(count))
 
 
-# -- functions that bend at zero -----------------------------------------------------------------------------
+# -- functions with kinks at zero ----------------------------------------------------------------------------
 
 
 def _bent(functions: Sequence[SignPolynomial], K: Array) -> Tensor:
-    """Every pattern of coinciding samples is one sum of monomials."""
+    """Return averages of piecewise polynomials with kinks at zero, one pattern of equal samples at a time."""
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
     rows = rows_of(K)
-    for index in reversed([*_patterns(len(functions))]):  # the hardest first
+    for index in reversed([*_patterns(len(functions))]):  # different samples first: they refuse most
         count = max(index, default=-1) + 1
         samples = np.array(list(permutations(range(len(K)), count)), dtype=int).reshape(-1, count)
         if count and len(samples):
@@ -138,11 +183,11 @@ def _bent(functions: Sequence[SignPolynomial], K: Array) -> Tensor:
     return Tensor(value, error, "orthants")
 
 
-# -- functions that bend elsewhere ---------------------------------------------------------------------------
+# -- functions with kinks elsewhere --------------------------------------------------------------------------
 
 
 def _between_bends(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
-    """One tuple after the other; those that differ by order only are one."""
+    """Return averages of functions with kinks anywhere, tuple by tuple; permuted tuples are computed once."""
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
     known: dict[frozenset[tuple[int, Expr]], tuple[float, float]] = {}
@@ -157,7 +202,7 @@ def _between_bends(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
 
 
 def _patterns(count: int) -> Iterator[tuple[int, ...]]:
-    """All ways in which indices can coincide: the number of the distinct sample at each place."""
+    """Yield all ways in which indices can coincide, as the number of the distinct sample at each place."""
     if count == 0:
         yield ()
         return
