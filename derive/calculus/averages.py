@@ -1,8 +1,8 @@
 """Averages over a single-site process and responses to its sources, as unevaluated SymPy expressions.
 
-They print folded.  ``.doit()`` unfolds an average by linearity, and takes a response apart by the chain rule.
-What needs a theory is said there: its equations put in (:func:`derive.theory.unfold.unfold`), Stein's lemma
-over its sources and Gaussian integrals of them (:mod:`derive.theory.unfold`).
+``.doit()`` expands an average by linearity and applies the chain rule to a response. Steps that need the
+equations of a theory are in :mod:`derive.theory.unfold`: substitution of equations, Stein's lemma over
+sources, Gaussian integrals.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Names = Iterable[str] | None
 
 
 class Average(Expr):
-    """``<x>``: the mean of ``x`` over the single-site process of the population that its fields live on.
+    """The mean ``<x>`` over the single-site process of the population to which the fields in ``x`` belong.
 
-    Substitution acts inside, and so does differentiation: with respect to a plain symbol it is the
-    derivative of what is written, not of how the fields inside depend on it.
+    Substitution and differentiation act inside of the average: the derivative with respect to a plain symbol
+    is that of the written expression, not of the dependence of the fields on the symbol.
 
     >>> from sympy.abc import a, t, s
     >>> from sympy import Function
@@ -37,26 +37,48 @@ class Average(Expr):
     is_averaged = True
 
     def __new__(cls, body: Any) -> Average:
+        """Return the average of an expression."""
         node: Average = Expr.__new__(cls, S(body))
         return node
 
     @property
     def body(self) -> Expr:
-        """What is averaged."""
+        """The averaged expression."""
         return self.args[0]
 
     def doit(self, **hints: Any) -> Expr:
-        """Carry out derivatives, and the chain rule of responses inside; then linearity: see :meth:`linear`.
+        """Carry out derivatives and the chain rule of responses inside, then expand by linearity.
 
-        ``random`` names the fields; without it every applied undefined function is random, so that only
-        numbers, plain symbols, sums, integrals and averages come out.  Other hints go to
-        :meth:`Response.doit`.
+        Parameters
+        ----------
+        **hints
+            ``random``: names of the random fields, see :meth:`linear`; by default every applied undefined
+            function is random, so that only numbers, plain symbols, sums, integrals and averages are moved
+            out. Other hints are those of :meth:`Response.doit`.
+
+        Returns
+        -------
+        Expr
+            A sum of averages with deterministic factors in front.
         """
         return Average(carried_out(self.body, **hints)).linear(hints.get("random"))
 
     def linear(self, random: Names = None) -> Expr:
-        """Expand by linearity; functions not named in ``random`` are deterministic and come out.
+        """Expand the average by linearity.
 
+        Parameters
+        ----------
+        random : iterable of str, optional
+            Names of the random functions; functions with other names are deterministic and are moved out of
+            the average. By default all functions are random.
+
+        Returns
+        -------
+        Expr
+            A sum of averages with deterministic factors in front.
+
+        Examples
+        --------
         >>> from sympy.abc import t
         >>> from sympy import Function
         >>> Average(2 * Function("y")(t) * Function("h")(t)).linear(frozenset({"h"}))
@@ -76,6 +98,7 @@ class Average(Expr):
 
 
 def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
+    """Return the average of an expanded expression by linearity."""
     if isinstance(body, Add):
         return Add(*[_linear(x, random) for x in body.args])
     if isinstance(body, Sum | Integral):
@@ -98,7 +121,7 @@ def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
 
 
 def is_random(x: Expr, random: frozenset[str] | None = None) -> bool:
-    """Does ``x`` contain one of the random fields (any, without a list), outside averages already taken?"""
+    """Return whether ``x`` contains a random field outside of averages (any field if ``random`` is None)."""
     if getattr(x, "is_averaged", False):
         return False
     if isinstance(x, AppliedUndef) and (random is None or str(x.func) in random):
@@ -110,11 +133,11 @@ def is_random(x: Expr, random: frozenset[str] | None = None) -> bool:
 
 
 class Response(Expr):
-    """``delta x / delta r``: how ``x`` moves when the source ``r`` is pushed; zero unless r comes first.
+    """The response ``delta x / delta r`` of ``x`` to a source ``r``; zero unless r precedes x.
 
-    It prints folded, and substitution and differentiation with respect to plain symbols act inside.
-    ``.doit()`` applies the chain rule as far as fields; the response of a field itself stays folded, and
-    :meth:`Theory.unfold <derive.theory.theory.Theory.unfold>` puts the field's equation into it.
+    Substitution and differentiation with respect to plain symbols act inside. ``.doit()`` applies the chain
+    rule down to fields; the response of a field stays unevaluated, and :meth:`Theory.unfold
+    <derive.theory.theory.Theory.unfold>` substitutes the equation of the field.
 
     >>> from sympy import Function
     >>> from sympy.abc import s, t
@@ -128,26 +151,37 @@ class Response(Expr):
     is_commutative = True
 
     def __new__(cls, body: Any, source: Any) -> Response:
+        """Return the response of an expression to a source."""
         node: Response = Expr.__new__(cls, S(body), S(source))
         return node
 
     @property
     def body(self) -> Expr:
-        """What responds."""
+        """The quantity that responds."""
         return self.args[0]
 
     @property
     def source(self) -> Expr:
-        """What is pushed."""
+        """The source that is perturbed."""
         return self.args[1]
 
     def doit(self, **hints: Any) -> Expr:
-        """The chain rule through functions, products, sums and integrals.
+        """Apply the chain rule through functions, products, sums and integrals.
 
-        ``fields`` names what can respond (default: every applied undefined function), ``sources`` the
-        Gaussian fields, which respond to themselves only.  With ``discrete`` (the default) a source's
-        response to itself is a Kronecker delta in every argument, else a Dirac delta in its last one, time.
-        Derivatives, responses and averages inside are carried out, sums are not.
+        Derivatives, responses and averages inside are carried out; sums are kept.
+
+        Parameters
+        ----------
+        **hints
+            ``fields``: names of the functions that respond (default: every applied undefined function);
+            ``sources``: names of the Gaussian sources, which respond to themselves only; ``discrete``
+            (default True): the response of a source to itself is a Kronecker delta in every argument,
+            otherwise a Dirac delta in the last argument, time.
+
+        Returns
+        -------
+        Expr
+            The response in terms of responses of fields.
         """
         fields, discrete = hints.get("fields"), bool(hints.get("discrete", True))
         moved = None if fields is None else frozenset(map(str, fields))
@@ -174,7 +208,7 @@ def chain_rule(
     sources: frozenset[str] = frozenset(),
     discrete: bool = True,
 ) -> Expr:
-    """``delta body / delta source`` in terms of responses of fields, see :meth:`Response.doit`.
+    """Return ``delta body / delta source`` in terms of responses of fields, see :meth:`Response.doit`.
 
     >>> from sympy import Function
     >>> from sympy.abc import s, t
@@ -185,8 +219,8 @@ def chain_rule(
 
     def respond(e: Expr) -> Expr:
         e = all_apart(e, source.free_symbols)
-        found = leaves(e)
-        slots = {x: Dummy(f"slot{i}") for i, x in enumerate(found)}
+        atoms = leaves(e)
+        slots = {x: Dummy(f"slot{i}") for i, x in enumerate(atoms)}
         back = {d: x for x, d in slots.items()}
         flat = e.xreplace(slots)
         total = []
@@ -214,9 +248,7 @@ def chain_rule(
 
 
 def carried_out(e: Expr, **hints: Any) -> Expr:
-    """``e`` with the derivatives, responses and averages in it evaluated as far as they can be.
-
-    Sums and integrals are left as they are written.
+    """Return ``e`` with its derivatives, responses and averages evaluated as far as possible; sums are kept.
 
     >>> from sympy import Function, sin
     >>> from sympy.abc import s, t
@@ -231,7 +263,10 @@ def carried_out(e: Expr, **hints: Any) -> Expr:
 
 
 def delta(x: Expr, y: Expr, discrete: bool = True) -> Expr:
-    """1 where the arguments of ``x`` and ``y`` agree: Kronecker in each, or Dirac in the last of a flow."""
+    """Return 1 where the arguments of ``x`` and ``y`` agree: Kronecker deltas, or a Dirac delta in time.
+
+    With ``discrete`` all deltas are Kronecker deltas; otherwise the last argument has a Dirac delta.
+    """
     pairs = list(zip(x.args, y.args, strict=True))
     if not discrete:
         *pairs, (time, past) = pairs
@@ -240,10 +275,11 @@ def delta(x: Expr, y: Expr, discrete: bool = True) -> Expr:
 
 
 def leaves(e: Expr, formal: frozenset[Expr] = frozenset()) -> list[Expr]:
-    """What the chain rule ends at: fields, their rates of change, responses, and whole sums and integrals.
+    """Return the quantities at which the chain rule ends: fields, their rates, responses, sums and integrals.
 
-    A field is an applied undefined function of plain indices; one of fields, ``phi(h(t))``, is an ordinary
-    function.  Averages are deterministic.  ``formal`` are the slots of derivatives such as ``phi'(2 h)``.
+    A field is an applied undefined function of plain indices; a function of fields, such as ``phi(h(t))``, is
+    an ordinary function. Averages are deterministic. ``formal`` holds the bound variables of derivatives such
+    as ``phi'(2 h)``.
 
     >>> from sympy import Function
     >>> from sympy.abc import t
@@ -251,27 +287,28 @@ def leaves(e: Expr, formal: frozenset[Expr] = frozenset()) -> list[Expr]:
     >>> leaves(phi(h(t)) ** 2 * z(t))
     [h(t), z(t)]
     """
-    found: dict[Expr, None] = {}
+    collected: dict[Expr, None] = {}
 
     def walk(x: Any, formal: frozenset[Expr]) -> None:
+        """Collect the leaves of a subexpression."""
         if getattr(x, "is_averaged", False) or not getattr(x, "args", ()):
             return
         if isinstance(x, Response | Sum | Integral) or is_field(x, formal):
-            found[x] = None
+            collected[x] = None
             return
         if isinstance(x, Derivative) and is_field(x.expr, formal) and set(x.variables) <= x.expr.free_symbols:
-            found[x] = None
+            collected[x] = None
             return
         inside = formal | frozenset(x.variables) if isinstance(x, Subs) else formal
         for y in x.args:
             walk(y, inside)
 
     walk(e, formal)
-    return sorted(found, key=str)
+    return sorted(collected, key=str)
 
 
 def is_field(x: Any, formal: frozenset[Expr] = frozenset()) -> bool:
-    """Is ``x`` a field at its indices, rather than a function of fields?"""
+    """Return whether ``x`` is a field at its indices, not a function of fields."""
     if not isinstance(x, AppliedUndef):
         return False
     return not any(a.atoms(AppliedUndef) for a in x.args) and not (formal & x.free_symbols)

@@ -1,8 +1,7 @@
-"""Functional differentiation of sums and integrals of products of applied functions, by matching indices.
+"""Functional derivatives of sums and integrals of products of applied functions, by matching indices.
 
-``delta F(a, b, ...) / delta F(x, y, ...)`` is a product of deltas, one an index; a delta meets the sum or
-integral over its index and removes it.  What SymPy's ``diff`` knows (products, powers, compositions) is left
-to SymPy.
+``delta F(a, b, ...) / delta F(x, y, ...)`` is a product of deltas, one for each index; a delta removes the
+sum or integral over its index. SymPy's ``diff`` does products, powers and compositions.
 """
 
 from __future__ import annotations
@@ -38,13 +37,32 @@ from derive.calculus.symbols import IndexRange, spelled
 def functional_derivative(
     expr: Expr, target: AppliedUndef, ranges: Sequence[IndexRange] = (), *, continuous: bool = False
 ) -> Expr:
-    """``delta expr / delta target``, where ``target`` is a function applied to free indices and times.
+    """Return ``delta expr / delta target``, where ``target`` is a function at free indices and times.
 
-    ``ranges`` says where the indices of ``target`` lie; it decides whether the target is among the terms of
-    a sum. What it leaves open comes out as a ``Piecewise``.  A delta that meets no sum stays: a Kronecker
-    delta, or for the last argument a Dirac delta when time is ``continuous``.  Raises
-    :class:`NotImplementedError` when an index enters a sum otherwise than shifted or reversed (``F(2*k)``).
+    Parameters
+    ----------
+    expr : Expr
+        Sums and integrals of products of applied functions.
+    target : AppliedUndef
+        The function, applied to free indices and times.
+    ranges : sequence of IndexRange
+        The ranges of the indices of ``target``; they decide whether the target is among the terms of a sum.
+        Undecided cases give a ``Piecewise``.
+    continuous : bool
+        Whether time, the last argument, is continuous.
 
+    Returns
+    -------
+    Expr
+        The derivative. A delta without a sum remains: a Kronecker delta, or a Dirac delta of continuous time.
+
+    Raises
+    ------
+    NotImplementedError
+        If an index enters a sum otherwise than shifted or reversed (``F(2*k)``).
+
+    Examples
+    --------
     >>> from sympy import Function, symbols
     >>> x, y, a, b = symbols("x y a b", nonnegative=True)
     >>> q, J = Function("q"), Function("J")
@@ -60,7 +78,7 @@ def functional_derivative(
 
 
 def _concerned(expr: Expr, target: AppliedUndef) -> Expr:
-    """The addends, those inside sums too, in which the function of ``target`` occurs; others are constant."""
+    """Return ``expr`` without addends that do not contain the function of ``target``, also inside sums."""
     if isinstance(expr, Sum | Integral):
         return expr.func(_concerned(expr.function, target), *expr.limits)
     if isinstance(expr, Add):
@@ -77,10 +95,12 @@ class _Piece:
     conditions: tuple[Expr, ...] = ()
 
     def times(self, factor: Expr) -> _Piece:
+        """Return the piece times a factor."""
         return replace(self, coefficient=self.coefficient * factor)
 
 
 def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
+    """Return the derivative as a list of pieces: sum, product, power and chain rules."""
     if not _occurrences(expr, target):
         return []
     if isinstance(expr, Add):
@@ -90,24 +110,26 @@ def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     if isinstance(expr, Piecewise) and (gaps := _one_case(expr)) is not None:
         pieces = _derive(expr.args[0].expr, target)
         return [replace(p, conditions=(*p.conditions, *gaps)) for p in pieces]
-    if expr.has(Sum, Integral):
-        if isinstance(expr, Mul):
-            parts = list(expr.args)
-            return [
-                p.times(Mul(*parts[:i], *parts[i + 1 :]))
-                for i, x in enumerate(parts)
-                for p in _derive(x, target)
-            ]
-        if isinstance(expr, Pow) and not expr.exp.has(Sum, Integral):
-            outer = expr.exp * expr.base ** (expr.exp - 1)
-            return [p.times(outer) for p in _derive(expr.base, target)]
-        if any(_occurrences(x, target) for x in expr.atoms(Sum, Integral)):
-            raise NotImplementedError(f"{target} stands in a sum inside of {expr.func.__name__}")
+    return _derive_composed(expr, target) if expr.has(Sum, Integral) else _leaf(expr, target)
+
+
+def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
+    """Return the derivative of a product, power or function that contains sums."""
+    if isinstance(expr, Mul):
+        parts = list(expr.args)
+        return [
+            p.times(Mul(*parts[:i], *parts[i + 1 :])) for i, x in enumerate(parts) for p in _derive(x, target)
+        ]
+    if isinstance(expr, Pow) and not expr.exp.has(Sum, Integral):
+        outer = expr.exp * expr.base ** (expr.exp - 1)
+        return [p.times(outer) for p in _derive(expr.base, target)]
+    if any(_occurrences(x, target) for x in expr.atoms(Sum, Integral)):
+        raise NotImplementedError(f"{target} is in a sum inside of {expr.func.__name__}: not differentiated")
     return _leaf(expr, target)
 
 
 def _one_case(e: Piecewise) -> list[Expr] | None:
-    """The expressions that are at least zero where ``e`` is not zero; None for cases of another form."""
+    """Return expressions that are >= 0 where ``e`` is not zero; None if its cases have another form."""
     (_, condition), *others = e.args
     parts = And.make_args(condition)
     if [x.expr for x in others] != [S.Zero] or not all(isinstance(c, GreaterThan | LessThan) for c in parts):
@@ -116,8 +138,8 @@ def _one_case(e: Piecewise) -> list[Expr] | None:
 
 
 def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
-    """Chain rule over the occurrences of the target's function."""
-    found = []
+    """Return the pieces of an expression without sums: chain rule over the occurrences of the function."""
+    pieces = []
     for a in _occurrences(expr, target):
         others = [x for x in Mul.make_args(expr) if x != a]
         if a in Mul.make_args(expr) and not any(x.has(a) for x in others):
@@ -126,17 +148,18 @@ def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
             slot = Dummy("slot")
             slope = expr.xreplace({a: slot}).diff(slot).xreplace({slot: a})
         if slope != 0:
-            found.append(_Piece(slope, tuple(zip(a.args, target.args, strict=True))))
-    return found
+            pieces.append(_Piece(slope, tuple(zip(a.args, target.args, strict=True))))
+    return pieces
 
 
 def _occurrences(expr: Expr, target: AppliedUndef) -> list[AppliedUndef]:
+    """Return the occurrences of the function of ``target`` in an expression."""
     same = (a for a in expr.atoms(AppliedUndef) if a.func == target.func and len(a.args) == len(target.args))
     return sorted(same, key=spelled)
 
 
 def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
-    """Use up the deltas that fix a bound variable of ``outer``; sum over the others."""
+    """Return the piece summed over the limits of ``outer``; deltas that fix bound variables are used up."""
     limits = [tuple(lim) for lim in outer.limits]
     while (hit := _fixed(piece, limits)) is not None:
         k, j, value = hit
@@ -156,12 +179,12 @@ def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
         raise NotImplementedError(f"cannot match the indices of {piece.deltas} within {outer}")
     local = tuple(c for c in piece.conditions if bound & c.free_symbols)
     body = _where(piece.coefficient, [c >= 0 for c in local])
-    rest = tuple(c for c in piece.conditions if c not in local)
-    return _Piece(outer.func(body, *limits), piece.deltas, rest)
+    outside = tuple(c for c in piece.conditions if c not in local)
+    return _Piece(outer.func(body, *limits), piece.deltas, outside)
 
 
 def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr] | None:
-    """A delta that fixes a bound variable: its place, the variable's place, the value."""
+    """Return positions of a delta and of the bound variable that it fixes, and the value; or None."""
     for k, (a, b) in enumerate(piece.deltas):
         for j, (var, _, _) in enumerate(limits):
             if a == var and not b.has(var):
@@ -176,6 +199,7 @@ def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr
 
 
 def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], continuous: bool) -> Expr:
+    """Return a piece as an expression: remaining deltas, and conditions that ``ranges`` do not decide."""
     value = piece.coefficient
     for a, b in piece.deltas:
         if a == b:
@@ -195,7 +219,7 @@ def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], c
 
 
 def extremes(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
-    """Return the least and the greatest value of an expression that is linear in the indices of ``ranges``.
+    """Return the least and the greatest value over ``ranges`` of an expression linear in their indices.
 
     >>> from derive.calculus.symbols import L, ell
     >>> extremes(L - ell, [IndexRange(ell, S.One, L)])
@@ -208,12 +232,13 @@ def extremes(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
 
 
 def _at_end(e: Expr, r: IndexRange, top: bool) -> Expr:
-    """The greatest value (``top``) or the least one of an expression over a range."""
+    """Return the greatest value (``top``) or the least one of an expression over a range."""
     rising = not e.expand().coeff(r.index).is_negative
     return e.xreplace({r.index: r.upper if rising == top else r.lower})
 
 
 def _where(value: Expr, conditions: Sequence[Boolean]) -> Expr:
+    """Return ``value`` where all conditions hold, otherwise 0."""
     condition = And(*conditions)
     if condition == S.true:
         return value
@@ -224,19 +249,20 @@ def _where(value: Expr, conditions: Sequence[Boolean]) -> Expr:
 
 
 class _Bound(Dummy):
-    """A bound variable on loan; remembers the symbol that it stands for."""
+    """Temporary bound variable; ``original`` is the symbol that it replaces."""
 
     original: Any
 
     @staticmethod
     def of(symbol: Any) -> _Bound:
+        """Return a temporary variable for a symbol."""
         new = _Bound(symbol.name, **symbol.assumptions0)
         new.original = symbol
         return new
 
 
 def _freshened(expr: Expr, outer: Mapping[Expr, Expr] = MappingProxyType({})) -> Expr:
-    """Every sum and integral with bound variables of its own; ``outer`` are those of the sums around it."""
+    """Return the expression with a temporary bound variable for every sum; ``outer`` maps those around it."""
     if not expr.has(Sum, Integral):
         return expr.xreplace(outer) if outer else expr
     if isinstance(expr, Sum | Integral):
@@ -247,20 +273,20 @@ def _freshened(expr: Expr, outer: Mapping[Expr, Expr] = MappingProxyType({})) ->
 
 
 def _restored(expr: Expr) -> Expr:
-    """Each bound variable under its old name, or with a stroke where that name is taken."""
+    """Return the expression with the original names of bound variables, primed if a name is taken."""
     if not expr.has(_Bound):
         return expr
     if isinstance(expr, Sum | Integral):
         body = _restored(expr.function)
         limits = [tuple(lim) for lim in expr.limits]
-        own = {v for v, _, _ in limits}
+        bound = {v for v, _, _ in limits}
         bounds = (x.free_symbols for _, lo, up in limits for x in (lo, up))
         taken = body.free_symbols.union(*bounds)
         taken |= {lim[0] for x in body.atoms(Sum, Integral) for lim in x.limits}
         names: dict[Any, Any] = {}
         for v in (lim[0] for lim in limits):
             new = v.original if isinstance(v, _Bound) else v
-            while new in (taken - own) or new in names.values():
+            while new in (taken - bound) or new in names.values():
                 new = type(new)(f"{new.name}'", **new.assumptions0)
             names[v] = new
         limits = [(names[v], lo.xreplace(names), up.xreplace(names)) for v, lo, up in limits]

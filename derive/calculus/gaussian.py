@@ -1,15 +1,15 @@
-"""Averages over correlated Gaussian numbers: unevaluated expressions that know Price's and Stein's lemmas.
+"""Averages over correlated Gaussian variables: unevaluated expressions with Price's and Stein's lemmas.
 
-Closed forms come from reducing everything to the sign of one or two Gaussian numbers.  A term is a monomial
-times ``exp`` of a quadratic form times signs and error functions of linear forms.
+Closed forms are reduced to signs of one or two Gaussian variables. A term is a monomial times ``exp`` of a
+quadratic form times signs and error functions of linear forms.
 
-* ``exp`` tilts the Gaussian: another covariance, and a shift.
-* A factor ``x`` is traded for derivatives by Stein's lemma.  The derivative of an error function is a tilt;
-  that of a sign is a delta, which conditions the Gaussian on a hyperplane.
-* ``erf(x)`` is the mean of ``sign(sqrt(2) x + z)`` over a standard normal ``z``, so what is left are signs:
-  ``<sign(x + m)> = erf(m / sqrt(2 v))`` and the arcsine law for pairs.
+* ``exp`` of a quadratic form changes covariance and mean of the Gaussian.
+* Stein's lemma replaces a factor ``x`` by derivatives. The derivative of an error function is an ``exp``; the
+  derivative of a sign is a delta, which conditions the Gaussian on a hyperplane.
+* ``erf(x)`` is the mean of ``sign(sqrt(2) x + z)`` over a standard normal ``z``. The remaining averages are
+  ``<sign(x + m)> = erf(m / sqrt(2 v))`` and the arcsine law for pairs of signs.
 
-Rectifiers are ``x (1 + sign(x)) / 2`` and sines complex exponentials, so nothing more is needed for them.
+Rectifiers are ``x (1 + sign(x)) / 2`` and sines are complex exponentials.
 """
 
 from __future__ import annotations
@@ -62,32 +62,33 @@ Fold = Callable[[Expr, tuple[Expr, ...], MatrixBase], Expr]
 
 
 class NoClosedForm(Exception):
-    """A term that this module cannot integrate."""
+    """A term without a closed form in this module."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """``sign(a.x + m)``, or ``erf(a.x + m)`` when ``soft``; ``a`` holds the coefficients."""
+    """A factor ``sign(a.x + m)``, or ``erf(a.x + m)`` if ``soft``; ``a`` holds the coefficients."""
 
     a: tuple[Expr, ...]
     m: Expr
     soft: bool
 
     def moved(self, shift: MatrixBase) -> Unit:
-        """The same after ``x`` has become ``x + shift``."""
+        """Return the factor after the substitution ``x -> x + shift``."""
         return replace(self, m=cancel(self.m + sum(p * q for p, q in zip(self.a, shift, strict=True))))
 
 
 def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fold: Fold) -> Expr:
-    """``<body>``; what has no closed form is handed to ``fold``, each group of independent factors apart.
+    """Return ``<body>``; groups of factors without a closed form are passed to ``fold``.
 
-    Exponents of quadratic forms are taken to be such that the integral converges.
+    Factors that are independent of each other are averaged separately. Exponents of quadratic forms are
+    assumed to be such that the integral converges.
     """
     total = []
     for term in Add.make_args(written(body, variables).expand()):
-        rest = [x for x in Mul.make_args(term) if any(x.has(v) for v in variables)]
-        value = Mul(*[x for x in Mul.make_args(term) if x not in rest])
-        for factors in _independent(rest, variables, matrix):
+        dependent = [x for x in Mul.make_args(term) if any(x.has(v) for v in variables)]
+        value = Mul(*[x for x in Mul.make_args(term) if x not in dependent])
+        for factors in _independent(dependent, variables, matrix):
             value *= _group(factors, variables, matrix, fold)
         total.append(value)
     return real(Add(*total))
@@ -97,19 +98,24 @@ def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fol
 
 
 def _independent(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase) -> list[list[Expr]]:
-    """The factors in groups that share no variables and no correlations."""
-    own = [{i for i, v in enumerate(variables) if x.has(v)} for x in factors]
+    """Return the factors in groups that share no variables and no correlations."""
+    occurring = [{i for i, v in enumerate(variables) if x.has(v)} for x in factors]
     pairs = combinations(range(len(factors)), 2)
-    close = [(a, b) for a, b in pairs if any(i == j or matrix[i, j] != 0 for i in own[a] for j in own[b])]
-    return [[factors[k] for k in sorted(g)] for g in connected_components((range(len(factors)), close))]
+    correlated = [
+        (a, b)
+        for a, b in pairs
+        if any(i == j or matrix[i, j] != 0 for i in occurring[a] for j in occurring[b])
+    ]
+    return [[factors[k] for k in sorted(g)] for g in connected_components((range(len(factors)), correlated))]
 
 
 def _group(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase, fold: Fold) -> Expr:
+    """Return the average of correlated factors, by ``fold`` if it has no closed form."""
     if any(x.has(DiracDelta) for x in factors):
-        found = conditioned(factors, variables, matrix)
-        if found is None:
+        averages = conditioned(factors, variables, matrix)
+        if averages is None:
             return fold(Mul(*factors), variables, matrix)
-        return Add(*[c * expectation(e, left, C, fold) for c, e, left, C in found])
+        return Add(*[c * expectation(e, left, C, fold) for c, e, left, C in averages])
     try:
         return _hermite(factors, variables, matrix) or _Term.read(factors, variables, matrix).value()
     except NoClosedForm:
@@ -117,16 +123,19 @@ def _group(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase,
 
 
 def _hermite(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase) -> Expr | None:
-    """Orthogonality of Hermite polynomials of symbolic order in numbers of variance one."""
-    found = [x for x in factors if isinstance(x, hermite_prob) and x.args[1] in variables]
-    if len(found) != len(factors) or not 1 <= len(found) <= 2:
+    """Return the average of one or two Hermite polynomials of symbolic order, variables having variance one.
+
+    ``<He_n(x) He_m(y)> = delta_nm n! <x y>^n``; None for other factors.
+    """
+    polynomials = [x for x in factors if isinstance(x, hermite_prob) and x.args[1] in variables]
+    if len(polynomials) != len(factors) or not 1 <= len(polynomials) <= 2:
         return None
-    places = [variables.index(x.args[1]) for x in found]
+    places = [variables.index(x.args[1]) for x in polynomials]
     if any(matrix[i, i] != 1 for i in places):
         return None
-    if len(found) == 1:
-        return KroneckerDelta(found[0].args[0], 0)
-    n, m = (x.args[0] for x in found)
+    if len(polynomials) == 1:
+        return KroneckerDelta(polynomials[0].args[0], 0)
+    n, m = (x.args[0] for x in polynomials)
     return KroneckerDelta(n, m) * factorial(n) * matrix[places[0], places[1]] ** n
 
 
@@ -146,7 +155,7 @@ class _Term:
 
     @classmethod
     def read(cls, factors: list[Expr], variables: tuple[Expr, ...], C: MatrixBase) -> _Term:
-        """Sort the factors.  Raises NoClosedForm for one that is none of these kinds."""
+        """Return the term of a product; raise NoClosedForm for a factor of another kind."""
         n = len(variables)
         polynomial, exponent, units = S.One, S.Zero, []
         for x in written_out(Mul(*factors)):
@@ -174,7 +183,11 @@ class _Term:
         return cls(_poly(polynomial, variables), A, b, form.coeff_monomial(1), tuple(units), C)
 
     def value(self) -> Expr:
-        """Its expectation.  Raises NoClosedForm."""
+        """Return the expectation of the term; raise NoClosedForm if there is no closed form.
+
+        The exponential changes the covariance to ``(1 + C A)^-1 C`` and the mean to that times ``b``, with
+        the weight ``exp(c + b.C' b / 2) / sqrt(det(1 + C A))``.
+        """
         C, shift, weight, units, polynomial = self.C, self.b, exp(self.c), self.units, self.polynomial
         if any(x != 0 for x in (*self.A, *self.b)):
             if any(x.has(I) for x in self.b) and any(not u.soft for u in units):
@@ -195,7 +208,7 @@ class _Term:
 
 
 def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
-    """Raises NoClosedForm if ``exp(-x.A x / 2)`` outgrows the Gaussian, as far as numbers can tell."""
+    """Raise NoClosedForm if ``exp(-x.A x / 2)`` makes the integral diverge, as far as numbers tell."""
     if all(x == 0 for x in A) or not all(x.is_Rational for x in (*A, *C)):
         return
     t = Symbol("t")
@@ -204,37 +217,38 @@ def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
 
 
 def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Poly:
+    """Return an expression as a polynomial of at most a degree; raise NoClosedForm if it is not."""
     if not e.is_polynomial(*variables):
         raise NoClosedForm(e)
-    found = Poly(e, *variables)
-    if degree is not None and found.total_degree() > degree:
+    polynomial = Poly(e, *variables)
+    if degree is not None and polynomial.total_degree() > degree:
         raise NoClosedForm(e)
-    return found
+    return polynomial
 
 
 def _moment(powers: tuple[int, ...], units: tuple[Unit, ...], C: MatrixBase) -> Expr:
-    """``<x^powers prod units>``: Stein's lemma until no factor ``x`` is left."""
+    """Return ``<x^powers prod units>``: Stein's lemma is applied until no factor ``x`` is left."""
     units = _without_squares(units)
     if all(u.m == 0 for u in units) and (sum(powers) + len(units)) % 2:
         return S.Zero
     i = next((i for i, k in enumerate(powers) if k), None)
     if i is None:
         return _signs(units, C)
-    rest = _lowered(powers, i)
+    lowered = _lowered(powers, i)
     total = []
-    for j, k in enumerate(rest):
+    for j, k in enumerate(lowered):
         if k and C[i, j] != 0:
-            total.append(k * C[i, j] * _moment(_lowered(rest, j), units, C))
+            total.append(k * C[i, j] * _moment(_lowered(lowered, j), units, C))
     for at, u in enumerate(units):
         others = units[:at] + units[at + 1 :]
         c = _dot(C.row(i), u.a)
         if c != 0:
-            total.append(c * (_pushed if u.soft else _cut)(u, rest, others, C))
+            total.append(c * (_pushed if u.soft else _cut)(u, lowered, others, C))
     return Add(*total)
 
 
 def _pushed(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: MatrixBase) -> Expr:
-    """With the slope ``2 exp(-l^2) / sqrt(pi)`` of an error function of ``l``: a tilted Gaussian."""
+    """Return the average with the factor ``erf(l)`` replaced by its derivative ``2 exp(-l^2) / sqrt(pi)``."""
     a = ImmutableDenseMatrix(u.a)
     gens = tuple(_generators(len(powers)))
     polynomial = Poly({powers: S.One}, *gens)
@@ -243,7 +257,10 @@ def _pushed(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: Matri
 
 
 def _cut(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: MatrixBase) -> Expr:
-    """With the slope ``2 delta(l)`` of a sign of ``l``: the Gaussian on a hyperplane, times its density."""
+    """Return the average with a sign of ``l`` replaced by its derivative ``2 delta(l)``.
+
+    The delta is the density of ``l = a.x + m`` at zero times the average conditioned on ``l = 0``.
+    """
     a = ImmutableDenseMatrix(u.a)
     across = C * a
     v = cancel(_dot(across, u.a))
@@ -251,23 +268,26 @@ def _cut(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: MatrixBa
         raise NoClosedForm("the sign of a number without variance")
     density = exp(-(u.m**2) / (2 * v)) / sqrt(2 * pi * v)
     shift = (-across * u.m / v).applyfunc(cancel)
-    left = (C - across * across.T / v).applyfunc(cancel)
+    reduced = (C - across * across.T / v).applyfunc(cancel)
     gens = tuple(_generators(len(powers)))
     moved = Mul(*[(x + d) ** k for x, d, k in zip(gens, shift, powers, strict=True)])
     units = tuple(x.moved(shift) for x in others)
-    terms = [k * _moment(p, units, left) for p, k in _poly(moved, gens).terms()]
+    terms = [k * _moment(p, units, reduced) for p, k in _poly(moved, gens).terms()]
     return 2 * density * Add(*terms)
 
 
 def _generators(n: int) -> list[Expr]:
+    """Return ``n`` symbols for the variables of polynomials."""
     return [Symbol(f"_x{i}") for i in range(n)]
 
 
 def _lowered(powers: tuple[int, ...], i: int) -> tuple[int, ...]:
+    """Return the powers with power ``i`` reduced by one."""
     return (*powers[:i], powers[i] - 1, *powers[i + 1 :])
 
 
 def _dot(x: Any, y: Any) -> Expr:
+    """Return the scalar product of two vectors."""
     return cancel(sum((p * q for p, q in zip(x, y, strict=True)), S.Zero))
 
 
@@ -275,18 +295,21 @@ def _dot(x: Any, y: Any) -> Expr:
 
 
 def _without_squares(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
-    """A sign times itself is one, to be used before any derivative: ``sign(0)`` means nothing."""
-    left: list[Unit] = []
+    """Return the factors without squares of signs, which are one.
+
+    This must precede derivatives, because ``sign(0)`` is not defined.
+    """
+    kept: list[Unit] = []
     for u in units:
-        if not u.soft and u in left:
-            left.remove(u)
+        if not u.soft and u in kept:
+            kept.remove(u)
         else:
-            left.append(u)
-    return tuple(left)
+            kept.append(u)
+    return tuple(kept)
 
 
 def _signs(units: tuple[Unit, ...], C: MatrixBase) -> Expr:
-    """The mean of a product of signs and error functions."""
+    """Return the mean of a product of signs and error functions: ``erf``, or the arcsine law for pairs."""
     scale = [sqrt(2) if u.soft else S.One for u in units]
     means = [k * u.m for k, u in zip(scale, units, strict=True)]
     overlap = [
@@ -294,9 +317,10 @@ def _signs(units: tuple[Unit, ...], C: MatrixBase) -> Expr:
         for p, u in zip(scale, units, strict=True)
     ]
     variances = [overlap[i][i] + (1 if u.soft else 0) for i, u in enumerate(units)]
-    close = [(i, j) for i, j in combinations(range(len(units)), 2) if overlap[i][j] != 0]
+    correlated = [(i, j) for i, j in combinations(range(len(units)), 2) if overlap[i][j] != 0]
 
     def mean(g: list[int]) -> Expr:
+        """Return the mean of correlated factors."""
         if len(g) == 1:
             m, v = means[g[0]], variances[g[0]]
             if v == 0:
@@ -311,15 +335,16 @@ def _signs(units: tuple[Unit, ...], C: MatrixBase) -> Expr:
         i, j = g
         return Rational(2) / pi * asin(overlap[i][j] / (sqrt(variances[i]) * sqrt(variances[j])))
 
-    return Mul(*map(mean, connected_components((range(len(units)), close))))
+    return Mul(*map(mean, connected_components((range(len(units)), correlated))))
 
 
 def real(e: Expr) -> Expr:
-    """Complex exponentials back to sines."""
+    """Return an expression with complex exponentials written as sines and cosines."""
     if not e.has(I):
         return e
 
     def wave(x: Expr) -> Expr:
+        """Return one complex exponential by Euler's formula."""
         real, imaginary = S.Zero, S.Zero
         for part in Add.make_args(x.args[0].expand()):
             (c, i) = part.as_independent(I)
@@ -337,18 +362,19 @@ def real(e: Expr) -> Expr:
 
 
 class GaussianAverage(Expr):
-    r"""``<F(x, y, ..)>`` for centred, jointly Gaussian ``x, y, ..`` with given covariances.
+    """``<F(x, y, ..)>`` for centred, jointly Gaussian ``x, y, ..`` with given covariances.
 
-    ``covariance`` maps pairs to their covariance, ``{(x, x): a, (x, y): c, (y, y): b}``; a pair that is not
-    there is uncorrelated, in either order.  Or it lists the variables, and ``matrix`` is their covariance.
-    Variables are symbols or fields such as ``h(mu, t)``; they are bound, substitution leaves them alone.
+    ``covariance`` maps pairs to their covariance, ``{(x, x): a, (x, y): c, (y, y): b}``; missing pairs are
+    uncorrelated and the order in a pair does not matter. Alternatively it lists the variables, and ``matrix``
+    is their covariance. Variables are symbols or fields such as ``h(mu, t)``; they are bound, so substitution
+    does not change them.
 
-    ``.diff`` with respect to anything in the covariance follows Price's theorem, ``d<F>/dc = <d^2 F/dx dy>``
-    off the diagonal and half of that on it.  ``.doit()`` evaluates what has a closed form: polynomials
-    (Isserlis), exponentials of quadratic forms, sines, error functions and signs (one, or pairs: the arcsine
-    law), rectifiers and their powers (the arc-cosine kernels), Hermite polynomials of symbolic order.
+    ``.diff`` with respect to a symbol in the covariance follows Price's theorem: ``d<F>/dc = <d^2 F/dx dy>``
+    for a covariance, half of that for a variance. ``.doit()`` evaluates what has a closed form: polynomials
+    (Isserlis), exponentials of quadratic forms, sines, error functions and signs (one, or pairs by the
+    arcsine law), rectifiers and their powers (arc-cosine kernels), Hermite polynomials of symbolic order.
 
-    Raises ValueError for a variable without variance, or contradicting entries.
+    Raises ValueError for a variable without variance, or contradictory entries.
 
     >>> from sympy.abc import a, b, c, x, y
     >>> from sympy import Function
@@ -368,6 +394,10 @@ class GaussianAverage(Expr):
     def __new__(
         cls, body: Any, covariance: Mapping[Any, Any] | Iterable[Any], matrix: Any = None
     ) -> GaussianAverage:
+        """Return the average of an expression.
+
+        ``covariance`` is a mapping, or a list of variables with ``matrix``.
+        """
         if isinstance(covariance, Mapping):
             variables, entries = _from_pairs(covariance)
         else:
@@ -377,21 +407,21 @@ class GaussianAverage(Expr):
 
     @property
     def body(self) -> Expr:
-        """What is averaged."""
+        """The averaged expression."""
         return self.args[0]
 
     @property
     def variables(self) -> tuple[Expr, ...]:
-        """The Gaussian numbers."""
+        """The Gaussian variables."""
         return tuple(self.args[1])
 
     @property
     def matrix(self) -> ImmutableDenseMatrix:
-        """Their covariance."""
+        """The covariance matrix of the variables."""
         return self.args[2]
 
     def covariance(self, x: Any, y: Any) -> Expr:
-        """One entry of it."""
+        """Return the covariance of two variables."""
         return self.matrix[self.variables.index(sympify(x)), self.variables.index(sympify(y))]
 
     @property
@@ -401,19 +431,23 @@ class GaussianAverage(Expr):
 
     @property
     def free_symbols(self) -> set[Symbol]:
-        """Everything but the variables; the indices of a field count."""
+        """The free symbols: all except the variables; the indices of a field are free."""
         fields = [x.free_symbols for x in self.variables if not isinstance(x, Symbol)]
         inside = self.body.free_symbols - set(self.bound_symbols)
         return set().union(inside, self.matrix.free_symbols, *fields)
 
     def doit(self, **hints: Any) -> Expr:
-        """The closed form; what has none stays folded, with constants and independent factors taken out."""
+        """Return the closed form.
+
+        Parts without one stay averages, with constants and independent factors outside.
+        """
         return expectation(self.body, self.variables, self.matrix, _folded)
 
     def stein(self, variable: Any = None) -> Expr:
-        """``<x F> = sum_j <x x_j> <dF/dx_j>`` for a factor ``x``, by default the first variable that is one.
+        """Apply Stein's lemma ``<x F> = sum_j <x x_j> <dF/dx_j>`` once to a factor ``x``.
 
-        Raises ValueError when the body is no product with such a factor.
+        By default ``x`` is the first variable that is a factor. Raises ValueError if the body has no such
+        factor.
 
         >>> from sympy.abc import a, b, c, x, y
         >>> GaussianAverage(x * sin(y), {(x, x): a, (x, y): c, (y, y): b}).stein()
@@ -429,7 +463,7 @@ class GaussianAverage(Expr):
         return Add(*[c * self._back(rest.diff(slot), slots) for c, slot in pairs if c != 0])
 
     def isserlis(self) -> Expr:
-        """Every factor that is a variable traded for covariances: Stein's lemma until none is left.
+        """Replace every factor that is a variable by covariances, applying Stein's lemma until none is left.
 
         >>> from sympy.abc import a, b, c, x, y
         >>> GaussianAverage(x**2 * sin(y), {(x, x): a, (x, y): c, (y, y): b}).isserlis()
@@ -447,9 +481,10 @@ class GaussianAverage(Expr):
         return Add(*total).expand()
 
     def price(self, x: Any, y: Any) -> Expr:
-        """``<d^2 F/dx dy>``, the derivative by the covariance of ``x`` and ``y`` (twice that by a variance).
+        """Return ``<d^2 F/dx dy>``, the derivative by the covariance of ``x`` and ``y``.
 
-        Raises ValueError for what is not averaged over.
+        For x = y, the derivative by a variance is half of the returned value (Price's theorem). Raises
+        ValueError if ``x`` or ``y`` is not a variable of the average.
 
         >>> from sympy.abc import a, b, c, x, y
         >>> GaussianAverage(sin(x) * sin(y), {(x, x): a, (x, y): c, (y, y): b}).price(x, y)
@@ -459,9 +494,9 @@ class GaussianAverage(Expr):
         return self._back(body.diff(slots[self._variable(x)]).diff(slots[self._variable(y)]), slots)
 
     def hermite(self, n: int, variable: Any = None) -> Expr:
-        """The coefficient of ``He_n(x / sqrt(<x x>))`` in the body, by default of the only variable.
+        """Return the coefficient of ``He_n(x / sqrt(<x x>))`` in the body, by default of the only variable.
 
-        That is ``<F He_n> / n!``, and by Stein's lemma the average of a derivative.  Raises ValueError for a
+        It is ``<F He_n> / n!``, by Stein's lemma the average of an n-th derivative. Raises ValueError for a
         negative ``n``, or if there are several variables and none is chosen.
 
         >>> from sympy.abc import a, x
@@ -483,22 +518,24 @@ class GaussianAverage(Expr):
     # -- calculus ----------------------------------------------------------------------------------------
 
     def _variable(self, x: Any) -> Expr:
+        """Return a variable of the average; raise ValueError for another expression."""
         if sympify(x) not in self.variables:
             raise ValueError(f"{x} is not averaged over: {', '.join(map(str, self.variables))} are")
         return sympify(x)
 
     def _slots(self, e: Expr) -> tuple[dict[Expr, Dummy], Expr]:
-        """The body as a function of plain numbers, one for each variable."""
+        """Return plain symbols for the variables, and an expression with these in place of the variables."""
         slots = {x: Dummy(f"x{i}", real=True) for i, x in enumerate(self.variables)}
         return slots, e.xreplace(slots)
 
     def _back(self, e: Expr, slots: dict[Expr, Dummy]) -> Expr:
-        """The average of a function of the slots, without the variables that do not occur."""
+        """Return the average of a function of the plain symbols, over the variables that occur."""
         if e == 0:
             return S.Zero
         return _folded(e.xreplace({d: x for x, d in slots.items()}), self.variables, self.matrix)
 
     def _eval_derivative(self, x: Expr) -> Expr:
+        """Return the derivative by Price's theorem."""
         if x in self.variables:
             return S.Zero
         slots, body = self._slots(self.body)
@@ -513,15 +550,16 @@ class GaussianAverage(Expr):
         return Add(*terms)
 
     def _eval_subs(self, old: Expr, new: Expr) -> Expr | None:
+        """Prevent substitutions of the variables."""
         return self if old in self.variables else None
 
     # -- numbers and printing ----------------------------------------------------------------------------
 
     def integral(self) -> Expr:
-        """The average as an integral over independent standard normal numbers z, the variables being ``R z``.
+        """Return the average as an integral over independent standard normal variables z.
 
-        ``R`` is lower triangular, ``R R^T`` the covariance, also where this is singular.  It is what
-        ``lambdify`` computes (with SciPy or mpmath) where there is no closed form.
+        The variables are ``R z``; ``R`` is lower triangular with ``R R^T`` the covariance, also if this is
+        singular. ``lambdify`` integrates it numerically (with SciPy or mpmath) where there is no closed form.
 
         >>> from sympy import cosh, lambdify, tanh
         >>> from sympy.abc import a, b, c, x, y
@@ -562,11 +600,12 @@ class GaussianAverage(Expr):
 
 
 def _counts(power: Expr) -> bool:
+    """Return whether a power is a positive integer."""
     return bool(power.is_Integer and power > 0)
 
 
 def _folded(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase) -> Expr:
-    """Unevaluated, over the variables that occur only."""
+    """Return the unevaluated average over the variables that occur in ``body``."""
     kept = [i for i, x in enumerate(variables) if body.has(x)]
     if not kept:
         return body
@@ -574,6 +613,7 @@ def _folded(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase) -> Expr
 
 
 def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDenseMatrix]:
+    """Return the variables and their covariance matrix from a mapping of pairs."""
     table: dict[tuple[Expr, Expr], Expr] = {}
     for (x, y), value in pairs.items():
         a, b, c = sympify(x), sympify(y), sympify(value)
@@ -590,7 +630,7 @@ def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDe
 
 
 def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr, ...], ImmutableDenseMatrix]:
-    """A variable listed twice (two times became equal) is one variable."""
+    """Return the variables without repetitions and their covariance: two equal times make one variable."""
     if matrix.shape != (len(variables), len(variables)):
         raise ValueError(
             f"{len(variables)} variables need a square covariance, not one of shape {matrix.shape}"
@@ -601,6 +641,7 @@ def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr
 
 
 def _checked(variables: tuple[Expr, ...], matrix: ImmutableDenseMatrix) -> ImmutableDenseMatrix:
+    """Return the covariance matrix; raise ValueError if it is not symmetric or has a negative variance."""
     if matrix != matrix.T:
         raise ValueError(f"a covariance is symmetric, not {matrix.tolist()}")
     for i, x in enumerate(variables):

@@ -1,7 +1,7 @@
-"""Which numbers a constant of a program can be: rates, variances, correlations and ratios.
+"""Intervals of real numbers that constants of a program must lie in: rates, variances, correlations, ratios.
 
-Constants are checked when a rule, a matrix or a vector is made, and again where symbols get their numbers.
-Expressions with symbols pass unless their assumptions rule out every value.
+Constants are checked when a rule, a matrix or a vector is made, and again when symbols receive numbers.
+An expression with symbols passes unless its assumptions exclude every number of the interval.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from derive.errors import ProgramError
 
 @dataclass(frozen=True)
 class RealInterval:
-    """Real numbers from ``low`` to ``high``; ``words`` say which."""
+    """Interval of real numbers from ``low`` to ``high``; ``words`` describe it in messages."""
 
     words: str
     low: Expr = S.NegativeInfinity
@@ -27,7 +27,7 @@ class RealInterval:
     without_zero: bool = False
 
     def require(self, value: Any, key: str) -> None:
-        """Raise :class:`ProgramError`, naming ``key``, for a value that is not one of these numbers.
+        """Raise :class:`ProgramError`, naming ``key``, if a value is not a number of the interval.
 
         >>> POSITIVE.require(2, "ratio")
         >>> NONNEGATIVE.require(-0.1, "diffusion")
@@ -41,7 +41,7 @@ class RealInterval:
         raise ProgramError(f"{key} = {e}: must be {self.words}")
 
     def _holds(self, e: Expr) -> bool:
-        """Can the expression be one of these numbers?"""
+        """Return whether the value of an expression can lie in the interval."""
         factors = {e, *e.args} if e.is_Mul or e.is_Add else {e}
         if e.has(nan, zoo) or factors & {oo, -oo} or (e.has(I) and not e.is_real):
             return False

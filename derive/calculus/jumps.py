@@ -1,10 +1,9 @@
-"""Piecewise polynomials that bend at zero, with their point masses: rectifiers and their derivatives.
+"""Piecewise polynomials with a kink or jump at zero, their point masses, and their Gaussian averages.
 
-Such a function of ``x`` is a sum of ``x**n * sign(x)**s`` and of derivatives of ``delta(x)``.  Products are
-of the same kind, but for a jump or a point mass on top of a point mass: what ``sign(x) * delta(x)`` is
-depends on how the jump is rounded, and so it is refused.
-
-In an average a point mass is integrated out: a Gaussian on a hyperplane is a Gaussian (:func:`conditioned`).
+A rectifier or one of its derivatives is a sum of ``x**n * sign(x)**s`` and of derivatives of ``delta(x)``.
+Products have the same form, except for a jump or a point mass times a point mass: the value of
+``sign(x) * delta(x)`` depends on how the jump is rounded, so it raises :class:`Ambiguous`. In an average, a
+point mass conditions the Gaussian on a hyperplane (:func:`conditioned`).
 """
 
 from __future__ import annotations
@@ -54,15 +53,15 @@ ONE: SignPolynomial = {(0, 0, -1): S.One}
 
 
 class Ambiguous(ValueError):
-    """A product of distributions that has no meaning by itself, such as ``Heaviside(x) * DiracDelta(x)``."""
+    """A product of distributions without a definite meaning, such as ``Heaviside(x) * DiracDelta(x)``."""
 
 
 class OtherKind(ValueError):
-    """The function is no piecewise polynomial that bends at zero only."""
+    """A function that is not a piecewise polynomial with its only kink or jump at zero."""
 
 
 def jumps(e: Expr, x: Symbol) -> SignPolynomial:
-    """The monomials of ``e``, a function of the real ``x``, in lowest terms.
+    """Return the monomials of ``e``, a function of a real ``x``, and their coefficients in lowest terms.
 
     Raises OtherKind for another function, Ambiguous for a jump times a point mass.
 
@@ -79,12 +78,12 @@ def jumps(e: Expr, x: Symbol) -> SignPolynomial:
 
 
 def multiplied(factors: Iterable[Mapping[SignMonomial, Expr]]) -> SignPolynomial:
-    """The product of functions of the same number.  Raises Ambiguous."""
+    """Return the product of functions of the same variable; raise Ambiguous where it is not defined."""
     return lowest(reduce(_times, factors, ONE))
 
 
 def slope(monomial: SignMonomial) -> SignPolynomial:
-    """The derivative of a monomial in lowest terms: that of a sign is twice a point mass.
+    """Return the derivative of a monomial in lowest terms; the derivative of ``sign`` is twice a point mass.
 
     >>> slope((0, 1, -1)), slope((2, 1, -1)), slope((0, 0, 0))
     ({(0, 0, 0): 2}, {(1, 1, -1): 2}, {(0, 0, 1): 1})
@@ -92,32 +91,33 @@ def slope(monomial: SignMonomial) -> SignPolynomial:
     n, s, m = monomial
     if m >= 0:
         return {(0, 0, m + 1): S.One}
-    found: SignPolynomial = {(n - 1, s, -1): S(n)} if n else {}
+    result: SignPolynomial = {(n - 1, s, -1): S(n)} if n else {}
     if s and not n:
-        found[0, 0, 0] = S(2)
-    return found
+        result[0, 0, 0] = S(2)
+    return result
 
 
 def lowest(e: Mapping[SignMonomial, Expr]) -> SignPolynomial:
-    """``sign**2 = 1``, and powers of ``x`` taken into point masses, ``x delta' = - delta``.
+    """Return a function in lowest terms: ``sign**2 = 1`` and ``x delta' = -delta``.
 
-    Raises Ambiguous.
+    Raises Ambiguous for a sign times a point mass.
     """
-    found: list[tuple[SignMonomial, Expr]] = []
+    terms: list[tuple[SignMonomial, Expr]] = []
     for (n, s, m), c in e.items():
         if m < 0:
-            found.append(((n, s % 2, -1), c))
+            terms.append(((n, s % 2, -1), c))
         elif n <= m and c != 0:
             if s:
                 raise Ambiguous("sign(x) times DiracDelta(x) depends on how the jump is rounded")
-            found.append(((0, 0, m - n), c * (-1) ** n * factorial(m) / factorial(m - n)))
-    return gathered(found)
+            terms.append(((0, 0, m - n), c * (-1) ** n * factorial(m) / factorial(m - n)))
+    return gathered(terms)
 
 
 # -- reading -------------------------------------------------------------------------------------------------
 
 
 def _read(e: Expr, x: Symbol) -> SignPolynomial:
+    """Return the coefficients of the monomials of an expression in ``x``."""
     if e.is_polynomial(x):
         return {(n, 0, -1): c for (n,), c in Poly(e, x).terms() if c != 0}
     if isinstance(e, Add):
@@ -135,13 +135,17 @@ def _read(e: Expr, x: Symbol) -> SignPolynomial:
 
 
 def _slope_of(line: Expr, x: Symbol) -> Expr:
+    """Return the coefficient k of a linear form ``k x``; raise OtherKind for another expression."""
     if not line.is_polynomial(x) or Poly(line, x).monoms() != [(1,)]:
         raise OtherKind(f"a bend where {line} vanishes")
     return Poly(line, x).LC()
 
 
 def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> SignPolynomial:
-    """Signs are counted, not cancelled: next to a point mass a square is as ambiguous as a sign."""
+    """Return the product of two functions; powers of signs are counted and not yet cancelled.
+
+    Next to a point mass, ``sign**2`` is as ambiguous as ``sign``.
+    """
     if any(m >= 0 and r >= 0 for *_, m in a for *_, r in b):
         raise Ambiguous("DiracDelta(x) times DiracDelta(x) has no meaning")
     return gathered(
@@ -153,7 +157,7 @@ def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> Si
 
 
 def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
-    """Rectifiers, steps and sines in terms of signs and exponentials, where they depend on the variables."""
+    """Rewrite rectifiers, steps and sines of the variables in terms of signs and exponentials."""
 
     def random(e: Any) -> bool:
         return any(e.has(v) for v in variables)
@@ -162,7 +166,7 @@ def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
         return (1 + sign(x)) / 2
 
     def bend(e: Expr) -> Expr:
-        """A maximum or minimum of two."""
+        """Return a maximum or minimum of two expressions in terms of a sign."""
         x, y = e.args
         return (x + y + (x - y) * sign(x - y) * (1 if isinstance(e, Max) else -1)) / 2
 
@@ -198,11 +202,11 @@ ConditionedAverage = tuple[Expr, Expr, tuple[Expr, ...], MatrixBase]
 def conditioned(
     factors: list[Expr], variables: tuple[Expr, ...], C: MatrixBase
 ) -> list[ConditionedAverage] | None:
-    """``<prod factors>`` without the first of its point masses; None if that is not of a linear form.
+    """Return ``<prod factors>`` with the first point mass integrated out; None if its argument is not linear.
 
-    ``delta(l)`` is the density of ``l`` at zero, and conditions the rest on ``l = 0``.  A derivative of it is
-    integrated by parts.  Raises :class:`Ambiguous` for a jump, or a second point
-    mass, where the first one sits.
+    ``delta(l)`` is the density of ``l`` at zero and conditions the other factors on ``l = 0``: the covariance
+    becomes ``C - C a a^T C / (a^T C a)`` for ``l = a.x``. A derivative of delta is integrated by parts.
+    Raises :class:`Ambiguous` for a jump or a second point mass at the same place.
 
     >>> from sympy.abc import x, y
     >>> conditioned([DiracDelta(x), y**2], (x, y), ImmutableDenseMatrix([[1, 1], [1, 3]]))
@@ -225,25 +229,28 @@ def conditioned(
     v = cancel((a.T * across)[0])
     if v == 0:
         raise Ambiguous(f"{mass.xreplace(back)}, where the argument does not vary")
-    rest, order = body / mass, int(mass.args[1]) if len(mass.args) > 1 else 0
+    others, order = body / mass, int(mass.args[1]) if len(mass.args) > 1 else 0
     if order:
-        changed = _by_parts(rest, DiracDelta(mass.args[0], order - 1), slots, a, across / v)
-        return [(c / v if i == 0 else c, e.xreplace(back), variables, C) for i, (c, e) in enumerate(changed)]
+        parts = _by_parts(others, DiracDelta(mass.args[0], order - 1), slots, a, across / v)
+        return [(c / v if i == 0 else c, e.xreplace(back), variables, C) for i, (c, e) in enumerate(parts)]
     lead = next(i for i, p in enumerate(a) if p != 0)
     solved = -(m + sum(p * x for p, x in zip(a, slots, strict=True) if x != slots[lead])) / a[lead]
     kept = [i for i in range(len(slots)) if i != lead]
-    left = (C - across * across.T / v).applyfunc(cancel).extract(kept, kept)
+    reduced = (C - across * across.T / v).applyfunc(cancel).extract(kept, kept)
     moved = {slots[i]: slots[i] - across[i] * m / v for i in kept}
-    moved |= {slots[i]: -across[i] * m / v for k, i in enumerate(kept) if left[k, k] == 0}
-    value = _on_hyperplane(rest, {slots[lead]: solved}, moved, mass, back)
+    moved |= {slots[i]: -across[i] * m / v for k, i in enumerate(kept) if reduced[k, k] == 0}
+    value = _on_hyperplane(others, {slots[lead]: solved}, moved, mass, back)
     density = exp(-(m**2) / (2 * v)) / sqrt(2 * pi * v)
-    return [(density, value.xreplace(back), tuple(variables[i] for i in kept), left)]
+    return [(density, value.xreplace(back), tuple(variables[i] for i in kept), reduced)]
 
 
 def _by_parts(
     rest: Expr, mass: Expr, slots: tuple[Expr, ...], a: MatrixBase, share: MatrixBase
 ) -> list[tuple[Expr, Expr]]:
-    """``<delta' F> = <l delta F> / v - sum_j <l x_j> <delta dF/dx_j> / v``; the first not yet divided."""
+    """Integrate by parts: ``<delta' F> = <l delta F> / v - sum_j <l x_j> <delta dF/dx_j> / v``.
+
+    Return pairs of coefficient and integrand; the first one is not yet divided by ``v``.
+    """
     parts = [(S.One, Add(*[p * x for p, x in zip(a, slots, strict=True)]) * mass * rest)]
     parts += [(-c, mass * rest.diff(x)) for x, c in zip(slots, share, strict=True) if c != 0]
     return parts
@@ -252,7 +259,7 @@ def _by_parts(
 def _on_hyperplane(
     rest: Expr, solved: dict[Expr, Expr], moved: dict[Expr, Expr], mass: Expr, back: dict[Expr, Expr]
 ) -> Expr:
-    """What else is multiplied, where the point mass sits.  A factor that vanishes there outweighs a jump."""
+    """Return the other factors where the point mass is; zero if a smooth factor vanishes there."""
 
     def there(e: Expr) -> Expr:
         return e.subs(solved).subs(moved, simultaneous=True)

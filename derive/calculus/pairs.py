@@ -1,8 +1,9 @@
-"""Averages over an independent unit, for weights whose rule acts on each entry.
+"""Averages over an independent unit, for weights that are trained entry by entry (as by Adam).
 
-An entry of a matrix belongs to a pair of units.  A step that such a rule makes of its gradient is a function
-of both, and enters one unit averaged over the other: ``E~[Q(sum_alpha Delta g copy(phi)) copy(phi)]``.  The
-expressions here are made by :mod:`derive.theory`; solvers read them.
+An entry of a matrix belongs to a pair of units. The step of such a rule is a function of the gradient of the
+entry, hence of both units, and enters the equations of one unit averaged over the other:
+``E~[Q(sum_alpha Delta g copy(phi)) copy(phi)]``. :mod:`derive.theory` makes these expressions, solvers
+evaluate them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from sympy.core.symbol import Str
 
 
 class Copy(Expr):
-    """``x`` at an independent unit of the population that its fields live on (or at a given coordinate).
+    """The quantity ``x`` at an independent unit of the same population (or at a given coordinate).
 
-    It is deterministic for the unit in whose equation it stands; :class:`PairMean` averages over it.
+    The copy is deterministic for the unit in whose equation it stands; :class:`PairMean` averages over it.
 
     >>> from sympy import Function, tanh
     >>> from sympy.abc import t
@@ -28,12 +29,13 @@ class Copy(Expr):
     is_averaged = True
 
     def __new__(cls, body: Any) -> Copy:
+        """Return the copy of an expression."""
         node: Copy = Expr.__new__(cls, S(body))
         return node
 
     @property
     def body(self) -> Expr:
-        """The vector of which an independent entry is taken."""
+        """The vector whose entry at an independent unit is taken."""
         return self.args[0]
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -44,9 +46,9 @@ class Copy(Expr):
 
 
 class PairMean(Expr):
-    """The average over all :class:`Copy` in ``body``, the fields of the unit itself kept fixed.
+    """The average over all copies (:class:`Copy`) in ``body``, with the fields of the unit itself fixed.
 
-    Copies of one average are of the same unit.
+    All copies inside one average belong to the same independent unit.
 
     >>> from sympy import Function
     >>> from sympy.abc import t
@@ -58,12 +60,13 @@ class PairMean(Expr):
     is_commutative = True
 
     def __new__(cls, body: Any) -> PairMean:
+        """Return the average of an expression over its copies."""
         node: PairMean = Expr.__new__(cls, S(body))
         return node
 
     @property
     def body(self) -> Expr:
-        """The expression that is averaged, a function of the unit itself and of the copy."""
+        """The averaged expression, a function of the unit itself and of the copy."""
         return self.args[0]
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -74,10 +77,10 @@ class PairMean(Expr):
 
 
 class EntryStep(Expr):
-    """``Q_weight(gradient; time)``: what the rule of a weight makes of the history of an entry's gradient.
+    """The step ``Q_weight(gradient; time)`` of an entrywise rule, given the gradients of an entry up to now.
 
     It is a functional of ``gradient`` at all times up to ``time``; the rule of the weight in the program
-    (:class:`~derive.program.entrywise.Entrywise`) is its definition.
+    (:class:`~derive.program.entrywise.Entrywise`) defines it.
 
     >>> from sympy import Function
     >>> from sympy.abc import s
@@ -88,6 +91,7 @@ class EntryStep(Expr):
     is_commutative = True
 
     def __new__(cls, weight: Any, gradient: Any, time: Any) -> EntryStep:
+        """Return the step of a weight, given by name, for a gradient at a time."""
         name = weight if isinstance(weight, Str) else Str(str(weight))
         node: EntryStep = Expr.__new__(cls, name, S(gradient), S(time))
         return node
@@ -99,7 +103,7 @@ class EntryStep(Expr):
 
     @property
     def gradient(self) -> Expr:
-        """The gradient of an entry, as a function of the time."""
+        """The gradient of an entry as a function of time."""
         return self.args[1]
 
     @property
@@ -117,7 +121,7 @@ class EntryStep(Expr):
 
 
 def copied(e: Expr) -> tuple[Expr, Expr]:
-    """Return the factor of a product that belongs to the unit itself, and the one of its copy.
+    """Return the factor of a product that belongs to the unit itself, and the copied factor.
 
     >>> from sympy import Function
     >>> from sympy.abc import t
@@ -130,5 +134,5 @@ def copied(e: Expr) -> tuple[Expr, Expr]:
 
 
 def has_pairs(e: Expr) -> bool:
-    """Return whether an expression holds the step of an entrywise rule."""
+    """Return whether an expression contains the step of an entrywise rule."""
     return bool(e.has(EntryStep))

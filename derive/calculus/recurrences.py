@@ -1,10 +1,9 @@
-"""Recurrences in the layer: sums of polynomials, and growth ``q^ell``.
+"""Recurrences in the layer index: sums of polynomials, and exponential growth ``q^ell``.
 
-``X(ell) = X(ell - 1) + p(ell)`` with a polynomial p is solved by its sum (:class:`Layered`), and
-``y(ell) = M y(ell + k) + f(ell)`` with constant M by :class:`Recurrences`: values are polynomials in ell and
-in ``q^ell``, where q is an eigenvalue of M that the recurrences introduce.  A pair of recurrences with
-determinant one has eigenvalues q and 1/q; the parameter that they depend on is then written in terms of q, so
-that all that follows is rational in q.
+``X(ell) = X(ell - 1) + p(ell)`` with a polynomial p is solved by summation (:class:`Layered`).
+``y(ell) = M y(ell + k) + f(ell)`` with constant M is solved by :class:`Recurrences`: values are polynomials
+in ell and ``q^ell``, where q is an eigenvalue of M. A pair of recurrences with determinant one has the
+eigenvalues q and 1/q; the parameter of M is then expressed by q, so that all results are rational in q.
 """
 
 from __future__ import annotations
@@ -46,9 +45,10 @@ from derive.errors import NotApplicable
 
 
 class Layered:
-    """Sums of ``c ell^a L^b r^(i ell + j L) ...``, r being ``bases`` in the field of the coefficients c.
+    """Ring of sums of ``c ell^a L^b r^(i ell + j L) ...`` with ``bases`` r in the field of coefficients.
 
-    They are polynomials in ``ell``, ``r^ell``, ``L``, ``r^L`` and further ``symbols``, powers of either sign.
+    Elements are polynomials in ``ell``, ``r^ell``, ``L``, ``r^L`` and further ``symbols``, with powers of
+    either sign.
 
     >>> p = Layered()
     >>> p.expr(p.summed(p.of(L * ell), 1, ell))  # L (1 + ... + ell)
@@ -56,41 +56,42 @@ class Layered:
     """
 
     def __init__(self, symbols: Iterable[Symbol] = (), field: Any = QQ, bases: Sequence[Any] = ()) -> None:
+        """Set further symbols, the field of the coefficients and the bases of exponential growth."""
         grown = [[Dummy() for _ in bases] for _ in range(2)]
         names = [ell, *grown[0], L, *grown[1], *sorted(set(symbols) - {ell, L}, key=str)]
         self.ring, self.field, self.bases, self.width = PolyRing(names, field), field, bases, 1 + len(bases)
         self.one, self.zero = self.ring.one, self.ring.zero
 
     def of(self, e: Any) -> PolyElement:
-        """``e`` as an element.  Raises ValueError if it is no polynomial with rational coefficients."""
+        """Return ``e`` as an element; raise ValueError if it is not a rational polynomial."""
         if isinstance(e, int | PolyElement):
             return self.ring(e)
         return self.ring.from_expr(S(e))
 
     def expr(self, p: PolyElement) -> Expr:
-        """An element as a SymPy expression, expanded."""
+        """Return an element as an expanded SymPy expression."""
         return p.as_expr()
 
     def element(self, terms: Iterable[tuple[tuple[int, ...], Any]]) -> PolyElement:
-        """A sum of terms, each by its powers."""
+        """Return the sum of terms given as exponents and coefficient."""
         return self.ring.from_dict(gathered(terms))
 
     def power(self, exponents: Sequence[int], times: int = 1) -> Any:
-        """``(r^i ...)^times``."""
-        found = self.field.one
+        """Return ``(r^i ...)^times``."""
+        product = self.field.one
         for r, i in zip(self.bases, exponents, strict=True):
-            found *= r ** (i * times)
-        return found
+            product *= r ** (i * times)
+        return product
 
     def moved(self, p: PolyElement, layer: Any) -> PolyElement:
-        """``p`` at a layer ``ell + n``, ``L + n`` or a number."""
+        """Return ``p`` at a layer ``ell + n``, ``L + n`` or a number."""
         by, place = S(layer).as_coeff_Add()
         n, w = int(by), self.width
         if place not in (ell, L, 0):
-            raise NotApplicable(f"{layer} is no layer: it must be ell or L and a number, or a number")
+            raise NotApplicable(f"{layer} is not a layer: must be ell + n, L + n or n with an integer n")
         if place == ell and n == 0:
             return p
-        found = []
+        terms = []
         for (a, *rest), c in p.terms():
             own, last = rest[: w - 1], rest[w - 1 : 2 * w - 1]
             front = c * self.power(own, n)
@@ -98,16 +99,16 @@ class Layered:
                 here = (k, *own) if place != 0 else (0,) * w
                 there = last if place == ell else map(sum, zip(here, last, strict=True))
                 stays = here if place == ell else (0,) * w
-                found.append(((*stays, *there, *rest[2 * w - 1 :]), front * (comb(a, k) * n ** (a - k))))
-        return self.element(found)
+                terms.append(((*stays, *there, *rest[2 * w - 1 :]), front * (comb(a, k) * n ** (a - k))))
+        return self.element(terms)
 
     def solved(
         self, known: PolyElement, exponents: Sequence[int], step: int, layer: Any, value: PolyElement
     ) -> PolyElement:
-        """The ``X(ell) = r^i ... X(ell + step) + known(ell)`` that is ``value`` at a layer ``L + n`` or n.
+        """Solve ``X(ell) = r^i ... X(ell + step) + known(ell)`` with ``X = value`` at a layer ``L + n`` or n.
 
-        For each ``c ell^a rho^ell`` a polynomial times ``rho^ell``; the rest is a multiple of
-        ``(r^i ...)^(-step (ell - layer))``.
+        The particular solution is a polynomial times ``rho^ell`` for each term ``c ell^a rho^ell``; the
+        homogeneous solution is a multiple of ``(r^i ...)^(-step (ell - layer))``.
         """
         one, w, m = self.field.one, self.width, self.power(exponents)
         particular = self.element(
@@ -123,24 +124,25 @@ class Layered:
         return particular + rest.mul_term(((0, *free, 0, *back, *others), one))
 
     def summed(self, p: PolyElement, lower: Any, upper: Any) -> PolyElement:
-        """The sum of ``p(k)`` over the layers k from ``lower`` to ``upper``."""
+        """Return the sum of ``p(k)`` over the layers k from ``lower`` to ``upper``."""
         total = self.solved(p, (0,) * len(self.bases), -1, 0, self.zero)
         return self.moved(total, upper) - self.moved(total, S(lower) - 1)
 
 
 class GridTooSmall(ArithmeticError):
-    """The degree of a polynomial is more than a grid's."""
+    """Error: the degree of a polynomial exceeds that of its grid."""
 
 
 class Sampled:
-    """A polynomial in ell and L by its values on a :class:`ValueGrid`.  Equal ones are one object.
+    """Polynomial in ell and L, stored by its values on a :class:`ValueGrid`.
 
-    Sums and products are therefore computed once for the same two.
+    Equal polynomials are one object, so that sums and products of the same two are computed once.
     """
 
     __slots__ = ("degree", "grid", "products", "sums", "values")
 
     def __init__(self, grid: ValueGrid, values: tuple[Any, ...], degree: int) -> None:
+        """Store the values on a grid and a bound on the degree."""
         self.grid, self.values, self.degree = grid, values, degree
         self.sums: dict[Sampled, Sampled] = {}
         self.products: dict[Sampled, Sampled] = {}
@@ -149,26 +151,26 @@ class Sampled:
         return self is not self.grid.zero
 
     def __add__(self, other: Sampled) -> Sampled:
-        found = self.sums.get(other)
-        if found is None:
+        total = self.sums.get(other)
+        if total is None:
             values, degree = map(add, self.values, other.values), max(self.degree, other.degree)
-            found = self.sums[other] = other.sums[self] = self.grid.element(values, degree)
-        return found
+            total = self.sums[other] = other.sums[self] = self.grid.element(values, degree)
+        return total
 
     def __mul__(self, other: Sampled) -> Sampled:
-        found = self.products.get(other)
-        if found is None:
+        product = self.products.get(other)
+        if product is None:
             values, degree = map(mul, self.values, other.values), self.degree + other.degree
-            found = self.products[other] = other.products[self] = self.grid.element(values, degree)
-        return found
+            product = self.products[other] = other.products[self] = self.grid.element(values, degree)
+        return product
 
 
 class ValueGrid:
-    """The polynomials in ell and L up to a total degree, by their values where both are 0 .. degree.
+    """Ring of polynomials in ell and L up to a total degree, stored by their values at 0, ..., degree.
 
-    The same numbers as :class:`Layered` without growth, and much faster: products are taken point by point,
-    a sum over layers is a running sum, and values at whole numbers are mostly whole.  A bound on the degree
-    goes along; operations raise :class:`GridTooSmall` where it is exceeded.
+    Results agree with those of :class:`Layered` without growth and are much faster: products are taken point
+    by point, a sum over layers is a cumulative sum, and most values at integers are integers. Each element
+    carries a bound on its degree; operations raise :class:`GridTooSmall` if it exceeds that of the grid.
 
     >>> p = ValueGrid(4)
     >>> p.expr(p.summed(p.of(L * ell), 1, ell))
@@ -176,24 +178,25 @@ class ValueGrid:
     """
 
     def __init__(self, degree: int, symbols: Iterable[Symbol] = ()) -> None:
+        """Set the largest degree and further symbols."""
         self.degree, self.count, self.layered = degree, degree + 1, Layered(symbols)
         self.known: dict[Any, Any] = {}
         self.zero: Any = None
         self.zero, self.one = self.of(0), self.of(1)
 
     def element(self, values: Iterable[Any], degree: int) -> Sampled:
-        """The one element with these values, of at most this degree."""
+        """Return the unique element with these values and at most this degree."""
         if degree > self.degree:
             raise GridTooSmall
         values = tuple(values)
-        found = self.known.get(values)
-        if found is None:
-            found = self.known[values] = Sampled(self, values, degree)
-        found.degree = min(found.degree, degree)
-        return found
+        element = self.known.get(values)
+        if element is None:
+            element = self.known[values] = Sampled(self, values, degree)
+        element.degree = min(element.degree, degree)
+        return element
 
     def of(self, e: Any) -> Sampled:
-        """``e`` as an element.  Raises ValueError if it is no polynomial with rational coefficients."""
+        """Return ``e`` as an element; raise ValueError if it is not a rational polynomial."""
         ring, (x, y) = self.layered.ring, (self.layered.ring.gens[0], self.layered.ring.gens[1])
         p = self.layered.of(e)
         if p.is_ground:
@@ -204,17 +207,17 @@ class ValueGrid:
         return self.element((_whole(v.LC) if v.is_ground else v for v in values), degree)
 
     def rows(self, p: Sampled) -> list[tuple[Any, ...]]:
-        """The values at each depth."""
+        """Return the values over layers, one row for each depth."""
         return [p.values[k : k + self.count] for k in range(0, self.count**2, self.count)]
 
     def at(self, row: Sequence[Any], layer: int) -> Any:
-        """The value at any layer from those at one depth."""
+        """Return the value at any layer from the values ``row`` at one depth."""
         if 0 <= layer <= self.degree:
             return row[layer]
         return sum(map(mul, self.weights(layer), row))
 
     def weights(self, at: int) -> tuple[int, ...]:
-        """What the values at 0 .. degree are multiplied by in the value at another whole number."""
+        """Return the Lagrange weights that extrapolate values at 0, ..., degree to another integer."""
         if ("weights", at) not in self.known:
             points = range(self.degree + 1)
             ratios = (
@@ -224,23 +227,23 @@ class ValueGrid:
         return self.known["weights", at]  # type: ignore[no-any-return]
 
     def moved(self, p: Sampled, layer: Any) -> Sampled:
-        """``p`` at a layer ``ell + n``, ``L + n`` or a number."""
+        """Return ``p`` at a layer ``ell + n``, ``L + n`` or a number."""
         if layer == ell or (p, layer) in self.known:
             return p if layer == ell else self.known[p, layer]
         by, place = S(layer).as_coeff_Add()
         if place not in (ell, L, 0):
-            raise NotApplicable(f"{layer} is no layer: it must be ell or L and a number, or a number")
+            raise NotApplicable(f"{layer} is not a layer: must be ell + n, L + n or n with an integer n")
         n, values = int(by), []
         for depth, row in enumerate(self.rows(p)):
             if place == ell:
                 values += [self.at(row, k + n) for k in range(self.count)]
             else:
                 values += [self.at(row, n + (depth if place == L else 0))] * self.count
-        found = self.known[p, layer] = self.element(values, p.degree)
-        return found
+        moved = self.known[p, layer] = self.element(values, p.degree)
+        return moved
 
     def summed(self, p: Sampled, lower: Any, upper: Any) -> Sampled:
-        """The sum of ``p(k)`` over the layers k from ``lower`` to ``upper``."""
+        """Return the sum of ``p(k)`` over the layers k from ``lower`` to ``upper``."""
         if (p, None) not in self.known:
             values = (x for row in self.rows(p) for x in accumulate(row[1:], initial=0))
             self.known[p, None] = self.element(values, p.degree + 1)
@@ -248,7 +251,10 @@ class ValueGrid:
         return self.moved(total, upper) + self.of(-1) * self.moved(total, S(lower) - 1)
 
     def polynomial(self, p: Sampled) -> PolyElement:
-        """An element as a polynomial of :attr:`layered`."""
+        """Return an element as a polynomial of :attr:`layered`, by Newton's interpolation in both variables.
+
+        With the differences ``c_ab`` at 0 it is ``sum_ab c_ab binomial(ell, a) binomial(L, b)``.
+        """
         if ("polynomial", p) not in self.known:
             d = p.degree
             lines = [_differences(row[: d + 1 - k]) for k, row in enumerate(self.rows(p)[: d + 1])]
@@ -259,65 +265,67 @@ class ValueGrid:
             ]
             in_depth = [_powers(x) for x in whole]
             both = [_powers([x[b] for x in in_depth[: d + 1 - b]]) for b in range(d + 1)]
-            found = {
+            coefficients = {
                 (a, b, *others): c
                 for b, x in enumerate(both)
                 for a, value in enumerate(x)
                 if value
                 for others, c in self.others(value, factorial(d))
             }
-            self.known["polynomial", p] = self.layered.ring.from_dict(found)
+            self.known["polynomial", p] = self.layered.ring.from_dict(coefficients)
         return self.known["polynomial", p]
 
     def others(self, value: Any, below: int) -> Iterable[tuple[tuple[int, ...], Any]]:
-        """A value over a whole number, by the powers of the further symbols."""
+        """Return a value divided by an integer: exponents of the further symbols, and coefficients."""
         if isinstance(value, PolyElement):
             return ((powers[2:], c / below) for powers, c in value.terms())
         ratio = QQ(value, below) if isinstance(value, int) else value / below
         return [((0,) * (self.layered.ring.ngens - 2), ratio)]
 
     def expr(self, p: Sampled) -> Expr:
-        """An element as a SymPy expression, expanded."""
+        """Return an element as an expanded SymPy expression."""
         return self.layered.expr(self.polynomial(p))
 
 
 def _whole(c: Any) -> Any:
-    """A rational number as an int if it is one."""
+    """Return a rational number as an int if it is an integer."""
     return int(c) if c.denominator == 1 else c
 
 
 def _differences(values: Sequence[Any]) -> list[Any]:
-    """The differences of all orders at 0, of a function by its values at 0, 1, ...."""
-    found, left = [], list(values)
-    while left:
-        found.append(left[0])
-        left = [b - a for a, b in pairwise(left)]
-    return found
+    """Return the forward differences of all orders at 0 of a function with given values at 0, 1, ...."""
+    differences, remaining = [], list(values)
+    while remaining:
+        differences.append(remaining[0])
+        remaining = [b - a for a, b in pairwise(remaining)]
+    return differences
 
 
 def _powers(newton: Sequence[Any]) -> list[Any]:
-    """The coefficients of ``x**k`` in ``sum_k c_k x (x - 1) ... (x - k + 1)``."""
-    found = list(newton)
-    for k in reversed(range(len(found) - 1)):
-        for i in range(k, len(found) - 1):
-            found[i] -= k * found[i + 1]
-    return found
+    """Return the coefficients of ``x**k`` in ``sum_k c_k x (x - 1) ... (x - k + 1)``."""
+    coefficients = list(newton)
+    for k in reversed(range(len(coefficients) - 1)):
+        for i in range(k, len(coefficients) - 1):
+            coefficients[i] -= k * coefficients[i + 1]
+    return coefficients
 
 
 def factored(e: Expr) -> Expr:
-    """A polynomial as a product of its factors.
+    """Return a polynomial as a product of its factors.
 
     >>> factored(L**2 / 2 + L / 2)
     L*(L + 1)/2
     """
-    number, found = prime_factors(e)
-    value = Mul(*[f.as_expr() ** power for f, power in found])
-    # the number is kept outside: a rational times a single sum would be multiplied out
+    number, powers = prime_factors(e)
+    value = Mul(*[f.as_expr() ** power for f, power in powers])
+    # keep the number outside: SymPy multiplies out a rational times a single sum
     return factor_terms(number * value) if value.is_Add else number * value
 
 
 def prime_factors(e: Expr | PolyElement) -> tuple[Expr, tuple[tuple[Any, int], ...]]:
-    """A number, and polynomials with their powers, whose first coefficients are positive.
+    """Return a rational factor, and the irreducible polynomials with their powers.
+
+    The first coefficient of each polynomial is positive.
 
     >>> prime_factors(L * ell / 2 - L**2 / 2)
     (-1/2, ((L, 1), (L - ell, 1)))
@@ -340,22 +348,22 @@ def prime_factors(e: Expr | PolyElement) -> tuple[Expr, tuple[tuple[Any, int], .
     p, lines = _without_lines(ring.from_dict({tuple(m[k] for k in used): c for m, c in whole}))
     content, p = p.primitive()
     number = QQ.to_sympy(QQ(content if p.LC > 0 else -content, denominator))
-    found = Counter(lines)
+    multiplicities = Counter(lines)
     if not p.is_ground:
         p = p if p.LC > 0 else -p
-        found.update([p] if _is_irreducible(p) else dict(p.factor_list()[1]))
-    return number, tuple(found.items())
+        multiplicities.update([p] if _is_irreducible(p) else dict(p.factor_list()[1]))
+    return number, tuple(multiplicities.items())
 
 
 LINES = 12
-"""Factors ``x + k`` and ``x - y + k`` are divided out for whole k up to this: sums over layers have many."""
+"""Largest |k| of factors ``x + k`` and ``x - y + k`` that are divided out first, as sums have many."""
 
 
 def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
-    """``p`` without its factors ``x + k`` and ``x - y + k``, and these; what is left is factored much faster.
+    """Return ``p`` without its factors ``x + k`` and ``x - y + k``, and the list of these factors.
 
-    Such a factor is there if p vanishes at a point of the line that no polynomial vanishes at by accident,
-    and the division leaves nothing.
+    The remaining polynomial is factored much faster. A factor is tried if p vanishes at a point of the line
+    at which no polynomial vanishes by accident, and accepted if the division leaves no remainder.
     """
     found, ring = [], p.ring
     at = [10007 + 101 * n for n in range(ring.ngens)]
@@ -374,7 +382,10 @@ def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
 
 
 def _quotient(p: PolyElement, i: int, j: int, k: int) -> PolyElement | None:
-    """``p / (x_i - x_j + k)``, with i = j ``p / (x_i + k)``, by Horner's rule; None if something is left."""
+    """Divide ``p`` by ``x_i - x_j + k`` (``x_i + k`` for i = j) by Horner's rule.
+
+    Return None if there is a remainder.
+    """
     rows: list[dict[tuple[int, ...], int]] = [{} for _ in range(p.degree(i) + 1)]
     for powers, c in p.terms():
         rows[powers[i]][(*powers[:i], 0, *powers[i + 1 :])] = c
@@ -385,24 +396,26 @@ def _quotient(p: PolyElement, i: int, j: int, k: int) -> PolyElement | None:
             if j > i:
                 more = (*powers[:j], powers[j] + 1, *powers[j + 1 :])
                 row[more] = row.get(more, 0) + c
-    left, *found = rows
-    if any(left.values()):
+    remainder, *quotient = rows
+    if any(remainder.values()):
         return None
-    own = enumerate(found)
-    return p.ring.from_dict({(*w[:i], m, *w[i + 1 :]): c for m, row in own for w, c in row.items() if c})
+    numbered_rows = enumerate(quotient)
+    return p.ring.from_dict(
+        {(*w[:i], m, *w[i + 1 :]): c for m, row in numbered_rows for w, c in row.items() if c}
+    )
 
 
 def _along(p: PolyElement, i: int, at: Sequence[int]) -> list[int]:
-    """The coefficients of a polynomial in the variable ``i``, highest first, the others being ``at``."""
-    found = [0] * (p.degree(i) + 1)
+    """Return the coefficients of a polynomial in variable ``i``, highest first, with the others at ``at``."""
+    coefficients = [0] * (p.degree(i) + 1)
     for powers, c in p.terms():
         others = (x**m for j, (x, m) in enumerate(zip(at, powers, strict=True)) if j != i)
-        found[-1 - powers[i]] += int(c) * prod(others)
-    return found
+        coefficients[-1 - powers[i]] += int(c) * prod(others)
+    return coefficients
 
 
 def _horner(coefficients: Iterable[int], at: int) -> int:
-    """The value of a polynomial whose highest coefficient is first."""
+    """Return the value of a polynomial with coefficients in decreasing order."""
     value = 0
     for c in coefficients:
         value = value * at + c
@@ -410,38 +423,39 @@ def _horner(coefficients: Iterable[int], at: int) -> int:
 
 
 def _divided(coefficients: Iterable[int], root: int) -> list[int]:
-    """A polynomial without one of its roots."""
+    """Return a polynomial divided by ``x - root``."""
     *found, _ = accumulate(coefficients, lambda v, c: v * root + c)
     return found
 
 
 SMALL = int(primorial(300, nth=False))
-"""The product of the primes up to 300, which are divided out of values before these are tried as primes."""
+"""The product of the primes up to 300; they are divided out of values before a test for primes."""
 ROOM, TRIES = 10**3, 100
-"""How large a divisor is allowed beside the prime, and at how many whole numbers a polynomial is tried."""
+"""The largest divisor beside the prime, and the number of integers at which a polynomial is tried."""
 
 
 def _is_irreducible(p: PolyElement) -> bool:
-    """Is a primitive polynomial certainly irreducible: so on a line, where it keeps its degree?"""
+    """Return whether a primitive polynomial is proved irreducible on a line where it keeps its degree."""
     return any(_is_irreducible_along(u) for n in range(4) if (u := _on_line(p, n))[-1])
 
 
 def _on_line(p: PolyElement, n: int) -> list[int]:
-    """A polynomial where its variables are 3 t, 5 t + 97 (other lines for other n), by powers of t.
+    """Return a polynomial along the line ``(3 t, 5 t + 97, ...)``, by powers of t; n selects the line.
 
-    At small whole numbers, such as both 1, sums over layers vanish whose factors do not.
+    Lines through small integers are avoided, because sums over layers vanish there although their factors do
+    not.
     """
-    found = {powers: [int(c)] for powers, c in p.terms()}
+    rows_left = {powers: [int(c)] for powers, c in p.terms()}
     for k in reversed(range(p.ring.ngens)):
         rows: dict[tuple[int, ...], dict[int, list[int]]] = {}
-        for powers, c in found.items():
+        for powers, c in rows_left.items():
             rows.setdefault(powers[:k], {})[powers[k]] = c
-        found = {rest: _composed(row, 2 * k + 3 + n * (k + 2), 97 * k) for rest, row in rows.items()}
-    return found[()]
+        rows_left = {rest: _composed(row, 2 * k + 3 + n * (k + 2), 97 * k) for rest, row in rows.items()}
+    return rows_left[()]
 
 
 def _composed(row: Mapping[int, Sequence[int]], a: int, b: int) -> list[int]:
-    """The sum over m of ``row[m](t) (a t + b)^m``, by powers of t."""
+    """Return the sum over m of ``row[m](t) (a t + b)^m``, by powers of t."""
     value: list[int] = []
     for m in range(max(row), -1, -1):
         value = [b * x + a * y for x, y in zip([*value, 0], [0, *value], strict=True)]
@@ -450,11 +464,11 @@ def _composed(row: Mapping[int, Sequence[int]], a: int, b: int) -> list[int]:
 
 
 def _is_irreducible_along(u: Sequence[int]) -> bool:
-    """Do a polynomial's values tell that it is irreducible?
+    """Return whether values of a polynomial in one variable prove that it is irreducible.
 
-    All roots are below H, where ``|u_n| H^n > sum_(k<n) |u_k| H^k``.  If u at a whole number beyond H + d is
-    d times a prime that d does not contain, then of two factors one has a value that divides d, and yet both
-    are larger than d there (Girstmair 2005).  Tried are whole numbers at which small primes do not divide u.
+    Let all roots be below H, where ``|u_n| H^n > sum_(k<n) |u_k| H^k``. If the value at an integer beyond H +
+    d is d times a prime that does not divide d, then one of two factors has a value that divides d, but both
+    are larger than d there (Girstmair 2005). Integers at which small primes do not divide u are tried.
     """
     u = tuple(reversed(u))
     always = gcd(*[_horner(u, at) for at in range(len(u))])  # what divides all values
@@ -478,23 +492,23 @@ def _is_irreducible_along(u: Sequence[int]) -> bool:
 
 
 def particular(power: int, gap: Any, moved: Callable[[int, int], Any], one: Any) -> list[Any]:
-    """The coefficients of a polynomial p with ``A p = n**power`` in any field, ``one`` being its unit.
+    """Return the coefficients of a polynomial p with ``A p = n**power``, for a linear map A on polynomials.
 
-    The linear map A takes ``n**i`` to ``gap n**i`` plus ``moved(i, j) n**j`` for each lower degree j.  Where
-    ``gap`` is zero, a resonance, p has one degree more.
+    A takes ``n**i`` to ``gap n**i`` plus ``moved(i, j) n**j`` for each lower degree j. Coefficients are in
+    any field with unit ``one``. If ``gap`` is zero (resonance), p has one degree more.
     """
     zero, resonant = one - one, int(not gap)
-    found = [zero] * (power + 2)
+    coefficients = [zero] * (power + 2)
     for j in reversed(range(power + 1)):
-        left = one if j == power else zero
+        remainder = one if j == power else zero
         for i in range(j + 1 + resonant, power + 2):
-            left -= found[i] * moved(i, j)
-        found[j + resonant] = left / (moved(j + 1, j) if resonant else gap)
-    return found
+            remainder -= coefficients[i] * moved(i, j)
+        coefficients[j + resonant] = remainder / (moved(j + 1, j) if resonant else gap)
+    return coefficients
 
 
 def telescoped(power: int, step: int, ratio: Any, one: Any) -> list[Any]:
-    """The coefficients of a polynomial p with ``p(n) - ratio p(n + step) = n**power``, in any field.
+    """Return the coefficients of a polynomial p with ``p(n) - ratio p(n + step) = n**power``, in any field.
 
     >>> telescoped(1, -1, QQ(1), QQ(1)), telescoped(1, 1, QQ(1, 2), QQ(1))
     ([MPQ(0,1), MPQ(1,2), MPQ(1,2)], [MPQ(2,1), MPQ(2,1), MPQ(0,1)])
@@ -509,31 +523,41 @@ q = Symbol("q")
 Z, Z_L = Dummy("Z"), Dummy("Z_L")
 """``q^ell`` and ``q^L``."""
 MOVING = (ell, L, Z, Z_L)
-"""What values are polynomials in, with powers of Z of either sign."""
+"""Variables of the polynomials that solve recurrences; Z and Z_L also have negative powers."""
 
 
 class Recurrences:
-    """Solves recurrences one after the other; ``parameter`` (and its value in q) is set by the first pair."""
+    """Solver of a sequence of recurrences; the first pair fixes ``parameter`` and its expression in q."""
 
     def __init__(self) -> None:
+        """Start without a parameter."""
         self.parameter: tuple[Symbol, Expr] | None = None
         self.root: Expr | None = None
 
     def settled(self, e: Expr) -> Expr:
-        """``e`` with the parameter in terms of q, in normal form."""
+        """Return ``e`` in normal form, with the parameter expressed by q."""
         e = e.xreplace(dict([self.parameter])) if self.parameter else e
         if not e.has(*MOVING):
             return cancel(e)
         return Add(*[cancel(c) * x for x, c in _apart(e).items()])
 
     def solve(self, M: Matrix, f: Sequence[Expr], k: int, start: Sequence[Expr], at: Expr) -> list[Expr]:
-        """The ``y(ell)`` with ``y(at) = start``; ``at`` is a pair's value of (ell, Z)."""
+        """Solve ``y(ell) = M y(ell + k) + f(ell)`` with ``y(at) = start``.
+
+        ``M`` has shape (n, n) with n = 1 or 2, ``f`` and ``start`` have length n; ``at`` is the pair of
+        values of (ell, Z). Raises :class:`NotApplicable` for larger systems or coefficients that depend on
+        the layer.
+        """
         if M.has(ell, Z):
-            raise NotApplicable("the recurrence has coefficients that change from layer to layer")
+            raise NotApplicable(
+                "the coefficients of the recurrence depend on the layer; only constant ones are solved"
+            )
         if len(f) == 1:
             return [self.scalar(M[0], f[0], k, start[0], at)]
         if len(f) != 2:
-            raise NotApplicable(f"{len(f)} order parameters that depend on each other from layer to layer")
+            raise NotApplicable(
+                f"{len(f)} coupled order parameters in the recurrence over layers; at most 2 are solved"
+            )
         self.diagonal(M)
         M, f, start = M.applyfunc(self.settled), [*map(self.settled, f)], [*map(self.settled, start)]
         rows = [self.left(M, value) for value in (q, 1 / q)]
@@ -545,30 +569,39 @@ class Recurrences:
         return [self.settled(x) for x in back * Matrix(solved)]
 
     def diagonal(self, M: Matrix) -> None:
-        """Let q and 1/q be the eigenvalues of M."""
+        """Set q such that q and 1/q are the eigenvalues of M.
+
+        Raise :class:`NotApplicable` if this is impossible.
+        """
         if self.settled(M.det()) != 1:
-            raise NotApplicable("the pair of recurrences in the layer has no eigenvalues q and 1/q")
+            raise NotApplicable(
+                "the determinant of the pair of recurrences is not 1, so its eigenvalues are not q and 1/q"
+            )
         trace = M.trace()
         if self.parameter is None:
             relation = (q**2 - trace * q + 1).expand()
             free = sorted(trace.free_symbols, key=str)
             linear = [x for x in free if trace.is_polynomial(x) and Poly(trace, x).degree() == 1]
             if not linear:
-                raise NotApplicable(f"no parameter of {trace} can be written in terms of its eigenvalue")
+                raise NotApplicable(
+                    f"no parameter can be expressed by the eigenvalue: the trace {trace} is linear in none"
+                )
             self.parameter = (linear[0], cancel(solve(relation, linear[0])[0]))
             half = trace / 2
             self.root = (half + sqrt((half**2 - 1).factor())).expand()
         elif cancel(self.settled(trace) - q - 1 / q) != 0:
-            raise NotApplicable("two pairs of recurrences in the layer have different eigenvalues")
+            raise NotApplicable(
+                "two pairs of recurrences over layers have different eigenvalues; one q is supported"
+            )
 
     @staticmethod
     def left(M: Matrix, value: Expr) -> list[Expr]:
-        """A left eigenvector of a two by two matrix."""
+        """Return a left eigenvector of a 2x2 matrix for an eigenvalue."""
         a, b, c, d = M
         return [c, cancel(value - a)] if c != 0 else [cancel(value - d), b]
 
     def scalar(self, m: Expr, f: Expr, k: int, start: Expr, at: Expr) -> Expr:
-        """``y(ell) = m y(ell + k) + f(ell)``."""
+        """Solve ``y(ell) = m y(ell + k) + f(ell)`` with ``y(at) = start``."""
         m = self.settled(m)
         step = _power(m)
         value = S.Zero
@@ -582,38 +615,40 @@ class Recurrences:
 
     @staticmethod
     def particular(a: int, k: int, gap: int) -> Expr:
-        """A polynomial p with ``p(ell) - q^gap p(ell + k) = ell^a``."""
+        """Return a polynomial p with ``p(ell) - q^gap p(ell + k) = ell^a``."""
         return Add(*[cancel(c) * ell**i for i, c in enumerate(telescoped(a, k, q**gap, S.One))])
 
 
 def _power(m: Expr) -> int:
-    """The j with ``m = q^j``."""
+    """Return the exponent j with ``m = q^j``."""
     if m == 1:
         return 0
     base, exponent = m.as_base_exp()
     if base != q:
-        raise NotApplicable(f"a recurrence in the layer grows like {m}^ell, which has no closed form here")
+        raise NotApplicable(
+            f"a recurrence over layers grows like {m}^ell; closed forms exist only for powers of q"
+        )
     return int(exponent)
 
 
 def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
-    """Coefficients of ``ell^a Z^b``, b of either sign."""
-    found: dict[tuple[int, int], Expr] = {}
+    """Return the coefficients of ``ell^a Z^b``; b may be negative."""
+    coefficients: dict[tuple[int, int], Expr] = {}
     for moving, fixed in _apart(f).items():
-        rest, own = moving.as_independent(ell, Z, as_Add=False)
-        powers = own.as_powers_dict()
+        constant, powers_part = moving.as_independent(ell, Z, as_Add=False)
+        powers = powers_part.as_powers_dict()
         if not set(powers) <= {S.One, ell, Z}:
-            raise NotApplicable(f"{moving} is no polynomial in ell and q^ell")
+            raise NotApplicable(f"{moving} is not a polynomial in ell and q^ell")
         key = int(powers.get(ell, 0)), int(powers.get(Z, 0))
-        found[key] = found.get(key, S.Zero) + fixed * rest
-    return found
+        coefficients[key] = coefficients.get(key, S.Zero) + fixed * constant
+    return coefficients
 
 
 def _apart(e: Expr) -> dict[Expr, Expr]:
-    """Coefficients of products of powers of ell, L, Z and Z_L."""
+    """Return the coefficients of products of powers of ell, L, Z and Z_L."""
     if e == 0:
         return {}
-    # SymPy multiplies out denominators, so the inverses of Z and Z_L need names of their own
+    # name the inverses of Z and Z_L, because SymPy multiplies out denominators
     inverse = {x: Dummy() for x in (Z, Z_L)}
     powers = [x for x in e.atoms(Pow) if x.base in inverse and x.exp.is_negative]
     named = e.xreplace({x: inverse[x.base] ** -x.exp for x in powers})
@@ -627,4 +662,5 @@ def _apart(e: Expr) -> dict[Expr, Expr]:
 
 
 def _dot(w: Sequence[Expr], f: Sequence[Expr]) -> Expr:
+    """Return the scalar product of two vectors."""
     return sum((x * y for x, y in zip(w, f, strict=True)), S.Zero)

@@ -1,9 +1,9 @@
-"""Where a power series ends, seen from its coefficients, and how to go on.
+"""Radius of convergence of a power series from its coefficients, and resummation beyond it.
 
-The radius of convergence is the distance of the nearest singularity from 0.  Three estimates of it are made:
-from ratios of coefficients (one real singularity), from 2x2 determinants of them (a complex pair), and from
-the poles of Padé approximants.  If the singularity is known, a conformal map moves it to the unit circle.
-All of this is done in ``z = variable**step``, the square of gamma0 for an even series.
+The radius is the distance of the nearest singularity from 0. Three methods estimate it: ratios of
+coefficients (one real singularity), 2x2 determinants of coefficients (a complex pair), and poles of Padé
+approximants. If the singularity is known, a conformal map moves it to the unit circle. All methods use
+``z = variable**step``, the square of gamma0 for an even series.
 """
 
 from __future__ import annotations
@@ -22,15 +22,24 @@ w = Symbol("w")
 """The variable of a mapped series."""
 
 DOUBLET = mpmath.mpf(10) ** -6
-"""A pole this close to a zero, relative to its size, cancels it (a Froissart doublet) and says nothing."""
+"""Relative distance below which a pole and a zero cancel (a Froissart doublet); such poles are ignored."""
 
 
 @dataclass(frozen=True)
 class Radius:
-    """The singularity nearest to 0: its distance in ``variable``, and how far estimates of that differ.
+    """Estimate of the radius of convergence and the location of the nearest singularity.
 
-    ``distance`` and ``angle`` place it in the plane of ``z = variable**step`` (angle 0: on the positive axis,
-    pi: on the negative one; a pair has the angles +- ``angle``).  ``method`` is the one that was taken.
+    Parameters
+    ----------
+    value : mpf
+        The radius in the variable of the series.
+    uncertainty : mpf
+        The error estimate of ``value``.
+    distance, angle : mpf
+        The singularity in the plane of ``z = variable**step``, in polar coordinates: angle 0 is the positive
+        axis, pi the negative one; a complex pair is at plus and minus ``angle``.
+    method : str
+        The method whose estimate was taken: ratios, determinants or poles.
     """
 
     value: mpmath.mpf
@@ -41,14 +50,33 @@ class Radius:
 
 
 def radius(series: PowerSeries, digits: int = 40) -> Radius:
-    """The radius of convergence, estimated from coefficients that are numbers.
+    """Estimate the radius of convergence from numerical coefficients.
 
-    Each method is applied to all coefficients and to all but the last.  Of the two methods that agree best,
-    the one that changes less is taken: one may settle on something that is not there, but two rarely on the
-    same.  ``uncertainty`` is that change plus the difference of the two; it is too small for a pair of branch
-    points, whose distance comes out too large by a share of one over the order.  Raises ValueError for
-    symbols in the coefficients, fewer than four in ``variable**step``, and a series that terminates.
+    Each method is applied to all coefficients and to all but the last. Of the two methods that agree best,
+    the one that changes less is taken, because one method may converge to a false singularity, but two rarely
+    to the same one. ``uncertainty`` is that change plus the difference of the two methods. It is too small
+    for a pair of branch points, where the relative error of the distance is of order one over the number of
+    coefficients.
 
+    Parameters
+    ----------
+    series : PowerSeries
+        A series with numbers as coefficients.
+    digits : int
+        Decimal digits of the computation.
+
+    Returns
+    -------
+    Radius
+        The estimate.
+
+    Raises
+    ------
+    ValueError
+        If coefficients contain symbols, are fewer than four in ``variable**step``, or terminate.
+
+    Examples
+    --------
     >>> from sympy import Rational
     >>> exact = PowerSeries(tuple(c for k in range(7) for c in (Rational(-4, 1) ** k, 0)))  # 1 / (1 + 4 z)
     >>> found = radius(exact)
@@ -61,17 +89,17 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
         )
     with mpmath.workdps(digits):
         known = [mpmath.mpf(c.evalf(digits)) for c in series.steps()]
-        found: dict[str, tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]] = {}
+        estimates: dict[str, tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]] = {}
         for name, method in METHODS.items():
             last, before = method(known), method(known[:-1])
             if last is not None and before is not None:
-                found[name] = (abs(last), abs(last - before), abs(mpmath.arg(last)))
-        if not found:
+                estimates[name] = (abs(last), abs(last - before), abs(mpmath.arg(last)))
+        if not estimates:
             raise ValueError(f"no estimate from {len(known)} coefficients: {series}")
-        pairs = [(abs(found[a][0] - found[b][0]), a, b) for a, b in combinations(found, 2)]
-        apart, *both = min(pairs, key=lambda x: x[0]) if pairs else (mpmath.mpf(0), *found)
-        name = min(both, key=lambda x: found[x][1] / found[x][0])
-        distance, change, angle = found[name]
+        pairs = [(abs(estimates[a][0] - estimates[b][0]), a, b) for a, b in combinations(estimates, 2)]
+        apart, *both = min(pairs, key=lambda x: x[0]) if pairs else (mpmath.mpf(0), *estimates)
+        name = min(both, key=lambda x: estimates[x][1] / estimates[x][0])
+        distance, change, angle = estimates[name]
         change = change + apart
         value = distance ** (mpmath.mpf(1) / series.step)
         return Radius(value, value * change / distance / series.step, distance, angle, name)
@@ -81,9 +109,9 @@ ComplexEstimate: TypeAlias = "mpmath.mpc | None"
 
 
 def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
-    """Domb and Sykes: ``c[k] / c[k-1] = (1 + (p - 1) / k) / z0`` near a singularity ``(1 - z / z0)**-p``.
+    """Estimate the singularity z0 by the ratio method of Domb and Sykes; None if a coefficient vanishes.
 
-    Two ratios give z0.  None where a coefficient vanishes.
+    Near a singularity ``(1 - z / z0)**-p``, ``c[k] / c[k-1] = (1 + (p - 1) / k) / z0``; two ratios give z0.
     """
     if len(c) < 3 or c[-2] == 0 or c[-3] == 0:
         return None
@@ -93,7 +121,10 @@ def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
 
 
 def determinants(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
-    """Mercer and Roberts: a pair ``z0 exp(+-i angle)`` from ``c[k-1] c[k+1] - c[k]**2``; or None."""
+    """Estimate a pair ``z0 exp(+-i angle)`` by the method of Mercer and Roberts; None if it does not apply.
+
+    The method uses ``c[k-1] c[k+1] - c[k]**2`` for two successive k.
+    """
     if len(c) < 4:
         return None
     a, b, d, e = c[-4:]
@@ -106,7 +137,7 @@ def determinants(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
 
 
 def poles(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
-    """The pole nearest to 0 of the Padé approximant nearest to the diagonal, doublets left out."""
+    """Return the pole nearest to 0 of the near-diagonal Padé approximant, without Froissart doublets."""
     order = len(c) - 1
     n = (order + 1) // 2
     try:
@@ -114,12 +145,12 @@ def poles(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     except (DegeneratePade, ValueError):
         return None
     zeros = _roots(above)
-    found = [p for p in _roots(below) if not any(abs(p - x) < DOUBLET * abs(p) for x in zeros)]
-    return min(found, key=abs, default=None)
+    kept = [p for p in _roots(below) if not any(abs(p - x) < DOUBLET * abs(p) for x in zeros)]
+    return min(kept, key=abs, default=None)
 
 
 def _roots(coefficients: Sequence[Expr]) -> list[mpmath.mpc]:
-    """The roots of a polynomial, lowest power first."""
+    """Return the roots of a polynomial with coefficients in increasing order."""
     values = [mpmath.mpf(x) for x in coefficients]
     while values and values[-1] == 0:
         values.pop()
@@ -137,9 +168,18 @@ METHODS: dict[str, Callable[[Sequence[mpmath.mpf]], ComplexEstimate]] = {
 
 @dataclass(frozen=True)
 class Mapped:
-    """A series in the variable w of a conformal map; see :func:`conformal`.
+    """A power series re-expanded in the variable w of a conformal map, see :func:`conformal`.
 
-    ``series`` is in ``w``, ``distance`` and ``angle`` (in units of pi) say where the singularity is in z.
+    Parameters
+    ----------
+    original : PowerSeries
+        The series before the map.
+    series : PowerSeries
+        The series in ``w``.
+    distance : Expr
+        The distance of the singularity from 0 in z.
+    angle : Expr
+        The angle of the singularity in units of pi.
     """
 
     original: PowerSeries
@@ -148,7 +188,23 @@ class Mapped:
     angle: Expr
 
     def point(self, z: Expr | float) -> mpmath.mpf:
-        """The w of a positive z, between 0 and 1.  Raises ValueError where the map does not reach."""
+        """Return the value of w for a positive z.
+
+        Parameters
+        ----------
+        z : Expr or float
+            A number from 0 up to the singularity on the positive axis, if there is one.
+
+        Returns
+        -------
+        mpf
+            A number between 0 and 1.
+
+        Raises
+        ------
+        ValueError
+            If z is outside of the image of the map.
+        """
         target = mpmath.mpf(sympify(z, strict=True).evalf(mpmath.mp.dps))
         if target < 0 or (self.angle == 0 and target >= mpmath.mpf(self.distance)):
             raise ValueError(f"z = {z}: the map reaches from 0 up to the singularity on the positive axis")
@@ -157,6 +213,7 @@ class Mapped:
         size, at = mpmath.mpf(_scale(self.distance, self.angle).evalf(mpmath.mp.dps)), mpmath.mpf(self.angle)
 
         def gap(x: mpmath.mpf) -> mpmath.mpf:
+            """Return ``log z(w) - log z`` at ``w = x``."""
             return (
                 mpmath.log(size * x / target) - 2 * at * mpmath.log(1 - x) - 2 * (1 - at) * mpmath.log(1 + x)
             )
@@ -165,7 +222,20 @@ class Mapped:
         return mpmath.findroot(gap, (edge * min(1, target / size), 1 - edge), solver="anderson")
 
     def value(self, variable: Expr | float, order: int | None = None) -> mpmath.mpf:
-        """The resummed value at a positive value of the variable, from terms up to w**order (all)."""
+        """Return the resummed value at a positive value of the variable.
+
+        Parameters
+        ----------
+        variable : Expr or float
+            The value of the variable of the original series.
+        order : int, optional
+            The highest power of w that is summed; all by default.
+
+        Returns
+        -------
+        mpf
+            The value.
+        """
         given = sympify(variable, strict=True)
         x = self.point(given**self.original.step)
         terms = self.series.truncate(self.series.order if order is None else order).coefficients
@@ -174,21 +244,43 @@ class Mapped:
 
 
 def _scale(distance: Expr, angle: Expr) -> Expr:
-    """The factor of the map that puts the singularities at ``distance``."""
+    """Return the prefactor of the map that puts the singularities at ``distance``."""
     return sympify(4 * distance * angle**angle * (1 - angle) ** (1 - angle))
 
 
 def conformal(series: PowerSeries, distance: Expr | float, angle: Expr | float = 1) -> Mapped:
-    r"""Re-expand around the same point in a variable in which the known singularities lie on the unit circle.
+    """Re-expand a series in a variable in which its known singularities lie on the unit circle.
 
-    They are at ``z = distance * exp(+-i pi angle)``: a pair, or one on the negative axis for ``angle = 1``.
-    The plane of z cut from them straight to infinity is the image of the unit disk under
+    Parameters
+    ----------
+    series : PowerSeries
+        The series.
+    distance : Expr or float
+        The distance d of the singularities from 0, positive.
+    angle : Expr or float
+        The angle a in units of pi, from 0 to 1: singularities are at ``z = d exp(+-i pi a)``, one on the
+        negative axis for a = 1.
+
+    Returns
+    -------
+    Mapped
+        The series in w; exact for a rational ``angle``.
+
+    Raises
+    ------
+    ValueError
+        If the angle is not between 0 and 1, or the distance is not positive.
+
+    Notes
+    -----
+    The plane of z with straight cuts from the singularities to infinity is the image of the unit disk under
 
         z(w) = 4 d a^a (1-a)^(1-a)  w (1-w)^(-2a) (1+w)^(-2(1-a)),
 
-    so the series in w converges in all of the cut plane, if the cuts hold all singularities.  Exact for a
-    rational ``angle``.  Raises ValueError for an angle beyond 0 to 1 or a distance that is not positive.
+    so the series in w converges in the whole cut plane if the cuts contain all singularities.
 
+    Examples
+    --------
     >>> from sympy import sqrt, series as taylor, Rational
     >>> z = Symbol("z")
     >>> f = taylor(sqrt(1 + z), z, 0, 5).removeO()
@@ -208,6 +300,7 @@ def conformal(series: PowerSeries, distance: Expr | float, angle: Expr | float =
     size = _scale(d, a)
 
     def binomials(power: Expr, sign: int) -> PowerSeries:
+        """Return the series of ``(1 + sign w)^power``."""
         return PowerSeries(tuple(binomial(power, k) * sign**k for k in range(order + 1)), w)
 
     shape = binomials(-2 * a, -1) * binomials(-2 * (1 - a), 1)

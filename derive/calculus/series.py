@@ -1,10 +1,9 @@
-"""Truncated power series in one small parameter: one ring for all of them, and its uses.
+"""Truncated power series in one small parameter: arithmetic, Padé approximants, error estimates.
 
-:class:`SeriesRing` adds, multiplies and inverts lists of coefficients up to a fixed order, whatever ring the
-coefficients are from: expressions (:class:`PowerSeries`), rational functions (:func:`solved_series`).  Sums
-of operator words are found order by order, by :class:`derive.expansion.words.Recursion`.  A series knows the
-coefficients up to its order and nothing beyond.  Whether it has only even powers is seen from the
-coefficients; it is never assumed.
+:class:`SeriesRing` adds, multiplies and inverts lists of coefficients up to a fixed order, with expressions
+(:class:`PowerSeries`) or rational functions (:func:`solved_series`) as coefficients. Series of noncommutative
+operator words are computed order by order by :class:`derive.expansion.words.Recursion`. Coefficients beyond
+the order are unknown. Whether a series is even is read from its coefficients and never assumed.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ PowerCoefficients = Sequence[Expr]
 
 
 class SeriesRing(ABC, Generic[SeriesCoefficient]):
-    """Series up to ``order``: lists of ``order + 1`` coefficients, which need not commute.
+    """Base class of truncated power series: lists of ``order + 1`` coefficients, which need not commute.
 
-    A ring says what its coefficients are: their zero, the sum of products, and the inverse of a first one.
+    A subclass defines the coefficients: zero, sums of products, and the inverse of a first coefficient.
     """
 
     order: int
@@ -44,55 +43,61 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
 
     @abstractmethod
     def number(self, e: Any) -> SeriesCoefficient:
-        """The coefficient that the expression ``e``, which no series is in, stands for."""
+        """Return the coefficient for an expression that does not contain the variable of the series."""
 
     @abstractmethod
     def total(self, *xs: Any) -> SeriesCoefficient:
-        """The sum of coefficients."""
+        """Return the sum of coefficients."""
 
     def dot(self, pairs: Iterable[tuple[Any, Any]]) -> SeriesCoefficient:
-        """The sum of products."""
+        """Return the sum of the products of pairs of coefficients."""
         return self.total(*[a * b for a, b in pairs])
 
     @abstractmethod
     def reciprocal(self, c: SeriesCoefficient) -> SeriesCoefficient:
-        """``1/c``.  Raises ValueError where there is none."""
+        """Return ``1/c``; raise ValueError if the inverse does not exist."""
 
     # -- series ----------------------------------------------------------------------------------------
 
     def constant(self, c: SeriesCoefficient) -> list[SeriesCoefficient]:
-        """A series with only the zeroth term."""
+        """Return the series with ``c`` at order 0 and zeros elsewhere."""
         return [c, *[self.number(0) for _ in range(self.order)]]
 
     def add(self, *xs: Sequence[SeriesCoefficient]) -> list[SeriesCoefficient]:
-        """Sum."""
+        """Return the sum of series."""
         return [self.total(*[x[n] for x in xs]) for n in range(self.order + 1)]
 
     def mul(self, a: Sequence[SeriesCoefficient], b: Sequence[SeriesCoefficient]) -> list[SeriesCoefficient]:
-        """Product, in this order: ``c_n = sum_k a_k b_(n-k)``."""
+        """Return the product in this order: ``c_n = sum_k a_k b_(n-k)``."""
         return [self.dot((a[k], b[n - k]) for k in range(n + 1)) for n in range(self.order + 1)]
 
     def inverse(self, a: Sequence[SeriesCoefficient]) -> list[SeriesCoefficient]:
-        """``1/a``: ``x_0 = 1/a_0`` and ``x_n = - x_0 sum_(k>0) a_k x_(n-k)``.  Raises ValueError."""
+        """Return ``1/a``: ``x_0 = 1/a_0`` and ``x_n = -x_0 sum_(k>0) a_k x_(n-k)``.
+
+        Raise ValueError if undefined.
+        """
         start = self.reciprocal(a[0])
         minus = self.dot([(self.number(-1), start)])
-        found = [start]
+        result = [start]
         for n in range(1, self.order + 1):
-            found.append(self.dot([(minus, self.dot((a[k], found[n - k]) for k in range(1, n + 1)))]))
-        return found
+            result.append(self.dot([(minus, self.dot((a[k], result[n - k]) for k in range(1, n + 1)))]))
+        return result
 
     def power(self, a: Sequence[SeriesCoefficient], n: int) -> list[SeriesCoefficient]:
-        """A whole power."""
+        """Return an integer power of a series."""
         base = self.inverse(a) if n < 0 else list(a)
         return reduce(self.mul, [base] * abs(n)) if n else self.constant(self.number(1))
 
     def evaluate(
         self, e: Expr, known: Callable[[Expr], Sequence[SeriesCoefficient] | None]
     ) -> list[SeriesCoefficient]:
-        """The series of an expression by sums, products and whole powers of what has the series ``known``."""
-        found = known(e)
-        if found is not None:
-            return list(found)
+        """Return the series of an expression of sums, products and integer powers.
+
+        ``known(x)`` returns the series of a subexpression, or None.
+        """
+        given = known(e)
+        if given is not None:
+            return list(given)
         if isinstance(e, Add):
             return self.add(*[self.evaluate(x, known) for x in e.args])
         if isinstance(e, Mul):
@@ -103,55 +108,71 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
 
 
 class Expressions(SeriesRing[Expr]):
-    """Coefficients that are expressions; a sum that cancels is zero."""
+    """Truncated series with SymPy expressions as coefficients; a sum that cancels is zero."""
 
     def __init__(self, order: int) -> None:
+        """Set the order of truncation."""
         self.order = order
 
     def number(self, e: Any) -> Expr:
+        """Return the expression as a coefficient."""
         return sympify(e)
 
     def total(self, *xs: Expr) -> Expr:
+        """Return the sum of coefficients, zero if it cancels when expanded."""
         value = Add(*xs)
         cancels = len(xs) > 1 and not value.is_Number and value.expand() == 0
         return S.Zero if cancels else sympify(value)
 
     def reciprocal(self, c: Expr) -> Expr:
+        """Return ``1/c``; raise ValueError for zero."""
         if c == 0:
             raise ValueError("cannot divide by a series that starts with zero")
         return Pow(c, -1)
 
 
 class _Domain(SeriesRing[Any]):
-    """Coefficients in a field of rational functions."""
+    """Truncated series with coefficients in a field of rational functions."""
 
     def __init__(self, field: Any, order: int) -> None:
+        """Set the field of coefficients and the order of truncation."""
         self.field, self.order = field, order
 
     def number(self, e: Any) -> Any:
+        """Return an expression as an element of the field."""
         return self.field.from_sympy(sympify(e))
 
     def total(self, *xs: Any) -> Any:
+        """Return the sum of coefficients."""
         return sum(xs, self.field.zero)
 
     def reciprocal(self, c: Any) -> Any:
+        """Return ``1/c``; raise ValueError for zero."""
         if not c:
             raise ValueError("cannot divide by a series that starts with zero")
         return self.field.one / c
 
 
 WINDOW = 4
-"""How many of the last coefficients the error estimate looks at."""
+"""Number of last coefficients that the error estimate uses."""
 
 
 @dataclass(frozen=True)
 class PowerSeries:
-    """``coefficients[n]`` multiplies ``variable**n``; what is beyond the last one is not known.
+    """Truncated power series: ``coefficients[n]`` multiplies ``variable**n``; higher orders are unknown.
 
-    ``variable`` is a symbol, or an expression of one symbol such as ``1/nu``.  Coefficients may be any SymPy
-    expressions without it, noncommutative words too.  Raises ValueError for no coefficients at all, and for
-    coefficients that contain the variable.
+    Raises ValueError for an empty list of coefficients, and for coefficients that contain the variable.
 
+    Parameters
+    ----------
+    coefficients : tuple of Expr
+        The coefficients of orders 0, 1, ...: SymPy expressions without the variable, also noncommutative
+        ones.
+    variable : Expr
+        A symbol, or an expression of one symbol such as ``1/nu``.
+
+    Examples
+    --------
     >>> from sympy import symbols
     >>> a, b = symbols("a b")
     >>> f = PowerSeries((1, 0, a, 0, b))
@@ -167,21 +188,21 @@ class PowerSeries:
     variable: Expr = gamma0
 
     def __post_init__(self) -> None:
-        found = tuple(sympify(c, strict=True) for c in self.coefficients)
-        if not found:
+        coefficients = tuple(sympify(c, strict=True) for c in self.coefficients)
+        if not coefficients:
             raise ValueError("coefficients = (): a power series needs at least the coefficient of order 0")
         if len(self.variable.free_symbols) != 1:
             raise ValueError(f"variable = {self.variable}: must be an expression of one symbol")
-        for n, c in enumerate(found):
+        for n, c in enumerate(coefficients):
             if c.free_symbols & self.variable.free_symbols:
                 raise ValueError(f"coefficients[{n}] = {c}: must not contain {self.symbol}")
-        object.__setattr__(self, "coefficients", found)
+        object.__setattr__(self, "coefficients", coefficients)
 
     # -- reading ---------------------------------------------------------------------------------------
 
     @property
     def symbol(self) -> Symbol:
-        """The symbol that is small, or large for a series in its inverse."""
+        """The symbol of the variable: small, or large for a series in its inverse."""
         return next(iter(self.variable.free_symbols))
 
     @property
@@ -196,55 +217,124 @@ class PowerSeries:
 
     @property
     def lowest(self) -> int:
-        """The lowest power that occurs; 0 if none does."""
+        """The lowest power with a coefficient that is not zero; 0 if all coefficients are zero."""
         return min(self.powers(), default=0)
 
     @property
     def step(self) -> int:
-        """The largest step in which the powers that occur go up from the lowest: 2 for an even series.
+        """The greatest common divisor of the gaps between powers that occur: 2 for an even series.
 
-        1 where fewer than two powers occur, since one power says nothing about the next.
+        It is 1 if fewer than two powers occur, because one power does not determine the next.
         """
         return gcd(*[n - self.lowest for n in self.powers()]) or 1
 
     def powers(self) -> tuple[int, ...]:
-        """The powers whose coefficients are not (structurally) zero."""
+        """Return the powers whose coefficients are not (structurally) zero.
+
+        Returns
+        -------
+        tuple of int
+            The powers in increasing order.
+        """
         return tuple(n for n, c in enumerate(self.coefficients) if c != 0)
 
     def coefficient(self, n: int) -> Expr:
-        """The coefficient of ``variable**n``.  Raises IndexError beyond the order, where it is not known."""
+        """Return the coefficient of ``variable**n``.
+
+        Parameters
+        ----------
+        n : int
+            The power.
+
+        Returns
+        -------
+        Expr
+            The coefficient.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order, where coefficients are unknown.
+        """
         self._check(n)
         return self.coefficients[n]
 
     def truncate(self, n: int) -> PowerSeries:
-        """The series up to ``variable**n`` only.  Raises IndexError beyond the order."""
+        """Return the series up to ``variable**n``.
+
+        Parameters
+        ----------
+        n : int
+            The new order.
+
+        Returns
+        -------
+        PowerSeries
+            The series of order ``n``.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order.
+        """
         self._check(n)
         return PowerSeries(self.coefficients[: n + 1], self.variable)
 
     def steps(self) -> tuple[Expr, ...]:
-        """The coefficients at ``lowest``, ``lowest + step``, ...: those of a series in ``variable**step``.
+        """Return the coefficients at the powers ``lowest``, ``lowest + step``, ....
 
+        Returns
+        -------
+        tuple of Expr
+            The coefficients of the series in ``variable**step``.
+
+        Examples
+        --------
         >>> PowerSeries((0, 3, 0, 5, 0)).steps()
         (3, 5)
         """
         return self.coefficients[self.lowest :: self.step]
 
     def _check(self, n: int) -> None:
+        """Raise IndexError if order ``n`` is unknown."""
         if not 0 <= n <= self.order:
             raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
 
     # -- arithmetic ------------------------------------------------------------------------------------
 
     def map(self, change: Callable[[Expr], Any]) -> PowerSeries:
-        """The series with ``change`` applied to each coefficient.
+        """Return the series with a function applied to each coefficient.
 
+        Parameters
+        ----------
+        change : callable
+            A function from a coefficient to the new coefficient.
+
+        Returns
+        -------
+        PowerSeries
+            The series of the new coefficients.
+
+        Examples
+        --------
         >>> PowerSeries((1, Symbol("a"))).map(lambda c: c.subs("a", 3)).expr
         3*gamma0 + 1
         """
         return PowerSeries(tuple(change(c) for c in self.coefficients), self.variable)
 
     def subs(self, *args: Any, **options: Any) -> PowerSeries:
-        """``subs`` of each coefficient."""
+        """Return the series with a substitution in each coefficient.
+
+        Parameters
+        ----------
+        *args, **options
+            Arguments of :meth:`sympy.core.basic.Basic.subs`.
+
+        Returns
+        -------
+        PowerSeries
+            The series of the new coefficients.
+        """
         return self.map(lambda c: c.subs(*args, **options))
 
     def __add__(self, other: Any) -> PowerSeries:
@@ -268,7 +358,7 @@ class PowerSeries:
         return (-self).__add__(other)
 
     def __pow__(self, power: int) -> PowerSeries:
-        """A whole power; negative ones need a zeroth coefficient that is not zero (else ValueError)."""
+        """Return an integer power; a negative one raises ValueError if the coefficient of order 0 is zero."""
         return self._of(lambda ring, a: ring.power(a, power), self.coefficients)
 
     def __truediv__(self, other: Any) -> PowerSeries:
@@ -280,14 +370,16 @@ class PowerSeries:
         return (self**-1).__mul__(other)
 
     def _of(self, does: Callable[..., list[Expr]], *xs: Sequence[Expr]) -> PowerSeries:
-        """What the ring of series ``does`` with these coefficients, to the lowest of their orders."""
+        """Return the result of an operation of the ring of series, to the lowest order of its arguments."""
         return PowerSeries(tuple(does(Expressions(min(map(len, xs)) - 1), *xs)), self.variable)
 
     def _lift(self, other: Any) -> tuple[Expr, ...]:
-        """The coefficients of ``other``; an expression without the variable is known to any order."""
+        """Return the coefficients of ``other``; an expression without the variable is a constant series."""
         if isinstance(other, PowerSeries):
             if other.variable != self.variable:
-                raise ValueError(f"a series in {self.variable} and one in {other.variable} do not mix")
+                raise ValueError(
+                    f"cannot combine a series in {self.variable} and a series in {other.variable}"
+                )
             return other.coefficients
         value = sympify(other, strict=True)
         if value.free_symbols & self.variable.free_symbols:
@@ -297,13 +389,28 @@ class PowerSeries:
     # -- values ----------------------------------------------------------------------------------------
 
     def lambdify(self, *symbols: Symbol, modules: Any = None) -> Callable[..., Any]:
-        """A function of the variable's symbol and ``symbols``, for numbers and for arrays.
+        """Return a function that evaluates the series for numbers or arrays.
 
-        Without ``symbols`` these are the free symbols of the coefficients in alphabetical order.  The result
-        has the common shape of the arguments.  ``modules`` is that of ``sympy.lambdify``; ``[{"v": v},
-        "numpy"]`` defines functions too.  Raises ValueError for a free symbol that is not an argument and for
-        functions without a definition.
+        Parameters
+        ----------
+        *symbols : Symbol
+            Arguments of the function after the symbol of the variable; by default the free symbols of the
+            coefficients in alphabetical order.
+        modules : str, dict or list, optional
+            As for ``sympy.lambdify``; ``[{"v": v}, "numpy"]`` also defines functions.
 
+        Returns
+        -------
+        callable
+            A function whose result has the common shape of its arguments.
+
+        Raises
+        ------
+        ValueError
+            If a free symbol is not among the arguments, or a function has no definition.
+
+        Examples
+        --------
         >>> from sympy import exp
         >>> t = Symbol("t")
         >>> value = PowerSeries((exp(-t), 0, t)).lambdify(t, modules="math")
@@ -318,7 +425,7 @@ class PowerSeries:
         defined = {name for x in given if isinstance(x, dict) for name in x}
         if unknown := {x for c in self.coefficients for x in _functions(c) if str(x.func) not in defined}:
             raise ValueError(f"cannot evaluate {', '.join(sorted(map(str, unknown)))}: it has no definition")
-        # SymPy takes common parts out of sums and averages too, with what is bound there
+        # cse also extracts subexpressions of sums and averages, although they contain bound variables
         bound = any(
             getattr(x, "is_averaged", isinstance(x, ExprWithLimits))
             for c in self.coefficients
@@ -333,24 +440,34 @@ class PowerSeries:
         return evaluate
 
     def _nested(self) -> Expr:
-        """Horner's scheme in ``variable**step``."""
+        """Return the polynomial in Horner's form in ``variable**step``."""
         z = self.variable**self.step
-        found: Expr = S.Zero
+        value: Expr = S.Zero
         for c in reversed(self.steps()):
-            found = c + z * found if found != 0 else c
-        return sympify(self.variable**self.lowest * found)
+            value = c + z * value if value != 0 else c
+        return sympify(self.variable**self.lowest * value)
 
     def error_estimate(self) -> Expr:
-        r"""An estimate of what the truncation misses, as an expression in the variable.
+        """Estimate the truncation error, as an expression in the variable.
 
+        It is infinite for ``q z >= 1`` (see Notes) and for a single term, and 0 if all known coefficients
+        vanish. It is an estimate and not a bound, because later coefficients may grow faster.
+
+        Returns
+        -------
+        Expr
+            The estimate.
+
+        Notes
+        -----
         The last terms are continued as a geometric series, ``E q z / (1 - q z)`` with ``z = variable**step``.
-        With c the coefficients and N the last of them, the growth is
-        ``q**2 = max(|c[N]|, |c[N-1]|) / max(|c[N-2]|, |c[N-3]|)``, and ``E`` the larger of the last term and
-        of ``q z`` times the one before it, so that one coefficient that happens to be small makes neither
-        small.  With three coefficients the pairs are one apart; with two the estimate is the second term,
-        where it is smaller than the first.  It is infinite from ``q z = 1`` on and for a single term, 0 for
-        a series that vanishes at every order known, and no bound: later growth is beyond it.
+        For coefficients c of which N is the last, ``q**2 = max(|c[N]|, |c[N-1]|) / max(|c[N-2]|, |c[N-3]|)``.
+        ``E`` is the larger of the last term and of ``q z`` times the term before it, so that one accidentally
+        small coefficient does not make the estimate small. With three coefficients the two pairs are shifted
+        by one; with two coefficients the estimate is the second term where it is smaller than the first.
 
+        Examples
+        --------
         >>> PowerSeries((1, 0, 1, 0, 1)).error_estimate().subs(gamma0, S.Half)  # exact here
         1/48
         """
@@ -368,12 +485,29 @@ class PowerSeries:
         return Piecewise((missed, q * z < 1), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:
-        """The Padé approximant [m/n] in ``z = variable**step``, times ``variable**lowest``.
+        """Return the Padé approximant [m/n] in ``z = variable**step``, times ``variable**lowest``.
 
-        ``m`` and ``n`` are the degrees of numerator and denominator in z (gamma0^2 for an even series).
-        Exact where the coefficients are.  Raises ValueError if ``m + n`` needs coefficients beyond the order,
-        and :class:`~derive.calculus.series.DegeneratePade` where there is no such approximant.
+        It is exact if the coefficients are.
 
+        Parameters
+        ----------
+        m, n : int
+            Degrees of numerator and denominator in z (gamma0^2 for an even series).
+
+        Returns
+        -------
+        Expr
+            The approximant.
+
+        Raises
+        ------
+        ValueError
+            If ``m + n`` needs coefficients beyond the order.
+        DegeneratePade
+            If there is no approximant of these degrees.
+
+        Examples
+        --------
         >>> PowerSeries((1, 0, -1, 0, 1)).pade(0, 1)
         1/(gamma0**2 + 1)
         """
@@ -400,13 +534,13 @@ class PowerSeries:
         return "$\\displaystyle " + " + ".join([*parts, rest]).replace("+ -", "- ") + "$"
 
     def _missing(self) -> int:
-        """The first power whose coefficient is not known, zeros of the series' own step left out."""
+        """Return the first power with an unknown coefficient, without powers that the step excludes."""
         step, n = self.step, self.order + 1
         return n + (self.lowest - n) % step if self.powers() else n
 
 
 def _growth(sizes: Sequence[Expr]) -> Expr | None:
-    """The growth from one coefficient to the next; None where there is nothing to compare with."""
+    """Return the growth q from one coefficient to the next; None if there are too few coefficients."""
     apart = len(sizes) // 2
     if apart == 0:
         return None
@@ -415,13 +549,16 @@ def _growth(sizes: Sequence[Expr]) -> Expr | None:
 
 
 def _functions(e: Expr) -> set[AppliedUndef]:
-    """The functions without a definition, but variables that are averaged over."""
+    """Return the undefined functions in an expression, without variables of averages."""
     averages = [x for x in preorder_traversal(e) if getattr(x, "is_averaged", False)]
     return set(e.atoms(AppliedUndef)) - {v for x in averages for v in getattr(x, "variables", ())}
 
 
 def _shaped(result: Any, values: Sequence[Any]) -> Any:
-    """The result in the common shape of the arguments: SymPy's functions return constants as scalars."""
+    """Return the result broadcast to the shape of the arguments.
+
+    Functions of SymPy return constants as scalars.
+    """
     arrays = [v for v in values if hasattr(v, "__array_namespace__") and v.shape]
     if not arrays or (len(arrays) == 1 and getattr(result, "shape", ()) == arrays[0].shape):
         return result
@@ -434,10 +571,10 @@ def _shaped(result: Any, values: Sequence[Any]) -> Any:
 
 
 def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[Symbol, list[Expr]]:
-    """The power series in ``x``, to order n, of unknowns with ``unknown = right-hand side``.
+    """Return the power series in ``x`` to order n of unknowns defined by ``unknown = right-hand side``.
 
-    The equations are rational; they are repeated, from zero on, until nothing changes, and every repetition
-    must settle a further order.  Raises :class:`NotApplicable` if none does.
+    The right-hand sides are rational. They are iterated from zero until nothing changes; each iteration must
+    fix one more order, otherwise :class:`NotApplicable` is raised.
 
     >>> from sympy.abc import H, a, x
     >>> solved_series({H: 1 + a * x * H**2}, x, 3)[H]
@@ -457,21 +594,22 @@ def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[S
                 raise NotApplicable("a denominator vanishes where the series starts") from None
         if before == values:
             return {y: [field.to_sympy(c) for c in values[y]] for y in equations}
-    raise NotApplicable("the equations do not settle their power series, order by order")
+    raise NotApplicable("the equations do not determine their power series order by order")
 
 
 # -- rational approximants -----------------------------------------------------------------------------------
 
 
 class DegeneratePade(ValueError):
-    """There is no approximant of these degrees, or it is one of lower degrees in disguise."""
+    """Error: the approximant of these degrees does not exist, or reduces to lower degrees."""
 
 
 def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list[Expr]]:
-    """Numerator (degree m) and denominator (degree n, starting with 1) that agree with it to order m + n.
+    """Return numerator (degree m) and denominator (degree n, leading 1) of a Padé approximant.
 
-    The coefficients are those of powers 0, 1, 2, ... of one variable.  Raises ValueError for negative degrees
-    or too few coefficients, :class:`DegeneratePade` where the equations for the denominator are singular.
+    Their quotient agrees to order m + n with the series of the given coefficients of powers 0, 1, 2, ...
+    Raises ValueError for negative degrees or too few coefficients, :class:`DegeneratePade` if the equations
+    for the denominator are singular.
 
     >>> pade([1, 1, S.Half], 1, 1)  # exp(z) = (1 + z/2) / (1 - z/2) + ...
     ([1, 1/2], [1, -1/2])
@@ -486,6 +624,7 @@ def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list
     known = [sympify(c) for c in coefficients]
 
     def at(k: int) -> Expr:
+        """Return coefficient k, zero for negative k."""
         return known[k] if k >= 0 else S.Zero
 
     below = [S.One, *_solved(known, m, n)]
@@ -494,12 +633,13 @@ def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list
 
 
 def _solved(known: list[Expr], m: int, n: int) -> list[Expr]:
-    """The denominator's further coefficients b: sum_j b_j c_{k-j} = -c_k for k = m+1, ..., m+n."""
+    """Solve ``sum_j b_j c_(k-j) = -c_k`` (k = m+1, ..., m+n) for the denominator's b_1, ..., b_n."""
     if n == 0:
         return []
     domain, values = construct_domain(known[: m + n + 1], field=True)
 
     def at(k: int) -> object:
+        """Return coefficient k as an element of the field, zero for negative k."""
         return values[k] if k >= 0 else domain.zero
 
     rows = [[at(m + i - j) for j in range(1, n + 1)] for i in range(1, n + 1)]

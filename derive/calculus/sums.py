@@ -1,10 +1,10 @@
-"""Sums over indices and integrals over times: taken apart, put together, and put at other indices.
+"""Algebra of sums over indices and integrals over times: expansion, deltas, normal form.
 
-A bound variable belongs to its sum alone.  Whatever is put into an expression here leaves it so: variables
-of sums that it meets are renamed apart (:func:`apart`, :func:`put`).  Sums are linear (:func:`addends`,
-:func:`times`, :func:`drawn_out`), nested ones open and close (:func:`opened`,
-:func:`closed`), and a delta that meets the sum over its index removes it (:func:`pinned`, :func:`settled`).
-Two expressions that differ only in such things have one :func:`normal_form`.
+A bound variable belongs to its sum alone: before a substitution, bound variables with the same name are
+renamed (:func:`apart`, :func:`put`). Sums are expanded by linearity (:func:`addends`, :func:`times`,
+:func:`drawn_out`), nested sums are split into body and limits (:func:`opened`, :func:`closed`), and a delta
+removes the sum over its index (:func:`pinned`, :func:`settled`). Two expressions that differ only in these
+respects have the same :func:`normal_form`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TermKey = TypeVar("TermKey")
 
 
 def bound(e: Expr) -> set[Symbol]:
-    """The variables of all sums and integrals in ``e``.
+    """Return the bound variables of all sums and integrals in an expression.
 
     >>> from sympy import Function
     >>> bound(Sum(Function("f")(s, t), (s, 0, t)))
@@ -38,7 +38,7 @@ def bound(e: Expr) -> set[Symbol]:
 
 
 def unused(symbol: Symbol, taken: Iterable[Expr]) -> Symbol:
-    """``symbol``, or the first of ``s_``, ``s_2``, ``s_3``, .. apart from those ``taken``."""
+    """Return ``symbol``, or the first of ``s_``, ``s_2``, ``s_3``, ... that is not in ``taken``."""
     used = {x.name for x in taken if isinstance(x, Symbol)}
     if symbol.name not in used:
         return symbol
@@ -48,7 +48,7 @@ def unused(symbol: Symbol, taken: Iterable[Expr]) -> Symbol:
 
 
 def apart(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
-    """The same sum or integral, its own variables renamed where they are ``taken``.
+    """Return the same sum or integral with those bound variables renamed that are in ``taken``.
 
     >>> from sympy import Function
     >>> apart(Sum(Function("f")(s), (s, 0, t)), [s])
@@ -62,7 +62,7 @@ def apart(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
             used.add(names[v])
     if not names:
         return x
-    # a variable is bound in the summand and in the bounds of the sums inside its own, never in its own bounds
+    # a variable is bound in the summand and in the bounds of inner sums, not in its own bounds
     inner = all_apart(x.function, {*names, *names.values()})
     limits = []
     for i, (v, *bounds) in enumerate(x.limits):
@@ -72,9 +72,10 @@ def apart(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
 
 
 def all_apart(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Expr:
-    """``e`` with every sum and integral in it kept apart from ``taken``.
+    """Return an expression in which no bound variable of a sum or integral is in ``taken``.
 
-    With ``nested`` no sum's variable is named like that of a sum around it, or like one in its own bounds.
+    With ``nested``, variables of inner sums also differ from those of outer sums and from those in their
+    bounds.
     """
     if not e.has(Sum, Integral):
         return e
@@ -91,7 +92,7 @@ def all_apart(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Expr:
 
 
 def put(e: Expr, values: Mapping[Any, Expr]) -> Expr:
-    """``e`` with ``values`` for symbols or functions, all at once; bound variables step aside.
+    """Return ``e`` with ``values`` put in simultaneously; bound variables are renamed where needed.
 
     >>> from sympy import Function
     >>> put(Sum(Function("K")(t, s), (s, 0, t)), {t: s})
@@ -104,7 +105,7 @@ def put(e: Expr, values: Mapping[Any, Expr]) -> Expr:
 
 
 def rewritten(e: Expr, names: Container[str], change: Callable[[Any], Expr]) -> Expr:
-    """``e`` with ``change`` of every function of these names in its place, inside out.
+    """Return ``e`` with ``change`` applied to every function whose name is in ``names``, innermost first.
 
     >>> from sympy import Function
     >>> rewritten(Function("h")(s) ** 2, ["h"], lambda x: 2 * x)
@@ -114,23 +115,25 @@ def rewritten(e: Expr, names: Container[str], change: Callable[[Any], Expr]) -> 
 
 
 def binding(pattern: Expr, atom: Expr) -> Binding:
-    """What the symbols in the arguments of ``pattern`` are in those of ``atom``; places may be shifted.
+    """Return the values of the symbols in the arguments of ``pattern`` at which it equals ``atom``.
+
+    Arguments may be shifted by a constant.
 
     >>> from sympy import Function
     >>> h = Function("h")
     >>> binding(h(ell + 1, t), h(3, s))
     {ell: 2, t: s}
     """
-    found: Binding = {}
+    values: Binding = {}
     for a, b in zip(pattern.args, atom.args, strict=True):
         free = sorted(a.free_symbols, key=spelled)
         if free:
-            found[free[0]] = b - (a - free[0])
-    return found
+            values[free[0]] = b - (a - free[0])
+    return values
 
 
 def is_at(x: Expr, like: Expr) -> bool:
-    """Is ``x`` the function ``like`` at some indices (where that has a number, at that number)?
+    """Return whether ``x`` is the function ``like`` at some indices; a number in ``like`` must agree.
 
     >>> from sympy import Function
     >>> h = Function("h")
@@ -143,7 +146,7 @@ def is_at(x: Expr, like: Expr) -> bool:
 
 
 def placed(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
-    """The right-hand side of ``lhs = rhs`` at the indices of ``atom``, the same function elsewhere.
+    """Return the right-hand side of ``lhs = rhs`` at the indices of ``atom``, which is the same function.
 
     >>> from sympy import Function
     >>> h, u, K = (Function(n) for n in ("h", "u", "K"))
@@ -154,7 +157,7 @@ def placed(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
 
 
 def defined(e: Expr, equations: Iterable[tuple[Expr, Expr]]) -> Expr:
-    """``e`` with the left side of each equation, wherever it stands, written by its right side.
+    """Return ``e`` in which the left-hand side of each equation is replaced by its right-hand side.
 
     >>> from sympy import Function
     >>> g, h, z = (Function(n) for n in ("g", "h", "z"))
@@ -169,9 +172,10 @@ def defined(e: Expr, equations: Iterable[tuple[Expr, Expr]]) -> Expr:
 def match(
     pattern: Expr, atom: Expr, ranges: Iterable[IndexRange], known: Binding | None = None
 ) -> Binding | None:
-    """The values of the indices in ``ranges``, and of ``t`` and ``s``, at which ``pattern`` is ``atom``.
+    """Return the values of the indices in ``ranges`` and of the times at which ``pattern`` is ``atom``.
 
-    Consistent with what is ``known``.  None when there are none, or when a value is certainly out of range.
+    The values are consistent with ``known``. The result is None if ``pattern`` does not match, or if a value
+    is certainly out of its range.
 
     >>> from sympy import Function
     >>> from derive import L
@@ -184,7 +188,7 @@ def match(
     if pattern.func != atom.func or len(pattern.args) != len(atom.args):
         return None
     by_index = {r.index: r for r in ranges}
-    found: Binding = dict(known or {})
+    values: Binding = dict(known or {})
     for p, a in zip(pattern.args, atom.args, strict=True):
         free = [x for x in (ell, *by_index, t, s) if p.has(x)]
         if not free:
@@ -194,44 +198,44 @@ def match(
         value = a - (p - free[0])
         if value.has(free[0]) and p != free[0] and not a.has(free[0]):
             return None  # more than one index in one place: not a pattern
-        if found.setdefault(free[0], value) != value:
+        if values.setdefault(free[0], value) != value:
             return None
         r = by_index.get(free[0])
         if r is not None and ((value - r.lower).is_negative or (r.upper - value).is_negative):
             return None
-    return found
+    return values
 
 
 def factors(e: Expr) -> list[Expr]:
-    """The factors of a product, whole powers written out.
+    """Return the factors of a product; integer powers are written out.
 
     >>> sorted(factors(ell**2 * s), key=str)
     [ell, ell, s]
     """
-    found: list[Expr] = []
+    result: list[Expr] = []
     for x in Mul.make_args(e):
         power = isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0
-        found += [x.base] * int(x.exp) if power else [x]
-    return found
+        result += [x.base] * int(x.exp) if power else [x]
+    return result
 
 
 def gathered(parts: Iterable[tuple[TermKey, Any]]) -> dict[TermKey, Any]:
-    """The coefficients of equal keys added up; what cancels is gone.
+    """Return the sums of the coefficients with equal keys, without the keys whose coefficients cancel.
 
     >>> gathered([("a", ell), ("b", s), ("a", -ell)])
     {'b': s}
     """
-    found: dict[TermKey, Any] = {}
+    totals: dict[TermKey, Any] = {}
     for key, c in parts:
-        found[key] = found[key] + c if key in found else c
-    return {key: c for key, c in found.items() if c}
+        totals[key] = totals[key] + c if key in totals else c
+    return {key: c for key, c in totals.items() if c}
 
 
 # -- linearity -----------------------------------------------------------------------------------------------
 
 
 def addends(e: Expr) -> tuple[Expr, ...]:
-    """The addends of ``e``; a sum (or integral) of several as one sum for each.
+    """Return the addends of ``e``; a sum or integral of several terms becomes one sum for each term.
 
     >>> from sympy import Function
     >>> f, g = Function("f"), Function("g")
@@ -244,7 +248,7 @@ def addends(e: Expr) -> tuple[Expr, ...]:
 
 
 def times(factor: Expr, e: Expr) -> Expr:
-    """``factor * e`` with the factor taken inside every sum and integral, however deep.
+    """Return ``factor * e`` with the factor moved inside every sum and integral.
 
     >>> from sympy import Function
     >>> f = Function("f")
@@ -265,7 +269,9 @@ def times(factor: Expr, e: Expr) -> Expr:
 
 
 def drawn_out(e: Expr, moves: Callable[[Expr], bool] = lambda x: True) -> Expr:
-    """Factors (those that ``moves`` allows) that no variable of a sum or integral is in, before it.
+    """Move factors that do not depend on the bound variables in front of each sum or integral.
+
+    ``moves`` selects the factors that may be moved.
 
     >>> from sympy import Function
     >>> f = Function("f")
@@ -274,16 +280,17 @@ def drawn_out(e: Expr, moves: Callable[[Expr], bool] = lambda x: True) -> Expr:
     """
 
     def draw(x: Sum | Integral) -> Expr:
-        own = {lim[0] for lim in x.limits}
-        front = [y for y in Mul.make_args(x.function) if not own & y.free_symbols and moves(y)]
-        rest = Mul(*[y for y in Mul.make_args(x.function) if y not in front])
-        return Mul(*front) * x.func(rest, *x.limits)
+        """Return one sum or integral with its constant factors in front."""
+        variables = {lim[0] for lim in x.limits}
+        front = [y for y in Mul.make_args(x.function) if not variables & y.free_symbols and moves(y)]
+        remaining = Mul(*[y for y in Mul.make_args(x.function) if y not in front])
+        return Mul(*front) * x.func(remaining, *x.limits)
 
     return e.replace(lambda x: isinstance(x, Sum | Integral), draw)
 
 
 def without_empty(e: Expr) -> Expr:
-    """``e`` with sums and integrals of zero removed, inside out."""
+    """Return ``e`` with sums and integrals of zero removed."""
     if not e.has(Sum, Integral):
         return e
     args = [without_empty(x) if isinstance(x, Expr) else x for x in e.args]
@@ -296,7 +303,9 @@ def without_empty(e: Expr) -> Expr:
 
 
 def opened(e: Expr) -> tuple[Expr, tuple[tuple[Limit, type[Expr]], ...]]:
-    """The body of nested sums and integrals, factors before them taken in, and their limits, innermost last.
+    """Return the body of nested sums and integrals, and their limits with the innermost last.
+
+    Factors in front of an inner sum become factors of the body.
 
     >>> from sympy import Function
     >>> f = Function("f")
@@ -304,33 +313,33 @@ def opened(e: Expr) -> tuple[Expr, tuple[tuple[Limit, type[Expr]], ...]]:
     >>> body, [lim for lim, _ in limits]
     (2*f(ell)*f(s), [(s, 0, t), (ell, 1, 3)])
     """
-    found: list[tuple[Limit, type[Expr]]] = []
+    limits: list[tuple[Limit, type[Expr]]] = []
     factor: Expr = S.One
     while True:
         inner = [x for x in Mul.make_args(e) if isinstance(x, Sum | Integral)]
         if len(inner) != 1:
-            return factor * e, tuple(found)
+            return factor * e, tuple(limits)
         factor *= Mul(*[x for x in Mul.make_args(e) if x is not inner[0]])
-        x = apart(inner[0], factor.free_symbols | {lim[0] for lim, _ in found})
-        found += [(tuple(lim), x.func) for lim in reversed(x.limits)]
+        x = apart(inner[0], factor.free_symbols | {lim[0] for lim, _ in limits})
+        limits += [(tuple(lim), x.func) for lim in reversed(x.limits)]
         e = x.function
 
 
 def closed(body: Expr, limits: Iterable[tuple[Limit, type[Expr]]]) -> Expr:
-    """The sums and integrals with these limits, innermost last, over ``body``."""
+    """Return the nested sums and integrals over ``body`` with these limits, the innermost last."""
     groups: list[tuple[type[Expr], list[Limit]]] = []
     for lim, kind in reversed(tuple(limits)):
         if groups and groups[-1][0] is kind:
             groups[-1][1].append(lim)
         else:
             groups.append((kind, [lim]))
-    for kind, own in groups:
-        body = kind(body, *own)
+    for kind, grouped in groups:
+        body = kind(body, *grouped)
     return body
 
 
 def over(body: Expr, ranges: Iterable[IndexRange | Limit]) -> Expr:
-    """The sum of ``body`` over ``ranges``, which may be none."""
+    """Return the sum of ``body`` over ``ranges``; ``body`` itself if there are no ranges."""
     limits = [r.limits if isinstance(r, IndexRange) else r for r in ranges]
     return Sum(body, *limits) if limits else body
 
@@ -339,7 +348,7 @@ def over(body: Expr, ranges: Iterable[IndexRange | Limit]) -> Expr:
 
 
 def pinned(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
-    """A delta among the factors of ``term`` that fixes ``v``, and the value.
+    """Return a delta among the factors of ``term`` that fixes the variable ``v``, and the value; or None.
 
     >>> pinned(2 * KroneckerDelta(ell, 3), ell)
     (KroneckerDelta(3, ell), 3)
@@ -348,18 +357,18 @@ def pinned(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
         if isinstance(x, KroneckerDelta | DiracDelta) and x.has(v):
             gap = (x.args[0] - x.args[1] if isinstance(x, KroneckerDelta) else x.args[0]).expand()
             slope = gap.coeff(v)
-            rest = gap - slope * v
-            if slope in (1, -1) and not rest.has(v):
-                return x, -rest / slope
+            constant = gap - slope * v
+            if slope in (1, -1) and not constant.has(v):
+                return x, -constant / slope
     return None
 
 
 def within(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
-    """1 when ``value`` is in the range of ``v``, 0 when not; None when that cannot be told.
+    """Return 1 if ``value`` is in the range of ``v`` and 0 if not; None if this cannot be decided.
 
-    Indices of samples are in range; a sum of indices, such as a position and an offset, need not be.  Times
-    are at least the lower bound and not after the present, which a sum up to ``t`` includes and one up to
-    ``t - 1`` leaves out.
+    Indices of samples are in range; a sum of indices, such as a position and an offset, need not be. Times
+    are at least the lower bound and not after the present: a sum up to ``t`` includes the present, a sum up
+    to ``t - 1`` excludes it.
     """
     if (upper - value).is_negative or (value - lower).is_negative:
         return S.Zero
@@ -371,10 +380,10 @@ def within(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
 
 
 def settled(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] = within) -> Expr:
-    """``e`` with every sum (or integral) done that a delta fixes; addends of such sums come apart.
+    """Carry out every sum or integral whose variable is fixed by a delta.
 
-    ``inside(value, lower, upper, variable)`` is what the value's being in range counts: 1, 0, an expression,
-    or None to leave the sum as it is.
+    ``inside(value, lower, upper, variable)`` returns the weight of a value: 1 in range, 0 out of range, an
+    expression, or None to keep the sum. Addends of such sums are separated.
 
     >>> from sympy import Function
     >>> from derive import P
@@ -394,12 +403,12 @@ def settled(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] =
         factor, limits = S.One, [tuple(lim) for lim in e.limits]
         for v in [lim[0] for lim in limits]:
             place = [lim[0] for lim in limits].index(v)
-            found = pinned(term, v)
+            pin = pinned(term, v)
             _, lower, upper = limits[place]
-            weight = None if found is None else inside(found[1], lower, upper, v)
-            if found is None or weight is None:
+            weight = None if pin is None else inside(pin[1], lower, upper, v)
+            if pin is None or weight is None:
                 continue
-            delta, value = found
+            delta, value = pin
             term, factor = put(term / delta, {v: value}), factor * weight
             others = limits[:place] + limits[place + 1 :]
             limits = [(w, *[b.xreplace({v: value}) for b in bounds]) for w, *bounds in others]
@@ -411,7 +420,7 @@ def settled(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] =
 
 
 def normal_form(e: Expr) -> Expr:
-    """``e`` expanded, each addend one flat sum (or integral) with standard names for its dummies.
+    """Return ``e`` expanded, each addend as one flat sum or integral with standard names of bound variables.
 
     >>> from sympy import Function, symbols
     >>> i, j, k = symbols("i j k")
@@ -426,9 +435,9 @@ def normal_form(e: Expr) -> Expr:
 
 
 def _expanded(e: Expr) -> Expr:
-    """Expand, inside of sums and integrals too, until nothing changes.
+    """Expand, also inside of sums and integrals, until nothing changes.
 
-    Numbers that all terms of a denominator share stand in front: ``6/(3 x + 3)`` is ``2/(x + 1)``.
+    Common numbers of the terms of a denominator are moved in front: ``6/(3 x + 3)`` becomes ``2/(x + 1)``.
     """
     before = None
     while e != before:
@@ -439,7 +448,7 @@ def _expanded(e: Expr) -> Expr:
 
 
 def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
-    """Addends of an expanded expression, each as integrand and limits.
+    """Return the addends of an expanded expression, each as integrand and limits.
 
     A limit is ``(variable, lower, upper, Sum or Integral)``.
     """
@@ -463,26 +472,30 @@ def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
 
 
 def _standard(body: Expr, limits: list[Limit]) -> Expr:
-    """The dummies named in the order of what they run over; of those alike, the first in SymPy's writing."""
+    """Return a flat sum with standard names of its bound variables.
+
+    Variables are ordered by their bounds; of the orders of variables with equal bounds, the one whose
+    ``srepr`` comes first is taken.
+    """
     if not limits:
         return body
     number, body = body.as_coeff_Mul()
-    alike: dict[tuple[str, ...], list[Limit]] = {}
+    by_range: dict[tuple[str, ...], list[Limit]] = {}
     hidden = {v: Symbol("dummy") for v, *_ in limits}
     for v, lower, upper, kind in limits:
         bounds = (srepr(x.xreplace(hidden)) for x in (lower, upper))
-        alike.setdefault((kind.__name__, str(sorted(v.assumptions0.items())), *bounds), []).append(
+        by_range.setdefault((kind.__name__, str(sorted(v.assumptions0.items())), *bounds), []).append(
             (v, lower, upper, kind)
         )
-    groups = [alike[key] for key in sorted(alike)]
-    written = [
+    groups = [by_range[key] for key in sorted(by_range)]
+    candidates = [
         _named(body, [x for group in choice for x in group]) for choice in product(*map(permutations, groups))
     ]
-    return number * (written[0] if len(written) == 1 else min(written, key=srepr))
+    return number * (candidates[0] if len(candidates) == 1 else min(candidates, key=srepr))
 
 
 def _named(body: Expr, limits: list[Limit]) -> Expr:
-    """The sums and integrals over ``body``, their dummies called ``dummy0``, ``dummy1``, .. in this order."""
+    """Return the sums and integrals over ``body``, their variables named ``dummy0``, ``dummy1``, ...."""
     names = {v: Symbol(f"dummy{k}", **v.assumptions0) for k, (v, *_) in enumerate(limits)}
     body = body.xreplace(names)
     chosen = [((names[v], lo.xreplace(names), up.xreplace(names)), kind) for v, lo, up, kind in limits]

@@ -1,6 +1,7 @@
-"""The symbols that every theory is written in, the ranges of its indices, and numbers taken exactly.
+"""Symbols in which every theory is written, ranges of indices, and exact numbers.
 
-They carry assumptions, so a symbol that only has the same name is another one: substitute these.
+The symbols carry assumptions, so a new symbol with the same name is a different symbol: import these for
+substitutions. :func:`expression` and :func:`exact` convert numbers of users to SymPy expressions.
 """
 
 from __future__ import annotations
@@ -22,47 +23,77 @@ t = Symbol("t", nonnegative=True)
 s = Symbol("s", nonnegative=True)
 """An earlier time."""
 ell = Symbol("ell", integer=True)
-"""A layer."""
+"""The index of a layer."""
 L = Symbol("L", integer=True, positive=True)
 """The number of hidden layers."""
 P = Symbol("P", integer=True, positive=True)
 """The number of training samples."""
 mu = Symbol("mu", integer=True, positive=True)
-"""A sample."""
+"""The index of a sample."""
 alpha = Symbol("alpha", integer=True, positive=True)
-"""Another sample."""
+"""The index of a second sample."""
 gamma0 = Symbol("gamma0", positive=True)
-"""The richness: how far features move."""
+"""The feature-learning strength (richness); features do not move as it goes to 0."""
 eta = Symbol("eta", positive=True)
 """The learning rate."""
 
 
 def primed(index: Symbol) -> Symbol:
-    """The partner of an index in a two-point function: alpha for mu, ``x_`` for any other ``x``."""
+    """Return the second index of a two-point function: alpha for mu, ``x_`` for an index ``x``."""
     return alpha if index == mu else Symbol(f"{index.name}_", **index.assumptions0)
 
 
 @dataclass(frozen=True)
 class IndexRange:
-    """``index`` runs over the integers ``lower..upper``, both included; both may be symbolic."""
+    """Range of an index: the integers from ``lower`` to ``upper``, both included.
+
+    Parameters
+    ----------
+    index : Symbol
+        The index.
+    lower, upper : Expr
+        The bounds; both may be symbolic.
+    """
 
     index: Symbol
     lower: Expr
     upper: Expr
 
     def subs(self, *args: Any, **kwargs: Any) -> IndexRange:
-        """The same range with its bounds substituted."""
+        """Return the range with a substitution in its bounds.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of :meth:`sympy.core.basic.Basic.subs`.
+
+        Returns
+        -------
+        IndexRange
+            The range of the same index.
+        """
         return IndexRange(
             self.index, sympify(self.lower).subs(*args, **kwargs), sympify(self.upper).subs(*args, **kwargs)
         )
 
     def renamed(self, index: Any) -> IndexRange:
-        """The same range run over by another index."""
+        """Return the range of another index with the same bounds.
+
+        Parameters
+        ----------
+        index : Symbol
+            The new index.
+
+        Returns
+        -------
+        IndexRange
+            The range of ``index``.
+        """
         return IndexRange(index, self.lower, self.upper)
 
     @property
     def limits(self) -> Tuple:
-        """As SymPy's ``Sum`` takes it."""
+        """The range in the form that SymPy's ``Sum`` takes."""
         return Tuple(self.index, self.lower, self.upper)
 
 
@@ -73,10 +104,10 @@ IndexValues = Mapping[Symbol, int]
 
 
 def expression(value: Any, key: str = "value") -> Any:
-    """A number or a SymPy object as SymPy has it; text is refused, never evaluated.
+    """Return a number or a SymPy object as a SymPy object; raise :class:`ProgramError` for text.
 
-    Decimal numbers are the fractions that they show: what is derived from them is exact, by any route.
-    Raises :class:`ProgramError`, naming ``key``.
+    Text is never evaluated. A decimal number becomes the fraction that its digits show, so that derived
+    expressions are exact. ``key`` is the name of the argument in the message.
 
     >>> expression(2) + expression(L), expression(0.1)
     (L + 2, 1/10)
@@ -86,25 +117,27 @@ def expression(value: Any, key: str = "value") -> Any:
     derive.errors.ProgramError: depth = 'L + 1': must be a number or a SymPy expression; text is not evaluated
     """
     try:
-        found = None if isinstance(value, Mapping | list | set) else sympify(value, strict=True)
+        converted = None if isinstance(value, Mapping | list | set) else sympify(value, strict=True)
     except SympifyError:
-        found = None
-    if found is None:
+        converted = None
+    if converted is None:
         text = "; text is not evaluated" if isinstance(value, str) else ""
         raise ProgramError(f"{key} = {value!r}: must be a number or a SymPy expression{text}")
-    return _with_fractions(found) if isinstance(found, Basic) else _with_fractions.__wrapped__(found)
+    return (
+        _with_fractions(converted) if isinstance(converted, Basic) else _with_fractions.__wrapped__(converted)
+    )
 
 
 @lru_cache(maxsize=10_000)
 def _with_fractions(e: Any) -> Any:
-    """``e`` with the fractions that its decimal numbers show."""
+    """Return an expression in which each decimal number is replaced by the fraction that its digits show."""
     shown = {x: str(x) if x._prec > 53 else repr(float(x)) for x in e.atoms(Float)}
-    return e.xreplace({x: Rational(digits) for x, digits in shown.items()}) if shown else e
+    return e.xreplace({x: Rational(text) for x, text in shown.items()}) if shown else e
 
 
 @lru_cache(maxsize=10_000)
 def spelled(x: Basic) -> str:
-    """Return ``str(x)``, by which expressions are put in order; SymPy computes it only once.
+    """Return ``str(x)``, the key by which expressions are sorted; the string is cached.
 
     >>> sorted({ell, L, t}, key=spelled)
     [L, ell, t]
@@ -114,14 +147,14 @@ def spelled(x: Basic) -> str:
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 LARGEST = 1e9
-"""The size of the largest number that is worked with exactly."""
+"""The largest size of a number that is computed with exactly."""
 
 
 def exact(name: str, value: Any) -> Expr:
-    """A number as a fraction, an expression as it is; text is a number, never an expression.
+    """Return a number as a fraction and an expression unchanged; text must be a number.
 
-    Raises ValueError for text that is no number, or one that nobody means and that exact powers of would
-    take for ever (beyond LARGEST, or its inverse), and SympifyError for what is no expression.
+    Raises ValueError for text that is not a number, or a number whose size is beyond LARGEST or below its
+    inverse (exact powers of it would take too long), and SympifyError for a value that is not an expression.
 
     >>> exact("source", "0.7"), exact("source", "2/3"), exact("source", 0.1)
     (7/10, 2/3, 1/10)
@@ -129,8 +162,8 @@ def exact(name: str, value: Any) -> Expr:
     if isinstance(value, float):
         value = repr(value)
     if isinstance(value, str):
-        size = [Decimal(x.strip().lstrip("+-")) for x in value.split("/") if NUMBER.fullmatch(x.strip())]
-        if any(x and not 1 / LARGEST <= x <= LARGEST for x in size):
+        sizes = [Decimal(x.strip().lstrip("+-")) for x in value.split("/") if NUMBER.fullmatch(x.strip())]
+        if any(x and not 1 / LARGEST <= x <= LARGEST for x in sizes):
             raise ValueError(f"{name} = {value!r}: must be between {1 / LARGEST:g} and {LARGEST:g} in size")
         try:
             value = Fraction(value.strip())
