@@ -18,6 +18,7 @@ PACKAGES = {
     "numerics": "Solves theories and trains networks; experiments in, xarray datasets out.",
 }
 CODE = re.compile(r"^```(?:\{code-cell\}[^\n]*|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+NOT_FOR_USERS = {"_build", "api", "contributing"}
 LEFT_OUT = ("numerics.cli",)  # the commands, which reference/experiment.md lists
 
 
@@ -109,7 +110,7 @@ def imported_names(known: dict[str, Module], docs: Path) -> set[tuple[str, str]]
     """Return the names that code on the pages of a folder imports, as `exported_names` does."""
     names = set()
     for page in docs.rglob("*.md"):
-        blocks = [] if {"_build", "api"} & set(page.parts) else CODE.findall(page.read_text())
+        blocks = [] if NOT_FOR_USERS & set(page.parts) else CODE.findall(page.read_text())
         for tree in filter(None, map(_parsed, blocks)):
             for node in ast.walk(tree):
                 if isinstance(node, ast.ImportFrom) and node.module in known:
