@@ -1,9 +1,9 @@
-"""How a program uses its matrices: which vector meets which matrix, and how the Gaussian sources are called.
+"""Uses of matrices and vectors in a program, the names of their Gaussian sources, and the tangent kernel.
 
-Both routes to the mean-field theory start from this list; nothing here knows what becomes of a product.
-The first route also asks which responses reach their own time: ``<d a(t) / d r(s)>`` has an ``s = t`` part
-exactly when, at one site and within one step, ``a`` is computed from the field that carries ``r``.  Both
-show the tangent kernel, which is read off the updates and enters no equation.
+`read` returns every product of a matrix with a vector in the definitions of a program, in causal order. Both
+derivations of the mean-field theory start from this list. The module also finds which responses have an
+equal-time part: ``<d a(t) / d r(s)>`` has one at ``s = t`` if, at one site and within one step, ``a`` is
+computed from the field that contains ``r``.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ MatrixProductKey = tuple[str, bool, Expr]
 def equal_time_pairs(
     program: Program, uses: Iterable[Application]
 ) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
-    """The pairs of products, by key, where the first vector responds within the step to the second source.
+    """Return pairs of products where the first vector responds within the step to the source of the second.
 
-    Whether ``a`` is computed from the field that carries ``r`` depends in turn on which responses have an
-    equal-time part, so the least solution is found by iteration: start from none and add what is forced.
+    Whether ``a`` is computed from the field that contains ``r`` depends on the equal-time responses
+    themselves. The smallest solution is found by iteration: start from the empty set and add pairs until
+    nothing changes.
     """
     every = list(uses)
     coupled = [  # opposite uses; equal ones if the matrix is correlated with its transpose
@@ -78,11 +79,15 @@ def equal_time_pairs(
 
 
 def _names(e: Expr) -> set[str]:
+    """Return the names of the functions in an expression."""
     return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
 def _graph(program: Program, answered: list[tuple[Application, Application]]) -> dict[str, set[str]]:
-    """Which fields of one site enter which at the same time: directly, or by a response at equal time."""
+    """Return for each field the fields of the same site that enter it at the same time.
+
+    A field enters directly, or by a response at equal time, one for each pair in ``answered``.
+    """
     graph: dict[str, set[str]] = {x.name: set() for x in program.fields}
 
     def enter(name: str, e: Expr) -> None:
@@ -102,7 +107,7 @@ def _graph(program: Program, answered: list[tuple[Application, Application]]) ->
 
 
 def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[str, set[str]]:
-    """For each field, which of ``names`` its equation takes at the present time, also as the end of a sum."""
+    """Return for each field which of ``names`` its equation contains at time ``t``, also as end of a sum."""
     found: dict[str, set[str]] = {}
     for e in equations:
         own = found.setdefault(e.name, set())
@@ -113,7 +118,7 @@ def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[
 
 
 def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
-    """Is ``goal`` computed, by the relation :func:`computed_now`, on the way to ``start``?
+    """Return whether ``start`` depends on ``goal``, directly or indirectly, by :func:`computed_now`.
 
     >>> reaches({"h": {"u"}, "z": {"h"}}, "z", "u")
     True
@@ -130,7 +135,7 @@ def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
 
 
 def _at_once_in(e: Expr, names: Collection[str]) -> set[str]:
-    """Names that enter ``e`` at the present time, sums that include it counted, integrals not."""
+    """Return the names in ``e`` at the present time, including the last term of sums but not integrals."""
     if isinstance(e, Integral) or getattr(e, "is_averaged", False):
         return set()
     if isinstance(e, Sum):
@@ -142,14 +147,36 @@ def _at_once_in(e: Expr, names: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Application:
-    """One product in a definition: ``matrix`` (or ``member`` of it, a family) applied to ``vector``.
+    """Product of a matrix with a vector in a definition of a program.
 
-    ``layers`` holds the range of the layer index, when the definition is of a family; ``indices`` all the
-    other indices of the definition.  ``summed`` are further indices of the matrix family over which the
-    definition adds up products (the offsets of a convolution): all its members act together, like one
-    matrix on stacked vectors.  Where members do not act together (each expert has its own vector, or its own
-    factor), ``apart`` are these indices, and each member gives a source of its own.  A product in a rate of
-    change does not move its field ``at_once``.
+    Parameters
+    ----------
+    product : Product
+        Product as it stands in the program.
+    matrix : GaussianMatrix
+        Random matrix (the initial value of a trained one).
+    trained : TrainedMatrix | None
+        Trained matrix, if it is trained.
+    vector : Vector
+        Vector that the matrix multiplies.
+    member : Expr
+        Member of the family of matrices.
+    gives_field : str
+        Name of the defined field.
+    layers : tuple[IndexRange, ...]
+        Range of the layer index if the definition is of a family.
+    indices : tuple[Symbol, ...]
+        All other indices of the definition.
+    summed : tuple[IndexRange, ...]
+        Further indices of the family of matrices whose products the definition sums, such as offsets of a
+        convolution. All members act together, like one matrix on stacked vectors.
+    apart : tuple[IndexRange, ...]
+        Further indices of members that do not act together, because each has its own vector or factor. Each
+        member gives its own source.
+    at_once : bool
+        Whether the product changes its field within the step. False for products in a rate of change.
+    source_name : str
+        Name of the Gaussian source of the product.
     """
 
     product: Product
@@ -167,32 +194,32 @@ class Application:
 
     @property
     def transposed(self) -> bool:
-        """True for a backward use."""
+        """Whether the use is a backward one."""
         return self.product.transposed
 
     def entries(self, time: Expr = t, past: Expr = s) -> Expr:
-        """The covariance of an entry of the random matrix at two times, in units of its initial variance."""
+        """Return the covariance of an entry at two times, in units of its initial variance."""
         if self.matrix.fresh:
             return KroneckerDelta(time, past)
         return self.here(entry_covariance(self.trained.rule, time, past)) if self.trained else S.One
 
     @property
     def variance(self) -> Expr:
-        """The variance of the member that is used, times N."""
+        """Variance of the entries of the used member, times N."""
         return self.here(sympify(self.matrix.variance))
 
     @property
     def is_random(self) -> bool:
-        """False for a matrix that starts at zero and for one whose rule keeps nothing of its start."""
+        """Whether the matrix is random: False for zero initial weights and for rules that forget them."""
         return bool(self.variance != 0 and self.entries() != 0)
 
     def here(self, e: Expr) -> Expr:
-        """``e``, which is written for any member of the family, for the member that is used."""
+        """Return an expression for any member of the family at the used member."""
         return e.xreplace(self.chosen)
 
     @property
     def chosen(self) -> dict[Any, Any]:
-        """The indices of the family, as the matrix is declared, at the member that is used."""
+        """Values of the indices of the declared family at the used member."""
         chosen: dict[Any, Any] = {
             r.index: x.index for r, x in zip(self.matrix.others, self.apart, strict=False)
         }
@@ -200,26 +227,26 @@ class Application:
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """The ranges of the indices that the source has: those of the vector, and of members apart."""
+        """Ranges of the indices of the source: those of the vector and of separate members."""
         return (*self.vector.ranges, *(r for r in self.apart if r.index not in self.vector.indices))
 
     @property
     def gives(self) -> Population:
-        """Where the result lives."""
+        """Population of the product."""
         return _at(self.matrix.cols if self.transposed else self.matrix.rows, self.matrix, self.member)
 
     @property
     def acts_on(self) -> Population:
-        """Where the vector lives."""
+        """Population of the vector."""
         return _at(self.matrix.rows if self.transposed else self.matrix.cols, self.matrix, self.member)
 
     def source(self, time: Expr = t) -> AppliedUndef:
-        """The Gaussian field that the product turns into: layer of the result, indices of the vector."""
+        """Return the Gaussian source, with the layer of the product and the indices of the vector."""
         site = () if self.gives.site is None else (self.gives.site,)
         return Function(self.source_name)(*site, *[r.index for r in self.ranges], time)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Application:
-        """The same use at the time ``s``, with indices other than those ``taken``."""
+        """Return the same use at the time ``s``, with indices that differ from those ``taken``."""
         names = {r.index: primed_apart(r.index, taken) for r in self.apart}
         apart = tuple(r.renamed(names[r.index]) for r in self.apart)
         past = replace(self, vector=self.vector.past(taken), apart=apart)
@@ -227,7 +254,7 @@ class Application:
         return past.renamed(alone) if alone else past
 
     def renamed(self, names: Mapping[Symbol, Symbol]) -> Application:
-        """The same use with other letters for indices."""
+        """Return the same use with renamed indices."""
         v = self.vector
         ranges = tuple(r.renamed(names.get(r.index, r.index)) for r in v.ranges)
         arguments = tuple(x.xreplace(dict(names)) for x in v.arguments)
@@ -237,12 +264,12 @@ class Application:
         )
 
     def beside(self, other: Application) -> Application:
-        """The same use of the members that ``other`` uses."""
+        """Return the same use for the members that ``other`` uses."""
         names = {r.index: x.index for r, x in zip(self.apart, other.apart, strict=True) if r.index != x.index}
         return self.renamed(names) if names else self
 
     def at(self, site: Expr) -> Application:
-        """The same use by another member of the family: every layer index moves along."""
+        """Return the same use of another member of the family, with every layer index shifted."""
         if self.matrix.index is None or self.member == site:
             return self
         v, up = self.vector, site - self.member
@@ -253,23 +280,23 @@ class Application:
         return replace(self, vector=moved, member=site, layers=layers)
 
     def canonical(self) -> Application:
-        """The use written at the matrix's own index (a single member stays where it is)."""
+        """Return the use written at the index of the declared matrix; a single member stays as it is."""
         return self.at(self.matrix.index.index) if self.matrix.index is not None and self.layers else self
 
     @cached_property
     def key(self) -> MatrixProductKey:
-        """The product, whichever field it enters."""
+        """Name of the matrix, orientation and vector, without regard to the field that the product enters."""
         v = self.canonical().vector
         body = v.plain.xreplace(dict(zip(v.indices, _SLOTS, strict=False)))
         return self.matrix.name, self.transposed, body
 
     def same_use(self, other: Application) -> bool:
-        """Do two definitions contain the same product?"""
+        """Return whether two definitions contain the same product."""
         a, b = self.canonical(), other.canonical()
         return (a.matrix, a.member) == (b.matrix, b.member) and self.key == other.key
 
     def meets(self, other: Application) -> bool:
-        """Is it the same matrix that both apply?  Raises :class:`ProgramError` when only for some layers."""
+        """Return whether both use the same matrix; raise ProgramError if only for some layers."""
         if self.matrix != other.matrix:
             return False
         if bool(self.layers) == bool(other.layers):
@@ -286,7 +313,7 @@ class Application:
         )
 
     def members(self) -> tuple[Expr, Expr]:
-        """The first and the last member of the family that is used."""
+        """Return the first and the last used member of the family."""
         if not self.layers:
             return self.member, self.member
         r = self.layers[0]
@@ -298,7 +325,23 @@ _SLOTS = [Symbol(f"_{k}") for k in range(8)]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One use of a vector parameter: in the definition of ``lhs``, which it enters entry by entry."""
+    """Use of a vector parameter in the definition of a field, entry by entry.
+
+    Parameters
+    ----------
+    initial : GaussianVector
+        Vector of initial values.
+    trained : TrainedVector | None
+        Trained vector, if it is trained.
+    lhs : AppliedUndef
+        Field that the definition defines.
+    ranges : tuple[IndexRange, ...]
+        Ranges of the indices of the definition.
+    source_name : str
+        Name of the Gaussian source.
+    member : Expr
+        Member of the family of vectors.
+    """
 
     initial: GaussianVector
     trained: TrainedVector | None
@@ -310,7 +353,7 @@ class Parameter:
     def covariance(
         self, other: Parameter, names: dict[Symbol, Symbol], time: Expr = t, past: Expr = s
     ) -> Expr:
-        """The covariance of this use with ``other`` at another time, its indices renamed by ``names``.
+        """Return the covariance with another use at another time, whose indices are renamed by ``names``.
 
         Different members of a family are independent.
         """
@@ -322,11 +365,11 @@ class Parameter:
         return value * (self.here(entry_covariance(self.trained.rule, time, past)) if self.trained else 1)
 
     def here(self, e: Expr) -> Expr:
-        """``e``, which is written for any member of the family, for the member that is used."""
+        """Return an expression for any member of the family at the used member."""
         return e.xreplace({r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)})
 
     def update(self, time: Expr = t, past: Expr = s) -> tuple[tuple[IndexRange, ...], Expr, Expr]:
-        """What training adds at ``past`` to this member: indices summed over, coefficient, vector."""
+        """Return summed indices, coefficient and vector of the update of this member at time ``past``."""
         assert self.trained is not None
         u = self.trained.update
         names, over = apart(u.over, self.indices)
@@ -336,7 +379,7 @@ class Parameter:
         return over, coefficient, vector
 
     def meets(self, other: Parameter) -> bool:
-        """Can the two be the same numbers?"""
+        """Return whether both uses can be of the same vector."""
 
         def bounds(p: Parameter, place: Expr) -> tuple[Expr, Expr]:
             low, high = ({r.index: getattr(r, end) for r in p.ranges} for end in ("lower", "upper"))
@@ -347,19 +390,33 @@ class Parameter:
         return self.initial == other.initial and not any(apart)
 
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
-        """The Gaussian field: the parameter's initial value, with the layer of what it enters."""
+        """Return the Gaussian source (initial value), with the layer of the field that it enters."""
         names = {} if taken is None else {i: primed_apart(i, taken) for i in self.indices}
         return Function(self.source_name)(*[time if x == t else x for x in self.lhs.xreplace(names).args])
 
     @property
     def indices(self) -> tuple[Symbol, ...]:
-        """Sample-like indices of what the parameter enters."""
+        """Sample-like indices of the field that the parameter enters."""
         return tuple(r.index for r in self.ranges if r.index != ell and self.lhs.has(r.index))
 
 
 @dataclass
 class Reading:
-    """A program's definitions in causal order, with the products and parameters in each."""
+    """Definitions of a program in causal order, with their products and parameters.
+
+    Parameters
+    ----------
+    program : Program
+        Program.
+    registry : Registry
+        Registry of the names of order parameters.
+    definitions : tuple[Definition, ...]
+        Definitions in causal order.
+    products : dict[Definition, list[Application]]
+        Products with matrices in each definition.
+    parameters : dict[Definition, list[Parameter]]
+        Vector parameters in each definition.
+    """
 
     program: Program
     registry: Registry
@@ -369,7 +426,7 @@ class Reading:
 
     @property
     def uses(self) -> list[Application]:
-        """Every different use of a Gaussian matrix."""
+        """Different uses of Gaussian matrices."""
         found: list[Application] = []
         for a in (a for d in self.definitions for a in self.products[d]):
             if not any(a.same_use(b) for b in found):
@@ -378,13 +435,13 @@ class Reading:
 
     @cached_property
     def instant(self) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
-        """Which vectors respond to which sources within a step."""
+        """Pairs of products where the first vector responds within a step to the source of the second."""
         return equal_time_pairs(self.program, [a for d in self.definitions for a in self.products[d]])
 
     def response_name(self, a: Application, b: Application) -> tuple[str, Expr | None]:
-        """How the response of ``a``'s vector to the source of ``b`` is called, and its layer.
+        """Return the name of the response of the vector of ``a`` to the source of ``b``, and its layer.
 
-        A matrix names the responses of its one forward and its one backward use; all others are
+        A matrix names the responses of its only forward and its only backward use; all others are
         ``R_<vector><source>``.
         """
         alike = [x for x in self.uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
@@ -395,7 +452,7 @@ class Reading:
     def equations(
         self, product: Callable[[Application], list[Term]], parameter: Callable[[Parameter], list[Term]]
     ) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
-        """The definitions, of fields and of numbers, with each use replaced by the terms that it becomes."""
+        """Return equations of fields and of scalars, with each product and parameter replaced by terms."""
 
         def replaced(d: Definition, part: Expr) -> list[Term]:
             for a in self.products[d]:
@@ -420,12 +477,12 @@ class Reading:
 
     @property
     def entries(self) -> list[Parameter]:
-        """Every use of a vector parameter."""
+        """Uses of vector parameters."""
         return [p for d in self.definitions for p in self.parameters[d]]
 
 
 def read(program: Program) -> Reading:
-    """Read the uses of matrices and vectors off a program, and name their sources.
+    """Return the uses of matrices and vectors in a program, with names for their Gaussian sources.
 
     >>> from derive.program import mlp
     >>> [str(a.source()) for a in read(mlp(1)).uses], [str(p.source()) for p in read(mlp(1)).entries]
@@ -471,10 +528,10 @@ def read(program: Program) -> Reading:
 
 
 def with_ends_apart(program: Program) -> Program:
-    """Return the program with the ends of a family defined apart where another use of a matrix needs it.
+    """Return the program with the end of a family defined separately where another use of a matrix needs it.
 
     A field ``c(ell) = O(ell) @ V(ell)`` for ``ell = 1..L`` becomes ``c(L)`` and ``c(ell)`` for ``ell =
-    1..L-1`` if ``O(L).T`` is applied to a vector that differs from the one of the layers below.
+    1..L-1`` if ``O(L).T`` is applied to a vector that differs from the vector of the layers below.
     """
     families = {x.name: x for x in map(gaussian, program.matrices) if x.index is not None}
     if not families:
@@ -500,7 +557,7 @@ MOST_CUTS = 64
 
 
 def _span(d: Definition, place: Expr) -> MemberBounds:
-    """The members of a family that a definition uses, of which ``place`` is the one at ``ell``."""
+    """Return the first and the last used member of a family; ``place`` is the member at ``ell``."""
     ends = next(((r.lower, r.upper) for r in d.ranges if r.index == ell), (ell, ell))
     return place.xreplace({ell: sympify(ends[0])}), place.xreplace({ell: sympify(ends[1])})
 
@@ -508,7 +565,7 @@ def _span(d: Definition, place: Expr) -> MemberBounds:
 def _cut(
     d: Definition, own: MemberBounds, other: MemberBounds
 ) -> tuple[Definition, tuple[Definition, Definition]] | None:
-    """The definition and its two parts, if another use has all members but an end, or an end alone."""
+    """Return a definition and its two parts if another use has all members except an end, or an end alone."""
     if own == other or own[0] == own[1] or _disjoint(own, other):
         return None
     if (own[1] - other[1] == 1 and own[0] == other[0]) or other[0] == other[1] == own[1]:
@@ -526,9 +583,9 @@ def _cut(
 
 
 def members_apart(program: Program) -> frozenset[str]:
-    """The families of matrices whose members have vectors, factors or definitions of their own.
+    """Return the families of matrices whose members have their own vectors, factors or definitions.
 
-    The other families act through the sums of their products alone: ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
+    The products of the other families occur only in sums: ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
     """
     found = set()
     for d in program.definitions:
@@ -549,18 +606,19 @@ def members_apart(program: Program) -> frozenset[str]:
 
 
 def nonempty(definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
-    """Leave out families without members (the interior of a network with one hidden layer)."""
+    """Return the definitions without empty families, such as inner layers if there is one layer."""
     return tuple(d for d in definitions if not any((r.upper - r.lower).is_negative for r in d.ranges))
 
 
 def _at(p: Population, matrix: GaussianMatrix, i: Expr) -> Population:
+    """Return a population at a member of the family of matrices."""
     if p.site is None or matrix.index is None:
         return p
     return p.at(p.site.subs(matrix.index.index, i))
 
 
 def earlier(e: Expr) -> Expr:
-    """``e`` where s is not later than t."""
+    """Return ``e`` for s <= t."""
     return e.xreplace(_EARLIER)
 
 
@@ -568,8 +626,10 @@ _EARLIER = {Min(s, t): s}
 
 
 def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Expr, tuple[IndexRange, ...]]:
-    """What the update ``u`` made at ``s`` does to the vector of ``a``: the order parameter in which the two
-    meet, coefficient, the update's other vector, sums over.
+    """Return order parameter, coefficient, remaining vector and sums of the update ``u`` applied to ``a``.
+
+    The update at ``s`` is an outer product. One of its vectors meets the vector of ``a`` in an order
+    parameter; the other vector remains.
     """
     names, over = apart(u.over, a.indices)
     at: dict[Any, Any] = {**names, **a.chosen, t: s}
@@ -582,7 +642,7 @@ def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Exp
 def apart(
     over: tuple[IndexRange, ...], taken: tuple[Symbol, ...]
 ) -> tuple[dict[Symbol, Symbol], tuple[IndexRange, ...]]:
-    """Summation indices renamed where they collide with those of a definition."""
+    """Return new names for summation indices that a definition also has, and the new ranges."""
     names = {r.index: primed_apart(r.index, taken) for r in over if r.index in taken}
     return names, tuple(IndexRange(names.get(r.index, r.index), r.lower, r.upper) for r in over)
 
@@ -591,7 +651,7 @@ def apart(
 
 
 def _name_sources(reading: Reading) -> None:
-    """``u`` and ``r`` as the matrices say, with a suffix where two different sources would share a symbol."""
+    """Give each source the name that its matrix declares, with a suffix if two different sources share it."""
     uses, entries = reading.uses, reading.entries
     sites = [(a.matrix.sources[int(a.transposed)], _sites(a.gives.site, a.layers)) for a in uses]
     sites += [(p.initial.source, _sites(_layer(reading, p), p.ranges)) for p in entries]
@@ -619,12 +679,13 @@ def _name_sources(reading: Reading) -> None:
 
 
 def _layer(reading: Reading, p: Parameter) -> Expr | None:
+    """Return the layer of the field that a parameter enters, or None."""
     x = reading.program.field_of(str(p.lhs.func))
     return p.lhs.args[0] if x is not None and x.layered else None
 
 
 def _sites(site: Expr | None, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Expr]:
-    """The first and the last layer at which a source lives."""
+    """Return the first and the last layer of a source."""
     if site is None:
         return S.Zero, S.Zero
     r = next((r for r in ranges if r.index == ell), None)
@@ -632,17 +693,18 @@ def _sites(site: Expr | None, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Exp
 
 
 def _disjoint(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> bool:
+    """Return whether two ranges of members have no member in common."""
     return bool((a[0] - b[1]).is_positive or (b[0] - a[1]).is_positive)
 
 
 def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
-    """``sum over weights of <left left'><right right'>``: how an update at one output moves another's value.
+    """Return the tangent kernel ``sum over weights of <left left'><right right'>`` as an equation.
 
-    When each weight's update is the gradient of the outputs times their errors, the kernel is read off the
-    updates: the error in an update's coefficient says which output the rest is the gradient of.  A program
-    without trained weights, whose updates hold no such error, or whose backward pass does not use the
-    transposes of its forward matrices (its updates are then no gradient) has none, nor has one that uses a
-    matrix in places with different updates: the result is empty.
+    The kernel gives the change of one output by an update at another. It is read off the updates if each is
+    the gradient of the outputs times their errors: the error in the coefficient names the output. The result
+    is empty if no weight is trained, if the updates contain no such error, if the backward pass does not use
+    the transposes of the forward matrices (the updates are then no gradient), or if a matrix is used in
+    places with different updates.
 
     >>> from derive.theory.applications import read
     >>> from derive.program import mlp
@@ -680,8 +742,7 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
 def _gradient_squared(
     reading: Reading, w: TrainedMatrix | TrainedVector, error: AppliedUndef, outputs: tuple[IndexRange, ...]
 ) -> tuple[Expr, tuple[IndexRange, ...]]:
-    """The inner product of the gradients of two outputs with respect to one weight (or one family), and what
-    it is summed over."""
+    """Return the inner product of the gradients of two outputs by one weight, and its summed indices."""
     program, trained, coefficient = reading.program, isinstance(w, TrainedMatrix), w.update.coefficient
     moved = coefficient / error
     gradient = moved / program.scale**2
@@ -719,13 +780,13 @@ def _gradient_squared(
 
 
 def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
-    """Gradients pass through the transpose of a matrix, except at the inputs, where they end."""
+    """Return whether a matrix and its transpose are both used, as a gradient needs except at the inputs."""
     used = {a.transposed for d in reading.definitions for a in reading.products[d] if a.matrix == w.initial}
     return w.initial.cols.given or used in ({True, False}, set())
 
 
 def _forward_weights(reading: Reading) -> set[str]:
-    """The weights that the outputs are computed with (a separate backward matrix is not one of them)."""
+    """Return the names of the weights that the outputs depend on, without separate backward matrices."""
     todo = [d for d in reading.definitions if d.name in reading.program.scalars and d.rhs.has(Mean)]
     seen: list[Definition] = []
     while todo:

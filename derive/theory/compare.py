@@ -1,4 +1,9 @@
-"""Theories compared term by term, up to names of dummy indices and order."""
+"""Comparison of two theories term by term, up to names of summation indices and order.
+
+Every equation, source and order parameter is brought to a normal form and compared by its parts. Terms
+without a counterpart are evaluated at random numbers, because a rule's memory has several forms.
+`check_routes` and `renaming` use it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,7 @@ from derive.theory.names import Order, symmetric
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing on which two theories disagree; ``left`` or ``right`` is None when it has no counterpart."""
+    """Difference between two theories in one part; None stands for a missing part."""
 
     part: str
     name: str
@@ -52,10 +57,10 @@ class Difference:
 
 
 def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
-    """Every difference between two theories; empty when they are the same.
+    """Return all differences between two theories; empty if they are equal.
 
-    Sources, equations (term by term), scalars, order parameters with their definitions and causality, and
-    observables.
+    Sources, equations (term by term), scalars, order parameters with definitions and causality, and
+    observables are compared.
 
     >>> from derive import mean_field, mlp
     >>> program = mlp(2)
@@ -86,7 +91,7 @@ NamedExpressions = list[tuple[str, Expr]]
 
 @dataclass(frozen=True)
 class _Item:
-    """One equation, source or order parameter: its parts in normal form, each with a label."""
+    """Equation, source or order parameter as a list of labelled parts in normal form."""
 
     label: str
     name: str
@@ -96,13 +101,13 @@ class _Item:
 
 
 def _stated(theory: TheoryData) -> list[tuple[str, Any]]:
-    """Every equation, source and order parameter, with what it is called."""
+    """Return every equation, source and order parameter with a label for its kind."""
     labels = ("equation", "scalar", "observable", "source", "parameter")
     return [(label, x) for label, part in zip(labels, STATED, strict=True) for x in getattr(theory, part)]
 
 
 def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
-    """What the theory states, in normal form by key, but for what is ``alike`` in the other one."""
+    """Return the statements of a theory in normal form by key, without those that the other has as well."""
     rules = {w.rule for w in theory.program.trained()}
     heat = {
         a for x in rules for a in x.noise(t, s).atoms(AppliedUndef) if len(a.args) == 2
@@ -125,6 +130,7 @@ def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
 
 
 def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
+    """Return a statement in normal form."""
     if isinstance(stated, Source):
         return _source(stated, order)
     if isinstance(stated, OrderParameter):
@@ -133,6 +139,7 @@ def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
 
 
 def _equation(label: str, e: Equation, order: Order) -> _Item:
+    """Return an equation in normal form, term by term."""
     names = _slots(e.lhs)
     found: NamedExpressions = []
     for x in e.terms:
@@ -142,6 +149,7 @@ def _equation(label: str, e: Equation, order: Order) -> _Item:
 
 
 def _source(u: Source, order: Order) -> _Item:
+    """Return a source in normal form."""
     pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))  # whichever of the two came first
     names = _slots(*pair)
     covariance = order(_form(_at_first_layer(u.covariance, u.ranges).xreplace(names)))
@@ -150,6 +158,7 @@ def _source(u: Source, order: Order) -> _Item:
 
 
 def _order_parameter(q: OrderParameter, sure: frozenset[str]) -> _Item:
+    """Return an order parameter in normal form."""
     names = _slots(q.symbol)
     definition = _form(_term_by_term(_at_first_layer(q.definition, q.ranges).xreplace(names), sure))
     parts = [("", definition), ("causal", Symbol(q.causal or "always"))]
@@ -157,7 +166,7 @@ def _order_parameter(q: OrderParameter, sure: frozenset[str]) -> _Item:
 
 
 def _form(e: Expr) -> Expr:
-    """The normal form, with powers of numbers as powers of primes: ``90**t/10**t`` and ``9**t`` are alike."""
+    """Return the normal form, with powers of numbers as powers of primes: ``90**t/10**t`` equals ``9**t``."""
 
     def by_primes(x: Pow) -> Expr:
         number, rest = x.exp.as_coeff_Add()
@@ -171,7 +180,7 @@ def _form(e: Expr) -> Expr:
 
 
 def _inner_letters(e: Expr, inside: bool = False) -> Expr:
-    """Give sums inside of functions and powers the letters ``inner0``, ``inner1`` and so on."""
+    """Rename the indices of sums inside of functions and powers to ``inner0``, ``inner1``, ..."""
     if not e.has(Sum, Integral):
         return e
     below = inside or isinstance(e, Pow | AnyFunction)
@@ -188,7 +197,7 @@ PRIME = Function("prime", positive=True)
 
 
 def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
-    """What is stated, for which indices: the number of layers, and the range of every other index."""
+    """Return a key with the symbols, the number of layers, and the ranges of all other indices."""
     found = {f"{r.upper - r.lower + 1} layers" for r in x.ranges if r.index == ell}
     found |= {f"{names.get(r.index, r.index)} in {r.lower}..{r.upper}" for r in x.ranges if r.index != ell}
     written = [_at_first_layer(y, x.ranges).xreplace(names) for y in heads]
@@ -196,9 +205,9 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
 
 
 def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
-    """Averages and responses of sums, over an index too, as sums of them, with numbers in front.
+    """Return averages and responses of sums as sums of averages and responses, with numbers in front.
 
-    The average of 1 is 1.  Numbers are also the times, and functions whose names are ``sure``.
+    The average of 1 is 1. Times and functions whose names are in ``sure`` count as numbers.
     """
 
     def apart(x: Average | Response) -> Expr:
@@ -211,7 +220,7 @@ def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
 
 
 def _denominators_factored(e: Expr) -> Expr:
-    """Put in front what all terms of a denominator share: ``1/(2*a*x + 2*a)`` is ``1/(2*a)*1/(x + 1)``."""
+    """Return ``e`` with common factors taken out of denominators: ``1/(2*a)*1/(x + 1)``."""
     sums = {x: x.base for x in e.atoms(Pow) if x.base.is_Add and x.exp.is_negative}
     return e.xreplace(
         {x: Mul(*[y**x.exp for y in Mul.make_args(factor_terms(total))]) for x, total in sums.items()}
@@ -219,31 +228,32 @@ def _denominators_factored(e: Expr) -> Expr:
 
 
 def _random_in(e: Expr, sure: frozenset[str]) -> list[Expr]:
-    """The entries in ``e`` that differ from unit to unit."""
+    """Return the functions in ``e`` that differ from unit to unit."""
     return [a for a in e.atoms(AppliedUndef) if str(a.func) not in sure]
 
 
 def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
-    """A family counted from layer 0, so that ``h(ell)`` for 2..L and ``h(ell + 1)`` for 1..L-1 look alike."""
+    """Return a family counted from layer 0: ``h(ell)`` for 2..L equals ``h(ell + 1)`` for 1..L-1."""
     r = next((r for r in ranges if r.index == ell), None)
     return e if r is None else e.xreplace({ell: ell + r.lower})
 
 
 def _slots(*atoms: Expr) -> dict[Symbol, Symbol]:
-    """Free indices renamed in the order in which they occur (the layer index keeps its name)."""
+    """Return new names for free indices in order of occurrence; the layer index keeps its name."""
     applied = [f for a in atoms for f in sorted(a.atoms(AppliedUndef), key=str)]
     free = dict.fromkeys(x for f in applied for x in f.args if isinstance(x, Symbol) and x not in (ell, L))
     return {x: Symbol(f"slot{i}", **x.assumptions0) for i, x in enumerate(free)}
 
 
 def _back(e: Expr | None, names: dict[Symbol, Symbol]) -> Expr | None:
+    """Return ``e`` with the original names of its indices."""
     if e is None:
         return None
     return e.xreplace({v: k for k, v in names.items()}).replace(PRIME, lambda p: p)
 
 
 def _unequal(left: NamedExpressions, right: NamedExpressions) -> list[tuple[Expr | None, Expr | None]]:
-    """The parts of one list that the other lacks, paired by their labels."""
+    """Return the parts of one list that the other lacks, paired by their labels."""
     a, b = Counter(left), Counter(right)
     only, other = list((a - b).elements()), list((b - a).elements())
     found: list[tuple[Expr | None, Expr | None]] = []
@@ -254,10 +264,10 @@ def _unequal(left: NamedExpressions, right: NamedExpressions) -> list[tuple[Expr
 
 
 def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
-    """Return whether the terms without a partner on the two sides add up to equal numbers.
+    """Return whether the terms without a counterpart on the two sides have equal sums.
 
-    The memory of a rule can be written in several ways, such as ``eta/(eta*lam)`` and ``1/lam``.  Both sides
-    are evaluated at random rational values of symbols and of all that is no elementary function of them.
+    The memory of a rule can be written in several ways, such as ``eta/(eta*lam)`` and ``1/lam``. Both sides
+    are evaluated at random rational values of symbols and of all other parts, such as sums and averages.
     """
     if not parts:
         return True
@@ -283,7 +293,7 @@ def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
 
 
 def _constants_outside(x: Expr) -> Expr:
-    """A sum or integral with the factors that do not depend on its variables in front."""
+    """Return a sum or integral with the factors that do not depend on its variables in front."""
     outside, inside = x.function.as_independent(*x.variables, as_Add=False)
     return outside * x.func(inside, *x.limits)
 
@@ -293,14 +303,14 @@ TRIALS, DIGITS = 3, 40
 
 
 def _opaque(e: Expr) -> set[Expr]:
-    """The largest parts of an expression that are no elementary functions of symbols."""
+    """Return the largest parts of an expression that are not elementary functions of symbols."""
     if isinstance(e, Sum | Integral | Product | Average | Response | AppliedUndef | KroneckerDelta):
         return {e}
     return set[Expr]().union(*map(_opaque, e.args)) if e.args else set()
 
 
 def _collected(found: NamedExpressions) -> NamedExpressions:
-    """Like terms added up."""
+    """Return the parts with like terms added."""
     total: dict[tuple[str, Expr], Expr] = {}
     for label, x in found:
         number, rest = x.as_coeff_Mul()

@@ -1,20 +1,22 @@
-"""The conditioning rule, applied to every matrix of a program: the first route to its mean-field theory.
+"""First derivation of the mean-field theory: Gaussian conditioning, applied to every matrix of a program.
 
-For iid M with entries N(0, s2/N), used forwards on fields a_i of its columns C and backwards on b_j of its
-rows R,
+Input is a program, output its `Theory`; `mean_field` is the public function. For a random matrix M with iid
+entries N(0, s2/N), used forwards on fields a_i of its columns C and backwards on fields b_j of its rows R,
 
     (M a_i)(t)   = u_i(t) + sum_j sum_s s2 c <d a_i(t)/d r_j(s)> b_j(s),
     (M^T b_j)(t) = r_j(t) + sum_i sum_s s2 r <d b_j(t)/d u_i(s)> a_i(s),
     <u_i(t) u_k(s)> = s2 c <a_i(t) a_k(s)>,   <r_j(t) r_k(s)> = s2 r <b_j(t) b_k(s)>
 
-with c = |C|/N, r = |R|/N.  Where the random part of M changes in time, entries with covariance c(t, s) put
-c(t, s) beside s2 (a batch drawn anew: delta_ts; weights that decay and diffuse: m(t) m(s) + noise), and a
-family of matrices that acts through the sum of its products counts as one on stacked vectors.  Where its
-members act apart, u and r have the member as an index; different members are independent.  When M is
-square and M_ij is correlated with M_ji by tau, every use sees tau times the same terms from uses of the
-same orientation.  A trained weight adds its memory, whose product with a field is an order parameter times
-the update's own vector.  The memory of a weight whose rule acts on each entry is an average over an
-independent unit of the other population.
+with c = |C|/N and r = |R|/N. These cases are covered as well:
+
+- Entries that change in time with covariance c(t, s): c(t, s) multiplies s2. A batch that is drawn anew has
+delta_ts; weights that decay and diffuse have m(t) m(s) + noise.
+- A family of matrices whose products are summed acts as one matrix on stacked vectors. If its members act
+separately, u and r carry the index of the member, and different members are independent.
+- A square M whose entries M_ij and M_ji have the correlation tau: every use also receives tau times the same
+terms from uses of the same orientation.
+- A trained weight adds its memory term: an order parameter times the vector of the update. If the rule acts
+on each entry, the memory is an average over an independent unit of the other population.
 """
 
 from __future__ import annotations
@@ -41,8 +43,20 @@ from derive.theory.theory import Theory
 
 
 def mean_field(program: Program) -> Theory:
-    """The mean-field theory of ``program`` as N grows, by the conditioning rule.
+    """Derive the mean-field theory of a program in the limit of infinite width.
 
+    Parameters
+    ----------
+    program : Program
+        Program, such as `mlp` returns.
+
+    Returns
+    -------
+    Theory
+        Theory by Gaussian conditioning.
+
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> print(mean_field(mlp()).equation("g").rhs)
     r(L, t) + Sum(eta*gamma0*Delta(alpha, s)*h(L, alpha, s), (alpha, 1, P), (s, 0, t - 1))
@@ -52,9 +66,24 @@ def mean_field(program: Program) -> Theory:
 
 
 def theory_of(source: Theory | Program, what: str) -> Theory:
-    """Return a theory as it is, and the theory of a program.
+    """Return a theory as it is, and the mean-field theory of a program.
 
-    Raises :class:`~derive.errors.NotApplicable`, which says ``what`` was called, for anything else.
+    Parameters
+    ----------
+    source : Theory | Program
+        Theory or program.
+    what : str
+        Name of the calling function, for the error message.
+
+    Returns
+    -------
+    Theory
+        The theory.
+
+    Raises
+    ------
+    NotApplicable
+        If ``source`` is neither a theory nor a program.
     """
     if isinstance(source, Program):
         return mean_field(source)
@@ -63,7 +92,7 @@ def theory_of(source: Theory | Program, what: str) -> Theory:
 
 
 class _Derivation:
-    """One run of the conditioning rule over a program."""
+    """Application of the conditioning rule to one program."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -74,6 +103,7 @@ class _Derivation:
         self.sources: dict[str, Source] = {}
 
     def theory(self) -> Theory:
+        """Return the theory: equations, sources with covariances, order parameters and tangent kernel."""
         equations, scalars = self.reading.equations(self.condition, self.parameter)
         # uses of one matrix, of a symmetric one and its transpose, or of one vector: correlated sources
         for a, b in combinations([x.canonical() for x in self.uses], 2):
@@ -97,7 +127,7 @@ class _Derivation:
     # -- one matrix product ----------------------------------------------------------------------------------
 
     def condition(self, a: Application) -> list[Term]:
-        """The source, the responses and the memory that stand for ``M(t) a(t)``."""
+        """Return the Gaussian source, the responses and the memory that replace the product ``M(t) a(t)``."""
         if not a.is_random:  # the updates are all that the weight does
             return self.memory(a, a.trained) if a.trained is not None else []
         if (key := str(a.source())) not in self.sources:
@@ -110,7 +140,7 @@ class _Derivation:
         return terms
 
     def partners(self, a: Application) -> list[Application]:
-        """The uses of the same matrix whose source ``a`` may respond to; fixed vectors respond to none."""
+        """Return the uses of the same matrix to whose sources ``a`` may respond; a fixed vector has none."""
         if not any(self.program.field_of(str(x.func)) for x in a.vector.body.atoms(AppliedUndef)):
             return []
         return [
@@ -118,7 +148,7 @@ class _Derivation:
         ]
 
     def covariance(self, a: Application, b: Application, strength: Expr) -> Source:
-        """``<u_a(t) u_b(s)> = s2 c c(t, s) <a(t) b(s)>``, summed over the members that act together."""
+        """Return the source with ``<u_a(t) u_b(s)> = s2 c c(t, s) <a(t) b(s)>`` of joint members."""
         w = b.past(a.indices)
         each = a.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.beside(a).vector)
         whole = over(each, a.summed)
@@ -128,7 +158,10 @@ class _Derivation:
         return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
 
     def response(self, a: Application, b: Application) -> list[Term]:
-        """``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)``; nothing for a matrix already lost."""
+        """Return ``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)``.
+
+        A matrix that is drawn anew at each step contributes only at the step at which it is drawn.
+        """
         past = b.at(a.member).past(a.indices)
         instant = (a.key, b.key) in self.reading.instant
         if a.matrix.fresh and not instant:
@@ -151,9 +184,7 @@ class _Derivation:
         return [replace(term, kernel=earlier(a.entries()) * kernel, reach=reach, rule=told)]
 
     def memory(self, a: Application, trained: TrainedMatrix) -> list[Term]:
-        """``sum_s k(t, s) U(s) a(t)``: the update's vector times the overlap of the other one with ``a``, for
-        each place in which the matrix is used.
-        """
+        """Return ``sum_s k(t, s) U(s) a(t)``, one vector of each update times an overlap."""
         weight = a.here(trained.rule.memory(t, s)[1])
         if isinstance(trained.rule, Entrywise):
             return [self.pair(a, trained, weight)]
@@ -166,11 +197,11 @@ class _Derivation:
         return found
 
     def pair(self, a: Application, trained: TrainedMatrix, weight: Expr) -> Term:
-        """``sum_s k(t, s) E~[Q_s copy(a(t))]``: the steps of a row's entries met by the vector.
+        """Return ``sum_s k(t, s) E~[Q_s copy(a(t))]``: entrywise updates of a row times the vector.
 
-        An entry depends on its row and its column.  Its initial value moves both by ``O(N^(-1/2))``, which is
-        lost in the sum over N of them: row and column are independent, and the sum becomes an average over
-        one of them.
+        An entry depends on its row and its column. Its initial value changes both by ``O(N^(-1/2))``, which
+        is negligible in the sum over N entries. Row and column are therefore independent, and the sum becomes
+        an average over one of them.
         """
         at: dict[Any, Any] = {**a.chosen, t: s}
         outside, gradient = trained.update.outside, []
@@ -185,7 +216,7 @@ class _Derivation:
         return Term("pair", PairMean(step * Copy(a.vector.body)), S.One, kernel, a.summed, *_reached(a, told))
 
     def parameter(self, v: Parameter) -> list[Term]:
-        """A vector parameter: its Gaussian start and what training has added."""
+        """Return the terms of a vector parameter: its Gaussian initial value and its updates."""
         self.sources[str(v.source())] = self.parameter_source(v, v)
         name = v.initial.name
         terms = [Term.local(v.source(), "source", name, "value at initialisation")]
@@ -202,7 +233,7 @@ class _Derivation:
 
     @staticmethod
     def parameter_source(v: Parameter, x: Parameter) -> Source:
-        """The same numbers at all times and for all samples."""
+        """Return the source of a vector parameter, the same at all times and for all samples."""
         names = {i: primed_apart(i, v.indices) for i in x.indices}
         doubled = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in x.ranges if r.index in names)
         partner = x.source(s, v.indices)
@@ -210,10 +241,10 @@ class _Derivation:
 
 
 def _reached(a: Application, told: str) -> tuple[str, str, str]:
-    """How far a sum of steps goes, the name of the matrix and the reason for a term."""
+    """Return range in time, name of the matrix and description of a term with entrywise updates."""
     return "strict", a.matrix.name, told
 
 
 def _reach(rule: TrainingRule, inclusive: bool = False) -> str:
-    """How far a sum over the past goes: up to the present, or to the step before it."""
+    """Return the range of a sum over the past, with the present step if inclusive."""
     return ("past" if inclusive else "strict") if rule.discrete else "flow"

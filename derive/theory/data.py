@@ -1,7 +1,7 @@
-"""A Theory: what the large-size limit makes of a Program, as data.
+"""Data of a mean-field theory: Gaussian sources, single-site equations and order parameters.
 
-Sources with their covariances, single-site equations in causal order, order parameters with their
-definitions, and for each term where it came from.  Printing, expansion, limits and compiling only read it.
+Each equation is a sum of terms, and each term records the matrix and the rule that gave it. Derivations
+produce these objects; printing, expansions, limits and compilation to solvers read them.
 """
 
 from __future__ import annotations
@@ -27,21 +27,38 @@ ExpressionMap: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Term(Rewritable):
-    """One term of an equation: a kernel applied to a field, and where it came from.
+    """Term of an equation: a kernel applied to a field, with its origin.
 
-    Its expression is ``sum_over sum_s coefficient(t) kernel(t, s) field(s)``, the last sum over the past that
-    ``reach`` names; :attr:`expr` writes it out.
+    Parameters
+    ----------
+    kind : str
+        ``source``, ``response``, ``memory``, ``pair`` or ``definition``. The last one is local in time and
+        stands in the program.
+    field : Expr
+        Field to which the kernel is applied: a Gaussian source or a local expression at ``t``, or an earlier
+        vector at ``s``, such as ``phi(h(ell, alpha, s))``.
+    coefficient : Expr
+        Entrywise factor at ``t``.
+    kernel : Expr
+        Deterministic function of ``t`` and ``s``, made of order parameters, errors and the memory of the
+        training rule.
+    over : tuple[IndexRange, ...]
+        Ranges of the summed indices, such as samples, channels, positions or offsets.
+    reach : str
+        Range of the sum over time: ``""`` for terms at ``t`` alone, ``"strict"`` for ``s = 0..t-1``,
+        ``"past"`` for ``s = 0..t``, ``"flow"`` for an integral over ``0..t``.
+    matrix : str
+        Name of the matrix or weight vector that gave the term; empty if there is none.
+    rule : str
+        Description of the rule that gave the term.
 
-    - ``kind``: ``source``, ``response``, ``memory`` or ``definition`` (local: what the program itself says).
-    - ``field``: what the kernel is applied to: a Gaussian source or a local expression at ``t``, or an
-      earlier vector at ``s``, such as ``phi(h(ell, alpha, s))``.
-    - ``coefficient``: an entrywise factor at ``t``; ``kernel``: a deterministic function of ``t`` and ``s``
-      (order parameters, errors, what the training rule remembers).
-    - ``over``: the ranges of the indices that are summed (samples, channels, positions, offsets).
-    - ``reach``: ``""`` for what acts at ``t`` alone, ``"strict"`` for ``s = 0..t-1``, ``"past"`` for ``s =
-      0..t``, ``"flow"`` for an integral over ``0..t``.
-    - ``matrix``: the matrix (or vector of weights) that gave the term, if one did; ``rule``: in words, how.
+    Notes
+    -----
+    The term is ``sum_over sum_s coefficient(t) kernel(t, s) field(s)``; the sum over ``s`` has the range
+    ``reach``.
 
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> memory = mean_field(mlp()).equation("g").terms[1]
     >>> memory.kernel, memory.field, memory.reach
@@ -61,12 +78,29 @@ class Term(Rewritable):
 
     @classmethod
     def local(cls, expr: Expr, kind: str = "definition", matrix: str = "", rule: str = "") -> Term:
-        """A term that is ``expr`` as it stands."""
+        """Return a term at time ``t`` alone, without kernel or sum.
+
+        Parameters
+        ----------
+        expr : Expr
+            Expression of the term.
+        kind : str, optional
+            Kind of the term.
+        matrix : str, optional
+            Name of the matrix that gave the term.
+        rule : str, optional
+            Description of the rule that gave the term.
+
+        Returns
+        -------
+        Term
+            The term.
+        """
         return cls(kind, expr, matrix=matrix, rule=rule)
 
     @cached_property
     def expr(self) -> Expr:
-        """The term as one SymPy expression."""
+        """Term as one SymPy expression."""
         body = self.coefficient * self.kernel * self.field
         if self.reach in ("strict", "past"):
             return over(body, (*self.over, (s, S.Zero, t - 1 if self.reach == "strict" else t)))
@@ -75,23 +109,67 @@ class Term(Rewritable):
 
     @property
     def remembers(self) -> bool:
-        """Does the kernel reach back in time?"""
+        """Whether the term depends on earlier times."""
         return self.reach != ""
 
     def times(self, factor: Expr) -> Self:
-        """The term times an entrywise factor at ``t``."""
+        """Return the term times an entrywise factor at ``t``.
+
+        Parameters
+        ----------
+        factor : Expr
+            Factor.
+
+        Returns
+        -------
+        Self
+            The product.
+        """
         return replace(self, coefficient=factor * self.coefficient)
 
     def summed(self, ranges: tuple[IndexRange, ...]) -> Self:
-        """The term added up over further indices."""
+        """Return the term summed over further indices.
+
+        Parameters
+        ----------
+        ranges : tuple[IndexRange, ...]
+            Ranges of the indices.
+
+        Returns
+        -------
+        Self
+            The sum.
+        """
         return replace(self, over=(*ranges, *self.over))
 
     def put(self, expr: Expr) -> Term:
-        """Another expression, of which nothing more is known, in the term's place."""
+        """Return a term with the same origin and another expression.
+
+        Parameters
+        ----------
+        expr : Expr
+            New expression, which is not split into parts.
+
+        Returns
+        -------
+        Term
+            The new term.
+        """
         return Term.local(expr, self.kind, self.matrix, self.rule)
 
     def rewrite(self, fun: ExpressionMap) -> Term:
-        """The term with ``fun`` applied to its expression; its parts are kept if ``fun`` acts on each."""
+        """Return the term with a function applied to its expression.
+
+        Parameters
+        ----------
+        fun : ExpressionMap
+            Function of an expression that returns an expression.
+
+        Returns
+        -------
+        Term
+            The new term. Its parts are kept if applying ``fun`` to each part gives the same expression.
+        """
         whole = fun(self.expr)
         if self.reach == "" and not self.over and self.coefficient is S.One and self.kernel is S.One:
             return self if whole == self.expr else self.put(whole)
@@ -110,7 +188,7 @@ ROUNDING = 1e-12
 
 
 def _equal(one: Expr, other: Expr) -> bool:
-    """Are two terms the same but for products that have been multiplied out, as numbers times sums are?"""
+    """Return whether two expressions agree after products of numbers and sums are multiplied out."""
     while isinstance(one, Sum | Integral) and one.func == other.func and one.limits == other.limits:
         one, other = one.function, other.function
     if one == other or one.has(Sum, Integral) or other.has(Sum, Integral):
@@ -120,24 +198,34 @@ def _equal(one: Expr, other: Expr) -> bool:
 
 
 class Stated(Rewritable):
-    """What a theory states of a ``symbol``, for all indices in ``ranges``."""
+    """Base class of statements of a theory about a ``symbol``, for all indices in ``ranges``."""
 
     ranges: tuple[IndexRange, ...]
 
     @property
     def name(self) -> str:
-        """The name of what it is about, such as ``h``, ``u`` or ``Phi``."""
+        """Name of the function that the statement is about, such as ``h``, ``u`` or ``Phi``."""
         return str(self.symbol.func)  # type: ignore[attr-defined]
 
     @property
     def layers(self) -> IndexRange | None:
-        """The range of the layer index of a family; None of a single member."""
+        """Range of the layer index of a family; None for a single member."""
         return next((r for r in self.ranges if r.index == ell), None)
 
 
 @dataclass(frozen=True)
 class Equation(Stated):
-    """``lhs = sum of terms``, for all indices in ``ranges``."""
+    """Equation ``lhs = sum of terms``, for all indices in ``ranges``.
+
+    Parameters
+    ----------
+    lhs : Expr
+        Left-hand side: a field, a number or a time derivative.
+    terms : tuple[Term, ...]
+        Terms of the right-hand side.
+    ranges : tuple[IndexRange, ...]
+        Ranges of the indices.
+    """
 
     lhs: Expr
     terms: tuple[Term, ...]
@@ -145,25 +233,49 @@ class Equation(Stated):
 
     @property
     def rhs(self) -> Expr:
-        """The right-hand side."""
+        """Right-hand side."""
         return Add(*[x.expr for x in self.terms])
 
     @property
     def eq(self) -> Eq:
-        """As a SymPy equation."""
+        """Equation as a SymPy ``Eq``."""
         return Eq(self.lhs, self.rhs, evaluate=False)
 
     @cached_property
     def symbol(self) -> AppliedUndef:
-        """What the equation determines, with its indices."""
+        """Field or number that the equation determines, with its indices."""
         return min(self.lhs.atoms(AppliedUndef), key=spelled)
 
     def map(self, fun: ExpressionMap) -> Equation:
-        """The equation with ``fun`` applied to every expression."""
+        """Return the equation with a function applied to every expression.
+
+        Parameters
+        ----------
+        fun : ExpressionMap
+            Function of an expression that returns an expression.
+
+        Returns
+        -------
+        Equation
+            The new equation.
+        """
         return replace(super().map(fun), terms=tuple(x.rewrite(fun) for x in self.terms))
 
     def subs(self, old: Expr, new: Expr) -> Equation:
-        """The equation with ``new`` put for a symbol, in every part of its terms."""
+        """Return the equation with a symbol replaced in all parts of its terms.
+
+        Parameters
+        ----------
+        old : Expr
+            Symbol to replace.
+        new : Expr
+            Replacement.
+
+        Returns
+        -------
+        Equation
+            The new equation.
+        """
         return super().map(lambda e: e.subs(old, new) if e.has(old) else e)
 
     def _repr_latex_(self) -> str:
@@ -173,9 +285,20 @@ class Equation(Stated):
 
 @dataclass(frozen=True)
 class Source(Stated):
-    """A Gaussian field: ``<symbol partner> = covariance``, zero with every other source.
+    """Centred Gaussian field with covariance ``<symbol partner>``.
 
-    ``partner`` is the same field (or, for cross-correlated pairs, another) at the primed indices.
+    Parameters
+    ----------
+    symbol : AppliedUndef
+        Field with its indices at time ``t``.
+    partner : AppliedUndef
+        The same field at the primed indices and time ``s``, or another field for two correlated sources.
+    covariance : Expr
+        Covariance of ``symbol`` and ``partner``. Pairs without a stated covariance are independent.
+    ranges : tuple[IndexRange, ...]
+        Ranges of the indices of both.
+    matrix : str
+        Name of the matrix or vector that gave the source.
     """
 
     symbol: AppliedUndef
@@ -191,10 +314,21 @@ class Source(Stated):
 
 @dataclass(frozen=True)
 class OrderParameter(Stated):
-    """A deterministic function of the theory and its definition as an average.
+    """Deterministic function of a theory, defined as a single-site average.
 
-    ``kind`` is ``correlation`` or ``response``; ``causal`` says of a response whether it vanishes for ``s >
-    t`` (``"past"``) or already for ``s = t`` (``"strict"``).
+    Parameters
+    ----------
+    symbol : AppliedUndef
+        Function with its indices and times.
+    definition : Expr
+        Average that defines it.
+    kind : str
+        ``correlation`` or ``response``.
+    ranges : tuple[IndexRange, ...]
+        Ranges of the indices.
+    causal : str
+        Causality of a response: ``"past"`` if it vanishes for ``s > t``, ``"strict"`` if it also vanishes for
+        ``s = t``.
     """
 
     symbol: AppliedUndef
@@ -214,7 +348,7 @@ STATED = ("equations", "scalars", "observables", "sources", "order_parameters")
 
 @dataclass(frozen=True)
 class TheoryData(Rewritable):
-    """The equations of the mean-field theory of a program, to be looked up, mapped and taken at a depth."""
+    """Statements of the mean-field theory of a program, with look-up, mapping and choice of depth."""
 
     program: Program
     sources: tuple[Source, ...]
@@ -225,11 +359,28 @@ class TheoryData(Rewritable):
     reduction: str = ""
 
     def equation(self, name: str, site: Expr | int | None = None) -> Equation:
-        """The equation of the field ``name``: the first one, or that of its member at the layer ``site``.
+        """Return the equation of a field or number.
 
-        A member of a family comes with the layer put in.  Raises KeyError, saying what there is, if there is
-        none.
+        Parameters
+        ----------
+        name : str
+            Name of the field or number.
+        site : Expr | int | None, optional
+            Layer. A member of a family is returned with the layer substituted. By default the first equation
+            of that name is returned.
 
+        Returns
+        -------
+        Equation
+            The equation.
+
+        Raises
+        ------
+        KeyError
+            If there is no such equation; the message lists the equations that exist.
+
+        Examples
+        --------
         >>> from derive import mean_field, mlp
         >>> mean_field(mlp()).equation("h", 3).terms[0].expr
         u(3, mu, t)
@@ -257,7 +408,7 @@ class TheoryData(Rewritable):
 
     @property
     def symbols(self) -> dict[str, Symbol]:
-        """The parameters of the theory by name, as they stand in its equations, for ``.subs``.
+        """Parameters of the theory by name, for use with ``subs``.
 
         >>> from derive import mean_field, mlp
         >>> theory = mean_field(mlp())
@@ -276,7 +427,23 @@ class TheoryData(Rewritable):
         return {x.name: x for x in sorted(free - indices, key=str)}
 
     def order_parameter(self, name: str) -> OrderParameter:
-        """The order parameter called ``name``.  Raises KeyError if there is none."""
+        """Return the order parameter of a name.
+
+        Parameters
+        ----------
+        name : str
+            Name, such as ``"Phi"``.
+
+        Returns
+        -------
+        OrderParameter
+            The order parameter.
+
+        Raises
+        ------
+        KeyError
+            If the theory has no order parameter of that name.
+        """
         for q in self.order_parameters:
             if q.name == name:
                 return q
@@ -285,26 +452,67 @@ class TheoryData(Rewritable):
         )
 
     def responses(self) -> tuple[OrderParameter, ...]:
-        """The response functions."""
+        """Return the response functions.
+
+        Returns
+        -------
+        tuple[OrderParameter, ...]
+            The response functions.
+        """
         return tuple(q for q in self.order_parameters if q.kind == "response")
 
     def correlations(self) -> tuple[OrderParameter, ...]:
-        """The correlation functions."""
+        """Return the correlation functions.
+
+        Returns
+        -------
+        tuple[OrderParameter, ...]
+            The correlation functions.
+        """
         return tuple(q for q in self.order_parameters if q.kind == "correlation")
 
     def at_depth(self, depth: int) -> Self:
-        """The theory of a network with ``depth`` hidden layers: families become their members."""
+        """Return the theory of a network with a given number of hidden layers.
+
+        Parameters
+        ----------
+        depth : int
+            Number of hidden layers.
+
+        Returns
+        -------
+        Self
+            Theory in which each family of layers is replaced by its members.
+        """
         layers = layer_count(depth)
         program = self.program.map(lambda e: e.subs(L, layers) if e.has(L) else e)
         return replace(self.each(lambda x: _members(_put(x, L, layers))), program=program)
 
     def stated(self) -> tuple[Any, ...]:
-        """Every equation, source and order parameter."""
+        """Return all equations, scalars, observables, sources and order parameters.
+
+        Returns
+        -------
+        tuple[Any, ...]
+            The statements in this order.
+        """
         return tuple(x for part in STATED for x in getattr(self, part))
 
     def each(self, change: Callable[[Any], Iterable[Any]]) -> Self:
-        """The theory with what ``change`` makes of every equation, source and order parameter in its place.
+        """Return the theory with every statement replaced.
 
+        Parameters
+        ----------
+        change : Callable[[Any], Iterable[Any]]
+            Function of one equation, source or order parameter that returns its replacements.
+
+        Returns
+        -------
+        Self
+            The new theory.
+
+        Examples
+        --------
         >>> from derive import mean_field, mlp
         >>> theory = mean_field(mlp(2))
         >>> len(theory.equations), len(theory.each(lambda x: [x] if x.name != "h" else []).equations)
@@ -315,7 +523,7 @@ class TheoryData(Rewritable):
 
 
 def _members(item: Any) -> Iterator[Any]:
-    """The members of a family over a layer index with integer bounds; the item itself if it is no family."""
+    """Yield the members of a family whose layer range has integer bounds, or the item if it is no family."""
     family = next((r for r in item.ranges if r.index.name == "ell"), None)
     if family is None:
         yield item
@@ -329,13 +537,13 @@ def _members(item: Any) -> Iterator[Any]:
 
 
 def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
-    """The member of a family at one layer."""
+    """Return the member of a family at one layer."""
     rest = tuple(r for r in item.ranges if r is not family)
     return _put(replace(item, ranges=rest), family.index, layer)
 
 
 def _put(item: Any, old: Expr, new: Expr) -> Any:
-    """An equation, source or order parameter with ``new`` put for a symbol."""
+    """Return an equation, source or order parameter with a symbol replaced."""
     return (
         item.subs(old, new)
         if isinstance(item, Equation)

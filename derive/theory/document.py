@@ -1,16 +1,16 @@
-"""A theory as a document: which equations a reader sees, in which order, and as data for other programs.
+"""Theory as a document: selection and order of its equations, and their text, LaTeX, srepr and JSON.
 
-Text and LaTeX are titled lists of entries.  In JSON every expression is ``{"text", "latex", "srepr"}``;
-``equations`` are as derived, with the origin of each term, and ``families`` the same with ends joined under
-``base_cases``.  srepr is the text of a Python dictionary of lists of pairs ``(lhs, rhs)``, to be evaluated in
-:func:`namespace`.
+Text and LaTeX are titled lists of equations. In JSON every expression is ``{"text", "latex", "srepr"}``;
+``equations`` are as derived, with the origin of each term, and ``families`` are the same equations with ends
+joined under ``base_cases``. The srepr text is a Python dictionary of lists of pairs ``(lhs, rhs)``, to be
+evaluated in :func:`namespace`. `Theory.render` uses the module.
 """
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -47,12 +47,12 @@ SHOW: tuple[str, ...] = get_args(Show)
 def render(
     theory: TheoryData, show: Show = "all", format: str = "text", names: str | Mapping[str, str] | None = None
 ) -> str:
-    r"""``theory`` (its part ``show``) in one of ``FORMATS``, in the notation of selfconsistent2023 eq. 13.
+    """Return a part of a theory in one of ``FORMATS``, in the notation of selfconsistent2023 eq. 13.
 
-    ``names`` overrides the notation: a name of ``NOTATIONS`` or a mapping from a name to its LaTeX.  Ends
-    of a layer family that are members of it under base cases are shown as one equation.  LaTeX comes as
-    ``align*`` environments, srepr and JSON as said above.  Raises
-    ValueError for an unknown part, format or notation.
+    ``names`` overrides the notation: a name of ``NOTATIONS`` or a mapping from a name to its LaTeX. Ends of a
+    layer family that are members of it under base cases are shown as one equation. LaTeX consists of
+    ``align*`` environments; srepr and JSON have the form of the module's description. Raises ValueError if
+    the part, the format or the notation is unknown.
 
     >>> from derive import mean_field, mlp
     >>> print(render(mean_field(mlp()), "responses"))
@@ -82,7 +82,7 @@ def render(
 
 
 def summary(theory: TheoryData) -> str:
-    """What the theory is of, what it consists of by name, and how to see the rest.
+    """Return a summary of a theory: its program, the names of its quantities, and how to show the equations.
 
     >>> from derive import mean_field, mlp
     >>> print(summary(mean_field(mlp())))
@@ -122,7 +122,7 @@ def summary(theory: TheoryData) -> str:
 
 
 def headline(theory: TheoryData, printer: PaperText) -> str:
-    """What is trained, and how; then the ranges that sums over samples leave out."""
+    """Return program, depth and training rule, then the ranges that sums over samples leave out."""
     program = theory.program
     words = [program.name[:1].upper() + program.name[1:]]
     if any(x.layered for x in program.fields):
@@ -138,6 +138,7 @@ def headline(theory: TheoryData, printer: PaperText) -> str:
 
 
 def _rule(theory: TheoryData, printer: PaperText) -> str:
+    """Return the training rule in words."""
     rule = theory.program.rule
     if not any(True for _ in theory.program.trained()):
         return "discrete time" if rule.discrete else "continuous time"
@@ -178,7 +179,7 @@ PARTS["all"] = tuple(
 
 @dataclass(frozen=True)
 class View:
-    """A theory, with its families joined and its path integral taken when somebody asks."""
+    """Theory with its joined families and its path integral, both computed when needed."""
 
     theory: TheoryData
 
@@ -189,18 +190,18 @@ class View:
 
     @cached_property
     def ordered(self) -> frozenset[Symbol]:
-        """The indices that ordered fields are run through."""
+        """Indices of the ordered fields."""
         fields = {x.name for x in self.theory.program.fields if x.ordered}
         own = [d for d in self.theory.program.definitions if d.name in fields]
         return frozenset(r.index for d in own for r in d.ranges if d.lhs.args[0].has(r.index))
 
     @cached_property
     def route(self) -> PathIntegral:
-        """The path-integral derivation of the same program."""
+        """Path-integral derivation of the same program."""
         return path_integral(self.theory.program)
 
     def parts(self, show: str) -> dict[str, Sequence[Any]]:
-        """The items of one part of the theory, or of all of it, by key."""
+        """Return the items of one part of the theory, or of all of it, by key."""
         keys = PARTS[show]
         if not laws(self.theory.program):
             keys = tuple(x for x in keys if x != "laws")
@@ -209,27 +210,37 @@ class View:
         return {k: self.items(k) for k in keys}
 
     def items(self, key: str) -> Sequence[Any]:
-        """Equations, sources and order parameters; of the path integral, entries."""
-        theory = self.theory
-        if key == "order_parameters":
-            return theory.correlations()
-        if key in ("responses", "weights"):
-            return theory.responses() if key == "responses" else self.weights()
-        if key == "families":
-            return self.families.equations
-        if key == "laws":
-            return [DisplayedEquation((e.lhs,), (e.rhs,)) for e in laws(theory.program)]
-        if key == "action":  # per unit, and that of a single site (minus its Hamiltonian)
-            sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
-            whole = {Symbol("S"): self.route.action, **sites}
-            return [DisplayedEquation((name,), _addends(settled(e))) for name, e in whole.items()]
-        if key == "saddle_point":
-            eqs = self.route.saddle_point
-            return [DisplayedEquation((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in eqs]
-        return getattr(self.families if key in ("base_cases", "observables") else theory, key)  # type: ignore[no-any-return]
+        """Return the statements, or the equations of the path integral, of one section."""
+        computed: dict[str, Callable[[], Sequence[Any]]] = {
+            "order_parameters": self.theory.correlations,
+            "responses": self.theory.responses,
+            "weights": self.weights,
+            "families": lambda: self.families.equations,
+            "laws": self.laws,
+            "action": self.action,
+            "saddle_point": self.saddle_point,
+        }
+        if key in computed:
+            return computed[key]()
+        return getattr(self.families if key in ("base_cases", "observables") else self.theory, key)  # type: ignore[no-any-return]
+
+    def laws(self) -> list[DisplayedEquation]:
+        """Return the equations of training rules that are not linear in the updates."""
+        return [DisplayedEquation((e.lhs,), (e.rhs,)) for e in laws(self.theory.program)]
+
+    def action(self) -> list[DisplayedEquation]:
+        """Return the action per unit, and the exponent (minus the Hamiltonian) of each single site."""
+        sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
+        exponents = {Symbol("S"): self.route.action, **sites}
+        return [DisplayedEquation((name,), _addends(settled(e))) for name, e in exponents.items()]
+
+    def saddle_point(self) -> list[DisplayedEquation]:
+        """Return the stationarity conditions of the action."""
+        conditions = self.route.saddle_point
+        return [DisplayedEquation((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in conditions]
 
     def weights(self) -> list[DisplayedEquation]:
-        """What the action keeps folded: how an entry of a random matrix, unlearned, covaries with itself."""
+        """Return the covariance in time of an entry of each random matrix that the action abbreviates."""
         exponents = (self.route.action, *self.route.single_site.values())
         folded = {(x.args[0], len(x.args) > 3) for e in exponents for x in e.atoms(Entries)}
         uses = {x.matrix.name: x.canonical() for x in read(self.theory.program).uses}
@@ -241,7 +252,7 @@ class View:
         return found
 
     def sections(self, show: str) -> list[Section]:
-        """The same as sections of a document."""
+        """Return the sections of a document."""
         parts = self.parts(show)
         if "sources" in parts:
             parts["sources"] = self.families.sources
@@ -249,7 +260,7 @@ class View:
         return [x for x in made if x.entries]
 
     def entries(self, key: str, items: Sequence[Any]) -> Iterator[DisplayedEquation]:
-        """Each item as an entry; base cases that vanish in one, and weights that have the same covariance."""
+        """Yield displayed equations; zero base cases share one, and so do equal covariances."""
         if key == "base_cases":
             yield from (displayed(e) for e in items if e.rhs != 0)
             if zero := tuple(e.lhs for e in items if e.rhs == 0):
@@ -283,7 +294,7 @@ def displayed(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEqua
 
 
 def of_one_member(entry: DisplayedEquation) -> DisplayedEquation:
-    """Return the equation of a family that has one member as that of the member."""
+    """Return the equation of a family with one member as the equation of that member."""
     layers = entry.layers
     if layers is None or layers.lower != layers.upper:
         return entry
@@ -292,7 +303,7 @@ def of_one_member(entry: DisplayedEquation) -> DisplayedEquation:
 
 
 def settled(e: Expr) -> Expr:
-    """Return an expression with sums over one member as that member."""
+    """Return an expression with sums over one member replaced by that member."""
 
     def member(x: Sum) -> Expr:
         values = {i: a for i, a, b in x.limits if a == b}
@@ -304,7 +315,7 @@ def settled(e: Expr) -> Expr:
 
 
 def _drawn(e: Expr) -> Expr:
-    """Numbers drawn out of averages."""
+    """Return ``e`` with numerical factors outside of averages."""
 
     def average(x: Expr) -> Expr:
         number, body = x.args[0].as_coeff_Mul()
@@ -314,6 +325,7 @@ def _drawn(e: Expr) -> Expr:
 
 
 def _addends(e: Expr) -> tuple[Expr, ...]:
+    """Return the terms of a sum in display order."""
     return tuple(in_order(list(e.as_ordered_terms()))) if e.is_Add else (e,)
 
 
@@ -327,14 +339,14 @@ ASSUMED = (
 
 
 def namespace() -> dict[str, Any]:
-    """The names that srepr text is written in: SymPy's, and this package's expression classes."""
+    """Return the names in srepr text: those of SymPy and the expression classes of this package."""
     classes = (Average, Entries, Response, Mean, Partition, Product, ExprCondPair)
     ours = {x.__name__: x for x in (*classes, Copy, EntryStep, PairMean, SpectralEntry, Str)}
     return {k: v for k, v in vars(sympy).items() if not k.startswith("_")} | ours
 
 
 def as_srepr(view: View, show: str) -> str:
-    """A Python dictionary, one pair a line."""
+    """Return a Python dictionary as text, one pair a line."""
     blocks = []
     for key, items in view.parts(show).items():
         rows = "".join(f"        ({_srepr(a)}, {_srepr(b)}),\n" for a, b in map(_sides, items))
@@ -343,7 +355,7 @@ def as_srepr(view: View, show: str) -> str:
 
 
 class _Repr(ReprPrinter):
-    """SymPy's srepr, in which a symbol has the assumptions that make it, not all that follow from them."""
+    """Printer of srepr that writes only the assumptions with which a symbol is made."""
 
     def _print_Symbol(self, expr: Symbol) -> str:
         if type(expr) is not Symbol:
@@ -355,10 +367,12 @@ class _Repr(ReprPrinter):
 
 
 def _srepr(e: Expr) -> str:
+    """Return the srepr text of an expression."""
     return str(_Repr().doprint(e))
 
 
 def _sides(item: Any) -> tuple[Expr, Expr]:
+    """Return the left-hand and right-hand side of a statement."""
     if isinstance(item, Equation):
         return item.lhs, item.rhs
     if isinstance(item, Source):
@@ -369,7 +383,7 @@ def _sides(item: Any) -> tuple[Expr, Expr]:
 
 
 def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
-    """One JSON object."""
+    """Return one JSON object."""
     program = view.theory.program
     out: dict[str, Any] = {
         "program": program.name,
@@ -392,8 +406,7 @@ def _left(x: Any) -> tuple[Expr, ...]:
 
 
 def plain_item(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
-    """An item of a theory as a plain dictionary; right-hand sides have their common factors taken out."""
-
+    """Return an item of a theory as a plain dictionary; common factors of right-hand sides are taken out."""
     others = [sympify(e) for e in _left(x)]
 
     def written(e: Any) -> dict[str, str]:

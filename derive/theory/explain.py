@@ -1,7 +1,12 @@
-"""Where the parts of a theory come from, in words: which matrix, which of its uses, which rule."""
+"""Origin of the parts of a theory in words: the matrix, its use and the rule that gave a term.
+
+`explain` takes the name of a quantity and `explain_term` a term; both return text. `Theory.explain` and
+`Theory.explain_term` use them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sympy import Add, Derivative, Expr, sympify
@@ -20,7 +25,7 @@ INDENT = "    "
 
 
 def explain(theory: TheoryData, name: str) -> str:
-    """See :meth:`TheoryData.explain <derive.theory.theory.Theory.explain>`."""
+    """Return the origin of a quantity; see :meth:`Theory.explain <derive.theory.theory.Theory.explain>`."""
     equations = (*theory.equations, *theory.scalars, *theory.observables)
     blocks = [_equation(theory, e) for e in equations if e.name == name]
     blocks += [_source(theory, u) for u in theory.sources if name in (u.name, _name(u.partner))]
@@ -33,7 +38,7 @@ def explain(theory: TheoryData, name: str) -> str:
 
 
 def explain_term(theory: TheoryData, what: Any) -> str:
-    """See :meth:`TheoryData.explain_term <derive.theory.theory.Theory.explain_term>`."""
+    """Return the origin of a term; see `Theory.explain_term`."""
     expr = what.expr if isinstance(what, Term) else sympify(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]
     standard = normal_form(expr)
@@ -62,6 +67,7 @@ def explain_term(theory: TheoryData, what: Any) -> str:
 
 
 def _equation(theory: TheoryData, e: Equation) -> str:
+    """Return the explanation of an equation, term by term."""
     lines = [f"{e.lhs} =   [the program: {_as_written(theory, e)}]"]
     for x in e.terms:
         lines += [f"{INDENT}{x}", _because(theory, e, x, 2 * INDENT)]
@@ -69,6 +75,7 @@ def _equation(theory: TheoryData, e: Equation) -> str:
 
 
 def _source(theory: TheoryData, u: Source) -> str:
+    """Return the explanation of a Gaussian source."""
     value = f"<{u.symbol} {u.partner}> = {u.covariance}"
     made = _matrix(theory, u.matrix)
     if made is None:
@@ -81,6 +88,7 @@ def _source(theory: TheoryData, u: Source) -> str:
 
 
 def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
+    """Return the explanation of an order parameter, with all its uses."""
     lines = [f"{q.symbol}: {q.kind} function, {q.definition}"]
     if q.causal == "strict":
         lines.append("0 unless s < t: the vector moves only in steps after the source is pushed")
@@ -102,40 +110,46 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
 
 
 def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> str:
-    """One sentence for each kind of term."""
-    made = _matrix(theory, x.matrix)
-    if x.kind == "definition" and not x.matrix:
-        return f"{indent}written in the program as it stands; no matrix is involved"
+    """Return one sentence about the origin of a term."""
     if x.kind == "definition":
-        return ""
-    if made is None:
+        return "" if x.matrix else f"{indent}written in the program as it stands; no matrix is involved"
+    matrix = _matrix(theory, x.matrix)
+    if matrix is None:
         return indent + _vector(theory, x)
-    product = _product(theory, e, made)
-    use = str(product) if product is not None else f"the product with {made.name}"
-    if x.kind == "source":
-        own = (str(u.covariance) for u in theory.sources if x.expr.has(u.symbol))
-        value = next(own, "the vector's overlap")
-        return f"{indent}the Gaussian part of {use}; its covariance is {value} ({_spread(made)})"
-    if x.kind == "response":
-        return indent + _returned(theory, x, made, product, use)
-    if x.kind == "pair":
-        return indent + _steps(theory, x, use)
-    if x.kind == "memory":
-        weights = (w for w in theory.program.trained() if isinstance(w, TrainedMatrix))
-        w = next(w for w in weights if w.name == x.matrix)
-        each = (f"{u.coefficient} times the outer product of {u.left} and {u.right}" for u in w.update.terms)
-        told = f"what {_called(w.rule)} has added to {w.name} so far, updates {' and '.join(each)}"
-        return f"{indent}{told}, as {use} meets it"
-    return f"{indent}{x.matrix}: {x.rule}"
+    product = _product(theory, e, matrix)
+    use = str(product) if product is not None else f"the product with {matrix.name}"
+    sentences: dict[str, Callable[[], str]] = {
+        "source": lambda: _gaussian_part(theory, x, matrix, use),
+        "response": lambda: _returned(theory, x, matrix, product, use),
+        "pair": lambda: _steps(theory, x, use),
+        "memory": lambda: _updates(theory, x, use),
+    }
+    return indent + (sentences[x.kind]() if x.kind in sentences else f"{x.matrix}: {x.rule}")
+
+
+def _gaussian_part(theory: TheoryData, x: Term, matrix: GaussianMatrix, use: str) -> str:
+    """Return the explanation of the Gaussian part of a product."""
+    covariances = (str(u.covariance) for u in theory.sources if x.expr.has(u.symbol))
+    value = next(covariances, "the vector's overlap")
+    return f"the Gaussian part of {use}; its covariance is {value} ({_spread(matrix)})"
+
+
+def _updates(theory: TheoryData, x: Term, use: str) -> str:
+    """Return the explanation of a memory term: the updates of a matrix times the vector."""
+    weights = (w for w in theory.program.trained() if isinstance(w, TrainedMatrix))
+    w = next(w for w in weights if w.name == x.matrix)
+    each = (f"{u.coefficient} times the outer product of {u.left} and {u.right}" for u in w.update.terms)
+    added = f"what {_called(w.rule)} has added to {w.name} so far, updates {' and '.join(each)}"
+    return f"{added}, as {use} meets it"
 
 
 def _called(rule: Any) -> str:
-    """The name of a training rule."""
+    """Return the name of a training rule."""
     return rule.name if isinstance(rule, NonlinearRule) else type(rule).__name__
 
 
 def _steps(theory: TheoryData, x: Term, use: str) -> str:
-    """How an average over an independent unit comes about."""
+    """Return the explanation of an average over an independent unit."""
     w = next(w for w in theory.program.trained() if w.name == x.matrix)
     (step,) = x.field.atoms(EntryStep)
     return (
@@ -145,7 +159,7 @@ def _steps(theory: TheoryData, x: Term, use: str) -> str:
 
 
 def _vector(theory: TheoryData, x: Term) -> str:
-    """Terms of a vector parameter."""
+    """Return the explanation of a term of a vector parameter."""
     v = next((v for v in theory.program.vectors if parameter(v).name == x.matrix), None)
     if v is None:
         return f"{x.matrix}: {x.rule}"
@@ -159,11 +173,12 @@ def _vector(theory: TheoryData, x: Term) -> str:
 
 
 def _spread(m: GaussianMatrix) -> str:
+    """Return the distribution of the entries of a matrix in words."""
     return f"{m.name} has entries N(0, {m.variance}/N)" + (", drawn anew at every step" if m.fresh else "")
 
 
 def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product | None, use: str) -> str:
-    """Why a matrix hands back the vector of another of its uses."""
+    """Return the explanation of a response term: two uses of a matrix share its entries."""
     q = next((q for q in theory.responses() if _has(x.expr, q.name)), None)
     pushed = next(iter(q.definition.atoms(Response)), None) if q is not None else None
     if pushed is None:
@@ -182,7 +197,7 @@ def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product |
 
 
 def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Product | None:
-    """The product whose Gaussian part is the field ``source``."""
+    """Return the product whose Gaussian part is the field ``source``."""
     for e in theory.equations:
         for x in e.terms:
             if x.kind == "source" and x.matrix == m.name and _has(x.expr, _name(source)):
@@ -191,22 +206,26 @@ def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Product | 
 
 
 def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
+    """Return the Gaussian matrix of a name, or None."""
     return next((gaussian(m) for m in theory.program.matrices if gaussian(m).name == name), None)
 
 
 def _product(theory: TheoryData, e: Equation, m: GaussianMatrix) -> Product | None:
+    """Return the product with a matrix in the definition behind an equation, or None."""
     d = _definition(theory, e)
     found = d.products() if d is not None else []
     return next((x for x in found if gaussian(theory.program.matrix_of(x)).name == m.name), None)
 
 
 def _definition(theory: TheoryData, e: Equation) -> Definition | None:
+    """Return the definition of the program behind an equation, or None."""
     lhs = e.symbol
     exact = [d for d in theory.program.definitions if d.lhs == lhs]
     return next(iter(exact or [d for d in theory.program.definitions if d.name == e.name]), None)
 
 
 def _as_written(theory: TheoryData, e: Equation) -> str:
+    """Return the definition behind an equation as text."""
     d = _definition(theory, e)
     if d is None:
         return str(e.lhs)
@@ -214,8 +233,10 @@ def _as_written(theory: TheoryData, e: Equation) -> str:
 
 
 def _has(e: Expr, name: str) -> bool:
+    """Return whether a function of this name occurs in ``e``."""
     return any(_name(a) == name for a in e.atoms(AppliedUndef))
 
 
 def _name(a: Any) -> str:
+    """Return the name of an applied function."""
     return str(a.func)

@@ -1,10 +1,10 @@
-"""One equation for all layers: find the base cases under which an end of a family is its interior equation.
+"""Layer families with their ends included, and the base cases under which the ends fit.
 
-A theory keeps the first or last layer apart, because its equation was derived apart.  Written one layer
-further, the interior equation names order parameters that do not exist there (H^0, G^{L+1}, A^0, B^L).
-If the end's own terms, matched one by one, give each of them a value, the same wherever it is needed, the
-family reaches one layer further and those values are its base cases.  They are read off the equations;
-where no consistent value exists the end stays apart.
+A theory states the first or last layer separately, because its equation was derived separately. At that layer
+the interior equation contains order parameters beyond their range (H^0, G^{L+1}, A^0, B^L). If the terms of
+the end, matched one by one, give each of them a value that is consistent in all equations, the family is
+extended by one layer, and these values are its base cases. Otherwise the end stays separate. `Theory.render`
+and `unfold` use it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EquationOrSource = Equation | Source
 
 @dataclass(frozen=True)
 class Families:
-    """A theory with ends joined to their families where they fit, and the base cases that make them fit."""
+    """Statements of a theory with ends joined to families, and the base cases that this needs."""
 
     sources: tuple[Source, ...]
     equations: tuple[Equation, ...]
@@ -35,7 +35,7 @@ class Families:
 
 
 def families(theory: TheoryData) -> Families:
-    """Sources, equations and observables of ``theory``, ends joined to their families where they fit.
+    """Return sources, equations and observables of a theory with ends joined to families where they fit.
 
     >>> from derive import mean_field, mlp
     >>> found = families(mean_field(mlp()))
@@ -52,7 +52,7 @@ def families(theory: TheoryData) -> Families:
 
 @dataclass(frozen=True)
 class _End:
-    """A family, the item that may be its member one layer beyond its range, and the layer in question."""
+    """Family, item that may be its member one layer beyond the range, and the layer of that item."""
 
     family: EquationOrSource
     boundary: EquationOrSource
@@ -60,7 +60,7 @@ class _End:
 
 
 class _FamilySearch:
-    """Values for order parameters beyond their range, by name and layer."""
+    """Search for values of order parameters beyond their range, by name and layer."""
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory = theory
@@ -76,6 +76,7 @@ class _FamilySearch:
         self.fields = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
 
     def run(self) -> Families:
+        """Return the joined families: solve for base cases, drop ends that do not fit, and repeat."""
         ends = [*self.ends(self.theory.sources), *self.ends(self.theory.equations)]
         while True:
             self.known = {}
@@ -95,6 +96,7 @@ class _FamilySearch:
     # -- which items are ends of which families --------------------------------------------------------
 
     def ends(self, items: tuple[Any, ...]) -> Iterator[_End]:
+        """Yield the items that may be ends of families."""
         for family in items:
             r = family.layers
             if r is None or not family.symbol.args[0].has(ell):
@@ -106,14 +108,15 @@ class _FamilySearch:
                 yield from (_End(family, x, layer) for x in alone if _heads(x) == shifted)
 
     def extended(self, end: _End) -> list[tuple[str, Expr]]:
-        """The family's terms, by kind, written at the end's layer."""
+        """Return the terms of the family, by kind, at the layer of the end."""
         return [(kind, x.subs(ell, end.layer)) for kind, x in _terms(end.family)]
 
     def beyond(self, end: _End) -> set[tuple[str, Expr]]:
-        """What the extended family names that lies beyond an order parameter's range."""
+        """Return names and layers of the order parameters beyond their range in the extended family."""
         return {_key(a) for _, x in self.extended(end) for a in x.atoms(AppliedUndef) if self.outside(a)}
 
     def outside(self, atom: Expr) -> bool:
+        """Return whether an order parameter is taken at a layer beyond its range."""
         q = self.parameters.get(str(getattr(atom, "func", "")))
         r = None if q is None else q.layers
         if r is None:
@@ -123,7 +126,7 @@ class _FamilySearch:
     # -- values ----------------------------------------------------------------------------------------
 
     def solve(self, end: _End) -> None:
-        """Give a value to each unknown of the end: what its term must be there, else zero."""
+        """Set the value of each unknown of the end by matching terms; zero if no term matches."""
         boundary = _terms(end.boundary)
         for kind, x in self.extended(end):
             a = self.substituted(x)
@@ -136,7 +139,7 @@ class _FamilySearch:
                 self.known[_key(atom)] = values[0].xreplace(own) if values else S.Zero
 
     def substituted(self, e: Expr) -> Expr:
-        """``e`` with the known base cases put in."""
+        """Return ``e`` with the known base cases substituted."""
 
         def value(a: Expr) -> Expr:
             arguments = self.parameters[str(a.func)].symbol.args[1:]
@@ -147,11 +150,12 @@ class _FamilySearch:
         return without_empty(e.xreplace(table)) if table else e
 
     def fits(self, end: _End) -> bool:
-        """With the base cases put in, is the extended family the end's own equation, term by term?"""
+        """Return whether the extended family with its base cases equals the end, term by term."""
         ours = Counter((kind, y) for kind, x in self.extended(end) if (y := self.substituted(x)) != 0)
         return ours == Counter(_terms(end.boundary))
 
     def base_cases(self) -> tuple[Equation, ...]:
+        """Return the base cases as equations."""
         found = []
         for (name, layer), value in self.known.items():
             q = self.parameters[name]
@@ -163,12 +167,13 @@ class _FamilySearch:
     # -- the joined theory -----------------------------------------------------------------------------
 
     def joined(self, items: tuple[Any, ...], ends: list[_End]) -> Iterator[Any]:
+        """Yield the items with ends replaced by the families that now include them."""
         family_of = {id(end.boundary): end.family for end in ends}
         for family in dict.fromkeys(family_of.get(id(item), item) for item in items):
             yield _reaching(family, [end.layer for end in ends if end.family is family])
 
     def gathered(self, e: Equation) -> Equation:
-        """A sum over layers with the terms that base cases make its ends taken in."""
+        """Return an equation whose sum over layers includes the terms that base cases make its ends."""
         terms = list(e.terms)
         for i, x in enumerate(terms):
             if isinstance(x.expr, Sum) and len(x.expr.limits) == 1 and x.expr.limits[0][0] == ell:
@@ -186,21 +191,24 @@ class _FamilySearch:
 
 
 def _key(atom: Expr) -> tuple[str, Expr]:
+    """Return name and layer of an order parameter."""
     return str(atom.func), atom.args[0]
 
 
 def _heads(item: EquationOrSource) -> list[Expr]:
+    """Return the symbols that an equation or source is about."""
     return [item.lhs] if isinstance(item, Equation) else [item.symbol, item.partner]
 
 
 def _terms(item: EquationOrSource) -> list[tuple[str, Expr]]:
+    """Return the terms of an equation with their kinds, or the covariance of a source."""
     if isinstance(item, Equation):
         return [(x.kind, x.expr) for x in item.terms]
     return [("covariance", sympify(item.covariance))]
 
 
 def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
-    """The value of ``unknown`` that makes ``a`` equal to ``b``, if reading the two side by side gives one."""
+    """Return the value of ``unknown`` for which ``a`` equals ``b``, if comparing factors gives one."""
     if a == unknown:
         return b
     if isinstance(a, Sum | Integral) and isinstance(b, a.func) and a.limits == b.limits:
@@ -214,7 +222,7 @@ def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
 
 
 def _reaching(item: Any, layers: list[Expr]) -> Any:
-    """A family with ``layers`` added to its range, written for the layer that its left-hand side has."""
+    """Return a family with ``layers`` added to its range, indexed by the layer of its left-hand side."""
     r = item.layers
     if r is None or not layers:
         return item

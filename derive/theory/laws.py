@@ -1,4 +1,8 @@
-"""Laws of training rules that are not linear in the updates, as equations that a theory is printed with."""
+"""Equations of training rules that are not linear in the updates, for printing with a theory.
+
+From the rules of a program (`Entrywise`, `Spectral`) the module returns the evolution of their states and
+their steps as SymPy equations. `Theory.render` shows them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from derive.program.spectral import Spectral, sigma
 
 
 def laws(program: Program) -> tuple[Eq, ...]:
-    """Return the equations of the steps that a theory writes as ``Q_W``, and of functions ``F`` of Muon.
+    """Return the equations of the steps ``Q_W`` of entrywise rules, and of the functions ``F_W`` of Muon.
 
     States and steps are functions of the time of one entry, whose gradient is ``A(t)``; weights that move by
     the same rule share their equations.
@@ -38,7 +42,7 @@ def laws(program: Program) -> tuple[Eq, ...]:
 
 
 def _entrywise(rule: Entrywise, names: list[str]) -> Iterator[Eq]:
-    """The states of a rule one step on, and its step."""
+    """Yield the equations of the states of an entrywise rule at the next step, and of its step."""
     now: dict[Any, Any] = {A: Function("A")(t)}
     now |= {x: Function(x.name)(t) for x, _ in rule.states}
     later = {x: Function(x.name)(t + 1) for x, _ in rule.states}
@@ -50,7 +54,7 @@ def _entrywise(rule: Entrywise, names: list[str]) -> Iterator[Eq]:
 
 
 def _spectral(rule: NonlinearRule, names: list[str]) -> Iterator[Eq]:
-    """The function of the singular values of a gradient."""
+    """Yield the function of the singular values of a gradient, one equation for each weight."""
     assert isinstance(rule, Spectral)
     for name in names:
         yield Eq(Function(f"F_{name}")(sigma), rule.F, evaluate=False)

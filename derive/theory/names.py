@@ -1,8 +1,8 @@
-"""Names of order parameters: which function a product of two vectors becomes.
+"""Names of order parameters: the function that represents the inner product of two vectors.
 
 A correlation is written ``Phi(ell, mu, alpha, t, s)``: layer, indices of the first vector, indices of the
-second, their times.  The name comes from the program's notation; what is not named there is ``C_<first>``
-(``C_<first><second>``).
+second, their times. The name is taken from the notation of the program; without one it is ``C_<first>`` or
+``C_<first><second>``. `Registry` collects the order parameters of one derivation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ k = Symbol("k", integer=True, positive=True)
 
 
 def primed_apart(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
-    """The partner of an index, but none of those ``taken``."""
+    """Return the primed partner of an index, with further underscores if it is among those ``taken``."""
     new, used = primed(index), set(taken)
     while new in used:
         new = Symbol(f"{new.name}_", **new.assumptions0)
@@ -42,9 +42,10 @@ def primed_apart(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector as an order parameter sees it: an expression, its layer, and its free indices.
+    """Vector of an order parameter: an expression, its layer and its free indices.
 
-    ``arguments`` says where each index is taken: ``a + k`` for the index a of ``phi(h(ell, mu, a + k, t))``.
+    ``arguments`` are the values at which each index is taken: ``a + k`` for the index a of ``phi(h(ell, mu, a
+    + k, t))``.
     """
 
     body: Expr
@@ -59,7 +60,7 @@ class Vector:
 
     @property
     def plain(self) -> Expr:
-        """The body with every index taken where it is called: ``phi(h(ell, mu, a, t))``."""
+        """Expression with every index taken at its own value: ``phi(h(ell, mu, a, t))``."""
         moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
         literal = {x: i for x, i in moved.items() if x.is_number}  # a place, and no power or limit of a sum
         body = self.body.replace(
@@ -69,7 +70,7 @@ class Vector:
         return body.xreplace({x: i for x, i in moved.items() if x not in literal}) if moved else self.body
 
     def past(self, taken: Iterable[Symbol] = ()) -> Vector:
-        """The same vector at the time ``s``, with primed indices, none of them ``taken``."""
+        """Return the same vector at the time ``s``, with primed indices that differ from those ``taken``."""
         names = {i: primed_apart(i, taken) for i in self.indices}
         ranges = tuple(r.renamed(names[r.index]) for r in self.ranges)
         arguments = tuple(x.xreplace(names) for x in self.arguments)
@@ -79,7 +80,7 @@ class Vector:
 def vector(
     program: Program, body: Expr, ranges: tuple[IndexRange, ...], members: tuple[IndexRange, ...] = ()
 ) -> Vector:
-    """Bring ``body`` to the layer ``ell`` and keep the ranges of the indices that occur in it.
+    """Return an expression at the layer ``ell`` as a vector, with the ranges of the indices that occur in it.
 
     ``members`` are ranges of indices that choose a member of a family of matrices, see :func:`differs`.
     """
@@ -118,7 +119,7 @@ def differs(body: Expr, index: Symbol) -> bool:
 
 
 def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
-    """The end of an ordered family, such as ``h(T, mu, t)``, as the family's vector taken at T."""
+    """Return the end of an ordered family, such as ``h(T, mu, t)``, as the vector of the family at T."""
     places = {a.args[0] for a, x in _fields_of(program, v.body) if x.ordered}
     if len(places) != 1 or places & set(v.arguments):
         return v
@@ -127,19 +128,19 @@ def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
 
 
 def _fields_of(program: Program, body: Expr) -> list[tuple[AppliedUndef, Field]]:
-    """The entries of fields in ``body``, each with its field."""
+    """Return the applied fields in ``body``, each with its declaration."""
     found = ((a, program.field_of(str(a.func))) for a in body.atoms(AppliedUndef))
     return [(a, x) for a, x in found if x is not None]
 
 
 def _places_of(v: Vector, time: Expr) -> tuple[Expr, ...]:
-    """Where and when a given vector is taken: its indices, those that stand at one place too, in order."""
+    """Return indices and time at which a given vector is taken, including indices at a fixed value."""
     at = dict(zip(v.indices, v.arguments, strict=True))
     return tuple(time if x in (t, s) else x.xreplace(at) for x in v.plain.args)
 
 
 def canonical(v: Vector) -> Expr:
-    """``v`` at layer ``ell`` with indices from a fixed list, so that equal vectors look equal."""
+    """Return ``v`` at layer ``ell`` with standard indices, so that equal vectors are equal expressions."""
     body = v.plain
     if v.site is not None and v.site.has(ell):
         body = body.xreplace({ell: 2 * ell - v.site})
@@ -153,7 +154,7 @@ def canonical(v: Vector) -> Expr:
 
 @dataclass
 class Registry:
-    """Collects the order parameters that a derivation meets."""
+    """Order parameters that a derivation has used so far, and their names."""
 
     program: Program
     found: dict[str, OrderParameter] = field(default_factory=dict)
@@ -161,10 +162,11 @@ class Registry:
     """The names of the Gaussian sources."""
 
     def head(self, v: Vector) -> str:
-        """A short name for a vector; no two vectors of the program share one."""
+        """Return a short name for a vector that no other vector of the program has."""
         return self._head(canonical(v))
 
     def _head(self, body: Expr) -> str:
+        """Return a short name for a vector in canonical form."""
         plain, fields = _plain_head(body), _fields_in(body)
         rivals = [x for x in self._bodies if _plain_head(x) == plain and x != body]
         if not rivals:
@@ -174,7 +176,7 @@ class Registry:
 
     @cached_property
     def _bodies(self) -> set[Expr]:
-        """Every vector that the program multiplies by a matrix, updates with or names."""
+        """Canonical forms of all vectors that the program multiplies by a matrix, updates with or names."""
         p = self.program
         found = [
             (x.vector, d.ranges_of(x), d.members(x, gaussian(p.matrix_of(x))))
@@ -191,7 +193,7 @@ class Registry:
 
     @cached_property
     def _place(self) -> Symbol:
-        """The index that stands for the place of an end of an ordered family; the program has none such."""
+        """Index for the position of an end of an ordered family; no index of the program has this name."""
         p = self.program
         families = [m.index for m in map(gaussian, p.matrices) if m.index is not None]
         others = [r for m in map(gaussian, p.matrices) for r in m.others]
@@ -203,12 +205,12 @@ class Registry:
 
     @cached_property
     def _named(self) -> dict[Vector, str]:
-        """The vectors that the program's notation names, with the names of their correlations."""
+        """Vectors that the notation of the program names, with the names of their correlations."""
         p = self.program
         return {vector(p, x, _all_ranges(p, x)): name for x, name in p.notation.items()}
 
     def correlation(self, v: Vector, w: Vector, time: Expr = t, past: Expr = s) -> Expr:
-        """The inner product per unit of ``v`` at ``time`` with ``w`` at ``past``, as an order parameter.
+        """Return the inner product per unit of ``v`` at ``time`` with ``w`` at ``past``, as a function.
 
         Indices of ``w`` that collide with those of ``v`` must have been primed by the caller.
         """
@@ -227,7 +229,7 @@ class Registry:
         return Function(name)(*site, *v.arguments, *w.arguments, time, past)
 
     def _require_overlap(self, a: Expr, b: Expr) -> None:
-        """Raise ProgramError for two vectors of data whose inner product no kernel says."""
+        """Raise ProgramError if no kernel of the data gives the inner product of two vectors."""
         kernels = {x.name: x.kernel for x in self.program.given}
         for body in (a, b):
             own = {str(x.func) for x in body.atoms(AppliedUndef)} & {*kernels}
@@ -243,26 +245,26 @@ class Registry:
 
     @cached_property
     def taken(self) -> frozenset[str]:
-        """The names in the theory that are the program's own."""
+        """Names that the program itself uses in the theory."""
         return self.program.names_in_theory
 
     @cached_property
     def _correlations(self) -> dict[tuple[Expr, Expr], str]:
-        """The names of the correlations of the program's vectors, in the order in which they are written."""
+        """Names of the correlations of the vectors of the program, by canonical pair."""
         heads = {body: self._head(body) for body in sorted(self._bodies, key=default_sort_key)}
         pairs = [((a, a), f"C_{x}") for a, x in heads.items()]
         pairs += [((a, b), f"C_{x}{y}") for (a, x), (b, y) in combinations(heads.items(), 2)]
         return apart(pairs, self.taken)
 
     def _new(self, a: Expr, b: Expr, v: Vector, w: Vector) -> str:
-        """A name for a correlation of vectors that the program does not multiply by a matrix."""
+        """Return a name for a correlation of vectors that the program does not multiply by a matrix."""
         name = f"C_{self.head(v)}{'' if a == b else self.head(w)}"
         others = {x for pair, x in self._correlations.items() if pair != (a, b)}
         return aside(name, self.taken | others)
 
     @cached_property
     def _responses(self) -> dict[tuple[str, str], str]:
-        """The names of responses, by the head of the vector and the name of the source."""
+        """Names of responses, by the short name of the vector and the name of the source."""
         sources = sorted(self.sources)
         heads = dict.fromkeys(self._head(x) for x in sorted(self._bodies, key=default_sort_key))
         pairs = [((x, u), f"R_{x}{'_' if '_' in x + u else ''}{u}") for x in heads for u in sources]
@@ -274,6 +276,7 @@ class Registry:
         return self._responses.get((head, source)) or f"R_{head}_{source}"
 
     def _define_correlation(self, name: str, a: Expr, b: Expr, v: Vector, w: Vector) -> None:
+        """Record the definition of a correlation, unless it is known."""
         if name in self.found:
             return
         own, other = self._indices(a, v), self._indices(b, w)
@@ -290,12 +293,12 @@ class Registry:
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", ranges)
 
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
-        """The indices of a vector: as where its correlation is named, or its fields are defined."""
+        """Return the indices of a vector as in the notation, or else in the definitions of its fields."""
         named = [list(x.indices) for x in self._named if canonical(x) == body]
         return named[0] if named else self._letters(body, _slots(len(v.ranges)))
 
     def _letters(self, body: Expr, slots: list[Symbol]) -> list[Symbol]:
-        """The indices of the definitions of a vector's fields, in place of ``slots``, if all are distinct."""
+        """Return the indices in the definitions of a vector's fields if all differ, else ``slots``."""
         fields = _fields_of(self.program, body)
         if any(x.ordered for _, x in fields):  # whose places run further than those of one definition
             return slots
@@ -310,7 +313,7 @@ class Registry:
         return slots if len({*letters}) < len(letters) or taken & {*letters} else letters
 
     def extent(self, v: Vector, n: int) -> tuple[Expr, Expr]:
-        """From where to where an index of a vector runs: over its whole family if it is ordered."""
+        """Return the bounds of an index of a vector: of its whole family if the field is ordered."""
         r, place = v.ranges[n], v.arguments[n]
         for a, x in _fields_of(self.program, v.body):
             if x.ordered and a.args[0] == place:
@@ -318,7 +321,7 @@ class Registry:
         return r.lower, r.upper
 
     def _layers(self, body: Expr) -> IndexRange:
-        """The layers at which all fields of a vector exist, as their definitions say."""
+        """Return the range of layers at which all fields of a vector are defined."""
         spans: dict[str, list[tuple[Expr, Expr]]] = {}
         fields = {x.name for _, x in _fields_of(self.program, body) if x.layered or x.ordered}
         for d in self.program.definitions:
@@ -332,7 +335,7 @@ class Registry:
         return IndexRange(ell, _extreme(lows, -1, low), _extreme(highs, 1, high))
 
     def name_all(self) -> None:
-        """Correlations that the notation names but no equation needed still belong to the theory."""
+        """Add the correlations that the notation names and no equation uses."""
         bounds = {r.index: r for d in self.program.definitions for r in d.ranges}
         for body in self.program.notation:
             ranges = tuple(bounds.get(r.index, r) for r in _all_ranges(self.program, body))
@@ -349,7 +352,7 @@ class Registry:
         over: tuple[IndexRange, ...],
         causal: str,
     ) -> Expr:
-        """The response of ``v`` at time t to ``source`` at time s, as an order parameter.
+        """Return the response of ``v`` at time t to ``source`` at time s, as an order parameter.
 
         ``over`` are the ranges of the indices of the source.
         """
@@ -366,39 +369,42 @@ class Registry:
 
 
 def _extreme(values: list[Expr], sign: int, otherwise: Expr) -> Expr:
-    """The least of ``values`` (of sign -1: the greatest), if they can be compared."""
+    """Return the least of ``values`` (for sign -1 the greatest) if comparable, else ``otherwise``."""
     least = (x for x in values if all((sign * (y - x)).is_nonnegative for y in values))
     return next(least, otherwise)
 
 
 def _plain_head(body: Expr) -> str:
+    """Return the name of the outermost function of a vector, or the names of its fields."""
     if isinstance(body, AppliedUndef):
         return str(body.func)
     return str(body.func.__name__) if isinstance(body, Function) else _fields_in(body)
 
 
 def _fields_in(body: Expr) -> str:
+    """Return the names of the innermost functions in ``body``, joined by underscores."""
     return "_".join(sorted({str(a.func) for a in _innermost(body)}))
 
 
 def _innermost(body: Expr) -> list[AppliedUndef]:
-    """The applied functions that contain no other, in a fixed order."""
+    """Return the applied functions that contain no other applied function, sorted by name."""
     return sorted((a for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}), key=spelled)
 
 
 def _slots(n: int) -> list[Symbol]:
+    """Return ``n`` standard index symbols: mu, i1, i2, ..."""
     return [mu, *[Symbol(f"i{k}") for k in range(1, n)]][:n]
 
 
 def _all_ranges(program: Program, body: Expr) -> tuple[IndexRange, ...]:
-    """Every sample-like index in ``body``, with bounds that do not matter."""
+    """Return a range for every sample-like index in ``body``; the bounds are placeholders."""
     units = {x for a in body.atoms(AppliedUndef) if program.attribute_of(str(a.func)) for x in a.args}
     free = [x for x in _in_order(body) if x not in (t, s, ell) and x not in units]
     return tuple(IndexRange(x, sympify(1), sympify(1)) for x in free)
 
 
 def _in_order(body: Expr) -> list[Symbol]:
-    """The indices of a vector in the order in which its fields carry them."""
+    """Return the indices of a vector in the order in which they occur in its fields."""
     found = [x for a in _innermost(body) for e in a.args for x in sorted(e.free_symbols, key=spelled)]
     return list(dict.fromkeys(x for x in found if isinstance(x, Symbol)))
 
@@ -411,10 +417,10 @@ Order = Callable[[Expr], Expr]
 def symmetric(
     parameters: Iterable[OrderParameter], given: Iterable[GivenVector] = (), covariances: Iterable[str] = ()
 ) -> Order:
-    """A function that writes ``C(b, a, s, t)`` as ``C(a, b, t, s)`` wherever C is the same.
+    """Return a function that writes ``C(b, a, s, t)`` as ``C(a, b, t, s)`` for every symmetric function C.
 
-    Which parameters are symmetric is read off their definitions.  Kernels of given vectors always are, and
-    so are ``covariances``, names of other functions of two points.
+    Correlations of a vector with itself are symmetric, by their definitions. So are kernels of given vectors
+    and ``covariances``, which are names of other functions of two points.
 
     >>> from derive import mean_field, mlp
     >>> from sympy import Function
@@ -437,7 +443,7 @@ def symmetric(
 
 
 def _turned(atom: AppliedUndef, sites: int) -> AppliedUndef:
-    """The two points exchanged: indices and times."""
+    """Return a correlation with its two points (indices and time) exchanged."""
     site, rest = atom.args[:sites], atom.args[sites:]
     half = len(rest) // 2 - 1
     first, second, (time, past) = rest[:half], rest[half : 2 * half], rest[2 * half :]
@@ -445,6 +451,7 @@ def _turned(atom: AppliedUndef, sites: int) -> AppliedUndef:
 
 
 def _is_symmetric(q: OrderParameter) -> bool:
+    """Return whether the definition of an order parameter is symmetric in its two points."""
     sites = 1 if q.symbol.args[0] == ell else 0
     if q.kind != "correlation" or (len(q.symbol.args) - sites) % 2:
         return False
@@ -453,4 +460,5 @@ def _is_symmetric(q: OrderParameter) -> bool:
 
 
 def _key(atom: AppliedUndef) -> tuple[str, ...]:
+    """Return the sort key of a function: its times first, then the other arguments."""
     return tuple(spelled(x) for x in (*atom.args[-2:], *atom.args[:-2]))

@@ -1,9 +1,9 @@
-"""Are two theories the same up to the names in them?  Find the renaming, or show that there is none.
+"""Equivalence of two theories up to names: search for a renaming of one theory into the other.
 
-Names (of fields, sources, order parameters, scalars, data, activations) are told apart by where they occur:
-each starts with a colour for its role, and colours are refined by the statements a name occurs in until
-nothing changes.  Names that still look alike are matched by trial.  A complete matching is then checked
-exactly, by renaming one theory and comparing it with the other term by term.
+Each name (of a field, source, order parameter, scalar, data or activation) starts with a colour for its role.
+Colours are refined by the statements in which a name occurs until nothing changes; names with equal colours
+are matched by trial. A complete matching is checked exactly, by renaming one theory and comparing it with the
+other term by term. `Theory.equivalent` and `Theory.renaming` use it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ RoleSignature = tuple[Any, ...]
 
 
 def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -> dict[str, str] | None:
-    """The names of ``left`` with what ``right`` calls them, or None when no renaming makes them the same.
+    """Return the name in ``right`` of each name of ``left``, or None if no renaming makes the theories equal.
 
-    Indices and dummies may be called anything; which matrix a term came from does not matter, only what the
-    equations say.  Symbols for numbers (a learning rate, the depth) keep their names unless ``parameters``
-    are to be matched as well.
+    Names of indices and the origin of terms do not matter. Symbols of numbers (a learning rate, the depth)
+    keep their names unless ``parameters`` is true.
 
     >>> from derive import mean_field, mlp
     >>> from sympy import Function
@@ -52,8 +51,10 @@ def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -
 
 
 def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> TheoryData:
-    """``theory`` with other names, as a theory of the program of ``like``; arguments of a correlation, whose
-    order depends on names, are rearranged where that gives it the definition it has in ``like``.
+    """Return ``theory`` with other names, as a theory of the program of ``like``.
+
+    The order of the arguments of a correlation depends on names. It is changed where that makes its
+    definition equal to the one in ``like``.
     """
     new = replace(_mapped(theory, lambda e: _renamed(e, names)), program=like.program)
     theirs = {q.name: q for q in like.order_parameters}
@@ -72,7 +73,7 @@ def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> Theo
 
 
 def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...] | None:
-    """Where each of our arguments stands among theirs, if not in the same place."""
+    """Return the position in ``theirs`` of each argument of ``ours``, or None if the order is the same."""
     a, b = ours.symbol.args, theirs.symbol.args
     if len(a) != len(b) or len(a) > 7:
         return None
@@ -89,7 +90,7 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Reading:
-    """A theory without provenance, its names with their roles, and everything it states."""
+    """Theory without origins of terms, the roles of its names, and its statements."""
 
     theory: TheoryData
     roles: dict[str, RoleSignature]
@@ -97,6 +98,7 @@ class _Reading:
 
     @classmethod
     def of(cls, theory: TheoryData, parameters: bool) -> _Reading:
+        """Return the statements and roles of a theory, with symbols of numbers as names if ``parameters``."""
         plain = _plain(theory)
         statements, roles = tuple(_statements(plain)), _roles(plain)
         if parameters:
@@ -107,7 +109,7 @@ class _Reading:
 
 
 def _plain(theory: TheoryData) -> TheoryData:
-    """Without where terms came from, and with indices that differ in nothing but their names."""
+    """Return the theory without origins of terms, and with equal assumptions for all indices."""
     bound = {lim[0] for e in _everything(theory) for y in e.atoms(Sum, Integral) for lim in y.limits}
     indices = bound | {r.index for x in theory.stated() for r in x.ranges}
     same = {x: Symbol(x.name, integer=True, positive=True) for x in indices if x.is_integer and x != ell}
@@ -123,7 +125,7 @@ def _plain(theory: TheoryData) -> TheoryData:
 
 
 def _mapped(theory: TheoryData, fun: ExpressionMap, last: ExpressionMap = lambda x: x) -> TheoryData:
-    """``fun`` applied to every expression and index of what the theory states; its program stays."""
+    """Return the theory with ``fun`` applied to every expression and index; the program stays the same."""
 
     def moved(x: Any) -> Any:
         x = x.map(fun)
@@ -133,17 +135,19 @@ def _mapped(theory: TheoryData, fun: ExpressionMap, last: ExpressionMap = lambda
 
 
 def _everything(theory: TheoryData) -> list[Expr]:
+    """Return all expressions of a theory."""
     return [e for x in theory.stated() for e in _expressions(x)]
 
 
 def _expressions(x: Any) -> tuple[Expr, ...]:
+    """Return the expressions of one statement, its symbol first."""
     if isinstance(x, Equation):
         return x.lhs, x.rhs
     return (x.symbol, x.partner, x.covariance) if isinstance(x, Source) else (x.symbol, x.definition)
 
 
 def _statements(theory: TheoryData) -> Iterator[tuple[RoleSignature, tuple[Expr, ...]]]:
-    """Every equation, covariance and definition, with its kind and the indices it holds for."""
+    """Yield every statement in normal form, with its kind and number of indices."""
     for part in STATED:
         for x in getattr(theory, part):
             kind = f"{x.kind} {x.causal}" if isinstance(x, OrderParameter) else part
@@ -157,11 +161,12 @@ def _statements(theory: TheoryData) -> Iterator[tuple[RoleSignature, tuple[Expr,
 
 
 def _is_free(x: Any) -> bool:
+    """Return whether ``x`` is a symbol other than the layer index and the depth."""
     return isinstance(x, Symbol) and x not in (ell, L)
 
 
 def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
-    """What each name stands for; two names can only be the same if this is."""
+    """Return the role of each name; two names can match only if their roles are equal."""
     program = theory.program
     atoms = {a for e in _everything(theory) for a in e.atoms(AppliedUndef)}
     roles: dict[str, RoleSignature] = {str(a.func): ("function", len(a.args)) for a in sorted(atoms, key=str)}
@@ -185,13 +190,13 @@ def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
 
 
 def _numbered(left: dict[str, RoleSignature], right: dict[str, RoleSignature]) -> tuple[Colours, Colours]:
-    """The same number for the same shape, in both theories."""
+    """Return integers for role signatures, equal for equal signatures in both theories."""
     order = {x: i for i, x in enumerate(sorted({repr(x) for x in (*left.values(), *right.values())}))}
     return {n: order[repr(x)] for n, x in left.items()}, {n: order[repr(x)] for n, x in right.items()}
 
 
 def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tuple[Colours, Colours] | None:
-    """Colours refined until stable; None as soon as the two theories have different ones."""
+    """Return colours refined until stable, or None if the two theories have different numbers of a colour."""
     while True:
         left, right = colours
         if Counter(left.values()) != Counter(right.values()):
@@ -203,7 +208,7 @@ def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tupl
 
 
 def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
-    """For each name its colour, and how every statement looks from where it stands."""
+    """Return for each name its colour and the form of all statements that contain it."""
     found: dict[str, list[str]] = {n: [] for n in colours}
     for kind, expressions in reading.statements:
         inside = {str(a.func) for e in expressions for a in e.atoms(AppliedUndef)}
@@ -217,7 +222,7 @@ def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
 
 
 def _shape(e: Any, colours: Colours, mark: str) -> Any:
-    """An expression without names: colours for functions, nothing for indices, ``*`` for one marked name."""
+    """Return an expression without names: colours for functions, ``*`` for one marked name."""
     if isinstance(e, Symbol):
         known = "*" if e.name == mark else colours.get(e.name)
         return ("symbol", known) if known is not None else "index" if e.name.startswith(_INDICES) else e.name
@@ -240,7 +245,7 @@ _INDICES = ("slot", "dummy", "_")
 
 
 def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> Iterator[dict[str, str]]:
-    """Every matching of names that colours allow: names that look alike are tried one by one."""
+    """Yield every matching of names with equal colours, by trial where several names have one colour."""
     stable = _refined(a, b, colours)
     if stable is None:
         return
@@ -260,7 +265,7 @@ def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> It
 
 
 def _renamed(e: Any, names: dict[str, str]) -> Any:
-    """``e`` with all functions and symbols renamed at once."""
+    """Return ``e`` with all functions and symbols renamed at once."""
     if isinstance(e, Symbol):
         return Symbol(names[e.name], **e.assumptions0) if e.name in names else e
     if isinstance(e, AppliedUndef):

@@ -1,14 +1,12 @@
-"""Two routes, one answer: the conditioning rule and the path integral must give the same theory.
+"""Comparison of independent derivations of one program: `check_routes`.
 
-Both read the program's updates, so that a wrong gradient is the same in both: updates are compared with
-derivatives of the loss instead (:mod:`derive.program.gradient_check`).  The routes share the reading of a
-program (which vector meets which matrix), the names of order parameters, and the tangent kernel, an
-observable that no equation uses.  Memory, causality and the covariance of entries in time are found twice,
-each from the equation of motion of the rule.
-
-The exponent of one unit at finite N, of which fluctuations are derived, has the mean-field theory as its
-saddle.  The theory is put together from the terms of that exponent and compared too
-(:mod:`derive.theory.fluctuations.mean_theory`).
+The theory by Gaussian conditioning is compared with that of the path integral. Both read the updates of the
+program, so a wrong gradient is the same in both; updates are therefore compared with derivatives of the loss
+(:mod:`derive.program.gradient_check`). The two derivations share the list of products in a program, the names
+of order parameters, and the tangent kernel, which no equation uses. Memory, causality and covariances of
+entries in time are derived twice from the equation of motion of the rule. The exponent of one unit at finite
+N, from which fluctuations are derived, has the mean-field theory as its saddle point; this is compared as
+well (:mod:`derive.theory.fluctuations.mean_theory`).
 """
 
 from __future__ import annotations
@@ -24,15 +22,15 @@ from derive.theory.path_integral import path_integral
 
 
 class RoutesDisagree(AssertionError):
-    """Two derivations of the same thing gave different results; the message names them."""
+    """Two derivations of the same program give different results; the message lists the differences."""
 
 
 class Checked(list[Difference]):
-    """Result of :func:`check_routes`: an empty list, and what was compared beside the two routes.
+    """Result of :func:`check_routes`: an empty list of differences, and the comparisons that were made.
 
-    ``gradients`` is "compared", or says why the updates were not compared with the gradient of a loss; the
-    result is then shown with this reason, and not as an empty list.  ``fluctuations`` is "compared", or says
-    why the exponent of one unit is not derived.
+    ``gradients`` is "compared", or the reason why the updates were not compared with the gradient of a loss;
+    printing then shows this reason. ``fluctuations`` is "compared", or the reason why the exponent of one
+    unit is not derived.
     """
 
     def __init__(self, gradients: str, fluctuations: str) -> None:
@@ -50,24 +48,25 @@ COMPARED = "compared"
 
 
 def check_routes(program: Program) -> Checked:
-    """Derive ``program``'s theory by two routes, and its gradients by a third way, and compare.
+    """Compare independent derivations of the theory and gradients of a program.
 
-    The theory of the conditioning rule is compared with that of the path integral, equation by equation, and
-    with the saddle of the exponent of one unit at finite N (:func:`derive.theory.fluctuations.fluctuations`).
-    The updates of a program that states its loss are compared with derivatives of the loss, in a network of
-    two units (:func:`.check_gradients`).
+    The theory by Gaussian conditioning is compared with that of the path integral, equation by equation, and
+    with the saddle point of the exponent of one unit at finite N
+    (:func:`derive.theory.fluctuations.fluctuations`). The updates of a program that states its loss are
+    compared with derivatives of the loss, in a network of two units (:func:`.check_gradients`).
 
     Parameters
     ----------
-    program
-        Any program.
+    program : Program
+        Program.
 
     Returns
     -------
     Checked
-        An empty list.  Its attribute ``gradients`` is "compared", or the reason why updates were not compared
-        with a gradient: the program states no loss, or its updates are no gradient on purpose.  Its attribute
-        ``fluctuations`` is "compared", or the reason why fluctuations of the program are not derived.
+        Empty list. Its attribute ``gradients`` is "compared", or the reason why updates were not compared
+        with a gradient: the program states no loss, or its updates are intentionally no gradient. Its
+        attribute ``fluctuations`` is "compared", or the reason why fluctuations of the program are not
+        derived.
 
     Raises
     ------

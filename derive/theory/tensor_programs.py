@@ -1,9 +1,9 @@
-r"""A theory in the notation of Tensor Programs (selfconsistent2023 table N1, N.10; depth2023 Def. 4.1).
+r"""Theory in the notation of Tensor Programs (selfconsistent2023 table N1, N.10; depth2023 Def. 4.1).
 
-There a vector x is the random variable :math:`Z^x` (or the ket :math:`|x\rangle`) that its entries converge
-to, and a product with a random matrix has two parts: :math:`\hat Z^{Wx}`, Gaussian, and
-:math:`\dot Z^{Wx}`, what x owes to the transpose of W.  They are the theory's sources and its response terms:
-nothing is derived here, each term is named by where it came from.
+In that notation :math:`Z^x` (or the ket :math:`|x\rangle`) is the random variable to which the entries of a
+vector x converge. A product with a random matrix has two parts: the Gaussian :math:`\hat Z^{Wx}`, and
+:math:`\dot Z^{Wx}`, which arises because x depends on the transpose of W. They are the sources and the
+response terms of the theory. Nothing is derived here; each term is renamed by its origin.
 """
 
 from __future__ import annotations
@@ -32,39 +32,42 @@ STYLES = ("Z", "ket")
 
 
 class _Symbol(Expr):
-    """A sign of the notation, which printers take as an atom."""
+    """Symbol of the notation that printers treat as an atom."""
 
     is_commutative = True
     precedence = 1000
 
     def __new__(cls, *args: Any) -> Self:
+        """Return a new symbol with these arguments."""
         return cast(Self, Expr.__new__(cls, *map(sympify, args)))
 
 
 class Z(_Symbol):
-    r"""``Z(x)``: the random variable of the entries of x, :math:`Z^{x}` or :math:`|x\rangle`."""
+    r"""Random variable ``Z(x)`` of the entries of x, :math:`Z^{x}` or :math:`|x\rangle`."""
 
 
 class Hat(_Symbol):
-    """``Hat(W x)``: the Gaussian part of a product with a random matrix."""
+    """Gaussian part ``Hat(W x)`` of a product with a random matrix."""
 
 
 class Dot(_Symbol):
-    """``Dot(W x)``: the part of a product that x owes to earlier uses of the transpose of W."""
+    """Part ``Dot(W x)`` of a product that comes from the dependence of x on the transpose of W."""
 
 
 class Expectation(_Symbol):
-    r"""``Expectation(Z(x) Z(y))``: :math:`E[Z^x Z^y]`, or :math:`\langle x|y\rangle`."""
+    r"""Expectation ``Expectation(Z(x) Z(y))``: :math:`E[Z^x Z^y]`, or :math:`\langle x|y\rangle`."""
 
 
 class Partial(_Symbol):
-    r"""``Partial(Z(x), Hat(W y))``: how :math:`Z^x` depends on a Gaussian part."""
+    """Derivative ``Partial(Z(x), Hat(W y))`` of :math:`Z^x` by a Gaussian part."""
 
 
 @dataclass(frozen=True)
 class TensorProgram:
-    """The same theory, written in Z: ``equations`` for fields, ``dots`` for the dotted parts in them,
-    ``covariances`` of the hats, ``scalars`` for outputs.
+    """Theory written in the notation of Tensor Programs.
+
+    ``equations`` are those of fields, ``dots`` define the dotted parts in them, ``covariances`` are those of
+    the hats, and ``scalars`` are the outputs.
     """
 
     theory: TheoryData
@@ -74,7 +77,7 @@ class TensorProgram:
     scalars: tuple[Eq, ...]
 
     def render(self, format: str = "text", style: str = "Z") -> str:
-        """As text or LaTeX, with Z's or with kets.  Raises ValueError for an unknown format or style."""
+        """Return text or LaTeX, with Z's or with kets; raise ValueError if the format or style is unknown."""
         if format not in ("text", "latex"):
             raise ValueError(f"format = {format!r}: must be text or latex")
         if style not in STYLES:
@@ -94,9 +97,9 @@ class TensorProgram:
 
 
 def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None) -> TensorProgram:
-    r"""``theory`` in the Z / ket notation, its sources as hats and its response terms as dots.
+    """Return a theory in the Z or ket notation, with sources as hats and response terms as dots.
 
-    ``names`` renames vectors as Tensor Programs do: ``{phi(h(ell, mu, t)): x(ell, mu, t)}``; indices are
+    ``names`` renames vectors as in Tensor Programs: ``{phi(h(ell, mu, t)): x(ell, mu, t)}``; indices are
     matched.
 
     >>> from derive import mean_field, mlp
@@ -107,6 +110,8 @@ def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None)
 
 
 class _Translation:
+    """Translation of one theory into the notation of Tensor Programs."""
+
     def __init__(self, theory: TheoryData, names: dict[Expr, Expr]) -> None:
         self.theory = theory
         self.program = theory.program
@@ -118,6 +123,7 @@ class _Translation:
         self.sources = {str(x.source().func) for x in self.origins}
 
     def run(self) -> TensorProgram:
+        """Return the translated theory."""
         theory, dots = self.theory, list[Eq]()
         everything = (*theory.equations, *theory.scalars)
         equations = [
@@ -133,7 +139,7 @@ class _Translation:
         return TensorProgram(theory, tuple(equations), tuple(dots), tuple(covariances), tuple(scalars))
 
     def equation(self, d: Definition, e: Equation, dots: list[Eq]) -> Expr:
-        """A field's terms: hats, dots, and the rest with its order parameters as expectations."""
+        """Return the right-hand side of a field's equation, with response terms collected into dots."""
         found: list[Expr] = []
         owed: dict[Product, list[Expr]] = {}
         for x in e.terms:
@@ -153,30 +159,33 @@ class _Translation:
     # -- expressions -------------------------------------------------------------------------------------
 
     def expression(self, e: Expr) -> Expr:
-        """Fields as Z, sources as hats, order parameters as expectations."""
+        """Return ``e`` with fields as Z, sources as hats and order parameters as expectations."""
         if isinstance(e, Sum | Integral):
             return e.func(self.expression(e.function), *e.limits)
         if isinstance(e, Average):
             return Expectation(self.expression(e.body))
         if isinstance(e, Response):
             return Partial(self.z(e.body), self.source(e.source))
-        if isinstance(e, AppliedUndef):
-            name = str(e.func)
-            if name in self.sources:
-                return self.source(e)
-            if name in self.parameters:
-                q = self.parameters[name]  # by its definition, at the arguments (also layers) of this one
-                values = dict(zip(q.symbol.args, e.args, strict=True))
-                return self.expression(q.definition.subs(values, simultaneous=True))
-            if name in self.fields:
-                return self.z(e)
+        if isinstance(e, AppliedUndef) and (translated := self.function(e)) is not None:
+            return translated
         single = not isinstance(e, Add | Mul | Sum | Integral) and not e.has(Average, Response)
         if single and any(str(a.func) in self.fields for a in e.atoms(AppliedUndef)):
             return self.z(e)  # a function of fields, such as phi(h), is one vector
         return e.func(*[self.expression(x) for x in e.args]) if e.args else e
 
+    def function(self, e: AppliedUndef) -> Expr | None:
+        """Return a source as hat, an order parameter by its definition, a field as Z; else None."""
+        name = str(e.func)
+        if name in self.sources:
+            return self.source(e)
+        if name in self.parameters:
+            q = self.parameters[name]  # by its definition, at the arguments (also layers) of this one
+            values = dict(zip(q.symbol.args, e.args, strict=True))
+            return self.expression(q.definition.subs(values, simultaneous=True))
+        return self.z(e) if name in self.fields else None
+
     def source(self, e: AppliedUndef) -> Expr:
-        """The hat of the product (or the vector parameter) that a source stands for."""
+        """Return the hat of the product, or the vector parameter, of a source."""
         origin = self.origin(e)
         own = origin.source()
         values = {x: y for x, y in zip(own.args, e.args, strict=True) if x.is_Symbol}
@@ -188,17 +197,18 @@ class _Translation:
         return Z(origin.member.subs(values, simultaneous=True))
 
     def origin(self, e: AppliedUndef) -> Application | Parameter:
-        """Which product or parameter a source comes from: the name may serve several layers."""
+        """Return the product or parameter of a source; one name may serve several layers."""
         alike = [x for x in self.origins if x.source().func == e.func]
         exact = [x for x in alike if x.source().args[0] == e.args[0]]
         family = [x for x in alike if x.source().args[0].has(ell) and e.args[0].has(ell)]
         return (exact or family or alike)[0]
 
     def z(self, vector: Expr) -> Expr:
+        """Return the random variable of a vector."""
         return Z(self.renamed(vector))
 
     def renamed(self, e: Expr) -> Expr:
-        """Vectors under the names that the user gave, indices matched one by one."""
+        """Return ``e`` with vectors under the names that the user gave, indices matched one by one."""
         for pattern, name in self.names.items():
             inner = [a for a in pattern.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}]
             atom = min(inner, key=str)
@@ -218,7 +228,7 @@ class _Translation:
 
 
 def _factor(d: Definition, product: Product) -> Expr:
-    """What multiplies a product in its definition."""
+    """Return the factor of a product in its definition."""
     slot = Function("_slot")(t)
     part = next(x for x in Add.make_args(d.rhs.xreplace({product: slot}).expand()) if x.has(slot))
     body = part.function if isinstance(part, Sum) else part
@@ -229,7 +239,7 @@ def _factor(d: Definition, product: Product) -> Expr:
 
 
 class _Signs:
-    """A mixin for printers: how a style writes each sign."""
+    """Mixin for printers that writes the symbols of one style."""
 
     styles: ClassVar[dict[str, dict[str, str]]]
 
@@ -238,6 +248,7 @@ class _Signs:
         self.signs = self.styles["any"] | self.styles[style]
 
     def _written(self, e: _Symbol, sign: str = "") -> str:
+        """Return the printed form of a symbol."""
         printed = map(self._print, e.args)  # type: ignore[attr-defined]
         return self.signs[sign or type(e).__name__] % tuple(printed)
 
@@ -251,12 +262,15 @@ class _Signs:
         return self._written(e)
 
     def parenthesize(self, item: Expr, level: int, *args: Any, **kwargs: Any) -> str:
+        """Return the printed form of an item, with parentheses where needed."""
         if isinstance(item, _Symbol):  # SymPy goes by class names, and takes Dot for a scalar product
             return str(self._print(item))  # type: ignore[attr-defined]
         return str(super().parenthesize(item, level, *args, **kwargs))  # type: ignore[misc]
 
 
 class _Latex(_Signs, PaperLatex):
+    """LaTeX printer of the notation."""
+
     styles: ClassVar[dict[str, dict[str, str]]] = {
         "any": {"Expectation": r"\mathbb{E}\left[%s\right]", "Partial": r"\frac{\partial %s}{\partial %s}"},
         "Z": {"Z": "Z^{%s}", "Hat": r"\hat{Z}^{%s}", "Dot": r"\dot{Z}^{%s}"},
@@ -275,6 +289,8 @@ class _Latex(_Signs, PaperLatex):
 
 
 class _Text(_Signs, PaperText):
+    """Text printer of the notation."""
+
     styles: ClassVar[dict[str, dict[str, str]]] = {
         "any": {"Expectation": "E[%s]", "Partial": "∂%s/∂%s"},
         "Z": {"Z": "Z[%s]", "Hat": "Z\u0302[%s]", "Dot": "Z\u0307[%s]"},

@@ -1,4 +1,7 @@
-"""A mean-field theory that a user holds: its equations, and what can be asked of them."""
+"""`Theory`: the mean-field theory of a program, with methods to print, explain, unfold and compare it.
+
+`mean_field` and the path integral return it. Expansions, limits and solvers take it as input.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +28,49 @@ ERROR, ERROR_VECTOR = "Delta", "v"
 
 @dataclass(frozen=True, repr=False)
 class Theory(TheoryData):
-    """The mean-field theory of a program.
+    """Mean-field theory of a program.
 
-    A bare theory prints a summary; :meth:`render` prints all, :meth:`explain` says where a term is from.
+    ``print(theory)`` shows a summary, :meth:`render` shows all equations, and :meth:`explain` names the
+    origin of each term.
+
+    Parameters
+    ----------
+    program : Program
+        Program of which this is the theory.
+    sources : tuple of Source
+        Gaussian sources with their covariances.
+    equations : tuple of Equation
+        Single-site equations of fields, in causal order.
+    order_parameters : tuple of OrderParameter
+        Correlations and responses with their definitions.
+    scalars : tuple of Equation
+        Equations of outputs and errors.
+    observables : tuple of Equation
+        Quantities that no other equation uses, such as the tangent kernel.
+    reduction : str
+        Name of the reduction by which the theory was obtained; empty if there is none.
     """
 
     def explain(self, name: str) -> str:
-        """Where a field, source, order parameter or scalar comes from, term by term, in words.
+        """Return the origin of a field, source, order parameter or scalar, term by term.
 
-        Raises KeyError for a name that the theory does not have.
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
 
+        Returns
+        -------
+        str
+            Explanation in words.
+
+        Raises
+        ------
+        KeyError
+            If the theory has no quantity of that name.
+
+        Examples
+        --------
         >>> from derive import mean_field, mlp
         >>> print(mean_field(mlp()).explain("A"))
         A(ell, mu, t, s): response function, <d h(ell, mu, t) / d r(ell, s)>/gamma0
@@ -44,10 +80,25 @@ class Theory(TheoryData):
         return explaining.explain(self, name)
 
     def explain_term(self, term: Any) -> str:
-        """Which matrix and which rule a term came from: a Term, its expression, or any part of one.
+        """Return the matrix and the rule that gave a term.
 
-        Raises KeyError when no equation, scalar, observable or covariance contains it.
+        Parameters
+        ----------
+        term : Any
+            A `Term`, its expression, or a part of one.
 
+        Returns
+        -------
+        str
+            Explanation in words.
+
+        Raises
+        ------
+        KeyError
+            If no equation, scalar, observable or covariance contains the term.
+
+        Examples
+        --------
         >>> from derive.theory import mean_field
         >>> from derive.program import ell, mlp
         >>> from sympy import Function
@@ -60,15 +111,37 @@ class Theory(TheoryData):
         return explaining.explain_term(self, term)
 
     def unfold(self, what: Any, levels: int = 1) -> Expr:
-        """A response or an average, or the order parameter of that name, with the equations put in.
+        """Return a response or an average with the equations of the theory substituted.
 
-        See :func:`derive.theory.unfold.unfold`.
+        Parameters
+        ----------
+        what : Any
+            Expression, or the name of an order parameter or scalar.
+        levels : int, optional
+            Number of times that the equations are substituted.
+
+        Returns
+        -------
+        Expr
+            The expression; see :func:`derive.theory.unfold.unfold`.
         """
         return unfolding.unfold(self, what, levels)
 
     def equivalent(self, other: Theory) -> bool:
-        """Is this the same theory, up to the names of fields, sources, order parameters and indices?
+        """Return whether two theories agree up to names.
 
+        Parameters
+        ----------
+        other : Theory
+            Theory to compare with.
+
+        Returns
+        -------
+        bool
+            True if a renaming of fields, sources, order parameters and indices makes both equal.
+
+        Examples
+        --------
         >>> from derive import mean_field, mlp
         >>> mean_field(mlp(2)).equivalent(mean_field(mlp(2, loss="mean")))
         False
@@ -76,22 +149,49 @@ class Theory(TheoryData):
         return self.renaming(other) is not None
 
     def renaming(self, other: Theory, *, parameters: bool = False) -> dict[str, str] | None:
-        """What ``other`` calls each name of this theory; None unless they are equivalent.
+        """Return the name in another theory of each name of this theory.
 
-        See :func:`derive.theory.renaming.renaming`.
+        Parameters
+        ----------
+        other : Theory
+            Theory to compare with.
+        parameters : bool, optional
+            Whether symbols of numbers, such as a learning rate, may be renamed as well.
+
+        Returns
+        -------
+        dict[str, str] | None
+            Names, or None if the theories are not equivalent; see :func:`derive.theory.renaming.renaming`.
         """
         return matching.renaming(self, other, parameters=parameters)
 
     def losses(self, noise: Expr | int = 0) -> Mapping[str, Expr]:
-        """``train_loss`` and ``test_loss`` at time ``t``, of each output, for programs on random data.
+        """Return training and test loss of each output for programs on random data.
 
-        A sample that no update has met has an error of which only the Gaussian sources are there: what
-        training adds, the response to the errors of the same sample, is missing.  The test loss is the
-        variance of these sources at equal times; the training loss is the mean square of the whole error.
-        Where every sample is fresh (a batch a step, the population) both are the same.  On the population no
-        sample stands in the theory: ``noise`` is the standard deviation of the labels then.
-        Raises :class:`NotApplicable` for a theory of given samples.
+        Parameters
+        ----------
+        noise : Expr | int, optional
+            Standard deviation of the labels on the population, where the theory contains no samples.
 
+        Returns
+        -------
+        Mapping[str, Expr]
+            ``train_loss`` and ``test_loss`` at time ``t``.
+
+        Raises
+        ------
+        NotApplicable
+            If the samples are given, so that there is no test distribution.
+
+        Notes
+        -----
+        The error of a sample that was not trained on contains only the Gaussian sources, without the response
+        to the errors of the same sample. The test loss is the variance of these sources at equal times; the
+        training loss is the mean square of the whole error. Both agree if every sample is fresh, as with a
+        new batch at each step or on the population.
+
+        Examples
+        --------
         >>> from derive import isotropic, mean_field
         >>> mean_field(isotropic(noise=True)).losses()["test_loss"]
         sigma**2 + C_v(t, t)
@@ -118,8 +218,25 @@ class Theory(TheoryData):
     # -- seeing it --------------------------------
 
     def render(self, show: Show = "all", format: str = "text") -> str:
-        """The theory as text, LaTeX, srepr or JSON; ``show`` picks a part (``single-site``, ``responses``,
-        ...).
+        """Return the theory as text, LaTeX, srepr or JSON.
+
+        Parameters
+        ----------
+        show : Show, optional
+            Part of the theory: ``"single-site"``, ``"order-parameters"``, ``"responses"``, ``"action"``,
+            ``"saddle-point"`` or ``"all"``.
+        format : {"text", "latex", "srepr", "json"}
+            Format.
+
+        Returns
+        -------
+        str
+            The document.
+
+        Raises
+        ------
+        ValueError
+            If the part or the format is unknown.
         """
         return document.render(self, show, format)
 
@@ -131,6 +248,6 @@ class Theory(TheoryData):
 
 
 def _now(e: Expr) -> Expr:
-    """A correlation of a field with itself at the same time: partners of indices are the indices."""
+    """Return the value at equal times and equal indices of a correlation of a field with itself."""
     partners = {primed(x): x for x in e.free_symbols if primed(x) in e.free_symbols}
     return e.subs({s: t, **partners})

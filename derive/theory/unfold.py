@@ -1,10 +1,10 @@
-"""A theory's sources and equations put into averages and responses.
+"""Averages and responses of a theory with its sources and equations substituted.
 
-The Gaussian sources at any indices: their covariances, and Stein's lemma over all of them.  And the
-equations, put in one level at a time, which shows the recursion that a response obeys: the chain rule down to
-the response of a field, then that of each term of the field's equation.  Sources respond to themselves only,
-deterministic functions to nothing, and nothing to what comes later, so sums over the past begin where the
-source is pushed.
+The module gives covariances of Gaussian sources at any indices, Stein's lemma, Gaussian integrals, and
+`unfold`. `unfold` substitutes the equations one level at a time: the chain rule reduces a response to
+responses of fields, and each field is replaced by its equation. Sources respond only to themselves,
+deterministic functions respond to nothing, and responses are causal, so sums over the past begin at the time
+of the perturbation. `Theory.unfold` uses it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from derive.theory.families import families
 
 @dataclass(frozen=True)
 class Partner:
-    """A source, at summed indices, with its covariance with a given one."""
+    """Source at summed indices, with its covariance with a given source."""
 
     symbol: AppliedUndef
     covariance: Expr
@@ -36,7 +36,7 @@ class Partner:
 
 
 def covariance(a: Expr, b: Expr, sources: Iterable[Source]) -> Expr:
-    """``<a b>`` of two sources at any indices; zero when no covariance couples them.
+    """Return the covariance ``<a b>`` of two sources at any indices, or zero if they are independent.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp, mu
@@ -55,7 +55,7 @@ def covariance(a: Expr, b: Expr, sources: Iterable[Source]) -> Expr:
 
 
 def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> Iterator[Partner]:
-    """Every source correlated with ``a``, at indices and a time kept apart from those ``taken``."""
+    """Yield every source correlated with ``a``, with indices and a time that differ from those ``taken``."""
     for u in sources:
         for mine, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             found = match(mine, a, u.ranges)
@@ -75,14 +75,31 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
 
 
 def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:
-    """Stein's lemma: ``<u(t) F> = sum over sources v and times s of <u(t) v(s)> <delta F / delta v(s)>``.
+    """Apply Stein's lemma to an average with Gaussian sources.
 
-    The first factor of the average ``what`` that is one of ``sources`` is traded in; sums end at the last
-    time in ``F``, since nothing responds to what comes later.  Averages of terms without a source stay as
-    they are.  ``fields`` and ``discrete`` as in :meth:`.Response.doit`.  Read backwards this is how a
-    response can be measured: the moment ``<u F>`` times the inverse of the covariance, without any
-    derivative.
+    Parameters
+    ----------
+    what : Average
+        Average.
+    sources : Iterable[Source]
+        Gaussian sources of the theory.
+    **hints : Any
+        ``fields`` and ``discrete``, as in :meth:`.Response.doit`.
 
+    Returns
+    -------
+    Expr
+        Sum of covariances times averaged responses.
+
+    Notes
+    -----
+    The lemma is ``<u(t) F> = sum over sources v and times s of <u(t) v(s)> <delta F / delta v(s)>``. It is
+    applied to the first factor of the average that is a source; terms without a source stay as they are. Sums
+    end at the last time in ``F`` because responses are causal. Solved for the response, the lemma measures it
+    without a derivative: the moment ``<u F>`` times the inverse of the covariance.
+
+    Examples
+    --------
     >>> from derive.theory import mean_field
     >>> from derive.program import ell, mlp, mu, t
     >>> from sympy import Function
@@ -95,7 +112,7 @@ def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:
 
 
 def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
-    """Stein's lemma in one average, with its coefficient and whatever sums stand around it."""
+    """Apply Stein's lemma to one average with its coefficient and surrounding sums."""
     if isinstance(term, Sum | Integral):
         return term.func(_stein(term.function, sources, **hints), *term.limits)
     outside = list(Mul.make_args(term))
@@ -115,6 +132,7 @@ def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
 
 
 def _traded(rest: Expr, v: Partner, **hints: Any) -> Expr:
+    """Return the term of Stein's lemma for one correlated source."""
     if not is_random(rest):
         return S.Zero
     inner = v.covariance * Average(Response(rest, v.symbol))
@@ -125,7 +143,7 @@ def _traded(rest: Expr, v: Partner, **hints: Any) -> Expr:
 
 
 def last_time(e: Expr, fields: Iterable[str] | None = None) -> Expr:
-    """The latest of the times, last among a field's arguments, that occur in ``e``."""
+    """Return the latest time in ``e``; the time is the last argument of a field."""
     names = None if fields is None else set(map(str, fields))
     bounds = {lim[0]: lim[2] for x in e.atoms(Sum, Integral) for lim in x.limits if len(lim) == 3}
     atoms = [a for a in e.atoms(AppliedUndef) if is_field(a) and (names is None or str(a.func) in names)]
@@ -135,10 +153,27 @@ def last_time(e: Expr, fields: Iterable[str] | None = None) -> Expr:
 
 
 def gaussian(what: Average, sources: Iterable[Source]) -> GaussianAverage:
-    """The Gaussian integral that ``what`` is, when only ``sources`` (at any indices) are averaged over.
+    """Return an average over Gaussian sources alone as a Gaussian integral.
 
-    Raises ValueError if the body contains any other field.
+    Parameters
+    ----------
+    what : Average
+        Average whose body contains no field except sources, at any indices.
+    sources : Iterable[Source]
+        Gaussian sources of the theory.
 
+    Returns
+    -------
+    GaussianAverage
+        Integral; ``doit`` evaluates it.
+
+    Raises
+    ------
+    ValueError
+        If the body contains another field.
+
+    Examples
+    --------
     >>> from derive.theory import mean_field
     >>> from derive.program import alpha, ell, mlp, mu, s, t
     >>> from sympy import Function, erf
@@ -157,14 +192,35 @@ def gaussian(what: Average, sources: Iterable[Source]) -> GaussianAverage:
 
 
 def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
-    """``what``, an expression or the name of an order parameter or scalar, with equations put in.
+    """Return an expression with the equations of a theory substituted.
 
-    Responses: chain rule, then the field's equation, whose terms hold responses again.  Averages: fields
-    that occur as factors (not inside functions) are replaced, sources alone are averaged out.  A field of a
-    symbolic layer obeys its family's equation, ends joined to it where they fit.  Everything is read with
-    sources pushed no later than the present; for a strictly causal order parameter strictly before.
-    Raises KeyError for a name that the theory does not have.
+    In responses, the chain rule is followed by the field's equation, whose terms contain responses again. In
+    averages, fields that occur as factors (not inside functions) are replaced, and averages of sources alone
+    are evaluated. A field of a symbolic layer has the equation of its family, to which ends are joined where
+    they fit. The result holds for sources perturbed no later than the present, and for a strictly causal
+    order parameter strictly before it.
 
+    Parameters
+    ----------
+    theory : TheoryData
+        Theory.
+    what : Any
+        Expression, or the name of an order parameter or scalar.
+    levels : int, optional
+        Number of times that the equations are substituted.
+
+    Returns
+    -------
+    Expr
+        The expression.
+
+    Raises
+    ------
+    KeyError
+        If the theory has no order parameter or scalar of that name.
+
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> from sympy import tanh
     >>> mean_field(mlp(1, tanh)).unfold("f")
@@ -185,7 +241,7 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
 
 
 class _Unfolder:
-    """A theory's equations and sources, ends joined to their families, and who reaches whom at once."""
+    """Equations and sources of a theory, with ends of families joined, for substitution."""
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory, joined = theory, families(theory)
@@ -199,7 +255,7 @@ class _Unfolder:
         self.now = computed_now(self.equations, self.moving)
 
     def read(self, what: Any) -> tuple[Expr, bool]:
-        """The expression meant, and whether it is only used at earlier times."""
+        """Return the expression meant by ``what``, and whether it is used only at earlier times."""
         if not isinstance(what, str):
             return sympify(what), False
         known: dict[str, tuple[Expr, bool]] = {}
@@ -214,7 +270,7 @@ class _Unfolder:
     # -- one level ---------------------------------------------------------------------------------------
 
     def once(self, e: Expr) -> Expr:
-        """Everything in ``e`` one level further."""
+        """Return ``e`` with the equations substituted once."""
         if isinstance(e, Average):
             return self.average(e)
         if isinstance(e, Response):
@@ -228,6 +284,7 @@ class _Unfolder:
         return self.tidy(e) if isinstance(e, Sum | Integral) else e
 
     def average(self, a: Average) -> Expr:
+        """Return an average with its responses, or else its factors, substituted once."""
         body = a.body
         responses = sorted(body.atoms(Response), key=str)
         outermost = [x for x in responses if not any(y != x and y.has(x) for y in responses)]
@@ -236,7 +293,7 @@ class _Unfolder:
         return self.moments(Average(unfolded).linear(self.random))
 
     def factors(self, body: Expr) -> Expr:
-        """Fields that are factors, replaced by the right-hand sides of their equations."""
+        """Return ``body`` with fields that are factors replaced by their right-hand sides."""
         terms = []
         for term in Add.make_args(body.expand()):
             found = S.One
@@ -248,7 +305,7 @@ class _Unfolder:
         return Add(*terms)
 
     def moments(self, e: Expr) -> Expr:
-        """Averages of products of sources alone are Gaussian integrals; nested sums over time are left."""
+        """Return ``e`` with averages of products of sources evaluated; averages with sums over time stay."""
 
         def close(a: Average) -> Expr:
             atoms = [x for x in a.body.atoms(AppliedUndef) if is_field(x)]
@@ -262,7 +319,7 @@ class _Unfolder:
     # -- responses ---------------------------------------------------------------------------------------
 
     def response(self, r: Response) -> Expr:
-        """Chain rule to the responses of fields, and of each field by its equation."""
+        """Return a response by the chain rule, with each field replaced by its equation."""
         split = self.chain(r.body, r.source)
         table = {}
         for x in split.atoms(Response):
@@ -279,11 +336,12 @@ class _Unfolder:
         return self.tidied(split.xreplace(table))
 
     def chain(self, body: Expr, source: Expr) -> Expr:
+        """Return the response of an expression to a source as responses of fields, by the chain rule."""
         found = Response(body, source).doit(fields=self.moving, sources=self.names, discrete=self.discrete)
         return self.tidied(found)
 
     def value(self, atom: Expr, taken: set[Symbol], evolving: bool = False) -> Expr | None:
-        """The right-hand side of ``atom``'s equation, its dummies kept apart from those ``taken``."""
+        """Return the right-hand side of the equation of ``atom``, with bound symbols other than ``taken``."""
         for e in self.equations:
             found = match(_subject(e), atom, e.ranges)
             if found is not None and isinstance(e.lhs, Derivative) == evolving:
@@ -292,7 +350,7 @@ class _Unfolder:
         return None
 
     def integrated(self, x: Response) -> Expr | None:
-        """An evolving field of a flow is the integral of its rate; its start moves with no source."""
+        """Return a field of a flow as integral of its rate; its initial value does not respond."""
         if self.discrete or not x.body.args:
             return None
         now = x.body.args[-1]
@@ -304,11 +362,11 @@ class _Unfolder:
     # -- causality ---------------------------------------------------------------------------------------
 
     def reaches(self, r: Response) -> bool:
-        """Does a field respond to a source at its own time?"""
+        """Return whether a field responds to a source at the same time."""
         return reaches(self.now, str(r.body.func), str(r.source.func))
 
     def tidied(self, e: Expr) -> Expr:
-        """Every sum over time begun where its summand can respond, and deltas summed out."""
+        """Return ``e`` with deltas summed and sums over time restricted to non-zero responses."""
         if not e.args or isinstance(e, AppliedUndef | Response):
             return S.Zero if isinstance(e, Response) and self.vanishes(e) else e
         args = [self.tidied(x) if isinstance(x, Expr) else x for x in e.args]
@@ -317,19 +375,19 @@ class _Unfolder:
         return self.tidy(e) if isinstance(e, Sum | Integral) else e
 
     def vanishes(self, r: Response) -> bool:
-        """Is the source certainly pushed later, or at the same time without an instant effect?"""
+        """Return whether the perturbation is later, or simultaneous without an equal-time response."""
         if not (is_field(r.body) and is_field(r.source)):
             return False
         gap = r.body.args[-1] - r.source.args[-1]
         return bool(gap.is_negative or (gap == 0 and not self.reaches(r)))
 
     def tidy(self, x: Sum | Integral) -> Expr:
-        """Deltas summed out, and every addend over where it does not vanish."""
+        """Return a sum with deltas summed and each addend restricted to times at which it is not zero."""
         parts = Add.make_args(settled(x))
         return Add(*[self.narrowed(z) for y in parts for z in (addends(y) if y.func is x.func else [y])])
 
     def narrowed(self, x: Expr) -> Expr:
-        """One addend, its constants in front."""
+        """Return one addend with restricted limits and constant factors outside."""
         if not isinstance(x, Sum | Integral):
             return x
         limits = [tuple(lim) for lim in x.limits]
@@ -343,7 +401,7 @@ class _Unfolder:
         return factor * x.func(term, *limits)
 
     def begins(self, term: Expr, v: Symbol, flows: bool) -> Expr | None:
-        """The first value of ``v`` at which a response in ``term`` is not zero."""
+        """Return the first value of ``v`` at which a response in ``term`` is not zero."""
         factors = [r.body if isinstance(r, Average) else r for r in Mul.make_args(term)]
         for y in (y for r in factors for y in Mul.make_args(r)):
             if isinstance(y, Response) and is_field(y.body) and y.body.args[-1] == v:
@@ -354,10 +412,10 @@ class _Unfolder:
 
 
 def ends(items: Iterable[Any]) -> list[Any]:
-    """Those that stand alone and are no families of layers."""
+    """Return the items that are no families of layers."""
     return [x for x in items if x.layers is None]
 
 
 def _subject(e: Equation) -> Any:
-    """The field that an equation is for."""
+    """Return the field of which the equation is."""
     return e.lhs.expr if isinstance(e.lhs, Derivative) else e.lhs

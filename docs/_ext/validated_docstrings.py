@@ -40,7 +40,6 @@ PENDING = (
     "derive.reduce",
     "derive.scale",
     "derive.show",
-    "derive.theory",
     "numerics.analysis",
     "numerics.expansion",
     "numerics.experiment",

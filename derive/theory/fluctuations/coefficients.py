@@ -1,8 +1,8 @@
 """Noise, feedback and the source of the shift, as averages over one unit.
 
-The first order parameter of a pair is taken at the letters of its symbol and the second one at letters of
-its own.  Averages of units of different populations, or of different layers, are independent: a Kronecker
-delta of layers stands before an average over the unit that both share.
+The first order parameter of a pair is taken at the indices of its symbol and the second one at other indices.
+Averages over units of different populations or layers are independent; a Kronecker delta of layers multiplies
+an average over the unit that both share. `Fluctuations` and `numerics.fluctuations` use the functions.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from derive.theory.fluctuations.one_unit import (
 
 
 class ParameterElement(Expr):
-    """A quantity of one or two order parameters that is not written out."""
+    """Unevaluated quantity of one or two order parameters."""
 
     is_commutative = True
     head = ""
     latex_head = ""
 
     def __new__(cls, *parameters: Any) -> ParameterElement:
+        """Return the element for these order parameters."""
         node: ParameterElement = Expr.__new__(cls, *map(S, parameters))
         return node
 
@@ -61,7 +62,7 @@ class ScaledCovariance(ParameterElement):
 
 
 class Propagator(ParameterElement):
-    """The element ``R[q, p]`` of ``R = (1 - D)^(-1)``, the change of q when p is pushed.
+    """Element ``R[q, p]`` of ``R = (1 - D)^(-1)``: change of q for a unit perturbation of p.
 
     >>> from sympy.abc import a, b
     >>> Propagator(a, b)
@@ -72,19 +73,19 @@ class Propagator(ParameterElement):
 
 
 class NoiseElement(ParameterElement):
-    """The element ``kappa[q, p]`` of the noise of averages over units."""
+    """Element ``kappa[q, p]`` of the noise of averages over units."""
 
     head, latex_head = "kappa", r"\kappa"
 
 
 class FeedbackElement(ParameterElement):
-    """The element ``D[q, p]`` of the feedback: the derivative of q by p, all others held."""
+    """Element ``D[q, p]`` of the feedback: derivative of q by p with all others fixed."""
 
     head, latex_head = "D", "D"
 
 
 class Influence(ParameterElement):
-    """The derivative ``E[q]`` of the exponent of one unit by an order parameter, or ``E[q, p]`` by two.
+    """Derivative ``E[q]`` of the exponent of one unit by an order parameter, or ``E[q, p]`` by two.
 
     >>> from sympy.abc import a, b
     >>> Influence(a), Influence(a, b)
@@ -95,7 +96,7 @@ class Influence(ParameterElement):
 
 
 class ShiftElement(ParameterElement):
-    """The source of N times the shift of an order parameter."""
+    """Source of N times the shift of an order parameter."""
 
     head, latex_head = "source", r"\mathrm{source}"
 
@@ -111,7 +112,7 @@ def influence(theory: FluctuationData, q: FluctuatingParameter) -> dict[str, Exp
 
 
 def noise(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
-    """Return how the averages of two order parameters over units scatter together."""
+    """Return N times the covariance of two averages over units at fixed order parameters."""
     own = at_letters(first, {})
     other = elsewhere(second, letters(first))
     if own.home is None or other.home is None or own.home.name != other.home.name:
@@ -129,7 +130,7 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
 
 
 def feedback(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
-    """Return the derivative of one order parameter by another one, all others held."""
+    """Return the derivative of one order parameter by another, with all others fixed."""
     own, other = at_letters(first, {}), elsewhere(second, letters(first))
     found = derivative_by(own.function, other, (*own.every, *theory.depths))
     for part in _influences(theory, own, other):
@@ -140,7 +141,7 @@ def feedback(theory: FluctuationData, first: FluctuatingParameter, second: Fluct
 def _influences(
     theory: FluctuationData, unit_of: PlacedParameter, by: PlacedParameter
 ) -> Iterator[UnitExponent]:
-    """Yield derivatives by an order parameter of the exponent of a unit that another one averages over."""
+    """Yield derivatives by ``by`` of the exponent of a unit over which ``unit_of`` is averaged."""
     if unit_of.home is None:
         return
     for x in exponent_at(theory, unit_of.home, unit_of.ranges):
@@ -154,17 +155,17 @@ def _influences(
 
 @dataclass(frozen=True)
 class ShiftSource:
-    """The source of the shift of an order parameter, in three parts.
+    """Source of the shift of an order parameter, in three parts.
 
     N times the shift of all order parameters is ``R = (1 - D)^(-1)`` applied to the sources.
 
-    Attributes
+    Parameters
     ----------
-    curvature
+    curvature : Expr
         Second derivatives of the average, contracted with the covariance.
-    self_action
-        The part by which a unit moves order parameters, and these move the unit.
-    functions
+    self_action : Expr
+        Change of order parameters by a unit, which in turn changes the unit.
+    functions : Expr
         Second derivatives of functions of other order parameters, contracted with the covariance.
     """
 
@@ -174,7 +175,7 @@ class ShiftSource:
 
     @property
     def whole(self) -> Expr:
-        """The source as one expression."""
+        """Source as one expression."""
         return Add(self.curvature, self.self_action, self.functions)
 
 
@@ -199,7 +200,7 @@ def shift_source(theory: FluctuationData, q: FluctuatingParameter, expanded: boo
 def _apart_from(
     own: PlacedParameter, one: FluctuatingParameter, two: FluctuatingParameter
 ) -> tuple[PlacedParameter, PlacedParameter]:
-    """Return two order parameters at letters that differ from each other's and from those of a third."""
+    """Return two order parameters with indices that differ from each other's and from those of a third."""
     taken = {*letters(own.parameter)}
     first = elsewhere(one, taken)
     return first, elsewhere(two, {*taken, *(r.index for r in first.every)})
@@ -215,9 +216,9 @@ def _contracted(e: Expr, j: PlacedParameter, k: PlacedParameter) -> Expr:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Averages over one unit that an order parameter averages over.
+    """Averages over one unit of an order parameter's population, for the source of its shift.
 
-    Influences stand in them as symbols, or written out if ``expanded``.
+    Influences are symbols, or written out if ``expanded``.
     """
 
     theory: FluctuationData
@@ -285,7 +286,7 @@ class _Unit:
 
 
 def _product(one: Expr, other: Expr) -> Expr:
-    """Return the product of two expressions, in which no sum binds a letter of the other one."""
+    """Return the product of two expressions, with renamed summation indices where they collide."""
     if not (one.has(Sum, Integral) or other.has(Sum, Integral)):
         return one * other
     return one * all_apart(other, {*one.free_symbols, *bound(one)})
@@ -295,9 +296,9 @@ def _product(one: Expr, other: Expr) -> Expr:
 
 
 def in_averages(theory: FluctuationData, q: FluctuatingParameter) -> Expr:
-    """Return a number or observable as a function of averages: other numbers are put in.
+    """Return a number or observable as a function of averages, with other numbers substituted.
 
-    Numbers that are defined by themselves at earlier times are left.
+    Numbers that depend on their own earlier values are not substituted.
     """
     numbers = [x for x in theory.parameters if x.unit == 0 and not x.function.has(x.symbol.func)]
     definitions = [(x.symbol, x.function) for x in numbers if x.name != q.name]

@@ -1,7 +1,7 @@
-"""Order parameters of a finite network and terms of the exponent of one unit, as data.
+"""Order parameters of a finite network and terms of the exponent of one unit, as data classes.
 
-The exponent is built from the path integral in :mod:`.exponent` and expanded in :mod:`.expansion`.  Here are
-its terms, the order parameters that stand in them, and how a sum of expressions is taken apart into terms.
+:mod:`.exponent` builds them from the path integral, and :mod:`.expansion` expands them. The module also
+splits a sum of expressions into terms.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ ALWAYS = S.Zero, S.Infinity
 
 @dataclass(frozen=True)
 class Addend(Rewritable):
-    """``expr`` summed over the indices of ``over`` and, as ``reach`` says, over times.
+    """Expression summed over indices and over times.
 
-    Attributes
+    Parameters
     ----------
-    expr
-        The summand, at the times t and s.
-    over
-        The ranges of indices that are summed.
-    reach
-        As in :class:`derive.theory.Term` for past times s.  "all" stands for sums over both t and s, and
-        "flow all" for integrals over both.
+    expr : Expr
+        Summand, at the times t and s.
+    over : tuple[IndexRange, ...]
+        Ranges of the summed indices.
+    reach : str
+        Range of the past time s, as in :class:`derive.theory.Term`. ``"all"`` stands for sums over both t and
+        s, and ``"flow all"`` for integrals over both.
     """
 
     expr: Expr
@@ -47,7 +47,7 @@ class Addend(Rewritable):
 
     @property
     def whole(self) -> Expr:
-        """The addend as one expression at the time t, or at no time if both are summed over."""
+        """Addend as one expression, at the time t unless t is summed as well."""
         if self.reach == "flow all":
             return Integral(summed(self.expr, self.over), (s, *ALWAYS), (t, *ALWAYS))
         if self.reach == "all":
@@ -61,24 +61,26 @@ class Addend(Rewritable):
 
 @dataclass(frozen=True)
 class ExponentTerm(Rewritable):
-    """``weight * hats * addend`` in the exponent of a unit of the population ``home``.
+    """Term ``weight * hats * addend`` in the exponent of a unit.
 
-    Attributes
+    Parameters
     ----------
-    hats
-        The field whose equation the term stands in, hatted; two of a covariance.
-    addend
-        The factor of the hats: kernels times fields, a right-hand side, or a covariance.
-    home
-        The population, at the layer of the unit.
-    weight
+    hats : tuple[Hatted, ...]
+        Hatted field whose equation contains the term; two hatted fields for a covariance.
+    addend : Addend
+        Factor of the hats: kernels times fields, a right-hand side, or a covariance.
+    home : Population
+        Population of the unit, at its layer.
+    weight : Expr
         1/2 for the covariance of a field with itself, else 1.
-    matrix, rule
-        The weights that gave the term, and the step of the derivation.
-    kind
-        "response", "memory", "definition" or "covariance".
-    discrete
-        True if times are steps.
+    matrix : str
+        Name of the weights that gave the term.
+    rule : str
+        Step of the derivation that gave the term.
+    kind : str
+        ``"response"``, ``"memory"``, ``"definition"`` or ``"covariance"``.
+    discrete : bool
+        Whether times are steps.
     """
 
     hats: tuple[Hatted, ...]
@@ -92,7 +94,7 @@ class ExponentTerm(Rewritable):
 
     @property
     def whole(self) -> Expr:
-        """The term as an expression, summed over everything."""
+        """Term as one expression, summed over indices and times."""
         body = replace(self.addend, expr=self.weight * Mul(*self.hats) * self.addend.expr)
         if len(self.hats) == 2:
             return body.whole
@@ -103,24 +105,26 @@ class ExponentTerm(Rewritable):
 
 @dataclass(frozen=True)
 class FluctuatingParameter(Stated, Rewritable):
-    """A quantity that differs from network to network by an amount of order N^(-1/2).
+    """Order parameter that fluctuates between networks by an amount of order N^(-1/2).
 
-    Attributes
+    Parameters
     ----------
-    symbol
-        Its name with indices and times.
-    kind
-        "correlation", "response", "mean" (an average at one time), "number" (a function of other ones) or
-        "observable" (a function of other ones that nothing depends on).
-    unit
-        The function of one unit that is averaged over ``home``, with a hat in a response; zero for functions
-        of others.
-    rest
-        The function of other order parameters that is added to the average.
-    home
-        The population whose units are averaged over; None for a function of others.
-    causal
-        Of a response: "strict" if it exists for s < t, "past" if at s = t too, "now" if at s = t alone.
+    symbol : AppliedUndef
+        Name with indices and times.
+    kind : str
+        ``"correlation"``, ``"response"``, ``"mean"`` (an average at one time), ``"number"`` (a function of
+        other ones) or ``"observable"`` (a function of other ones that no equation uses).
+    unit : Expr
+        Function of one unit that is averaged over ``home``, with a hat in a response; zero for functions of
+        others.
+    rest : tuple[Addend, ...]
+        Function of other order parameters that is added to the average.
+    home : Population | None
+        Population of the average; None for a function of others.
+    ranges : tuple[IndexRange, ...]
+        Ranges of the indices.
+    causal : str
+        Times of a response: ``"strict"`` for s < t, ``"past"`` for s <= t, ``"now"`` for s = t alone.
     """
 
     symbol: AppliedUndef
@@ -133,31 +137,31 @@ class FluctuatingParameter(Stated, Rewritable):
 
     @property
     def function(self) -> Expr:
-        """The part that is a function of other order parameters."""
+        """Part that is a function of other order parameters."""
         return Add(*[x.whole for x in self.rest])
 
 
 @dataclass(frozen=True)
 class FluctuationData(Rewritable):
-    """The exponent of one unit of a program's networks, and the order parameters in it.
+    """Exponent of one unit of a program's networks, and the order parameters in it.
 
     Attributes
     ----------
     program
-        The program whose networks have N units in a population of ratio one.
+        Program whose networks have N units in a population of ratio one.
     products
-        The equation of each product of a weight and a vector: its source, responses and memory.
+        Equation of each product of a weight and a vector: source, responses and memory.
     definitions
-        The equations of fields, in which products are fields of their own.
+        Equations of fields, in which products are separate fields.
     homes
-        The population, at its layer, of each of the products and then of each of the definitions.
+        Population, at its layer, of each of the products and then of each of the definitions.
     sources
-        The Gaussian sources of products.
+        Gaussian sources of products.
     parameters
-        The order parameters: correlations, causal responses, means, and numbers that follow from them; then
+        Order parameters: correlations, causal responses, means, and numbers that follow from them; then
         observables.
     terms
-        The exponent of one unit, as far as order parameters stand in it.
+        Terms of the exponent of one unit that contain order parameters.
     """
 
     program: Program
@@ -170,12 +174,12 @@ class FluctuationData(Rewritable):
 
     @cached_property
     def random(self) -> frozenset[str]:
-        """The names of the fields of one unit, products among them."""
+        """Names of the fields of one unit, including products."""
         return frozenset(e.name for e in (*self.products, *self.definitions))
 
     @cached_property
     def depths(self) -> tuple[IndexRange, ...]:
-        """The range of a symbolic depth, at which each family of layers has a member."""
+        """Range of a symbolic depth at which no family of layers is empty; empty for a given depth."""
         depth = self.program.depth
         if not depth.is_Symbol:
             return ()
@@ -225,10 +229,19 @@ class FluctuationData(Rewritable):
 
 
 def addends(e: Expr, taken: Iterable[Expr] = ()) -> Iterator[Addend]:
-    """Yield the terms of a sum, each with the ranges and the times that it is summed over.
+    """Yield the terms of a sum, each with its summed indices and times.
 
-    Indices that are summed get other letters where theirs are ``taken``.  Sums over other times, such as that
-    at which noise enters a weight, stay in the summand.
+    Parameters
+    ----------
+    e : Expr
+        Expression.
+    taken : Iterable[Expr], optional
+        Indices that summed indices must differ from.
+
+    Yields
+    ------
+    Addend
+        Terms. Sums over other times, such as the time at which noise enters a weight, stay in the summand.
 
     Raises
     ------

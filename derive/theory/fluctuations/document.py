@@ -1,7 +1,8 @@
 """Fluctuations as a document: order parameters, the exponent of one unit and its derivatives, in sections.
 
-Text and LaTeX are titled lists of equations in the notation of the mean-field theory, in which a hat stands
-over conjugate fields.  JSON holds the same by section, each expression as ``{"text", "latex", "srepr"}``.
+Text and LaTeX are titled lists of equations in the notation of the mean-field theory, with a hat over
+conjugate fields. JSON has the same sections, with each expression as ``{"text", "latex", "srepr"}``.
+`Fluctuations.render` uses the module.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ TITLES = {
 def render(found: FluctuationData, show: FluctuationPart = "all", format: str = "text") -> str:
     """Return fluctuations, or a part of them, as text, LaTeX or JSON.
 
-    Everything is shown but the sources of shifts, which are long.
+    ``"all"`` excludes the sources of shifts, which are long.
     """
     if show not in PARTS:
         raise ValueError(f"show = {show!r}: must be one of {', '.join(PARTS)}")
@@ -89,7 +90,7 @@ def render(found: FluctuationData, show: FluctuationPart = "all", format: str = 
 
 
 def summary(found: FluctuationData) -> str:
-    """Return what fluctuates, by name, and how to see the rest."""
+    """Return the names of the fluctuating quantities, and how to show the rest."""
     kinds: dict[str, list[str]] = {}
     for q in found.parameters:
         when = {"strict": " for s < t", "past": " for s <= t", "now": " at s = t"}.get(q.causal, "")
@@ -110,7 +111,7 @@ def summary(found: FluctuationData) -> str:
 
 
 def namespace() -> dict[str, Any]:
-    """Return the names that the srepr text of fluctuations is written in."""
+    """Return the names in which the srepr text of fluctuations is written."""
     kinds = (FeedbackElement, Hatted, Influence, NoiseElement, ParameterElement, Propagator)
     ours = {x.__name__: x for x in (*kinds, ScaledCovariance, ShiftElement)}
     return document.namespace() | ours
@@ -124,7 +125,7 @@ class FluctuationView:
 
     @cached_property
     def declared(self) -> TheoryData:
-        """The symbols of the fluctuations as those of a theory, of which the notation is read."""
+        """Quantities of the fluctuations in the form of a theory, from which the notation is chosen."""
         averages = [q for q in self.found.parameters if q.kind in ("correlation", "response")]
         others = [q for q in self.found.parameters if q not in averages]
         numbers = tuple(Equation(q.symbol, (Term.local(_value(q)),), q.ranges) for q in others)
@@ -147,16 +148,19 @@ class FluctuationView:
         )
 
     def _process(self) -> Iterator[DisplayedEquation]:
+        """Yield the sources and equations of one unit."""
         for u in self.found.sources:
             yield document.displayed(u)
         for e in (*self.found.products, *self.found.definitions):
             yield document.displayed(e)
 
     def _order_parameters(self) -> Iterator[DisplayedEquation]:
+        """Yield the order parameters with their definitions."""
         for q in self.found.parameters:
             yield DisplayedEquation((q.symbol,), _terms(_value(q)), _layers(q), causal=_causal(q))
 
     def _exponent(self) -> Iterator[DisplayedEquation]:
+        """Yield the exponent of one unit of each population."""
         homes: dict[str, list[Expr]] = {}
         for x in self.found.terms:
             homes.setdefault(x.home.name, []).append(x.whole)
@@ -164,6 +168,7 @@ class FluctuationView:
             yield DisplayedEquation((-Symbol(f"Hcal_{name}"),), tuple(terms))
 
     def _influences(self) -> Iterator[DisplayedEquation]:
+        """Yield the derivatives of the exponent by order parameters."""
         for q in self.found.parameters:
             each = influence(self.found, q)
             for name, e in each.items():
@@ -171,14 +176,17 @@ class FluctuationView:
                 yield DisplayedEquation((head,), _terms(e), _layers(q), causal=_causal(q))
 
     def _noise(self) -> Iterator[DisplayedEquation]:
+        """Yield the noise of each pair of order parameters."""
         for q, p in combinations_with_replacement(self.found.parameters, 2):
             yield from _pair(NoiseElement, q, p, noise(self.found, q, p))
 
     def _feedback(self) -> Iterator[DisplayedEquation]:
+        """Yield the derivatives of order parameters by each other."""
         for q, p in product(self.found.parameters, repeat=2):
             yield from _pair(FeedbackElement, q, p, feedback(self.found, q, p))
 
     def _shift(self) -> Iterator[DisplayedEquation]:
+        """Yield the sources of the shifts that are not zero."""
         for q in self.found.parameters:
             if (e := shift_source(self.found, q, expanded=False).whole) != 0:
                 yield DisplayedEquation((ShiftElement(q.symbol),), _terms(e), _layers(q))
@@ -187,7 +195,7 @@ class FluctuationView:
 def _pair(
     kind: type[ParameterElement], q: FluctuatingParameter, p: FluctuatingParameter, e: Expr
 ) -> Iterator[DisplayedEquation]:
-    """Yield a matrix element of two order parameters, unless it is zero; layers of one member are put in."""
+    """Yield a matrix element of two order parameters if it is not zero, with single layers substituted."""
     if e != 0:
         other = elsewhere(p, letters(q))
         single = {r.index: r.lower for r in other.ranges if r.lower == r.upper}
@@ -196,7 +204,7 @@ def _pair(
 
 
 def _value(q: FluctuatingParameter) -> Expr:
-    """Return the average plus the function of others that an order parameter is."""
+    """Return an order parameter as average plus function of others."""
     fixed, unit = q.unit.as_independent(AppliedUndef, as_Add=False)
     return fixed * Average(unit) + q.function if unit != 0 else q.function
 
@@ -212,4 +220,5 @@ def _layers(q: FluctuatingParameter) -> IndexRange | None:
 
 
 def _causal(q: FluctuatingParameter) -> str:
+    """Return the causality of a response in the form of a displayed equation."""
     return "" if q.causal == "now" else q.causal

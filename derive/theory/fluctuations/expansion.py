@@ -1,15 +1,14 @@
-"""The expansion of the action around its saddle, to the order that covariances and means at order 1/N need.
+"""Expansion of the action around its saddle point, for covariances and means at order 1/N.
 
 With conjugates ``qhat`` the density of the order parameters ``q`` is exactly the integral of ``exp(N S)``,
 ``S = -sum a qhat (q - rest(q)) + sum over populations a ln Z(q, qhat)``, where a population of ``a N`` units
-has the weight ``exp(E(q) + sum qhat F)``.  Order parameters average ``F``; ``E`` is the exponent of one unit.
-Expanded around the saddle, at which qhat vanishes,
+has the weight ``exp(E(q) + sum qhat F)``. Order parameters average ``F``; ``E`` is the exponent of one unit.
+The expansion around the saddle point, at which qhat vanishes, has the coefficients
 
-- ``kappa = (<F F'> - <F><F'>)/a`` is the noise of averages over units,
-- ``D = d<F>/dq + d rest/dq``, in which ``d<F>/dq = <F dE/dq>``, is the feedback of order parameters on each
-  other,
-- ``N Cov = R kappa R^T`` with ``R = (1 - D)^(-1)``, which causality makes a finite sum,
-- the mean moves by ``R (second derivatives of <F> and rest : Cov / 2 + d kappa/dq : R) / N``.
+- ``kappa = (<F F'> - <F><F'>)/a``: noise of averages over units,
+- ``D = d<F>/dq + d rest/dq`` with ``d<F>/dq = <F dE/dq>``: feedback of order parameters on each other,
+- ``N Cov = R kappa R^T`` with ``R = (1 - D)^(-1)``, a finite sum because of causality,
+- ``R (second derivatives of <F> and rest : Cov / 2 + d kappa/dq : R) / N``: shift of the mean.
 
 All averages are those of one unit at infinite width; hats in them are derivatives.
 """
@@ -46,33 +45,50 @@ ParameterName = str | FluctuatingParameter
 
 @dataclass(frozen=True, repr=False)
 class Fluctuations(FluctuationData):
-    """The leading corrections to the mean-field theory of a program, by which its networks of N units differ.
+    """Leading corrections to a mean-field theory for networks of N units.
 
-    Methods that take two order parameters write the first one at the letters of its symbol, and the second
-    one at other letters: ``mu_`` for ``mu``, ``t_`` for ``t``.
+    Methods that take two order parameters write the first one with the indices of its symbol and the second
+    one with other indices: ``mu_`` for ``mu``, ``t_`` for ``t``.
+
+    Parameters
+    ----------
+    program : Program
+        Program.
+    products : tuple of Equation
+        Equation of each product of a weight and a vector: source, responses and memory.
+    definitions : tuple of Equation
+        Equations of fields, in which products are separate fields.
+    homes : tuple of Population
+        Population of each of the products and then of each of the definitions.
+    sources : tuple of Source
+        Gaussian sources of products.
+    parameters : tuple of FluctuatingParameter
+        Order parameters, then observables.
+    terms : tuple of ExponentTerm
+        Terms of the exponent of one unit that contain order parameters.
     """
 
     @property
     def exponents(self) -> dict[str, Expr]:
-        """The exponent of one unit of each population, as far as order parameters stand in it."""
+        """Exponent of one unit of each population, without terms that contain no order parameter."""
         found: dict[str, Expr] = {}
         for x in self.terms:
             found[x.home.name] = found.get(x.home.name, S.Zero) + x.whole
         return found
 
     def influence(self, name: ParameterName) -> dict[str, Expr]:
-        """Return the factor of an order parameter in the exponent of one unit: ``E = dA/dq``.
+        """Return the derivative of the exponent of one unit by an order parameter.
 
         Parameters
         ----------
-        name
-            The name of an order parameter, which is taken at the indices and times of its symbol, or the
-            order parameter itself.
+        name : str or FluctuatingParameter
+            Order parameter or its name; it is taken at the indices and times of its symbol.
 
         Returns
         -------
-        dict
-            An expression with hats for each population in whose exponent it stands.
+        dict[str, Expr]
+            Expression ``E = dA/dq`` with hats, for each population whose exponent contains the order
+            parameter.
 
         Examples
         --------
@@ -83,7 +99,19 @@ class Fluctuations(FluctuationData):
         return influence(self, self._parameter(name))
 
     def second_influence(self, name: ParameterName, other: ParameterName) -> dict[str, Expr]:
-        """Return the second derivative of the exponent of one unit by two order parameters.
+        """Return the derivative of the exponent of one unit by two order parameters.
+
+        Parameters
+        ----------
+        name : str or FluctuatingParameter
+            First order parameter.
+        other : str or FluctuatingParameter
+            Second order parameter, at other indices and times.
+
+        Returns
+        -------
+        dict[str, Expr]
+            Expression with hats, for each population where it is not zero.
 
         Examples
         --------
@@ -104,9 +132,20 @@ class Fluctuations(FluctuationData):
         return found
 
     def noise(self, name: ParameterName, other: ParameterName) -> Expr:
-        """Return how the averages of two order parameters over units scatter together: ``kappa``.
+        """Return the noise of two averages over units: N times their covariance.
 
-        It is zero for order parameters of different populations, and has a Kronecker delta of their layers.
+        Parameters
+        ----------
+        name : str or FluctuatingParameter
+            First order parameter.
+        other : str or FluctuatingParameter
+            Second order parameter, at other indices and times.
+
+        Returns
+        -------
+        Expr
+            ``kappa``, at fixed order parameters, with a Kronecker delta of layers. It is zero for order
+            parameters of different populations.
 
         Examples
         --------
@@ -118,7 +157,19 @@ class Fluctuations(FluctuationData):
         return noise(self, self._parameter(name), self._parameter(other))
 
     def feedback(self, name: ParameterName, other: ParameterName) -> Expr:
-        """Return the derivative of one order parameter by another one, all others held: ``D``.
+        """Return the derivative of one order parameter by another, with all others fixed.
+
+        Parameters
+        ----------
+        name : str or FluctuatingParameter
+            Order parameter that changes.
+        other : str or FluctuatingParameter
+            Order parameter that is perturbed, at other indices and times.
+
+        Returns
+        -------
+        Expr
+            ``D``.
 
         Examples
         --------
@@ -131,15 +182,21 @@ class Fluctuations(FluctuationData):
     def shift_source(self, name: ParameterName, expanded: bool = False) -> ShiftSource:
         """Return the source of the shift of the mean of an order parameter at order 1/N.
 
-        N times the shift is ``R = (1 - D)^(-1)`` applied to the sources of all order parameters.  Covariances
-        and propagators stand in them as symbols.
-
         Parameters
         ----------
-        name
-            The name of an order parameter, or the order parameter itself.
-        expanded
-            If true, influences are written out.  They stand as symbols ``E[q]`` otherwise.
+        name : str or FluctuatingParameter
+            Order parameter.
+        expanded : bool, optional
+            Whether influences are written out; otherwise they stand as symbols ``E[q]``.
+
+        Returns
+        -------
+        ShiftSource
+            The source in three parts, with covariances and propagators as symbols.
+
+        Notes
+        -----
+        N times the shift is ``R = (1 - D)^(-1)`` applied to the sources of all order parameters.
 
         Examples
         --------
@@ -151,12 +208,22 @@ class Fluctuations(FluctuationData):
         return shift_source(self, self._parameter(name), expanded)
 
     def deterministic(self, name: ParameterName) -> Expr:
-        """Return a number or an observable as a function of averages, all other numbers put in.
+        """Return a number or an observable as a function of averages.
+
+        Parameters
+        ----------
+        name : str or FluctuatingParameter
+            Number or observable.
+
+        Returns
+        -------
+        Expr
+            Expression with all other numbers substituted.
 
         Raises
         ------
         ValueError
-            If it is an average itself.
+            If it is itself an average.
 
         Examples
         --------
@@ -176,22 +243,22 @@ class Fluctuations(FluctuationData):
 
         Parameters
         ----------
-        show
-            "process" (the fields of one unit), "order-parameters", "exponent", "influences", "noise",
-            "feedback", "shift", or "all" for everything but "shift".
-        format
-            "text", "latex" or "json".
+        show : document.FluctuationPart, optional
+            ``"process"`` (the fields of one unit), ``"order-parameters"``, ``"exponent"``, ``"influences"``,
+            ``"noise"``, ``"feedback"``, ``"shift"``, or ``"all"`` for everything except ``"shift"``.
+        format : {"text", "latex", "json"}
+            Format.
 
         Returns
         -------
         str
-            The text, a LaTeX ``align*`` environment for each section, or a JSON object with a list for each
+            Text, a LaTeX ``align*`` environment for each section, or a JSON object with a list for each
             section.
 
         Raises
         ------
         ValueError
-            For an unknown part or format.
+            If the part or the format is unknown.
 
         Examples
         --------
@@ -209,9 +276,18 @@ class Fluctuations(FluctuationData):
         return document.render(self, show, format)
 
     def explain(self, name: str) -> str:
-        """Return where an order parameter comes from and where it acts, in words.
+        """Return the origin of an order parameter and the terms that contain it, in words.
 
-        Of a response the reason is told why it is the one of a pair of conjugates that is kept.
+        Parameters
+        ----------
+        name : str
+            Name of the order parameter.
+
+        Returns
+        -------
+        str
+            Explanation; for a response, it says why this one of two conjugate responses is an order
+            parameter.
 
         Raises
         ------
@@ -242,28 +318,28 @@ class Fluctuations(FluctuationData):
         return self.render(format="latex")
 
     def _parameter(self, name: ParameterName) -> FluctuatingParameter:
+        """Return the order parameter of a name, or the order parameter itself."""
         return self.parameter(name) if isinstance(name, str) else name
 
 
 def fluctuations(program: Program) -> Fluctuations:
-    """Derive the leading fluctuations of finite networks around the mean-field theory of a program.
+    """Derive the leading fluctuations of finite networks around the mean-field theory.
 
     Parameters
     ----------
-    program
-        Any program whose rule is linear in the gradient.  Its networks have N units in a population of ratio
-        one.
+    program : Program
+        Program whose rule is linear in the gradient. Its networks have N units in a population of ratio one.
 
     Returns
     -------
     Fluctuations
-        The order parameters, the functions that they average, and the exponent of one unit.
+        Order parameters, the functions that they average, and the exponent of one unit.
 
     Raises
     ------
     NotApplicable
-        If the theory of the program holds more than sums over units that are alike: pairs of units, matrices
-        correlated with their transposes, units with attributes.
+        If the theory of the program contains more than averages over equivalent units: pairs of units,
+        matrices correlated with their transposes, or units with attributes.
 
     Examples
     --------
@@ -277,6 +353,7 @@ def fluctuations(program: Program) -> Fluctuations:
 
 @lru_cache(maxsize=32)
 def _expanded(program: Program) -> Fluctuations:
+    """Return the fluctuations of a program, with a cache."""
     integral = path_integral(program)
     kept = responses_at_equal_times(integral._action)
     found = ExponentBuilder(Assembly(integral._saddle, kept), integral.theory()).build()

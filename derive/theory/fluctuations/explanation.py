@@ -1,7 +1,8 @@
-"""The origin of order parameters and of the terms in which they stand, in words.
+"""Origin in words of order parameters of finite networks, and of the terms that contain them.
 
-An order parameter is told with what it averages, why its response is the one of a pair that is kept, and,
-for each term of the exponent of one unit in which it stands, the weights and the step that gave the term.
+The explanation of an order parameter states its average, why this one of two conjugate responses is an order
+parameter, and the weights and the step of the derivation for each term of the exponent that contains it.
+`Fluctuations.explain` returns it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ INDENT = "    "
 
 
 def explain(found: FluctuationData, name: str) -> str:
-    """Return where an order parameter of a name comes from, and where it acts."""
+    """Return the origin of all order parameters of a name and the terms that contain them."""
     return "\n".join(_explained(found, q) for q in found.named(name))
 
 
 def _explained(found: FluctuationData, q: FluctuatingParameter) -> str:
+    """Return the explanation of one order parameter."""
     lines = [_stated(q), *_kept(found, q)]
     uses = list(_terms(found, q))
     functions = [p for p in found.parameters if any(x.expr.has(q.symbol.func) for x in p.rest)]
@@ -41,7 +43,7 @@ def _stated(q: FluctuatingParameter) -> str:
 
 
 def _kept(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
-    """Yield which response of a pair exists when, and why."""
+    """Yield at which times a response exists, and why this one of the pair is an order parameter."""
     if q.kind != "response":
         return
     action = path_integral(found.program)._action
@@ -77,7 +79,7 @@ def _terms(found: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
 
 
 def _origin(x: ExponentTerm) -> str:
-    """Return where a term of the exponent comes from."""
+    """Return the origin of a term of the exponent."""
     hats = " and ".join(str(hat.field) for hat in dict.fromkeys(x.hats))
     told = {
         "covariance": f"covariance of the Gaussian parts of {hats}, from the random part of {x.matrix}",

@@ -1,16 +1,16 @@
-"""The action of a finite network, as far as order parameters enter it, term by term.
+"""Exponent of one unit of a finite network: all terms that contain order parameters.
 
 After the average over random weights the exponent is exactly N times a form that is bilinear in averages over
-sites.  With the order parameters written as variables it is, for one unit,
+sites. With the order parameters as variables it is, for one unit,
 
     sum over products    hat(chi) (kernels applied to fields)
-    sum over definitions hat(x) (right-hand side)                 where a number or average stands in it
+    sum over definitions hat(x) (right-hand side)                 if it contains a number or average
     (1/2) sum            hat(chi) hat(chi') covariance
 
-in which kernels, numbers and covariances are functions of order parameters.  Numbers that are no averages,
-such as errors, are functions of other order parameters.  A function of fields in which a number stands, as in
-``tanh(h/sqrt(m))``, is a field of its own where it is averaged, so that order parameters average fields
-alone.  All of it is taken from the path integral.
+in which kernels, numbers and covariances are functions of order parameters. Numbers that are no averages,
+such as errors, are functions of other order parameters. A function of fields that contains a number, such as
+``tanh(h/sqrt(m))``, becomes a separate field where it is averaged, so that order parameters average fields
+alone. All terms are taken from the path integral.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from derive.theory.path_integral.saddle import Assembly
 
 @dataclass(frozen=True)
 class Exponent:
-    """Everything of which the fluctuations are expansions."""
+    """Exponent of one unit: equations, sources, order parameters and terms."""
 
     products: tuple[Equation, ...]
     definitions: tuple[Equation, ...]
@@ -58,13 +58,13 @@ class Exponent:
 
 @dataclass
 class OwnField:
-    """A field that stands for a function of fields and numbers, and the ranges in which it is needed."""
+    """Auxiliary field that represents a function of fields and numbers, and its ranges."""
 
     symbol: AppliedUndef
     boxes: list[tuple[IndexRange, ...]]
 
     def add(self, ranges: tuple[IndexRange, ...]) -> None:
-        """Extend the ranges; raise NotApplicable for some that overlap in part with those before."""
+        """Extend the ranges; raise NotApplicable if they overlap in part with earlier ones."""
         if any(_inside(ranges, x) for x in self.boxes):
             return
         apart = [x for x in self.boxes if not _inside(x, ranges)]
@@ -92,7 +92,7 @@ def _disjoint(one: tuple[IndexRange, ...], other: tuple[IndexRange, ...]) -> boo
 
 
 def _range_of(place: Expr, letter: Symbol, ranges: Iterable[IndexRange]) -> IndexRange:
-    """Return the range of a place such as ``ell + 1``, as that of a letter."""
+    """Return the range of an argument such as ``ell + 1``, as the range of an index."""
     for r in ranges:
         shift = place - r.index
         if not shift.has(r.index):
@@ -101,9 +101,9 @@ def _range_of(place: Expr, letter: Symbol, ranges: Iterable[IndexRange]) -> Inde
 
 
 class ExponentBuilder:
-    """Collects the exponent of each unit from the equations of a path integral.
+    """Builder of the exponent of each unit from the equations of a path integral.
 
-    ``theory`` is the mean-field theory, of which sources and observables are taken.
+    ``theory`` is the mean-field theory, which provides the sources and observables.
     """
 
     def __init__(self, assembly: Assembly, theory: TheoryData) -> None:
@@ -122,7 +122,7 @@ class ExponentBuilder:
         self._refuse()
 
     def _refuse(self) -> None:
-        """Raise NotApplicable for units that are not alike, and for rates of change in steps."""
+        """Raise NotApplicable for units that are not equivalent, and for rates of change in discrete time."""
         for d in self.reading.definitions:
             if d.evolves and self.action.discrete:
                 raise NotApplicable(
@@ -168,19 +168,19 @@ class ExponentBuilder:
         return _home(use.gives if isinstance(use, Application) else self.program.site_of(use.lhs))
 
     def home(self, body: Expr) -> Population:
-        """Return the population of the units that fields are defined for."""
+        """Return the population of the fields in an expression."""
         fields = [a for a in body.atoms(AppliedUndef) if self.program.field_of(str(a.func)) is not None]
         return _home(self.program.site_of(min(fields, key=str)))
 
     # -- equations of one unit -------------------------------------------------------------------------------
 
     def as_product(self, a: Application) -> list[Term]:
-        """Return a product as a field of its own."""
+        """Return a product as a separate field."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         return [Term.local(leg.primal.func(*a.source().args), "product", a.matrix.name)]
 
     def as_parameter(self, p: Parameter) -> list[Term]:
-        """Return a vector of weights as a field of its own."""
+        """Return a vector of weights as a separate field."""
         entry = next(x for x in self.action.entries if x.source == p.source())
         return [Term.local(entry.primal, "product", p.initial.name)]
 
@@ -206,7 +206,7 @@ class ExponentBuilder:
         return Equation(x.primal, tuple(found), x.limits)
 
     def with_numbers(self, e: Equation) -> Equation:
-        """Return an equation with numbers of their own in the place of averages and of sums in functions."""
+        """Return an equation in which numbers replace averages, and sums inside of functions."""
 
         def stated(x: Term) -> Term:
             named = {k: self.named(getattr(x, k), e) for k in ("coefficient", "kernel", "field")}
@@ -233,7 +233,7 @@ class ExponentBuilder:
                 yield FluctuatingParameter(q.symbol, q.kind, body, (), home, q.ranges, causal)
 
     def support(self, name: str, causal: str) -> str:
-        """Return when a response exists: that to a matrix of one step at equal times alone."""
+        """Return the times of a response: equal times only if the matrix is drawn at each step."""
         alike = (
             q for q in self.action.responses.values() if str(q.symbol.func).removesuffix("_used") == name
         )
@@ -259,7 +259,7 @@ class ExponentBuilder:
         return FluctuatingParameter(e.symbol, kind, S.Zero, rest, None, e.ranges)
 
     def named(self, e: Expr, near: Equation) -> Expr:
-        """Return ``e`` with a number of its own for each average, and for each sum inside of a function."""
+        """Return ``e`` with a new number for each average, and for each sum inside of a function."""
         ranges = {r.index: r for r in near.ranges}
         for x in e.atoms(Sum):
             ranges |= {lim[0]: IndexRange(*lim) for lim in x.limits if lim[0] not in (t, s)}
@@ -280,7 +280,7 @@ class ExponentBuilder:
         return e.xreplace(self.stand_ins)
 
     def is_known(self, e: Expr, own: tuple[IndexRange, ...]) -> bool:
-        """Return whether a number stands for ``e`` already, and note it where that is at other letters."""
+        """Return whether a number represents ``e`` already; record it if the indices differ."""
         for known, ranges in list(self.stood_for.items()):
             letters = {x.index: y.index for x, y in zip(ranges, own, strict=False)}
             bounds = [[(r.lower, r.upper) for r in x] for x in (ranges, own)]
@@ -290,7 +290,7 @@ class ExponentBuilder:
         return False
 
     def new_number(self, name: str, e: Expr, ranges: tuple[IndexRange, ...]) -> AppliedUndef:
-        """Return a number that stands for ``e``, with a name that nothing else has."""
+        """Return a number with a new name that represents ``e``."""
         name = aside(name, self.taken)
         self.taken.add(name)
         found: AppliedUndef = Function(name)(*[r.index for r in ranges], t)
@@ -300,12 +300,12 @@ class ExponentBuilder:
     # -- functions of fields and numbers ---------------------------------------------------------------------
 
     def of_fields(self, unit: Expr, ranges: Iterable[IndexRange]) -> Expr:
-        """Return what is averaged, with a field in the place of each function in which a number stands."""
+        """Return the averaged expression with a field in place of each function that contains a number."""
         known = list(ranges)
         return Add(*[self._factors_of_fields(x, known) for x in Add.make_args(unit.expand())])
 
     def _factors_of_fields(self, term: Expr, ranges: list[IndexRange]) -> Expr:
-        """Return one product, whose factors at each time are taken together if a number stands in them."""
+        """Return one product in which a field replaces the factors at each time if they contain a number."""
         constant, at = S.One, dict[Expr, Expr]()
         for x in Mul.make_args(term):
             atoms = sorted((a for a in x.atoms(AppliedUndef) if self.moves(a)), key=str)
@@ -320,14 +320,14 @@ class ExponentBuilder:
         return constant
 
     def moves(self, a: AppliedUndef) -> bool:
-        """Return whether a function is a field or a number of the theory, and no data."""
+        """Return whether a function is a field or a number of the theory, and not data."""
         name = str(a.func)
         return name in self.random or name in self.program.scalars or name in {x.name for x in self.extra}
 
     def own_field(self, e: Expr, time: Expr, ranges: list[IndexRange]) -> Expr:
-        """Return the field that stands for a function of fields and numbers.
+        """Return the field that represents a function of fields and numbers.
 
-        Raises NotApplicable if the function holds two times.
+        Raises NotApplicable if the function contains two times.
         """
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.moves(a)), key=str)
         if any(a.args[-1] != time for a in atoms):
@@ -348,7 +348,7 @@ class ExponentBuilder:
         return field.symbol.func(*places, time)
 
     def _letters(self, places: list[Expr], atoms: list[AppliedUndef]) -> dict[Expr, Symbol]:
-        """Return an index for each place at which fields are taken, that of layers for a layer."""
+        """Return an index for each argument of the fields; a layer receives the layer index."""
         layered = {a.args[0] for a in atoms if self._is_layered(a)}
         free = iter(Symbol(f"i{k}", integer=True) for k in range(len(places)))
         one = len(layered) == 1
@@ -361,7 +361,7 @@ class ExponentBuilder:
 
     @property
     def definitions_of_own_fields(self) -> tuple[Equation, ...]:
-        """The equations of the fields that stand for functions of fields and numbers."""
+        """Equations of the auxiliary fields that represent functions of fields and numbers."""
         return tuple(
             Equation(x.symbol, (Term.local(body),), ranges)
             for body, x in self.own_fields.items()
@@ -382,7 +382,7 @@ class ExponentBuilder:
     def numbers_in_definitions(
         self, definitions: tuple[Equation, ...], names: set[str]
     ) -> Iterator[ExponentTerm]:
-        """Yield the terms of definitions of fields in which numbers stand."""
+        """Yield the terms with numbers in the definitions of fields."""
         for e in definitions:
             known = self.program.field_of(e.name) is not None
             home = self.home(e.symbol if known else e.rhs)
@@ -394,7 +394,7 @@ class ExponentBuilder:
     def term(
         self, fields: tuple[AppliedUndef, ...], addend: Addend, home: Population, told: Term
     ) -> ExponentTerm:
-        """Return the term of the exponent in which hats of ``fields`` multiply ``addend``."""
+        """Return the term of the exponent in which the hats of ``fields`` multiply ``addend``."""
         weight = Rational(1, 2) if len(fields) == 2 and fields[0].func == fields[1].func else S.One
         hats = tuple(map(Hatted, fields))
         rule = told.rule if told.kind != "definition" else "as defined"
@@ -403,7 +403,7 @@ class ExponentBuilder:
         )
 
     def covariances(self, sources: tuple[Source, ...]) -> Iterator[ExponentTerm]:
-        """Yield the quadratic part."""
+        """Yield the quadratic part: covariances of pairs of hatted fields."""
         variable = {str(x.source.func): x for x in self.action.variables}
         every = "all" if self.action.discrete else "flow all"
         for u in sources:
@@ -416,17 +416,17 @@ class ExponentBuilder:
 
 
 def _home(population: Population) -> Population:
-    """The units that averages are taken over: layers of a shared population are the same units."""
+    """Return the population of an average; layers of a shared population have the same units."""
     return replace(population, site=None) if population.shared else population
 
 
 def _holds(e: Expr, names: set[str]) -> bool:
-    """Return whether one of the functions of these names stands in an expression."""
+    """Return whether an expression contains a function of one of these names."""
     return any(str(a.func) in names for a in e.atoms(AppliedUndef))
 
 
 def _require_sums_apart(parts: Iterable[Addend], names: set[str]) -> None:
-    """Raise NotApplicable for terms with a sum over times in which order parameters stand."""
+    """Raise NotApplicable for terms with a sum over times that contains order parameters."""
     for x in parts:
         for inner in x.expr.atoms(Sum, Integral):
             if _holds(inner, names):
@@ -436,7 +436,7 @@ def _require_sums_apart(parts: Iterable[Addend], names: set[str]) -> None:
 
 
 def _sums_in_functions(e: Expr, inside: bool = False) -> set[Sum]:
-    """The outermost sums inside of functions and powers."""
+    """Return the outermost sums inside of functions and powers."""
     if isinstance(e, Sum) and inside:
         return {e}
     below = inside or isinstance(e, Pow | AnyFunction)

@@ -1,8 +1,8 @@
 """Hatted fields: the conjugates that enforce equations, and their averages as responses.
 
-In the action each product of a matrix and a vector, ``chi = M a``, is enforced by a conjugate field.  Written
-with a factor -i it is called ``Hatted(chi)`` here.  In the average over one unit it is a derivative: the
-equation of ``chi`` is pushed, and everything else in the average responds.  An average of hats alone is zero.
+In the action each product of a matrix and a vector, ``chi = M a``, is enforced by a conjugate field, which
+times a factor -i is ``Hatted(chi)``. In the average over one unit it is a derivative of all other factors by
+a perturbation of the equation of ``chi``. An average of hats alone is zero.
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ from derive.calculus.symbols import spelled
 
 
 class Hatted(Expr):
-    """The conjugate of a field, which under an average is the derivative by what pushes the field.
+    """Conjugate of a field; in an average, a derivative by a perturbation.
 
+    Parameters
+    ----------
+    field : AppliedUndef
+        Field whose equation the conjugate enforces.
+
+    Examples
+    --------
     >>> from sympy import Function
     >>> from sympy.abc import t
     >>> Hatted(Function("chi")(t))
@@ -29,12 +36,13 @@ class Hatted(Expr):
     is_commutative = True
 
     def __new__(cls, field: Any) -> Hatted:
+        """Return the conjugate of a field."""
         node: Hatted = Expr.__new__(cls, S(field))
         return node
 
     @property
     def field(self) -> AppliedUndef:
-        """The field whose equation it enforces."""
+        """Field whose equation it enforces."""
         return cast(AppliedUndef, self.args[0])
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -48,16 +56,21 @@ class Hatted(Expr):
 
 
 def averaged(body: Expr, random: Names = None) -> Expr:
-    """Return the average of an expression with hats, each of which differentiates everything else.
+    """Return the average of an expression in which hats are derivatives.
 
-    Sums and cases stand outside of the averages that are returned.
+    Each hat differentiates all other factors. Sums and cases stand outside of the averages.
 
     Parameters
     ----------
-    body
-        A sum of products of hats and functions of fields.
-    random
-        The names of fields; all other functions are numbers and stand before averages.
+    body : Expr
+        Sum of products of hats and functions of fields.
+    random : Names, optional
+        Names of fields. All other functions are numbers and stand in front of averages.
+
+    Returns
+    -------
+    Expr
+        The average.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""The mean-field theory as the saddle of the exponent of one unit, put together from its terms.
+"""Mean-field theory as the saddle point of the exponent of one unit, for comparison with other derivations.
 
 The derivative of the exponent by a hat is the equation of its field, two derivatives are the covariance of
-sources, and averages at the saddle are the order parameters.  Responses that exist at equal times by the
-order of the computation alone vanish on average and are left out.  The result is compared with the theory of
-the conditioning rule by :func:`derive.theory.routes.check_routes`, so that each term of the exponent is held
-against a derivation that shares nothing with it but the reading of the program.
+sources, and averages at the saddle point are the order parameters. Responses that exist at equal times only
+by the order of the computation vanish on average and are left out. :func:`derive.theory.routes.check_routes`
+compares the result with the theory by Gaussian conditioning, so that each term of the exponent is checked by
+an independent derivation.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ Definitions = list[tuple[Expr, Expr]]
 
 
 def saddle_differences(found: FluctuationData, theory: TheoryData) -> list[Difference]:
-    """Return the differences between a mean-field theory and the saddle of an exponent.
+    """Return differences between a mean-field theory and a saddle point.
 
     Parameters
     ----------
-    found
-        The exponent of one unit and its order parameters.
-    theory
-        The mean-field theory of the program, by any route.
+    found : FluctuationData
+        Exponent of one unit and its order parameters.
+    theory : TheoryData
+        Mean-field theory of the program, by any derivation.
 
     Returns
     -------
-    list of Difference
-        Empty if the exponent has the theory as its saddle, its terms stand at the units of their fields, and
-        exactly one of two conjugate responses exists at equal times.
+    list[Difference]
+        Empty if the theory is the saddle point of the exponent, its terms belong to the units of their
+        fields, and exactly one of two conjugate responses exists at equal times.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def saddle_differences(found: FluctuationData, theory: TheoryData) -> list[Diffe
 
 
 def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
-    """Return a theory with averages taken apart, and observables without the weights that gave them."""
+    """Return a theory with averages of sums split, and observables without the weights that gave them."""
 
     def apart(e: Expr) -> Expr:
         return e.replace(lambda x: isinstance(x, Average), lambda x: x.linear(random))
@@ -72,7 +72,7 @@ def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
 
 
 def mean_theory(found: FluctuationData, instant: Iterable[str]) -> TheoryData:
-    """Return the mean-field theory of which an exponent holds the fluctuations.
+    """Return the mean-field theory at the saddle point of an exponent.
 
     ``instant`` are the names of the responses that do not vanish at equal times.
     """
@@ -81,7 +81,7 @@ def mean_theory(found: FluctuationData, instant: Iterable[str]) -> TheoryData:
 
 @dataclass(frozen=True)
 class _Saddle:
-    """The stationarity conditions of an exponent."""
+    """Stationarity conditions of an exponent."""
 
     found: FluctuationData
     instant: frozenset[str]
@@ -104,18 +104,18 @@ class _Saddle:
 
     @cached_property
     def own_fields(self) -> Definitions:
-        """Fields that stand for functions of fields and numbers, with these functions."""
+        """Auxiliary fields with the functions of fields and numbers that they represent."""
         known = {x.name for x in self.found.program.fields}
         return [(e.symbol, e.rhs) for e in self.found.definitions if e.name not in known]
 
     @cached_property
     def own_numbers(self) -> Definitions:
-        """Numbers that stand for averages and sums, with these."""
+        """Auxiliary numbers with the averages and sums that they represent."""
         own = [q for q in self.found.parameters if q.kind in ("mean", "number")]
         return [(q.symbol, self.value(q)) for q in own if q.name not in self.found.program.scalars]
 
     def value(self, q: FluctuatingParameter) -> Expr:
-        """Return the average plus the function of others that an order parameter is."""
+        """Return an order parameter as average plus function of others."""
         fixed, unit = _put_in(q.unit, self.own_fields).as_independent(AppliedUndef, as_Add=False)
         return fixed * Average(unit).linear(self.found.random) + q.function if unit != 0 else q.function
 
@@ -149,7 +149,7 @@ class _Saddle:
                 yield Term(x.kind, x.weight * body.expr, S.One, S.One, *told)
 
     def on_average(self, x: ExponentTerm) -> ExponentTerm | None:
-        """Return a term without the response at equal times that vanishes; None if nothing is left."""
+        """Return a term without the equal-time response that vanishes on average; None if nothing remains."""
         named = [q for q in self.found.parameters if q.kind == "response"]
         met = {q for q in named if q.name in _names(x.addend.expr)}
         if {q.name for q in met} & self.instant or all(q.causal == "strict" for q in met):
@@ -159,7 +159,7 @@ class _Saddle:
         return x if x.addend.reach == "flow" else None
 
     def written_out(self, term: Term) -> Iterator[Term]:
-        """Yield a term of a definition, in which a product is its source, responses and memory."""
+        """Yield the terms of a definition with each product replaced by source, responses and memory."""
         body = self.as_written(term.coefficient * term.kernel * term.field)
         for a in (a for a in factors(body) if isinstance(a, AppliedUndef)):
             for product in self.found.products:
@@ -217,19 +217,20 @@ class _Saddle:
 
 
 def _apart(r: IndexRange, other: IndexRange) -> bool:
-    """Whether two ranges of one index have no value in common, as those of two definitions of a field."""
+    """Return whether two ranges of one index have no common value."""
     gaps = (r.lower - other.upper, other.lower - r.upper)
     return r.index == other.index and any(expression(x).is_positive for x in gaps)
 
 
 def _put_in(e: Expr, definitions: Definitions) -> Expr:
-    """Return ``e`` with names replaced by their definitions, until none is left."""
+    """Return ``e`` with names replaced by their definitions until none remains."""
     while definitions and (new := defined(e, definitions)) != e:
         e = new
     return e
 
 
 def _names(e: Expr) -> set[str]:
+    """Return the names of the functions in an expression."""
     return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
@@ -237,7 +238,7 @@ def _names(e: Expr) -> set[str]:
 
 
 def misplaced(found: FluctuationData) -> Iterator[Difference]:
-    """Yield what is stated of units, with a field that other units carry."""
+    """Yield a difference for each statement about units that contains a field of other units."""
     stated = [(f"order parameter {q.symbol}", q.unit, q.home) for q in found.parameters]
     stated += [(f"exponent of {x.hats[0]}", Mul(*x.hats) * x.addend.expr, x.home) for x in found.terms]
     equations = zip((*found.products, *found.definitions), found.homes, strict=True)
@@ -264,9 +265,9 @@ def _units(home: Population | None) -> Expr:
 
 
 def unpaired(found: FluctuationData) -> Iterator[Difference]:
-    """Yield pairs of conjugate responses of which not exactly one exists at equal times.
+    """Yield a difference for each pair of conjugate responses unless exactly one exists at equal times.
 
-    In the equation of one product stand responses to the other one, and the other way round.
+    The equation of one product contains responses to the other one, and the other way round.
     """
     responses = {q.name: q for q in found.parameters if q.kind == "response"}
     at_once: dict[tuple[str, str], bool] = {}

@@ -1,9 +1,9 @@
-"""The exponent of one unit at its layer, order parameters at other letters, and derivatives by them.
+"""Exponent of one unit at its layer, order parameters with renamed indices, and derivatives by them.
 
-Two order parameters are multiplied or differentiated by each other at indices and times of their own, so that
-one of them is written with other letters (:func:`elsewhere`).  They meet in the average over one unit, which
-lives at one layer: the exponent of that unit is taken from terms that are written for all layers
-(:func:`exponent_at`), and conditions that remain are cases or Kronecker deltas.
+Two order parameters of a product or a derivative have separate indices and times, so one of them is renamed
+(:func:`elsewhere`). They meet in the average over one unit, which belongs to one layer: the exponent of that
+unit is selected from terms that hold for all layers (:func:`exponent_at`). Conditions that remain are cases
+or Kronecker deltas.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Letters = Mapping[Symbol, Symbol]
 
 @dataclass(frozen=True)
 class PlacedParameter:
-    """An order parameter at given letters.
+    """Order parameter with renamed indices and times.
 
     Attributes
     ----------
     parameter
-        The order parameter as it is stated.
+        Original order parameter.
     symbol, unit, function, home, ranges
-        Those of the order parameter at the letters.
+        Those of the order parameter with renamed indices.
     """
 
     parameter: FluctuatingParameter
@@ -46,18 +46,18 @@ class PlacedParameter:
 
     @property
     def times(self) -> tuple[Symbol, ...]:
-        """The one or two times that it is taken at."""
+        """Time or times of the symbol."""
         count = 2 if s in self.parameter.symbol.args else 1
         return tuple(self.symbol.args[-count:])
 
     @property
     def every(self) -> tuple[IndexRange, ...]:
-        """The ranges of its indices and times."""
+        """Ranges of its indices and times."""
         return (*self.ranges, *(IndexRange(x, *ALWAYS) for x in self.times))
 
     @property
     def limits(self) -> tuple[IndexRange, ...]:
-        """The ranges of a sum over all its members: those of a response are at causal times."""
+        """Ranges of a sum over all members; times of a response are restricted by causality."""
         if len(self.times) < 2 or not self.parameter.causal:
             return self.every
         now, past = self.times
@@ -81,7 +81,7 @@ def letters(q: FluctuatingParameter) -> tuple[Symbol, ...]:
 
 
 def elsewhere(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParameter:
-    """Return an order parameter with other letters for its indices and times, none of them ``taken``.
+    """Return an order parameter with indices and times that differ from those ``taken``.
 
     >>> from sympy import Function
     >>> from derive.calculus.symbols import P, alpha, mu
@@ -102,7 +102,7 @@ def elsewhere(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParamet
 
 
 def at_letters(q: FluctuatingParameter, names: Letters) -> PlacedParameter:
-    """Return an order parameter with other letters for its indices and times."""
+    """Return an order parameter with renamed indices and times."""
     ranges = tuple(
         IndexRange(names.get(r.index, r.index), *(put(S(x), names) for x in (r.lower, r.upper)))
         for r in q.ranges
@@ -123,16 +123,16 @@ def placed_home(home: Population | None, names: Mapping[Symbol, Expr]) -> Popula
 
 @dataclass(frozen=True)
 class UnitExponent:
-    """A part of the exponent of units at a layer.
+    """Part of the exponent of units at a layer.
 
     Attributes
     ----------
     share
         One, or a Kronecker delta of layers: zero at layers whose units do not have the part.
     at
-        The values of letters at which layers agree.
+        Values of indices at which layers agree.
     expr
-        The part of the exponent.
+        Part of the exponent.
     """
 
     share: Expr
@@ -143,7 +143,7 @@ class UnitExponent:
 def exponent_at(
     theory: FluctuationData, home: Population, ranges: tuple[IndexRange, ...]
 ) -> Iterator[UnitExponent]:
-    """Yield the exponent of a unit of ``home``, whose layer is an expression of letters in ``ranges``."""
+    """Yield the exponent of a unit of ``home``, whose layer is an expression of indices in ``ranges``."""
     for x in theory.terms:
         if x.home.name != home.name:
             continue
@@ -182,7 +182,7 @@ def layers_meet(
     ranges: tuple[IndexRange, ...],
     depths: tuple[IndexRange, ...] = (),
 ) -> tuple[Expr, Mapping[Symbol, Expr]] | None:
-    """Return a delta of two layers and the letter that it fixes; None if they are never the same.
+    """Return a delta of two layers and the index that it fixes; None if the layers always differ.
 
     ``depths`` is the range of a symbolic depth.
 
@@ -209,9 +209,9 @@ def layers_meet(
 
 
 def derivative_by(e: Expr, q: PlacedParameter, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Return the derivative of an expression by an order parameter, where that exists.
+    """Return the derivative of an expression by an order parameter, at the times at which it exists.
 
-    Conditions on indices and times that are summed become limits of the sums.
+    Conditions on summed indices and times become limits of the sums.
     """
     slope = functional_derivative(e, q.symbol, (*q.every, *ranges))
     if slope == 0:
@@ -221,7 +221,7 @@ def derivative_by(e: Expr, q: PlacedParameter, ranges: tuple[IndexRange, ...]) -
 
 
 def within_support(e: Expr, q: PlacedParameter) -> Expr:
-    """Return ``e`` without the conditions that hold at all times at which a response exists."""
+    """Return ``e`` without conditions that hold at all times at which a response exists."""
     least = S.NegativeInfinity
     if len(q.times) == 2 and q.parameter.causal in ("strict", "past"):
         least = q.times[0] - q.times[1] - (1 if q.parameter.causal == "strict" else 0)
@@ -238,7 +238,7 @@ def within_support(e: Expr, q: PlacedParameter) -> Expr:
 
 
 def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
-    """Return the values of other letters at which the deltas of a product put an index of ``q``."""
+    """Return the values of other indices that the deltas of a product set to an index of ``q``."""
     found: dict[Symbol, Expr] = {}
     own = {r.index for r in q.ranges}
     for x in (x for x in Mul.make_args(e) if isinstance(x, KroneckerDelta)):
@@ -250,7 +250,7 @@ def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
 
 
 def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> bool:
-    """Return whether a condition holds for all indices of ``q``, at values of other letters."""
+    """Return whether a condition holds for all indices of ``q``, at given values of other indices."""
     gap = gap_of(condition)
     if gap is None or not set(values) & gap.free_symbols:
         return False
@@ -258,7 +258,7 @@ def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> 
 
 
 def gap_of(condition: Any) -> Expr | None:
-    """Return the expression that a condition says is at least zero; None of another condition."""
+    """Return the expression that a condition requires to be non-negative; None for another condition."""
     return condition.gts - condition.lts if isinstance(condition, GreaterThan | LessThan) else None
 
 
@@ -269,7 +269,7 @@ def implied(condition: Any, least: Expr) -> bool:
 
 
 def with_limits(e: Expr) -> Expr:
-    """Return ``e`` with the conditions in sums as limits of the sums, where they bound what is summed over.
+    """Return ``e`` with conditions in sums converted to limits of the sums where possible.
 
     >>> from sympy import Function, Sum
     >>> f, n = Function("f"), Symbol("n", nonnegative=True)
@@ -280,6 +280,7 @@ def with_limits(e: Expr) -> Expr:
 
 
 def _bounded(x: Sum | Integral) -> Expr:
+    """Return a sum over cases with conditions converted to limits."""
     (value, condition), *others = x.function.args
     if not others or others[0][0] != 0:
         return x
@@ -310,7 +311,7 @@ def _used(condition: Any, limits: list[tuple[Any, ...]]) -> bool:
 
 
 def with_plain_letters(e: Expr, taken: set[Expr]) -> Expr:
-    """Return ``e`` with letters such as ``t_`` for those that derivatives have marked, such as ``t'``."""
+    """Return ``e`` with indices that derivatives have marked, such as ``t'``, renamed to ``t_``."""
     if not e.has(Sum, Integral):
         return e
     marked = sorted((x for x in bound(e) if x.name.endswith("'")), key=spelled)

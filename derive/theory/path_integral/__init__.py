@@ -1,9 +1,8 @@
-"""The second route to a mean-field theory: the path integral, carried out in SymPy (selfconsistent2023
-D.3-D.7).
+"""Second derivation of the mean-field theory: the path integral (selfconsistent2023 D.3-D.7).
 
-Disorder average, order parameters and conjugates, action, saddle point, auxiliary Gaussian fields.  It
-shares with the first route the reading of the program and the names of order parameters, and none of the
-rule.
+Its steps are the disorder average, order parameters and their conjugates, the action, the saddle point and
+auxiliary Gaussian fields, all in SymPy. It shares with Gaussian conditioning the list of products in a
+program and the names of order parameters, but not the conditioning rule.
 """
 
 from __future__ import annotations
@@ -24,58 +23,61 @@ from derive.theory.path_integral.saddle import Assembly, SaddlePoint, hatted_cor
 
 @dataclass(frozen=True)
 class PathIntegral:
-    """The steps from a program to its theory, each as plain SymPy.
+    """Path integral of a program: the steps from the program to its theory.
 
-    ``action`` is per N; its logarithms hold the single-site integrals, whose exponents are ``single_site``
-    (by population).  ``saddle_point`` gives correlations, their conjugates and responses as averages, in
-    which hatted fields still occur; ``conjugates`` says that the conjugates vanish.
+    Parameters
+    ----------
+    program : Program
+        Program.
     """
 
     program: Program
 
     @cached_property
     def _action(self) -> Action:
+        """Action, from which all other steps follow."""
         reading = read(self.program)
         return Action(reading, legs(reading), entries(reading)).build()
 
     @cached_property
     def _saddle(self) -> SaddlePoint:
+        """Stationarity conditions of the action."""
         return SaddlePoint(self._action)
 
     @cached_property
     def average_exponent(self) -> Expr:
-        """What averaging over the random weights leaves in the exponent, in inner products (D.26)."""
+        """Exponent after the average over the random weights, in inner products (D.26)."""
         a = self._action
         return average_exponent(a.legs, a.entries, a.discrete)
 
     @cached_property
     def action(self) -> Expr:
-        """The action per N (D.31)."""
+        """Action per N (D.31), with single-site integrals in logarithms."""
         return self._action.expr()
 
     @cached_property
     def single_site(self) -> dict[str, Expr]:
-        """The exponent of one unit of each population (D.32)."""
+        """Exponent of one unit of each population (D.32)."""
         return {p: self._action.exponent(p) for p in self._action.sites}
 
     @cached_property
     def saddle_point(self) -> tuple[Eq, ...]:
-        """The stationarity conditions, solved for each order parameter (D.33)."""
+        """Order parameters at the saddle point, as averages with hatted fields (D.33)."""
         return self._saddle.equations()
 
     @cached_property
     def conjugates(self) -> tuple[Eq, ...]:
-        """The conjugates of correlations at the saddle point (D.41)."""
+        """Conjugates of correlations at the saddle point, which vanish (D.41)."""
         return tuple(self._saddle.vanished(q) for q in self._action.correlations.values())
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
-        """The Gaussian fields that take the place of the quadratic forms (D.39)."""
+        """Gaussian fields that replace the quadratic forms (D.39)."""
         return tuple(self._saddle.sources())
 
     @cached_property
     def processes(self) -> tuple[Eq, ...]:
-        """The equations left by the delta functions: each product as a single-site sum (D.40)."""
+        """Equations from the delta functions: each product as a single-site sum (D.40)."""
         found = []
         for x in self._action.variables:
             found.append(Eq(x.primal, Add(*[y.expr for y in self._saddle.single_site(x)]), evaluate=False))
@@ -83,16 +85,35 @@ class PathIntegral:
 
     @cached_property
     def _theory(self) -> TheoryData:
+        """Complete theory."""
         return Assembly(self._saddle).theory()
 
     def theory(self) -> TheoryData:
-        """The complete theory, with the memory of trained weights (D.44)."""
+        """Return the complete theory, with the memory of trained weights (D.44).
+
+        Returns
+        -------
+        TheoryData
+            Theory in the same form as by Gaussian conditioning.
+        """
         return self._theory
 
 
 def path_integral(program: Program) -> PathIntegral:
-    """Carry out the path integral of ``program``; a step that was taken once is known.
+    """Derive the path integral of a program; results are cached.
 
+    Parameters
+    ----------
+    program : Program
+        Program.
+
+    Returns
+    -------
+    PathIntegral
+        Steps of the path integral.
+
+    Examples
+    --------
     >>> from derive.program import mlp
     >>> for equation in path_integral(mlp(2)).processes: print(equation.lhs, "=", equation.rhs)
     chi(1, mu, t) = u(1, mu, t)
@@ -106,6 +127,7 @@ def path_integral(program: Program) -> PathIntegral:
 
 @lru_cache(maxsize=32)
 def _carried_out(program: Program) -> PathIntegral:
+    """Return the path integral of a program, with a cache."""
     return PathIntegral(program)
 
 

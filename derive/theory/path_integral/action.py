@@ -1,24 +1,24 @@
-"""The disorder average, order parameters and the action (selfconsistent2023 D.23-D.32).
+"""Disorder average, order parameters and the action (selfconsistent2023 D.23-D.32).
 
-*Variables.*  Each product ``chi = M a`` gets a hatted partner that enforces it, written at the matrix's own
-layer index, so that all uses of one matrix meet in one exponent.
+*Variables.* Each product ``chi = M a`` has a hatted partner that enforces it, written at the layer index of
+the matrix, so that all uses of one matrix stand in one exponent.
 
-*Average.*  A matrix enters through ``-i sum_rc M_rc X_rc`` with
+*Average.* A matrix enters through ``-i sum_rc M_rc X_rc`` with
 
     X_rc = sum_i chihat_i^r a_i^c + sum_j b_j^r xihat_j^c
 
-(sums over uses, samples and times).  With entries of variance s2/N (covariance c(t, s) s2/N if they change
-in time), correlated by tau with their transposes, the average is
-``exp(-(s2/2N) sum_rc (X_rc^2 + tau X_rc X_cr))``; the square is expanded into products of inner products.
+(sums over uses, samples and times). For entries of variance s2/N (covariance c(t, s) s2/N if they change in
+time) with correlation tau to their transposes, the average is ``exp(-(s2/2N) sum_rc (X_rc^2 + tau X_rc
+X_cr))``; the square is expanded into products of inner products.
 
-*Action.*  Inner products of two vectors become correlations C, enforced by a conjugate Chat.  Products of two
+*Action.* Inner products of two vectors become correlations C, enforced by a conjugate Chat. Products of two
 mixed inner products ``(hat . b)(a . hat)`` are linearised by a pair of responses, each the conjugate of the
 other,
 
     exp(N k A' B') = extremum over A, B of exp(N k (-A B + A B' + B A')),
     A' = -i a.xihat per unit,  B' = -i b.chihat per unit.
 
-After that the units decouple: the action is algebra plus one single-site integral a population.
+Then the units decouple: the action is algebra plus one single-site integral for each population.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ N = Symbol("N", positive=True)
 
 
 class _Node(Expr):
-    """An expression that says its own name and keeps what it is about unevaluated."""
+    """Unevaluated expression with a name."""
 
     is_commutative = True
 
     def __new__(cls, name: Any, *args: Any) -> Self:
+        """Return the expression with this name and these arguments."""
         return cast(Self, Expr.__new__(cls, Symbol(str(name)), *args))
 
 
 class Inner(_Node):
-    """``Inner(population, a, b)``: the inner product ``a . b`` over the units of a population."""
+    """Inner product ``Inner(population, a, b)`` of a and b over the units of a population."""
 
     @property
     def population(self) -> str:
-        """The units summed over."""
+        """Name of the population."""
         return str(self.args[0])
 
     @property
@@ -77,12 +78,13 @@ class Inner(_Node):
 
 
 class Entries(_Node):
-    """``Entries(W, t, s)``: the covariance of an entry of the random part of W at two times, kept folded.
+    """Covariance ``Entries(W, t, s)`` of an entry of the random part of W at two times, not written out.
 
-    Of a family whose members differ in it, ``Entries(W, t, s, ell)`` is that of one member.
+    ``Entries(W, t, s, ell)`` is that of one member of a family whose members have different covariances.
     """
 
     def __new__(cls, matrix: Any, time: Any, past: Any, *member: Any) -> Entries:
+        """Return the covariance of an entry with its two times in standard order."""
         times = sorted((sympify(time), sympify(past)), key=default_sort_key)
         return super().__new__(cls, matrix, *times, *member)
 
@@ -94,14 +96,14 @@ class Entries(_Node):
 
 
 class Partition(_Node):
-    """``Partition(name, exponent)``: the integral of ``exp(exponent)`` over the fields of one unit.
+    """Integral ``Partition(name, exponent)`` of ``exp(exponent)`` over the fields of one unit.
 
-    Layers do not meet in the exponent; ``Partition(name, exponent, ell)`` is the factor of layer ell.
+    Layers are independent in the exponent; ``Partition(name, exponent, ell)`` is the factor of layer ell.
     """
 
     @property
     def exponent(self) -> Expr:
-        """The exponent of the single-site weight."""
+        """Exponent of the single-site weight."""
         return self.args[1]
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -113,7 +115,7 @@ class Partition(_Node):
 
 
 def hatted(name: str) -> str:
-    """``Phi`` -> ``Phihat``, ``C_phi`` -> ``Chat_phi``: SymPy prints a hat.
+    """Return the name of a hatted field, ``Phihat`` for ``Phi``; SymPy prints a hat.
 
     >>> hatted("C_phi")
     'Chat_phi'
@@ -123,7 +125,7 @@ def hatted(name: str) -> str:
 
 
 def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol], discrete: bool) -> Expr:
-    """Sum over indices, and over all times (as a sum of steps or an integral)."""
+    """Return the sum over indices and over all times; times are summed over steps or integrated."""
     limits = [r.limits for r in ranges]
     whole = [(time, 0, S.Infinity) for time in times]
     if discrete:
@@ -133,8 +135,10 @@ def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol],
 
 @dataclass(frozen=True)
 class UseVariable:
-    """What one use brings into the exponent: the field that it gives, the hatted field that enforces it, and
-    the Gaussian field that takes its place; ``ratio`` counts the units of ``home`` over N.
+    """Integration variables of one use of a matrix or vector parameter.
+
+    ``primal`` is the resulting field, ``hat`` the hatted field that enforces it, and ``source`` the Gaussian
+    field that replaces it. ``ratio`` is the number of units of ``home`` over N.
     """
 
     use: Application | Parameter
@@ -153,15 +157,15 @@ class UseVariable:
 
     @property
     def matrix(self) -> str:
-        """The name of the matrix or vector of weights."""
+        """Name of the matrix or vector of weights."""
         return self.use.initial.name if isinstance(self.use, Parameter) else self.use.matrix.name
 
     def past(self, taken: Iterable[Symbol] = ()) -> Self:
-        """The same use at the time ``s``, with indices of its own."""
+        """Return the same use at the time ``s``, with separate indices."""
         return self.renamed({i: primed_apart(i, taken) for i in self.indices}, {t: s})
 
     def renamed(self, names: Mapping[Any, Any], times: Mapping[Any, Any] | None = None) -> Self:
-        """The same use with other letters for indices, and at other times."""
+        """Return the same use with renamed indices, and at other times."""
         every = {**names, **(times or {})}
         primal, hat, source = (x.xreplace(every) for x in (self.primal, self.hat, self.source))
         limits = tuple(r.renamed(names.get(r.index, r.index)) for r in self.limits)
@@ -170,58 +174,58 @@ class UseVariable:
 
 @dataclass(frozen=True)
 class Leg(UseVariable):
-    """One use of a matrix, which is applied to a vector."""
+    """Use of a matrix, which is applied to a vector."""
 
     use: Application
 
     @property
     def body(self) -> Expr:
-        """The vector acted on."""
+        """Vector to which the matrix is applied."""
         return self.use.vector.body
 
     @property
     def row(self) -> Expr:
-        """What lives on the rows of the matrix."""
+        """Field on the rows of the matrix."""
         return self.body if self.use.transposed else self.hat
 
     @property
     def col(self) -> Expr:
-        """What lives on its columns."""
+        """Field on the columns of the matrix."""
         return self.hat if self.use.transposed else self.body
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """Of sample-like indices, and of those of members that act apart."""
+        """Ranges of sample-like indices, and of indices of members that act separately."""
         return self.use.ranges
 
     @property
     def apart(self) -> tuple[Symbol, ...]:
-        """The indices that choose a member, where members act apart."""
+        """Indices that choose a member, if members act separately."""
         return tuple(r.index for r in self.use.apart)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Leg:
-        """The same use at the time ``s``, with indices of its own."""
+        """Return the same use at the time ``s``, with separate indices."""
         return replace(super().past(taken), use=self.use.past(taken))
 
     def beside(self, other: Leg) -> Leg:
-        """The same use of the members that ``other`` uses: entries of different members are independent."""
+        """Return the same use for the members that ``other`` uses; different members are independent."""
         names = {x: y for x, y in zip(self.apart, other.apart, strict=True) if x != y}
         return replace(self.renamed(names), use=self.use.renamed(names)) if names else self
 
     def without_members(self) -> tuple[IndexRange, ...]:
-        """The ranges of its indices that do not choose a member."""
+        """Return the ranges of the indices that do not choose a member."""
         return tuple(r for r in self.ranges if r.index not in self.apart)
 
 
 @dataclass(frozen=True)
 class EntrywiseUse(UseVariable):
-    """A vector parameter, entry by entry."""
+    """Use of a vector parameter, entry by entry."""
 
     use: Parameter
 
 
 def legs(reading: Reading) -> tuple[Leg, ...]:
-    """Every use of a Gaussian matrix, with its integration variables."""
+    """Return every use of a Gaussian matrix with its integration variables."""
     found = []
     for use in (u.canonical() for u in reading.uses):
         fields = _fields(reading, use, "xi" if use.transposed else "chi")
@@ -231,7 +235,7 @@ def legs(reading: Reading) -> tuple[Leg, ...]:
 
 
 def entries(reading: Reading) -> tuple[EntrywiseUse, ...]:
-    """Every use of a vector parameter, with its integration variables; equal uses once."""
+    """Return every different use of a vector parameter with its integration variables."""
     found: dict[str, EntrywiseUse] = {}
     for use in reading.entries:
         ratio = sympify(reading.program.site_of(use.lhs).ratio)
@@ -243,7 +247,7 @@ def entries(reading: Reading) -> tuple[EntrywiseUse, ...]:
 def _fields(
     reading: Reading, use: Application | Parameter, base: str
 ) -> tuple[AppliedUndef, AppliedUndef, AppliedUndef]:
-    """The field, hatted field and source of a use."""
+    """Return the field, hatted field and source of a use."""
     source = use.source()
     name = base if (base, use.source_name) in (("chi", "u"), ("xi", "r")) else f"{base}_{use.source_name}"
     taken = reading.registry.taken | reading.registry.sources
@@ -254,7 +258,7 @@ def _fields(
 
 @dataclass(frozen=True)
 class Pairing:
-    """``-(strength/2N) sum first second``: two legs of one matrix, ``a`` at time t and ``b`` at time s."""
+    """Term ``-(strength/2N) sum first second`` of two uses of one matrix, ``a`` at time t and ``b`` at s."""
 
     strength: Expr
     a: Leg
@@ -265,28 +269,28 @@ class Pairing:
 
     @property
     def limits(self) -> tuple[IndexRange, ...]:
-        """Layer and sample indices summed over, and members of a family that act together."""
+        """Summed layer and sample indices, and members of a family that act together."""
         return (*self.a.limits, *self.b.without_members(), *self.a.use.summed)
 
     @property
     def ratios(self) -> tuple[Expr, Expr]:
-        """Units over N where ``first`` and where ``second`` live: the matrix's rows and columns."""
+        """Units over N of ``first`` and of ``second``: the rows and columns of the matrix."""
         use = self.a.use
         rows, cols = (use.acts_on, use.gives) if use.transposed else (use.gives, use.acts_on)
         return sympify(rows.ratio), sympify(cols.ratio)
 
     @property
     def sources(self) -> bool:
-        """Hatted with hatted, vector with vector: a covariance (else a pair of responses)."""
+        """Whether hatted meets hatted and vector meets vector: a covariance, else a pair of responses."""
         return set(self.first.vectors) in ({self.a.hat, self.b.hat}, {self.a.body, self.b.body})
 
     def exponent(self, discrete: bool) -> Expr:
-        """The contribution to the exponent."""
+        """Return the contribution to the exponent."""
         return over(-self.strength / (2 * N) * self.first * self.second, self.limits, (t, s), discrete)
 
 
 def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
-    """The square of the exponent linear in the matrices; a pair of different legs comes twice in it."""
+    """Yield the terms of the square of the part linear in the matrices; two different uses count twice."""
     for a, other in combinations_with_replacement(legs, 2):
         if not a.use.meets(other.use) or not is_random(a.use):
             continue
@@ -299,7 +303,7 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
 
 
 def folded(leg: Leg) -> Expr:
-    """The covariance in time of the leg's matrix, folded unless it is a number or a delta."""
+    """Return the covariance in time of the matrix of a use, as a symbol unless it is a number or a delta."""
     value, family = covariance(leg.use), leg.use.matrix.index
     plain = value.is_number or value.has(KroneckerDelta)
     if plain:
@@ -310,7 +314,7 @@ def folded(leg: Leg) -> Expr:
 
 
 def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
-    """``e`` with folded covariances in time written out."""
+    """Return ``e`` with covariances in time written out."""
     uses = {x.matrix: x.use for x in legs}
     found = {}
     for x in e.atoms(Entries):
@@ -329,7 +333,7 @@ ParameterPairing = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...
 
 
 def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterPairing]:
-    """Pairs of uses of one vector parameter, with ``-(strength/2) hat hat`` in the exponent."""
+    """Yield pairs of uses of one vector parameter, with ``-(strength/2) hat hat`` in the exponent."""
     for a, other in combinations_with_replacement(entries, 2):
         if a.use.meets(other.use):
             b = other.past(a.use.indices)
@@ -339,7 +343,7 @@ def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterP
 
 
 def average_exponent(legs: tuple[Leg, ...], entries: tuple[EntrywiseUse, ...], discrete: bool) -> Expr:
-    """The whole exponent after averaging over all random weights, in inner products."""
+    """Return the exponent after averaging over all random weights, in inner products."""
     found = [p.exponent(discrete) for p in pairings(legs)]
     for strength, a, b, limits in parameter_pairings(entries):
         found.append(over(-strength / 2 * Inner(a.home, a.hat, b.hat), limits, (t, s), discrete))
@@ -348,7 +352,7 @@ def average_exponent(legs: tuple[Leg, ...], entries: tuple[EntrywiseUse, ...], d
 
 @dataclass(frozen=True)
 class ExponentPart:
-    """One part of a single-site exponent: ``constraint``, ``quadratic``, ``response`` or ``conjugate``.
+    """Part of a single-site exponent: ``constraint``, ``quadratic``, ``response`` or ``conjugate``.
 
     ``ratio`` is the number of such units over N, in the indices of the part.
     """
@@ -360,13 +364,13 @@ class ExponentPart:
 
     @property
     def weighted(self) -> Expr:
-        """The part as often as there are units."""
+        """Part times the number of units over N."""
         return _inside(self.ratio, self.expr)
 
 
 @dataclass(frozen=True)
 class Correlation:
-    """``C = (1/n) a.b`` and its conjugate."""
+    """Correlation ``C = (1/n) a.b`` and its conjugate."""
 
     symbol: AppliedUndef
     conjugate: AppliedUndef
@@ -377,11 +381,11 @@ class Correlation:
 
 @dataclass(frozen=True)
 class ResponseParameter:
-    """``A = -(i/n) a.hat`` in units of the program's scale: the vector of ``leg`` meets the hatted field of
-    ``other``.
+    """Response ``A = -(i/n) a.hat`` in units of the program's scale.
 
-    ``conjugate`` is the response with which it shares a term ``-strength A B`` of the action (it may be A
-    itself); ``algebra`` is that term and ``exponents`` what the pair adds to single-site exponents.
+    The vector is that of ``leg``, the hatted field that of ``other``. ``conjugate`` is the response with
+    which it shares a term ``-strength A B`` of the action; it may be A itself. ``algebra`` is that term, and
+    ``exponents`` are the terms of the pair in single-site exponents.
     """
 
     symbol: AppliedUndef
@@ -395,7 +399,7 @@ class ResponseParameter:
 
 @dataclass
 class Action:
-    """``algebraic + sum over populations of ratio * ln Z``, and what it depends on."""
+    """Action ``algebraic + sum over populations of ratio * ln Z``, and its variables."""
 
     reading: Reading
     legs: tuple[Leg, ...]
@@ -409,12 +413,12 @@ class Action:
 
     @property
     def discrete(self) -> bool:
-        """Do times count steps?"""
+        """Whether times are steps."""
         return self.reading.program.rule.discrete
 
     @property
     def variables(self) -> tuple[Leg | EntrywiseUse, ...]:
-        """Everything that brings a hatted field."""
+        """All uses with a hatted field."""
         return (*self.legs, *self.entries)
 
     @property
@@ -423,19 +427,19 @@ class Action:
         return Add(*self.terms)
 
     def exponent(self, population: str, *kinds: str) -> Expr:
-        """The single-site exponent of a population, or its parts of some kinds."""
+        """Return the single-site exponent of a population, or its parts of some kinds."""
         return Add(*[x.expr for x in self.sites[population] if not kinds or x.kind in kinds])
 
     def weighted(self, population: str) -> Expr:
-        """The exponent of all units of a population, per N."""
+        """Return the exponent of all units of a population, per N."""
         return Add(*[x.weighted for x in self.sites[population]])
 
     def expr(self) -> Expr:
-        """The action per N."""
+        """Return the action per N."""
         return Add(self.algebraic, *[self.free_energy(p) for p in self.sites])
 
     def free_energy(self, population: str) -> Expr:
-        """The units of a population: each layer counts its own where they are not equally many."""
+        """Return ``ratio * ln Z`` of a population, summed over layers if their sizes differ."""
         ratio, exponent = sympify(self.ratios[population]), self.exponent(population)
         if ell in ratio.free_symbols:
             whole = ratio * log(Partition(population, exponent, ell))
@@ -445,7 +449,7 @@ class Action:
     # -- building it -----------------------------------------------------------------------------------------
 
     def build(self) -> Action:
-        """All of it, from the program's uses."""
+        """Add all terms, from the uses in the program, and return the action."""
         for x in self.variables:
             expr = over(I * x.hat * x.primal, x.limits, (t,), self.discrete)
             self.add(x.home, ExponentPart("constraint", expr, x.ratio))
@@ -458,19 +462,19 @@ class Action:
         return self
 
     def add(self, population: str, piece: ExponentPart) -> None:
-        """One more piece of a single-site exponent."""
+        """Add a part of a single-site exponent."""
         self.sites.setdefault(population, []).append(piece)
         self.ratios.setdefault(population, self.ratio(population))
 
     def ratio(self, population: str) -> Expr:
-        """Units of the population over N."""
+        """Return the units of the population over N."""
         fields = (x.population for x in self.reading.program.fields)
         ends = (p for x in self.legs for p in (x.use.matrix.rows, x.use.matrix.cols))
         found = next(p for p in (*ends, *fields) if p.name == population)
         return found.ratio if found.site is None else found.at(ell).ratio
 
     def covariance(self, p: Pairing) -> None:
-        """``(hat.hat)(a.b)``: the inner product of the vectors becomes a correlation."""
+        """Add ``(hat.hat)(a.b)``: the inner product of the vectors becomes a correlation."""
         at = 0 if p.first.vectors == (p.a.body, p.b.body) else 1
         hats = (p.first, p.second)[1 - at]
         correlation = self.reading.registry.correlation(p.a.use.vector, p.b.use.vector)
@@ -479,7 +483,7 @@ class Action:
         self.add(hats.population, ExponentPart("quadratic", expr, p.ratios[1 - at], p.a.matrix))
 
     def response_pair(self, p: Pairing) -> None:
-        """``(hat.b)(a.hat)``: two responses, each the conjugate of the other."""
+        """Add ``(hat.b)(a.hat)``: two responses, each the conjugate of the other."""
         scale = self.reading.program.scale
         one = self.symbol(p.a, p.b, t, s)  # the vector of a meets the hatted field of b
         two = self.symbol(p.b, p.a, s, t)
@@ -499,7 +503,7 @@ class Action:
             self.record(leg, other, algebra, tuple(exponents))
 
     def record(self, leg: Leg, other: Leg, algebra: Expr, exponents: tuple[Expr, ...]) -> None:
-        """Remember a response under its own name, its vector at t and its source at s."""
+        """Record a response by its name, with its vector at t and its source at s."""
         past = other.past(leg.use.indices).beside(leg)
         symbol = self.symbol(leg, past, t, s)
         if str(symbol) not in self.responses:
@@ -511,10 +515,10 @@ class Action:
             )
 
     def symbol(self, leg: Leg, other: Leg, time: Expr, past: Expr) -> AppliedUndef:
-        """The response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``.
+        """Return the response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``.
 
-        A vector taken elsewhere, such as ``phi(h(ell, mu, a + k, t))``, and one that meets such a vector have
-        a variable of their own for each k, see :meth:`called`.
+        A vector at shifted indices, such as ``phi(h(ell, mu, a + k, t))``, and one that meets such a vector
+        have a separate variable for each k, see :meth:`called`.
         """
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)
@@ -528,12 +532,12 @@ class Action:
         return Function(name)(*sites, *own, *others, time, past)
 
     def at_present(self, leg: Leg) -> Application:
-        """The use of a leg, or of one at the time ``s``, with the indices of its definition."""
+        """Return the use of a leg with the indices of its definition, also if the leg is at time ``s``."""
         alike = (x for x in self.legs if x.source.func == leg.source.func and x.matrix == leg.matrix)
         return next(alike).use
 
     def called(self, e: Expr) -> Expr:
-        """Responses of vectors taken elsewhere, as values of the one response function of that vector."""
+        """Return ``e`` with responses at shifted indices as values of one response function."""
 
         def final(x: AppliedUndef) -> Expr:
             name, sites, use, other = self.elsewhere[str(x.func)]
@@ -550,7 +554,7 @@ class Action:
         return rewritten(e, self.elsewhere, final)
 
     def constrain_correlations(self) -> None:
-        """``n C Chat - Chat a.b`` for every correlation met, and for those that the notation names."""
+        """Add ``n C Chat - Chat a.b`` for every correlation that occurs or that the notation names."""
         for use in self.reading.uses:
             if use.trained is not None:
                 matrix_memory(self.reading, use, use.trained)
@@ -568,5 +572,5 @@ class Action:
 
 
 def _inside(factor: Expr, e: Expr) -> Expr:
-    """A factor multiplied into a sum or integral, whose indices it may contain."""
+    """Return a factor times a sum or integral, multiplied inside because it may contain the indices."""
     return e.func(_inside(factor, e.function), *e.limits) if isinstance(e, Sum | Integral) else factor * e

@@ -1,9 +1,9 @@
-"""The weight eliminated from the path integral: its equation of motion solved with the update as input.
+"""Solution of the equation of motion of a weight, with the updates as input.
 
-A rule states a linear equation of motion.  Its solution, a response to updates and a covariance of the random
-part, enters the action.  It is found here from the equation: by residues of the resolvent where coefficients
-are constant, by integrating factors where they depend on the time, and by the equation of the variance.  The
-memory that the rule itself states (:mod:`derive.program.rules`) is not used.
+A rule states a linear equation of motion. Its response to updates and the covariance of its random part enter
+the action of the path integral. They are found by residues of the resolvent if the coefficients are constant,
+by integrating factors if they depend on time, and by the equation of the variance. The memory that the rule
+itself states (:mod:`derive.program.rules`) is not used.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def solution(rule: TrainingRule) -> Solution:
 
 @dataclass(frozen=True)
 class Solution:
-    """A weight as ``W(t) = left(t) W(0) + sum_s fed(t, s) U(s) + noise``."""
+    """Weight as ``W(t) = left(t) W(0) + sum_s fed(t, s) U(s) + noise``."""
 
     rule: TrainingRule
 
@@ -70,7 +70,7 @@ class Solution:
 
 
 class _StatedMemory(Solution):
-    """A rule without an equation of motion, or one whose memory is a table: the memory is taken as stated."""
+    """Rule without an equation of motion, or with tabulated memory: its stated memory is used."""
 
     def left(self, time: Expr) -> Expr:
         """Return the factor of the initial weight at ``time``."""
@@ -87,7 +87,7 @@ class _StatedMemory(Solution):
 
 @dataclass(frozen=True)
 class _SolvedMotion(Solution):
-    """A rule with an equation of motion."""
+    """Rule with an equation of motion."""
 
     system: LinearSystem
 
@@ -97,7 +97,7 @@ class _SolvedMotion(Solution):
 
     @property
     def lag(self) -> int:
-        """Steps from an input to the state that it has changed."""
+        """Number of steps from an input to the state that it changes."""
         return 1 if self.rule.discrete else 0
 
     def left(self, time: Expr) -> Expr:
@@ -114,8 +114,8 @@ class _SolvedMotion(Solution):
     def noise(self, time: Expr, past: Expr) -> Expr:
         """Return the covariance of the noise in the weight at two times.
 
-        Noise is an input that is independent at different times: the covariance is that of two responses to
-        it, added up over the times at which it entered.
+        Noise is an input that is independent at different times. The covariance is the product of two
+        responses to it, summed over the times of the input.
         """
         D, states = self.system.noise_matrix, range(self.system.states)
         entries = [(i, j) for i in states for j in states if D[i, j] != 0]
@@ -133,11 +133,11 @@ ENTERED = Symbol("t_2", nonnegative=True)
 
 
 class Steady(_SolvedMotion):
-    """A system whose matrix does not depend on the time: responses are sums over poles of the resolvent."""
+    """System with a constant matrix: responses are sums over poles of the resolvent."""
 
     @cached_property
     def poles(self) -> tuple[tuple[Expr, int], ...]:
-        """The eigenvalues of the matrix, each with its multiplicity."""
+        """Eigenvalues of the matrix, each with its multiplicity."""
         z = Dummy("z")
         _, parts = factor_list((z * Matrix.eye(self.system.states) - self.system.matrix).det(), z)
         found: dict[Expr, int] = {}
@@ -148,10 +148,10 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
-        """An age n, and the weight n later for a unit input in each component.
+        """Symbol of an age n, and the weight after time n for a unit input in each component.
 
-        The residues at the poles of ``[(z - A)^{-1}]_{1j} z^n`` (in continuous time, of the same times
-        ``e^{z n}``) add up to ``[A^n]_{1j}``.
+        The residues at the poles of ``[(z - A)^{-1}]_{1j} z^n`` (in continuous time ``e^{z n}`` replaces
+        ``z^n``) add up to ``[A^n]_{1j}``.
         """
         z, age = Dummy("z"), Dummy("age", integer=True, nonnegative=True)
         if not self.rule.discrete:
@@ -178,6 +178,7 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _written(self) -> tuple[Symbol, tuple[Expr, ...]]:
+        """Symbol of an age and simplified responses."""
         age, found = self.responses
         return age, tuple(powsimp(simplify(x)) for x in found)
 
@@ -190,7 +191,7 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _fed(self) -> tuple[Symbol, Expr]:
-        """An age, and the factor of an update of this age."""
+        """Symbol of an age, and the factor of an update of this age."""
         age, found = self.responses
         parts = (x * b for x, b in zip(found, self.system.input, strict=True))
         return age, powsimp(simplify(Add(*parts)))
@@ -198,8 +199,8 @@ class Steady(_SolvedMotion):
     def noise(self, time: Expr, past: Expr) -> Expr:
         """Return the covariance of the noise in the weight at two times.
 
-        Of a weight alone with constant noise, the variance obeys ``V(t + 1) = A^2 V(t) + D`` (in continuous
-        time ``V' = 2 A V + D``) and the covariance is the variance at the earlier time, times the response.
+        For a single state with constant noise, the variance obeys ``V(t + 1) = A^2 V(t) + D`` (in continuous
+        time ``V' = 2 A V + D``), and the covariance is the variance at the earlier time, times the response.
         """
         if not self.system.steady or self.system.states > 1:
             return super().noise(time, past)
@@ -208,7 +209,7 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _spread(self) -> tuple[Symbol, Symbol, Expr]:
-        """An earlier time, the time that has passed since, and the covariance of the noise at both."""
+        """Symbols of the earlier time and of the time since then, and the covariance of the noise at both."""
         rate, strength = self.system.matrix[0, 0], self.system.noise_matrix[0, 0]
         early, apart = Dummy("early", nonnegative=True), Dummy("apart", nonnegative=True)
         discrete = self.rule.discrete
@@ -223,16 +224,16 @@ class Steady(_SolvedMotion):
 
 
 class Moving(_SolvedMotion):
-    """A system whose matrix depends on the time, and in which no states drive each other in a circle."""
+    """System whose matrix depends on time and whose states do not drive each other in a cycle."""
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
         """Return the weight at ``time`` for a unit input in component ``state`` at ``since``."""
         return self._passed(0, state, time, since, range(3, 3 + self.system.states))
 
     def _passed(self, to: int, source: int, time: Expr, since: Expr, names: Iterable[int]) -> Expr:
-        """Component ``to`` at ``time``, for a unit input in component ``source`` at ``since``.
+        """Return component ``to`` at ``time`` for a unit input in component ``source`` at ``since``.
 
-        The equation of one component has the others as its input and is solved by its integrating factor.
+        The equation of one component has the others as input and is solved by its integrating factor.
         """
         A, discrete = self.system.matrix, self.rule.discrete
         if to == source:
@@ -249,7 +250,7 @@ class Moving(_SolvedMotion):
 
 
 def growth(rate: Expr, since: Expr, time: Expr, discrete: bool) -> Expr:
-    """Return the factor by which a component grows from ``since`` to ``time`` at its own rate.
+    """Return the factor by which a component with the given rate grows from ``since`` to ``time``.
 
     >>> from sympy.abc import a
     >>> from derive.program import s, t

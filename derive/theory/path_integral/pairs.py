@@ -1,13 +1,13 @@
 """Entrywise rules in the path integral: a pair interaction between the units of two populations.
 
-The updates of a matrix whose rule acts on each entry are no product of vectors, so that no finite number of
-inner products decouples the units.  They add ``-(i/N) sum_rc V_rc(t) x_r(t) y_c(t)`` to the exponent for each
-use, with one hatted field among x and y: a classical mean-field coupling of pairs.  Its order parameters are
-the laws of the paths of both populations.  At the saddle point a unit sees its partner as an independent
-one, averaged: the exponent of a unit holds ``-i sum hat E~[V copy]``, of which the derivative by the hatted
-field is the term of the unit's equation.  The average of a partner's hatted field with V, which would act as
-a force on the unit, is the response of earlier fields to a later source, and vanishes.  Nothing here is taken
-from the conditioning rule.
+The updates of a matrix whose rule acts on each entry are no product of vectors, so no finite number of inner
+products decouples the units. They add ``-(i/N) sum_rc V_rc(t) x_r(t) y_c(t)`` to the exponent for each use,
+with one hatted field among x and y: a classical mean-field coupling of pairs. Its order parameters are the
+path distributions of both populations. At the saddle point a unit interacts with an independent, averaged
+partner: the exponent of a unit contains ``-i sum hat E~[V copy]``, and its derivative by the hatted field is
+the term of the unit's equation. The average of a partner's hatted field with V, which would act as a force on
+the unit, is the response of earlier fields to a later source and vanishes. Nothing here is taken from the
+conditioning rule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RULE = "saddle point of the interaction of pairs of units"
 
 
 def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) -> Term:
-    """``sum_s k(t, s) E~[Q_s copy(a(t))]``, from varying the hatted field of a use in the pair potential."""
+    """Return ``sum_s k(t, s) E~[Q_s copy(a(t))]``, a derivative of the pair potential."""
     names = [r.index for r in a.ranges]
     hat, field = (Function(x)(*names, t) for x in ("hat", "field"))
     vector = a.vector.body
@@ -52,9 +52,9 @@ def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) 
 def entry_step(
     trained: TrainedMatrix, taken: tuple[Symbol, ...], member: dict[Any, Any], transposed: bool
 ) -> EntryStep:
-    """The step of an entry at the time s, of the gradient ``sum c l r`` of the pair of its row and column.
+    """Return the step at time s of an entry with the gradient ``sum c l r`` of its row and column.
 
-    The unit itself is the row of the entry, or the column of one that is used ``transposed``.
+    The unit itself is the row of the entry, or the column if the matrix is used ``transposed``.
     """
     parts = []
     for u in trained.update.terms:
@@ -72,9 +72,9 @@ def _exponent(
     hat: AppliedUndef,
     ranges: tuple[IndexRange, ...],
 ) -> Expr:
-    """The exponent of the unit with the hatted field, from one use; its partner is averaged over.
+    """Return the exponent of the unit with the hatted field, from one use, averaged over its partner.
 
-    The sum over times, which the derivative by the hatted field removes, is left out.
+    The sum over times is left out because the derivative by the hatted field removes it.
     """
     own = [x for x in ends if x.has(hat.func)]
     partner = [x for x in ends if not x.has(hat.func)]

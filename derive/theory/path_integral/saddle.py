@@ -1,15 +1,15 @@
-"""Saddle point, auxiliary Gaussian fields, single-site equations, and the theory that they are (D.33-D.44).
+"""Saddle point, auxiliary Gaussian fields, single-site equations and the resulting theory (D.33-D.44).
 
-*Saddle point.*  All by functional differentiation; a derivative of ``ln Z`` is the single-site average of the
-derivative of its exponent.
+*Saddle point.* Conditions follow by functional differentiation; a derivative of ``ln Z`` is the single-site
+average of the derivative of its exponent.
 
-*Causality.*  Within one step a field is a function of the fields and sources of the same time and site.  The
-derivative of a vector in a source at equal time is a sum over chains of derivatives of these functions; where
-no chain leads from the source to the vector, the response starts one step later.  A response at equal time is
-itself a link: ``chi_a(t) = u_a(t) + R(t, t) b(t) + past``.  So the set is built up from none until nothing is
-added.
+*Causality.* Within one step a field is a function of the fields and sources of the same time and site. The
+derivative of a vector by a source at equal time is a sum over chains of derivatives of these functions; if no
+chain leads from the source to the vector, the response starts one step later. A response at equal time is
+itself a link: ``chi_a(t) = u_a(t) + R(t, t) b(t) + past``. The set of such responses is therefore found by
+iteration from the empty set.
 
-*Theory.*  Causality bounds sums over the past, and trained weights add their memory.
+*Theory.* Causality bounds sums over the past, and trained weights add their memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from derive.theory.path_integral.weights import is_random, matrix_memory, vector
 
 
 class SaddlePoint:
-    """The stationarity conditions of an action, solved one by one."""
+    """Stationarity conditions of an action, solved one by one."""
 
     def __init__(self, action: Action) -> None:
         self.action = action
@@ -63,8 +63,10 @@ class SaddlePoint:
         ranges: tuple[IndexRange, ...],
         part: tuple[Expr, Iterable[Expr]] | None = None,
     ) -> Eq:
-        """``delta S / delta target = 0`` solved for ``unknown``, of the action or of a part of it (algebra,
-        exponents); the derivative of ``ln Z`` is an average.
+        """Return ``delta S / delta target = 0`` solved for ``unknown``.
+
+        S is the action, or the ``part`` of it with the given algebra and exponents. The derivative of ``ln
+        Z`` is an average.
         """
         a = self.action
         algebra, exponents = part or (a.algebraic, [a.weighted(p) for p in a.sites])
@@ -76,19 +78,19 @@ class SaddlePoint:
         return Eq(unknown, _divided(-moved, slope), evaluate=False)
 
     def correlation(self, q: Correlation) -> Eq:
-        """``C = <a b>``, from varying the conjugate."""
+        """Return ``C = <a b>``, from varying the conjugate."""
         if q.symbol not in self._solved:
             self._solved[q.symbol] = self.stationary(q.symbol, q.conjugate, q.ranges)
         return self._solved[q.symbol]
 
     def conjugate(self, q: Correlation) -> Eq:
-        """``Chat`` as an average of two hatted fields, from varying C."""
+        """Return ``Chat`` as an average of two hatted fields, from varying C."""
         return self.stationary(q.conjugate, q.symbol, q.ranges)
 
     def response(self, q: ResponseParameter) -> Eq:
-        """``A = -i <a hat>`` in units of the scale, from varying its conjugate in the term that both share.
+        """Return ``A = -i <a hat>`` in units of the scale, from varying its conjugate in their common term.
 
-        Each product of mixed inner products is linearised by variables of its own; those of equal inner
+        Each product of mixed inner products is linearised by separate variables; those of equal inner
         products agree.
         """
         if q.symbol not in self._solved:
@@ -97,15 +99,16 @@ class SaddlePoint:
         return self._solved[q.symbol]
 
     def equations(self) -> tuple[Eq, ...]:
-        """Every condition: correlations, their conjugates, responses."""
+        """Return all conditions: correlations, their conjugates, responses."""
         found: list[Eq] = []
         for q in self.action.correlations.values():
             found += [self.correlation(q), self.conjugate(q)]
         return (*found, *(self.response(a) for a in self.action.responses.values()))
 
     def vanished(self, q: Correlation) -> Eq:
-        """``Chat = 0``: its condition averages two hatted fields, see :func:`hatted_correlator`, and nothing
-        else (else ValueError).
+        """Return ``Chat = 0``, after checking that its condition averages two hatted fields and nothing else.
+
+        The average vanishes, see :func:`hatted_correlator`. Raises ValueError otherwise.
         """
 
         def zero(e: Average) -> Expr:
@@ -120,8 +123,10 @@ class SaddlePoint:
     # -- auxiliary Gaussian fields ---------------------------------------------------------------------------
 
     def sources(self) -> Iterator[Source]:
-        """Gaussian fields whose average of ``exp(-i sum hat source)`` is the quadratic part of the exponents
-        (D.38, D.39): their covariance is minus its second derivative.
+        """Yield the Gaussian fields that replace the quadratic part of the exponents (D.38, D.39).
+
+        The average of ``exp(-i sum hat source)`` is the quadratic part, so the covariance is minus its second
+        derivative.
         """
         everything = self.action.variables
         for i, x in enumerate(everything):
@@ -130,7 +135,7 @@ class SaddlePoint:
                 yield from self.covariance(x, y, slope)
 
     def covariance(self, x: UseVariable, y: UseVariable, slope: Expr) -> Iterator[Source]:
-        """The covariance of two auxiliary fields, if any; ``slope``: the derivative in the first."""
+        """Yield the covariance of two auxiliary fields if not zero; ``slope`` is the first derivative."""
         b = y.past(x.indices)
         ranges = (*x.limits, *(r for r in b.limits if r not in x.limits))
         force = self.order(functional_derivative(slope, b.hat, ranges).expand()).expand()
@@ -141,12 +146,13 @@ class SaddlePoint:
     # -- single-site equations -------------------------------------------------------------------------------
 
     def single_site(self, leg: UseVariable) -> list[Term]:
-        """The delta function left by the integral over a hatted field (D.40): its field as a sum of terms."""
+        """Return a field as a sum of terms, from the integral over its hatted field (D.40)."""
         if leg.primal not in self._processes:
             self._processes[leg.primal] = self._single_site(leg)
         return self._processes[leg.primal]
 
     def _single_site(self, leg: UseVariable) -> list[Term]:
+        """Return the terms of the field: auxiliary source and responses."""
         if isinstance(leg, Leg) and not is_random(leg.use):  # its updates are all there is
             return []
         constraint = self.action.exponent(leg.home, "constraint")
@@ -163,15 +169,15 @@ class SaddlePoint:
         return terms
 
     def coupling(self, leg: UseVariable) -> Expr:
-        """``-i sum hat source``: how the auxiliary field enters in place of the quadratic form."""
+        """Return ``-i sum hat source``, the coupling of the auxiliary Gaussian field."""
         return over(-I * leg.hat * leg.source, leg.limits, (t,), self.action.discrete)
 
     def pushed(self, q: ResponseParameter, equation: Eq) -> Expr:
-        """``-i <a hat>`` as the response of a to the source: the hatted field is a derivative in the source.
+        """Return ``-i <a hat>`` as the response of a to the source.
 
         The source enters the exponent through ``coupling``, so ``d exp/d source = slope * hat * exp``;
-        integrated over the fields this gives ``<a hat> = <d a / d source> / slope`` (Stein's lemma without
-        an inverse, D.43).
+        integrated over the fields this gives ``<a hat> = <d a / d source> / slope`` (Stein's lemma without an
+        inverse, D.43).
         """
         past = q.other.past(q.leg.use.indices).beside(q.leg)
         slope = functional_derivative(self.coupling(q.other), past.source, past.limits) / past.hat
@@ -186,12 +192,21 @@ class SaddlePoint:
 
 
 def hatted_correlator() -> tuple[Expr, Expr]:
-    """``<hat hat^T>`` for hatted fields with covariance C: as a formula in ``M = <u u^T>``, and its value.
+    """Return ``<hat hat^T>`` for hatted fields with covariance C.
 
+    Returns
+    -------
+    tuple[Expr, Expr]
+        Formula in ``M = <u u^T>``, and its value.
+
+    Notes
+    -----
     Shift the field by j: the exponent becomes ``-(1/2)(u + j)^T C^{-1} (u + j)``, and ``<hat hat^T>`` is
-    minus the second derivative of its average in j.  It vanishes because u has covariance C (D.35, D.36,
+    minus the second derivative of its average by j. It vanishes because u has covariance C (D.35, D.36,
     D.41).
 
+    Examples
+    --------
     >>> hatted_correlator()
     (C**(-1) - C**(-1)*M*C**(-1), 0)
     """
@@ -202,7 +217,7 @@ def hatted_correlator() -> tuple[Expr, Expr]:
 
 
 def averaged(e: Expr, random: frozenset[str]) -> Expr:
-    """The single-site average of an expression, taken inside cases and sums."""
+    """Return the single-site average of an expression, taken inside cases and sums."""
     if isinstance(e, Add):
         return Add(*[averaged(x, random) for x in e.args])
     if isinstance(e, Piecewise):
@@ -215,7 +230,7 @@ def averaged(e: Expr, random: frozenset[str]) -> Expr:
 
 
 def _divided(e: Expr, by: Expr) -> Expr:
-    """``e / by``, inside sums, integrals and cases."""
+    """Return ``e / by``, divided inside sums, integrals and cases."""
     if isinstance(e, Add):
         return Add(*[_divided(x, by) for x in e.args])
     if isinstance(e, Sum | Integral):
@@ -230,7 +245,7 @@ def _divided(e: Expr, by: Expr) -> Expr:
 
 
 def _tidy(e: Expr, taken: tuple[Symbol, ...]) -> Expr:
-    """Bound variables called as elsewhere: the past time s, samples alpha where mu is the free one."""
+    """Return ``e`` with standard bound variables: the past time s, and primed indices where they collide."""
     names = {}
     for v in (lim[0] for x in e.atoms(Sum, Integral) for lim in x.limits):
         plain = Symbol(v.name.rstrip("'"), **v.assumptions0)
@@ -242,7 +257,7 @@ def _tidy(e: Expr, taken: tuple[Symbol, ...]) -> Expr:
 
 
 def instant_responses(action: Action) -> frozenset[str]:
-    """The names of the responses that are there at ``s = t``.
+    """Return the names of the responses that do not vanish at ``s = t``.
 
     >>> from derive.program import isotropic, mlp
     >>> from derive.theory.path_integral import path_integral
@@ -253,7 +268,7 @@ def instant_responses(action: Action) -> frozenset[str]:
 
 
 class _Step:
-    """One step of one site: every field, and every product, is a variable of its own."""
+    """Dependencies within one step of one site, with a variable for each field and product."""
 
     def __init__(self, action: Action) -> None:
         self.action = action
@@ -266,7 +281,7 @@ class _Step:
                 self.links.setdefault(self.variables[d.name], []).append(self.written(d.rhs))
 
     def written(self, e: Expr) -> Expr:
-        """An expression in the variables of the step; averages and what is past do not vary with it."""
+        """Return an expression in the variables of the step; averages and past values are constants."""
 
         def product(x: Expr) -> Expr:
             uses = (a for xs in self.action.reading.products.values() for a in xs if a.product == x)
@@ -281,6 +296,7 @@ class _Step:
         return e.xreplace({a: v for a, v in now.items() if v is not None})
 
     def found(self) -> frozenset[str]:
+        """Return the names of the equal-time responses, by iteration from the empty set."""
         names: set[str] = set()
         while True:
             links = {x: list(rows) for x, rows in self.links.items()}
@@ -293,7 +309,7 @@ class _Step:
             names |= new
 
     def reaches(self, q: ResponseParameter, links: dict[Dummy, list[Expr]]) -> bool:
-        """Is there a chain of derivatives from the source of ``q`` to its vector?"""
+        """Return whether a chain of derivatives leads from the source of ``q`` to its vector."""
         goal = self.products[str(q.other.primal.func)]
         known = {*self.variables.values(), *self.products.values()}
         todo, seen = [self.written(q.leg.body)], set[Dummy]()
@@ -308,9 +324,9 @@ class _Step:
 
 
 class Assembly:
-    """Writes the program's definitions with every product replaced by its single-site form.
+    """Definitions of a program with every product replaced by its single-site form.
 
-    ``at_equal_times`` are the names of the responses that exist at equal times; without it those that do not
+    ``at_equal_times`` are the names of the responses that exist at equal times; by default those that do not
     vanish there.
     """
 
@@ -329,7 +345,7 @@ class Assembly:
                 self.fixed.add(name)
 
     def theory(self) -> TheoryData:
-        """The theory in the same form as that of the conditioning rule."""
+        """Return the theory in the same form as by Gaussian conditioning."""
         equations, scalars = self.reading.equations(self.product, self.parameter)
         legs = self.action.legs
         sources = self.saddle.sources()
@@ -343,7 +359,7 @@ class Assembly:
         )
 
     def order_parameters(self) -> tuple[OrderParameter, ...]:
-        """Definitions as the saddle point gives them."""
+        """Return the order parameters with definitions from the saddle point."""
         correlations = (
             OrderParameter(q.symbol, self.saddle.correlation(q).rhs, "correlation", q.ranges)
             for q in self.action.correlations.values()
@@ -352,7 +368,7 @@ class Assembly:
         return (*correlations, *map(self.at_home, responses))
 
     def at_home(self, a: ResponseParameter) -> OrderParameter:
-        """A response as a function of its vector's own indices."""
+        """Return a response as a function of the indices of its vector."""
         v = a.leg.use.vector
         definition = self.saddle.pushed(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))
@@ -371,7 +387,7 @@ class Assembly:
     # -- equations -------------------------------------------------------------------------------------------
 
     def product(self, a: Application) -> list[Term]:
-        """``M(t) a(t)``: what is left of the initial matrix, and the updates."""
+        """Return the terms of ``M(t) a(t)``: those of the initial matrix, and the updates."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         # from the matrix's own index to the member that the definition uses, with the definition's indices
         moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
@@ -386,14 +402,15 @@ class Assembly:
         return [*found, *(matrix_memory(self.reading, a, a.trained) if a.trained else [])]
 
     def parameter(self, p: Parameter) -> list[Term]:
-        """A vector parameter: initial value and updates."""
+        """Return the terms of a vector parameter: initial value and updates."""
         entry = next(x for x in self.action.entries if x.source == p.source())
         moved = [] if p.trained is None else [vector_memory(p, p.trained)]
         return [*self.saddle.single_site(entry), *moved]
 
     def structured(self, term: Term) -> Iterator[Term]:
-        """A term of a stationarity condition as kernels on fields (the random factors of an addend), its sum
-        over all times cut by causality.
+        """Yield a term of a stationarity condition as kernels applied to fields, with causal limits.
+
+        The random factors of each addend form the field; the sum over all times is restricted by causality.
         """
         if term.kind == "source":
             yield term
@@ -420,7 +437,7 @@ class Assembly:
 
 
 def _addends(e: Expr) -> Iterator[tuple[Expr, list[Any]]]:
-    """The addends of ``e``, those of its sums and integrals too, each with the limits it stands under."""
+    """Yield the addends of ``e`` and of its sums and integrals, each with its limits."""
     for body in Add.make_args(e):
         limits: list[Any] = []
         while inner := [x for x in Mul.make_args(body) if isinstance(x, Sum | Integral)]:

@@ -1,10 +1,10 @@
-"""The order of the uses of matrices within one step, and which response of a pair exists at equal times.
+"""Order of the uses of matrices within one step, and the responses that exist at equal times.
 
-A product of mixed inner products ``(hat . b)(a . hat')`` brings two responses, of ``b`` to the first use of
-the matrix and of ``a`` to the second one, each the conjugate of the other.  One of them is causal: the
-response of the vector that is used later to what the earlier use has given.  At equal times this is decided
-by the order in which a step computes, also where the response vanishes on average, as that of the backward
-pass of a linear network to its forward pass does.
+A product of mixed inner products ``(hat . b)(a . hat')`` gives two responses, of ``b`` to the first use of
+the matrix and of ``a`` to the second one, which are conjugate to each other. One of them is causal: the
+response of the vector that is used later to the result of the earlier use. At equal times the order of the
+computation within a step decides this, even if the response vanishes on average, as the response of the
+backward pass of a linear network to its forward pass does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from derive.theory.path_integral.action import Action
 
 
 def place_in_step(reading: Reading, use: Application) -> tuple[int, int]:
-    """Return the place of a use of a matrix: that of the first definition with it, and that within it."""
+    """Return the position of a use of a matrix: its first definition, and the position within it."""
     for number, d in enumerate(reading.definitions):
         for place, a in enumerate(reading.products[d]):
             if a.same_use(use):
@@ -29,7 +29,7 @@ def place_in_step(reading: Reading, use: Application) -> tuple[int, int]:
 
 
 def needed_at_once(reading: Reading) -> dict[str, set[str]]:
-    """Return for each field and number the names of those that it is computed from in the same step."""
+    """Return for each field and number the names from which it is computed in the same step."""
     found: dict[str, set[str]] = {}
     for d in reading.definitions:
         own = found.setdefault(d.name, set())
@@ -39,7 +39,7 @@ def needed_at_once(reading: Reading) -> dict[str, set[str]]:
 
 
 def take_turns(needed: Mapping[str, set[str]], a: Application, b: Application) -> bool:
-    """Return whether each of two uses comes after the other one, at different values of an index."""
+    """Return whether each of two uses comes after the other, at different values of an index."""
     return all(
         any(reaches(needed, x, other.gives_field) for x in needed[own.gives_field])
         for own, other in ((a, b), (b, a))

@@ -1,9 +1,9 @@
 """Weights in the path integral: the covariance of their random part, and the terms of their updates.
 
 The integral over a weight runs over ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise``, the solution of its
-equation of motion (:mod:`.elimination`).  Its random part enters the disorder average with the covariance of
-one entry at two times; its updates are of rank one and meet a vector in an inner product, which is an order
-parameter.  Nothing here is taken from the conditioning rule.
+equation of motion (:mod:`.elimination`). Its random part enters the disorder average with the covariance of
+one entry at two times. Its updates have rank one, and their inner product with a vector is an order
+parameter. Nothing here is taken from the conditioning rule.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from derive.theory.path_integral.pairs import pair_memory
 
 
 def covariance(use: Application | Parameter, time: Expr = t, past: Expr = s) -> Expr:
-    """``<W(t) W(s)>/<W(0)^2>`` of one entry of what is random in a weight: the product of what two times have
-    left of the start, plus the noise that both have met.
+    """Return ``<W(t) W(s)>/<W(0)^2>`` of one entry of the random part of a weight.
+
+    It is the product of the factors of the initial weight at both times, plus the covariance of the noise.
     """
     initial = use.matrix if isinstance(use, Application) else use.initial
     if initial.fresh:
@@ -38,24 +39,24 @@ def covariance(use: Application | Parameter, time: Expr = t, past: Expr = s) -> 
 
 
 def _member(use: Application | Parameter) -> dict[Any, Any]:
-    """The indices of the family of a weight, at the member that a use takes."""
+    """Return the values of the indices of a family of weights at the used member."""
     if isinstance(use, Parameter):
         return {r.index: x for r, x in zip(use.initial.indices, use.member.args, strict=True)}
     return use.chosen
 
 
 def variance(use: Application) -> Expr:
-    """``N <W(0)^2>`` of the member that a use takes."""
+    """Return ``N <W(0)^2>`` of the used member."""
     return sympify(use.matrix.variance).xreplace(_member(use))
 
 
 def is_random(use: Application) -> bool:
-    """Return whether an entry of the matrix varies with what is random in it."""
+    """Return whether the entries of a matrix have a random part."""
     return bool(variance(use) != 0 and covariance(use) != 0)
 
 
 def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]) -> Expr:
-    """``<w(t) w(s)>`` of one entry of a vector of weights; members of a family are independent."""
+    """Return ``<w(t) w(s)>`` of one entry of a vector of weights; members of a family are independent."""
     value = sympify(a.initial.variance).xreplace(_member(a)) * covariance(a)
     for x, y in zip(a.member.args, b.member.args, strict=True):
         value *= KroneckerDelta(x, y.xreplace(names))
@@ -63,7 +64,7 @@ def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]
 
 
 def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> list[Term]:
-    """``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``: the updates ``c l r^T / N`` (or their transposes) applied."""
+    """Return ``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``: the updates ``c l r^T / N`` times a(t)."""
     member, found = _member(a), []
     if isinstance(trained.rule, Entrywise):
         return [pair_memory(a, trained, member)]
@@ -81,7 +82,7 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
 
 
 def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
-    """``sum_s k(t, s) c(s) v(s)``: the updates of a vector of weights, for the member that is used."""
+    """Return ``sum_s k(t, s) c(s) v(s)``: the updates of the used member of a vector of weights."""
     u = trained.update
     names, over = apart(u.over, p.indices)
     member = _member(p)
@@ -101,4 +102,5 @@ _RULE = "updates so far"
 
 
 def _reach(rule: TrainingRule) -> str:
+    """Return the range in time of a sum over updates."""
     return "strict" if rule.discrete else "flow"
