@@ -1,8 +1,8 @@
-"""Problems and programs by what stands on the command line: files, names in Python files, options.
+"""Arguments of the command line, read into experiments, programs and problems.
 
-On the command line ``spec.toml`` is read and checked; nothing in it is run.  ``net.py:program`` *runs*
-``net.py`` and takes the name ``program`` from it: a :class:`~derive.program.Program`, or a function without
-arguments that makes one.
+An argument ``spec.toml`` is an experiment file: it is read and checked, and no code in it runs.  An argument
+``net.py:program`` *runs* ``net.py`` and takes the name ``program`` from it: a
+:class:`~derive.program.Program`, or a function without arguments that returns one.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ PROGRAM = re.compile(r"(?P<file>.*\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)
 PYTHON = re.compile(r".*\.py(:.*)?", re.DOTALL)
 
 ALIASES = {"kernel": INPUT_KERNEL, "targets": TARGETS, "weights": SAMPLE_WEIGHT}
-"""Names of the file for what the programs of :mod:`derive.program` call otherwise."""
+"""Names of arrays in an experiment file, and the names of the same arrays in programs."""
 
 SYMBOLS = {"network.gamma0": "gamma0", "training.learning_rate": "eta", "network.depth": "L"}
-"""Keys of the file that are numbers for symbols of a program."""
+"""Keys of an experiment file, and the symbols of a program that they give numbers to."""
 
 CLOCK = ("rule", "learning_rate", "steps", "time", "points", "grid", "times")
-"""Keys of [training] that a program leaves open; its rule and its loss say what the other keys say."""
+"""Keys of [training] that --set can give for a program; its rule and its loss fix the other keys."""
 
 NOT_PROGRAMS = {
     "Network": "Network.train(loss, rule) returns a program",
     "Theory": "its attribute `program` is the program",
     "Experiment": "a TOML file on the command line poses an experiment",
 }
-"""Objects that a file may hold in place of a program, and what would do."""
+"""Types of objects that are often named in place of a program, and the advice that the error gives."""
 
 
 def is_program(text: str) -> bool:
-    """Return whether the text names a Python file, and not an experiment file.
+    """Return whether the argument names a Python file, not an experiment file.
 
     >>> is_program("net.py:program"), is_program("net.py"), is_program("spec.toml")
     (True, True, False)
@@ -65,25 +65,27 @@ def is_program(text: str) -> bool:
 
 
 def program_in(text: str) -> Program:
-    """Return the program that ``file.py:name`` stands for; this runs the file.
+    """Return the program that ``file.py:name`` names; this runs the file.
 
-    Raises :class:`~numerics.errors.SpecError` for a file that is not there or fails, and for a name
-    that is no program.
+    Raises :class:`~numerics.errors.SpecError` if the file does not exist, if it raises, or if the name is not
+    a program.
     """
-    found = PROGRAM.fullmatch(text)
-    if found is None:
+    parts = PROGRAM.fullmatch(text)
+    if parts is None:
         raise SpecError(
             "file", text, "names no program of this Python file", "FILE.py:NAME, such as net.py:program"
         )
-    path, name = Path(found["file"]), found["name"]
+    path, name = Path(parts["file"]), parts["name"]
     if not path.is_file():
         raise SpecError(
             "file", str(path), "no such file", "FILE.py:NAME, a program or a function that makes one"
         )
     names = _run_file(text, path, lambda: runpy.run_path(str(path)))
     if name not in names:
-        there = [f"{path}:{k}" for k, x in names.items() if isinstance(x, Program)]
-        accepted = ", ".join(there[:SHOWN_NAMES]) or "the name of a program, or of a function that makes one"
+        programs = [f"{path}:{k}" for k, obj in names.items() if isinstance(obj, Program)]
+        accepted = (
+            ", ".join(programs[:SHOWN_NAMES]) or "the name of a program, or of a function that makes one"
+        )
         raise SpecError("file", text, f"the file has no name {name}", accepted)
     value = names[name]
     if callable(value) and not isinstance(value, Program):
@@ -97,14 +99,14 @@ def program_in(text: str) -> Program:
 
 
 SHOWN_NAMES = 5
-"""Names of a Python file that a refusal lists."""
+"""Largest number of programs of a Python file that an error message lists."""
 
 
 def _require_no_arguments(text: str, name: str, function: Callable[..., Any]) -> None:
-    """Raise SpecError for a function, or a class, that cannot be called without arguments."""
+    """Raise SpecError if a function, or a class, cannot be called without arguments."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of some built-in functions
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [x.name for x in parameters if x.default is x.empty and x.kind not in optional]
@@ -114,9 +116,9 @@ def _require_no_arguments(text: str, name: str, function: Callable[..., Any]) ->
 
 
 def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
-    """Run code of a user's file, with its folder importable; what it raises becomes a SpecError of one line.
+    """Run code of a user's file with its folder importable; turn its exceptions into SpecError.
 
-    What the code prints goes to stderr, because stdout holds results alone.
+    The printed output of the code goes to stderr, because stdout holds only results.
     """
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
@@ -126,7 +128,7 @@ def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
     except SystemExit as error:
         reason = f"the file ends the process: sys.exit({error.code!r})"
         raise SpecError("file", text, reason, "a file that runs to its end") from error
-    except Exception as error:  # whatever a user's file raises is said in one line
+    except Exception as error:  # a user's file may raise anything; the message is one line
         lines = [x.lineno for x in traceback.extract_tb(error.__traceback__) if x.filename == str(path)]
         where = f" at line {lines[-1]}" if lines else ""
         reason = " ".join(f"raised {type(error).__name__}{where}: {error}".split())
@@ -137,18 +139,19 @@ def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
 
 
 LONGEST = 400
-"""Characters of a message of a user's file that a refusal repeats."""
+"""Characters of the message of a user's exception that the error message repeats."""
 
 
 def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]) -> Problem:
-    """Return the problem of a program in a file, with names of array files and numbers by key or by symbol.
+    """Return the problem of a program in a Python file, with its arrays and its numbers.
 
-    ``settings`` has the keys of [training] that say times and the learning rate, the keys of [solver],
-    ``network.gamma0``, ``network.depth``, and any other name as a symbol of the theory.  Raises
-    :class:`~numerics.errors.SpecError` as :meth:`.Problem.of` does, with the options of the command as keys.
+    ``arrays`` maps names of arrays to files.  ``settings`` maps keys to values: the keys of [training] that
+    set times and the learning rate, the keys of [solver], ``network.gamma0``, ``network.depth``, and names of
+    symbols of the theory.  Raises :class:`~numerics.errors.SpecError` as :meth:`.Problem.of` does, with the
+    options of the command as keys.
     """
     program = program_in(text)
-    values = {key: value_of(said) for key, said in settings.items()}
+    values = {key: value_of(text_of_value) for key, text_of_value in settings.items()}
     tables: dict[str, dict[str, Any]] = {"network": {"depth": 1}, "training": {}, "solver": {}}
     numbers: dict[str, float] = {}
     for key, value in values.items():
@@ -163,26 +166,26 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
         elif section and key not in SYMBOLS:
             _refuse_setting(key, value)
     flow = not program.rule.discrete
-    said_rule = tables["training"].setdefault("rule", "flow" if flow else "gd")
-    if (said_rule == "flow") != flow:
-        mine = f"the rule of the program is {type(program.rule).__name__}"
+    given_rule = tables["training"].setdefault("rule", "flow" if flow else "gd")
+    if (given_rule == "flow") != flow:
+        reason = f"the rule of the program is {type(program.rule).__name__}"
         raise SpecError(
-            "training.rule", said_rule, mine, "leaving it out, or program.with_rule(...) in the file"
+            "training.rule", given_rule, reason, "leaving it out, or program.with_rule(...) in the file"
         )
     experiment = Experiment.without_arrays(tables)
     data = {ALIASES.get(k, k): read_array(f"-D {k}", name, Path()) for k, name in arrays.items()}
-    kept = {"program": text, "data": dict(arrays), "settings": dict(values)}
+    record = tomli_w.dumps({"program": text, "data": dict(arrays), "settings": dict(values)})
     solver = parse(tables).solver if tables["solver"] else Solver()
-    times, kept_text = experiment.times, tomli_w.dumps(kept)
+    times = experiment.times
     try:
-        found = Problem.of(program, numbers=numbers, arrays=data, times=times, solver=solver, text=kept_text)
+        problem = Problem.of(program, numbers=numbers, arrays=data, times=times, solver=solver, text=record)
     except SpecError as error:
         raise _as_option(error, settings) from error
-    return replace(found, output_times=experiment.output_times)
+    return replace(problem, output_times=experiment.output_times)
 
 
 def _refuse_setting(key: str, value: object) -> NoReturn:
-    """Raise SpecError for a key that a program says by itself, or does not have."""
+    """Raise SpecError for a key that the program sets itself, or that does not exist."""
     section, _, name = key.partition(".")
     clock = ", ".join(f"training.{x}" for x in CLOCK[1:-1])
     accepted = f"network.gamma0, network.depth, {clock}, keys of [solver], symbols of the theory"
@@ -192,7 +195,7 @@ def _refuse_setting(key: str, value: object) -> NoReturn:
 
 
 def _as_option(error: SpecError, settings: Mapping[str, str]) -> SpecError:
-    """Return the refusal with the option of the command line in place of the argument of a Python call."""
+    """Return the error with the option of the command line in place of the argument of a Python call."""
     kind, _, name = error.key.partition(".")
     if kind == "arrays":
         option = next((k for k, x in ALIASES.items() if x == name), name)
@@ -217,16 +220,17 @@ def _options(names: str) -> str:
 def experiment_in(
     path: str, arrays: Mapping[str, str], settings: Mapping[str, str], *, read: bool = True
 ) -> Experiment:
-    """The experiment of a file, with other names of arrays and values of keys; not to be computed without
-    ``read``, for which no array needs to be there.
+    """Return the experiment of a file, with arrays and keys replaced by those of the command line.
 
-    Raises :class:`~numerics.errors.SpecError` as :meth:`.Experiment.load` does.
+    ``read=False`` reads no array: the experiment can be derived but not solved, and the files of arrays need
+    not exist.  Raises :class:`~numerics.errors.SpecError` as :meth:`.Experiment.load` does.
     """
     if not arrays and not settings and read:
         return Experiment.load(path)
     tables = Experiment.tables_of(path)
     changes = {f"data.{k}": str(Path(name).absolute()) for k, name in arrays.items()}
-    for key, value in {**changes, **{k: value_of(said) for k, said in settings.items()}}.items():
+    changes |= {key: value_of(text) for key, text in settings.items()}
+    for key, value in changes.items():
         section, _, name = key.rpartition(".")
         if not section:
             raise SpecError(key, value, "is no key of the file", "TABLE.KEY, such as training.steps")
@@ -236,28 +240,28 @@ def experiment_in(
     return Experiment.from_dict(tables, folder=Path(path).parent)
 
 
-def pairs(option: str, said: Sequence[str]) -> dict[str, str]:
-    """``KEY=VALUE`` each.
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Return texts ``KEY=VALUE`` as a dictionary; raise SpecError for a text without a key or ``=``.
 
     >>> pairs("--set", ["training.steps=5"])
     {'training.steps': '5'}
     """
-    found = {}
-    for text in said:
+    values = {}
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise SpecError(option, text, "is no pair", "KEY=VALUE")
-        found[key] = value
-    return found
+            raise SpecError(option, text, "is not a pair", "KEY=VALUE")
+        values[key] = value
+    return values
 
 
 def value_of(text: str) -> Any:
-    """A value as TOML spells it; other text is a string.
+    """Return the value that a text has in TOML, or the text itself if it is not TOML.
 
     >>> value_of("5"), value_of("[1.0, 2.0]"), value_of("flow"), value_of("true")
     (5, [1.0, 2.0], 'flow', True)
     """
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except (ValueError, RecursionError):  # no TOML; a number of more digits than Python reads
+    except (ValueError, RecursionError):  # not TOML, or a number with more digits than Python reads
         return text

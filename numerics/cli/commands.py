@@ -1,5 +1,7 @@
-"""The commands: `dmft derive`, `solve`, `simulate`, `expand`, `verify` of an experiment file or a program,
-`sweep` and `ledger`; `limits` has a file of its own.
+"""The commands `dmft derive`, `solve`, `simulate`, `expand`, `verify`, `sweep` and `ledger`.
+
+Each takes an experiment file or a program, calls the function of the same name in `numerics` or `derive`, and
+prints or writes the result.  `dmft limits` stands in :mod:`numerics.cli.limits`.
 """
 
 from __future__ import annotations
@@ -51,13 +53,13 @@ if TYPE_CHECKING:
 DerivedPart = Literal[
     "single-site", "order-parameters", "responses", "action", "saddle-point", "fluctuations", "all"
 ]
-"""The parts of a theory, and the fluctuations of networks of finite width around it."""
+"""Parts of a theory that `dmft derive` prints, and the fluctuations of networks of finite width around it."""
 
 SeriesFormat = Literal["text", "latex"]
-"""The forms a series is printed in."""
+"""Formats in which a series is printed."""
 
 ResummationName = Literal["sum", "pade", "self-consistent"]
-"""How a series is evaluated; as in :mod:`numerics.expansion.resummation`."""
+"""Methods that evaluate a series at gamma0; those of :mod:`numerics.expansion.resummation`."""
 
 
 def derive(
@@ -67,11 +69,11 @@ def derive(
         Literal["text", "latex", "srepr", "json"], typer.Option("--format", help="The form to print it in.")
     ] = "text",
 ) -> None:
-    """Print the derived mean-field equations of any experiment file or program; network.depth may be "L".
+    """Print the derived mean-field equations of an experiment file or a program; network.depth may be "L".
 
-    Neither arrays nor rates and times are needed: the numbers of the file are symbols here. After a limit
-    (wide layers) or a rewriting (sums over modes), "all" leaves out the action; ask for it by name.
-    "fluctuations" are the leading corrections of networks of N units: the exponent of one unit and its
+    Arrays, learning rates and times may be missing: the numbers of the file are symbols here. After a limit
+    (wide layers) or a rewriting (sums over modes), "all" leaves out the action; --show action prints it.
+    "fluctuations" are the leading corrections for networks of N units: the exponent of one unit and its
     derivatives.
     """
     program = load_program(file)
@@ -95,7 +97,7 @@ def derive(
 
 
 def _fluctuations(file: str, program: Program | None, form: str) -> str:
-    """Return the fluctuations of a program, or of the program of an experiment, in a form."""
+    """Return the printed fluctuations of a program, or of the program of an experiment file."""
     from derive.errors import NotApplicable
     from derive.theory.fluctuations import fluctuations
     from numerics.experiment.theory import centred, program_of
@@ -116,7 +118,7 @@ def _fluctuations(file: str, program: Program | None, form: str) -> str:
 # -- dmft solve -------------------------------------------------------------------------------------------
 
 
-def solve(
+def solve(  # noqa: PLR0913 - the arguments are the options of the command
     file: SpecFile,
     output: NetcdfOut = None,
     plot: PlotOut = None,
@@ -138,19 +140,20 @@ def solve(
         typer.Option(min=1, metavar="N", help="Add variances and shifts of networks of N neurons a layer."),
     ] = None,
 ) -> None:
-    """Solve the mean-field theory, by the best method that fits (or solver.method).
+    """Solve the mean-field theory by the best method for it (or by solver.method).
 
-    With --width the result holds N times variances over networks (X_variance) and N times shifts of their
-    means (X_shift) for losses, outputs, errors and kernels at equal times, to leading order in 1/N; N counts
-    the neurons of the widest hidden layer. The figure has the mean at N and a band of one standard deviation.
+    With --width the result holds N times the variance over networks (X_variance) and N times the difference
+    between the mean over networks and the limit (X_shift) of losses, outputs, errors and kernels at equal
+    times, to leading order in 1/N; N counts the neurons of the widest hidden layer. The figure then shows the
+    mean at N and a band of one standard deviation.
     """
     problem = load_problem(file, data, settings_with(accuracy, settings), depth=False)
     check_plot(plot)
     check_outputs(file, data, problem, {"--output": output, "--plot": plot})
     from numerics.solver import registry
 
-    nowhere = kernels == "auto" and output is None and plot is None  # they would not be seen
-    kept: KeptKernels = "none" if nowhere else kernels
+    unused = kernels == "auto" and output is None and plot is None  # nothing would show the kernels
+    kept: KeptKernels = "none" if unused else kernels
     if explain:
         typer.echo(str(registry.explain(problem, kernels=kept)))
         return
@@ -166,7 +169,7 @@ def solve(
     report(result, output, as_json)
     if plot is not None and not as_json:
         typer.echo(f"wrote {plot}")
-    if result.notes["status"] != "ok":  # there to be looked at, but no answer
+    if result.notes["status"] != "ok":  # printed for inspection, but the exit status is not 0
         raise NotConverged(
             f"the status is {result.notes['status']!r}: more solver.samples, or solver.accuracy in place of "
             "solver.samples, would do"
@@ -185,9 +188,9 @@ def simulate(
     data: DataIn = None,
     settings: Settings = None,
 ) -> None:
-    """Train finite networks and average; the randomness starts from solver.seed.
+    """Train finite networks and average over them; solver.seed is the seed of the first one.
 
-    Ctrl-C keeps the networks that are trained: their means are printed and written, with status "partial".
+    After Ctrl-C the means over the networks trained so far are printed and written, with status "partial".
     """
     problem = load_problem(file, data, settings)
     check_outputs(file, data, problem, {"--output": output})
@@ -205,7 +208,7 @@ def simulate(
 # -- dmft expand ------------------------------------------------------------------------------------------
 
 
-def expand(
+def expand(  # noqa: PLR0913 - the arguments are the options of the command
     file: SpecFile,
     order: Annotated[int, typer.Option(min=0, metavar="n", help="The highest power of gamma0.")],
     show: Annotated[SeriesFormat | None, typer.Option(help="Print the series itself, in this form.")] = None,
@@ -218,11 +221,12 @@ def expand(
     data: DataIn = None,
     settings: Settings = None,
 ) -> None:
-    """Expand in gamma0. With --show, print the series, and compute nothing unless -o asks for numbers.
+    """Expand in gamma0. With --show, print the series, and compute numbers only if -o is given.
 
-    To print the series network.depth may be "L"; words of a linear network beyond order 8 are too many, and
-    each order is given by those below. Loss and error at network.gamma0 come with an estimate of
-    what the truncation misses: partial sums, Padé approximants, or words with the error in full.
+    To print the series, network.depth may be "L". For linear networks beyond order 8, the words are too many
+    to print: the coefficient of each order is then given by those of lower orders. Loss and error at
+    network.gamma0 come with an estimate of the truncation error, by partial sums, Padé approximants, or words
+    with the self-consistent error.
     """
     check_outputs(file, data, None, {"--output": output})
     extra = {}
@@ -245,13 +249,13 @@ def expand(
 
 
 def tell(seconds: float, hours: float) -> None:
-    """Says beforehand what takes long, and is not refused for that."""
+    """Print the estimated time on stderr if it is long but within the bound ``hours``."""
     if LONG < seconds <= 3600 * hours:
         say(f"this takes about {seconds:.0f} s on one core")
 
 
 def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | None) -> str:
-    """The series itself, of an experiment or of a program."""
+    """Return the printed series of an experiment file or of a program."""
     program = load_program(file)
     if program is None:
         from numerics.expansion import forecast, series
@@ -297,7 +301,7 @@ def verify(
         typer.echo(render("text"))
     with naming_the_key(problem), progress("verify", whole=True) as meter:
         report = verified(
-            problem, out_dir=output, progress=meter, before=lambda found: typer.echo(found.table())
+            problem, out_dir=output, progress=meter, before=lambda result: typer.echo(result.table())
         )
     if report.folder is not None:
         typer.echo(f"{report.verdict}: {report.folder / 'report.html'}")
@@ -308,14 +312,14 @@ def verify(
 # -- dmft sweep -------------------------------------------------------------------------------------------
 
 MOST = 100_000
-"""Points beyond which a sweep is a slip of the pen."""
+"""Largest number of points of a sweep; more are taken for a typing error."""
 
 SHOWN = 10
-"""Points without a result, or one that is not converged, that are printed."""
+"""Largest number of printed points that failed or did not converge."""
 
 
-def values_of(key: str, said: str) -> list[Any]:
-    """The values of a key: ``V1,V2,...`` as TOML spells them or as words; ``A..B`` are all integers of these.
+def values_of(key: str, text: str) -> list[Any]:
+    """Return the values of a key: ``V1,V2,...`` as in TOML or as words; ``A..B`` are integers from A to B.
 
     >>> values_of("network.gamma0", "0.1,0.5,1"), values_of("network.depth", "1..3")
     ([0.1, 0.5, 1], [1, 2, 3])
@@ -324,24 +328,24 @@ def values_of(key: str, said: str) -> list[Any]:
     """
     from numerics.cli.arguments import value_of
 
-    ends = re.fullmatch(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*", said)
+    ends = re.fullmatch(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*", text)
     if ends is not None:
         first, last = map(int, ends.groups())
         if not first <= last < first + MOST:
             raise SpecError(
-                key, said, f"are {max(0, last - first + 1)} values", f"A..B with A <= B < A + {MOST}"
+                key, text, f"are {max(0, last - first + 1)} values", f"A..B with A <= B < A + {MOST}"
             )
         return [*range(first, last + 1)]
     try:
-        found = tomllib.loads(f"x = [{said}]")["x"]
+        values = tomllib.loads(f"x = [{text}]")["x"]
     except (ValueError, RecursionError):
-        found = [value_of(x.strip()) for x in said.split(",")]
-    if not found:
-        raise SpecError(key, said, "has no value", "KEY=V1,V2,...")
-    return list(found)
+        values = [value_of(part.strip()) for part in text.split(",")]
+    if not values:
+        raise SpecError(key, text, "has no value", "KEY=V1,V2,...")
+    return list(values)
 
 
-def sweep(
+def sweep(  # noqa: PLR0913 - the arguments are the options of the command
     file: SpecFile,
     settings: Annotated[
         list[str],
@@ -366,24 +370,18 @@ def sweep(
     as_json: AsJson = False,
     data: DataIn = None,
 ) -> None:
-    """Solve an experiment at all combinations of values of its keys, one NetCDF file a point in DIR.
+    """Solve an experiment at all combinations of values of its keys; write one NetCDF file a point in DIR.
 
-    What is there is skipped, so that a sweep that was stopped goes on where it was; what failed is kept with
-    its reason, and does not stop the others. The exit status is 3 if no point has a result.
+    Points that DIR already holds are skipped, so that the same command continues a sweep that was stopped. A
+    point that fails is kept with its reason, and the other points still run. The exit status is 3 if no point
+    has a result.
     """
-    from numerics.cli.arguments import pairs
-
-    said = pairs("--set", settings)
-    over = {key: found for key, text in said.items() if len(found := values_of(key, text)) > 1}
-    if not over:
-        raise SpecError("--set", settings, "names no key with several values", "KEY=V1,V2,... or KEY=A..B")
-    if (count := prod(map(len, over.values()))) > MOST:
-        raise SpecError("--set", settings, f"are {count} points", f"at most {MOST}")
-    experiment = load(file, data, [f"{key}={text}" for key, text in said.items() if key not in over])
+    over, fixed = _swept_keys(settings)
+    experiment = load(file, data, fixed)
     check_folder(output)
-    whole = output / "sweep.nc"
+    gathered = output / "sweep.nc"
     if gather and output.exists():
-        check_outputs(file, data, experiment, {"--gather": whole})
+        check_outputs(file, data, experiment, {"--gather": gathered})
     from numerics.analysis import sweep as sweeps
     from numerics.results import save
 
@@ -393,40 +391,60 @@ def sweep(
         executor = sweeps.cluster(output, hours=experiment.solver.hours, jobs=jobs)
     try:
         with progress("sweep", whole=True) as meter:
-            found = grid.run(jobs=jobs, retry=retry, executor=executor, progress=meter, results=gather)
+            outcomes = grid.run(jobs=jobs, retry=retry, executor=executor, progress=meter, results=gather)
     except Interrupted:
-        say(f"what is finished is kept in {output}: the same command goes on from there")
+        say(f"finished points are kept in {output}: the same command continues from there")
         raise
     if gather:
-        save(grid.gathered(found), whole)
+        save(grid.gathered(outcomes), gathered)
     rows: list[dict[str, Any]] = [
         {**dict(point.at), "status": x.status, "file": str(point.file if point.done else point.failed)}
-        for point, x in zip(grid.points, found, strict=True)
+        for point, x in zip(grid.points, outcomes, strict=True)
     ]
     failed = [row for point, row in zip(grid.points, rows, strict=True) if not point.done]
     if as_json:
-        print_json({"points": rows, "failed": len(failed), **({"gathered": str(whole)} if gather else {})})
+        written = {"gathered": str(gathered)} if gather else {}
+        print_json({"points": rows, "failed": len(failed), **written})
     else:
         typer.echo(
             f"{len(rows)} points in {output}: {len(rows) - len(failed)} with a result, {len(failed)} without"
         )
-        poor = [row for row in rows if row["status"] != "ok"]
-        for row in poor[:SHOWN]:
-            typer.echo("  " + ", ".join(f"{key} = {row[key]}" for key in over) + f": {row['status']}")
-        if len(poor) > SHOWN:
-            typer.echo(f"  and {len(poor) - SHOWN} more; each has its status in DIR")
+        _print_statuses(rows, list(over))
         if gather:
-            typer.echo(f"wrote {whole}")
+            typer.echo(f"wrote {gathered}")
     if any(row["status"].startswith(sweeps.DEFECT) for row in failed):
         raise typer.Exit(4)
     if len(failed) == len(rows):
         raise NumericsError(f"no point has a result; the first: {failed[0]['status']}")
 
 
+def _swept_keys(settings: list[str]) -> tuple[dict[str, list[Any]], list[str]]:
+    """Return the values of the keys that a sweep varies, and the settings that have one value."""
+    from numerics.cli.arguments import pairs
+
+    texts = pairs("--set", settings)
+    values = {key: values_of(key, text) for key, text in texts.items()}
+    over = {key: several for key, several in values.items() if len(several) > 1}
+    if not over:
+        raise SpecError("--set", settings, "names no key with several values", "KEY=V1,V2,... or KEY=A..B")
+    if (count := prod(map(len, over.values()))) > MOST:
+        raise SpecError("--set", settings, f"are {count} points", f"at most {MOST}")
+    return over, [f"{key}={text}" for key, text in texts.items() if key not in over]
+
+
+def _print_statuses(rows: list[dict[str, Any]], keys: list[str]) -> None:
+    """Print the points of a sweep whose status is not "ok", at most SHOWN of them."""
+    not_ok = [row for row in rows if row["status"] != "ok"]
+    for row in not_ok[:SHOWN]:
+        typer.echo("  " + ", ".join(f"{key} = {row[key]}" for key in keys) + f": {row['status']}")
+    if len(not_ok) > SHOWN:
+        typer.echo(f"  and {len(not_ok) - SHOWN} more; each has its status in DIR")
+
+
 # -- dmft ledger ------------------------------------------------------------------------------------------
 
 EVIDENCE = "tests/ledger/evidence"
-"""Where the evidence stands in a checkout."""
+"""Folder of the evidence in a checkout."""
 
 
 def ledger(
@@ -448,41 +466,42 @@ def ledger(
         from derive.ledger import VERDICTS
 
         if verdict not in VERDICTS:
-            raise SpecError("--verdict", verdict, "is no verdict", ", ".join(VERDICTS))
+            raise SpecError("--verdict", verdict, "is not a verdict", ", ".join(VERDICTS))
         if check:
-            raise SpecError("--verdict", verdict, "with --check", "a paper and a number with --check")
+            reason = "cannot be combined with --check"
+            raise SpecError("--verdict", verdict, reason, "a paper and a number with --check")
         rows = [x for x in rows if x.verdict == verdict]
-    place = _checkout() if check else None
+    root = _checkout() if check else None
     words = [x for x in (source, number) if x is not None]
     if as_json:
-        found = {"entries": json.loads(render(rows, "json"))}
+        tables = {"entries": json.loads(render(rows, "json"))}
         status = 0
-        if place is not None:
-            status, out = _run_evidence(place, [*words, "--json"], capture=True)
-            found["checks"] = json.loads(out)
-        print_json(found)
+        if root is not None:
+            status, output = _run_evidence(root, [*words, "--json"], capture=True)
+            tables["checks"] = json.loads(output)
+        print_json(tables)
     else:
         typer.echo(render(rows, "text", full=number is not None))
         counts = Counter(row.verdict for row in rows)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
         typer.echo(f"{len(rows)} entries: {verdicts}")
-        status = 0 if place is None else _run_evidence(place, words)[0]
+        status = 0 if root is None else _run_evidence(root, words)[0]
     if status:
         raise typer.Exit(status)
 
 
 def _checkout() -> Path:
-    """The checkout that this package runs from, in which the evidence stands; exit 2 if there is none."""
+    """Return the checkout that this package runs from; raise SpecError if it does not hold the evidence."""
     root = Path(__file__).resolve().parents[2]
     if not (root / EVIDENCE).is_dir():
-        reason = f"the evidence is no part of the installed package; it stands in {EVIDENCE} of the source"
+        reason = f"the installed package does not hold the evidence; it stands in {EVIDENCE} of the source"
         accepted = "the command in a checkout: git clone, pip install -e '.[test]'"
         raise SpecError("--check", None, reason, accepted)
     return root
 
 
 def _run_evidence(root: Path, words: list[str], capture: bool = False) -> tuple[int, str]:
-    """Exit status and output of ``python -m tests.ledger.evidence`` in a process of its own."""
+    """Run ``python -m tests.ledger.evidence`` in its own process; return its exit status and its output."""
     sys.stdout.flush()
     done = subprocess.run(
         [sys.executable, "-m", EVIDENCE.replace("/", "."), *words],
@@ -495,20 +514,21 @@ def _run_evidence(root: Path, words: list[str], capture: bool = False) -> tuple[
 
 
 def _chosen(source: str | None, number: str | None) -> list[Entry]:
+    """Return the entries of the ledger for a paper and the number of an equation; None stands for all."""
     from derive.ledger import entries
 
     try:
         rows = list(entries(source))
-    except LookupError as e:
-        raise typer.BadParameter(str(e.args[0]), param_hint="SOURCE") from e
+    except LookupError as error:
+        raise typer.BadParameter(str(error.args[0]), param_hint="SOURCE") from error
     if source is None or number is None:
         return rows
     from derive.ledger import find
 
     try:
         return [find(source, number)]
-    except LookupError as e:
-        raise typer.BadParameter(str(e.args[0]), param_hint="NUMBER") from e
+    except LookupError as error:
+        raise typer.BadParameter(str(error.args[0]), param_hint="NUMBER") from error
 
 
 app = typer.Typer(
@@ -524,6 +544,7 @@ app.add_typer(limits, name="limits")
 
 
 def _say_version(asked: bool) -> None:
+    """Print the version and exit, if the option --version is given."""
     if asked:
         from numerics.results import provenance
 

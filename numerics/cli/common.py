@@ -1,4 +1,4 @@
-"""What the commands share: their options, checks on output paths before anything runs, progress, printing."""
+"""Options, checks of output paths, progress bars and printing that the commands share."""
 
 from __future__ import annotations
 
@@ -56,22 +56,21 @@ NetcdfOut = Annotated[
 ]
 PlotOut = Annotated[Path | None, typer.Option("--plot", metavar="OUT.png", help="Draw the result.")]
 KeptKernels = Literal["auto", "full", "trace", "none"]
-"""How much of the two-time kernels a result holds."""
+"""Two-time kernels that a result holds: of all sample pairs, their trace, none, or what a file can hold."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 LONG = 30.0
-"""Seconds from which an estimate is said before anything runs."""
+"""Estimated seconds above which the estimate is printed before anything runs."""
 
 
 def load(
     file: str, data: list[str] | None = None, settings: list[str] | None = None, *, arrays: bool = True
 ) -> Experiment:
-    """The experiment of a file, with other arrays and keys where the command line names them.
+    """Return the experiment of a file, with arrays and keys replaced by those of the command line.
 
-    Without ``arrays`` it is enough to derive, and the files of arrays need not be there.
-
-    Raises SpecError for a program where an experiment file is asked for.
+    ``arrays=False`` reads no array: the experiment can be derived but not solved.  Raises SpecError if the
+    argument names a program.
     """
     from numerics.cli.arguments import experiment_in, is_program, pairs
 
@@ -81,12 +80,12 @@ def load(
 
 
 def settings_with(accuracy: float | None, settings: list[str] | None) -> list[str] | None:
-    """``--set`` with ``--accuracy``, which is a word for one of its keys."""
+    """Return the settings with ``--accuracy`` added as the key ``solver.accuracy``."""
     return settings if accuracy is None else [*(settings or ()), f"solver.accuracy={accuracy}"]
 
 
 def numbers_in(settings: list[str] | None) -> dict[str, float]:
-    """The numbers for symbols of a program that ``--set`` gives, by symbol or by key of a file."""
+    """Return the numbers that ``--set`` gives for symbols of a program, named by symbol or by key."""
     from numerics.cli.arguments import SYMBOLS, pairs, value_of
     from numerics.experiment.checks import finite_number
 
@@ -95,13 +94,13 @@ def numbers_in(settings: list[str] | None) -> dict[str, float]:
 
 
 def refuse_arrays(data: list[str] | None) -> None:
-    """Raise SpecError for arrays where formulas have none."""
+    """Raise SpecError if arrays are given where the printed formulas hold none."""
     if data:
         raise SpecError("-D", data[0], "is not read: the formulas have no arrays", "no -D")
 
 
 def load_layers(file: str, settings: list[str] | None, data: list[str] | None = None) -> Experiment:
-    """The experiment of a file whose equations are derived at its depth; raises SpecError for too many."""
+    """Return the experiment of a file; raise SpecError if its equations have too many layers to derive."""
     from numerics.experiment.problem import require_derivation
 
     experiment = load(file, data, settings)
@@ -113,9 +112,9 @@ def load_layers(file: str, settings: list[str] | None, data: list[str] | None = 
 def load_problem(
     file: str, data: list[str] | None, settings: list[str] | None, *, depth: bool = True
 ) -> Experiment | Problem:
-    """What is computed: an experiment that lacks no number, or the problem of a program.
+    """Return the experiment of a file, or the problem of a program, with all numbers that a solver needs.
 
-    Without ``depth`` the number of layers of a residual network may be a symbol.
+    ``depth=False`` lets the number of layers of a residual network be a symbol.
     """
     from numerics.cli.arguments import is_program, pairs, problem_in
     from numerics.experiment.problem import derivation
@@ -133,7 +132,7 @@ def load_problem(
 
 
 def load_program(file: str) -> Program | None:
-    """The program that the argument names, if it names one; this runs its file."""
+    """Return the program that the argument names, or None for an experiment file; this runs a Python file."""
     from numerics.cli.arguments import is_program, program_in
 
     return program_in(file) if is_program(file) else None
@@ -145,45 +144,52 @@ def check_outputs(
     problem: Experiment | Problem | None,
     outputs: Mapping[str, Path | None],
 ) -> None:
-    """Refuses, before the work that they are for, output paths that could not be written, and those of the
-    spec, of its arrays or of each other; a link is what it points to.
+    """Raise SpecError for output paths that cannot be written, or that the command also reads or writes.
+
+    The check runs before the work.  Paths are compared after links are followed.
     """
     from numerics.cli.arguments import pairs
     from numerics.experiment.experiment import TESTING, TRAINING, Experiment
 
-    names = [Path(file.partition(".py:")[0] + ".py") if ".py:" in file else Path(file)]
-    names += [Path(x) for x in pairs("-D", data or ()).values()]
+    inputs = [Path(file.partition(".py:")[0] + ".py") if ".py:" in file else Path(file)]
+    inputs += [Path(name) for name in pairs("-D", data or ()).values()]
     if isinstance(problem, Experiment) and problem.data is not None:
-        said = (getattr(problem.data, key) for key in (*TRAINING, *TESTING))
-        names += [Path(file).parent / x for x in said if x is not None]
-    taken = {Path(str(x).partition(".npz:")[0] + ".npz" if ".npz:" in str(x) else x).resolve() for x in names}
+        names = (getattr(problem.data, key) for key in (*TRAINING, *TESTING))
+        inputs += [Path(file).parent / name for name in names if name is not None]
+    taken = {_file_of_array(path).resolve() for path in inputs}
     for key, path in outputs.items():
         if path is None:
             continue
         if path.is_dir():
             raise SpecError(key, str(path), "is a folder", "a file name")
         if path.exists() and not path.is_file():
-            raise SpecError(key, str(path), "is no regular file", "a file name, new or old")
+            raise SpecError(key, str(path), "is not a regular file", "a file name, new or old")
         if path.resolve() in taken:
             raise SpecError(key, str(path), "is read or written by this command too", "another file name")
         taken.add(path.resolve())
         _check_parent(key, path.resolve())
 
 
+def _file_of_array(path: Path) -> Path:
+    """Return the file of an array that may be named ``file.npz:array``."""
+    file, separator, _ = str(path).partition(".npz:")
+    return Path(file + ".npz") if separator else path
+
+
 def check_plot(path: Path | None) -> None:
-    """Refuses a figure whose suffix is no format that Matplotlib writes here."""
+    """Raise SpecError if the suffix of a figure is not a format that Matplotlib writes here."""
     if path is None:
         return
     from matplotlib.backend_bases import FigureCanvasBase
 
-    suffixes = sorted({*FigureCanvasBase.get_supported_filetypes()} - {"pgf"})  # that one needs LaTeX
+    suffixes = sorted({*FigureCanvasBase.get_supported_filetypes()} - {"pgf"})  # pgf needs LaTeX
     if path.suffix.removeprefix(".").lower() not in suffixes:
         accepted = "a file name that ends in ." + ", .".join(suffixes)
-        raise SpecError("--plot", str(path), "has a suffix that is no picture format", accepted)
+        raise SpecError("--plot", str(path), "has a suffix that is not a picture format", accepted)
 
 
 def check_folder(path: Path | None) -> None:
-    """Refuses an output folder that is a file or may not be written in, or whose parent is not there."""
+    """Raise SpecError if an output folder is a file, cannot be written in, or has no parent folder."""
     if path is None:
         return
     if path.exists() and not path.is_dir():
@@ -194,7 +200,7 @@ def check_folder(path: Path | None) -> None:
 
 
 def _check_parent(key: str, path: Path) -> None:
-    """Tries whether a file can be made beside ``path``: permissions do not say all."""
+    """Raise SpecError if a file cannot be made beside ``path``; this makes one and removes it."""
     if not path.parent.is_dir():
         reason, accepted = f"there is no folder {path.parent}", "a path in a folder that exists"
         raise SpecError(key, str(path), reason, accepted)
@@ -208,14 +214,15 @@ def _check_parent(key: str, path: Path) -> None:
 
 @contextmanager
 def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
-    """Adds to a failed computation the key that would mend it, and its value."""
+    """Add to the message of a failed computation the key of the experiment that would help, and its value."""
     try:
         yield
     except NumericsError as error:
         from numerics.experiment import Experiment
 
-        named = re.search(r"\b(network|solver|training)\.\w+ = ", str(error))
-        if not isinstance(source, Experiment) or named or (isinstance(error, Diverged) and error.start):
+        names_a_key = re.search(r"\b(network|solver|training)\.\w+ = ", str(error))
+        at_start = isinstance(error, Diverged) and error.start
+        if not isinstance(source, Experiment) or names_a_key or at_start:
             raise
         key, value = "solver.rtol", source.solver.rtol
         if isinstance(error, NotConverged) and source.training.entrywise:
@@ -229,9 +236,9 @@ def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
 
 @contextmanager
 def progress(label: str, *, whole: bool = False) -> Iterator[Progress | None]:
-    """A meter on stderr, as a function of (step, total), that goes once from 0 to its end; None where stderr
-    is no terminal.  ``whole``: the total is that of all there is to do, not of one pass, and the time that
-    is left is shown.
+    """Yield a progress bar on stderr as a function of (step, total), or None if stderr is not a terminal.
+
+    ``whole``: total counts all steps of the work, not those of one pass; the remaining time is then shown.
     """
     if not sys.stderr.isatty():
         yield None
@@ -252,7 +259,7 @@ BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}"
 
 
 class Meter:
-    """The share that is done, of passes of which nobody knows how many follow: each takes half of the rest.
+    """Progress of a computation of an unknown number of passes: each pass takes half of the remaining bar.
 
     >>> seen = []
     >>> meter = Meter(seen.append)
@@ -265,6 +272,7 @@ class Meter:
         self.show, self.passes, self.last = show, 0, 0.0
 
     def __call__(self, step: int, total: int) -> None:
+        """Show the progress after ``step`` of ``total`` steps of a pass; a smaller share starts a pass."""
         share = step / max(total, 1)
         if share < self.last:
             self.passes += 1
@@ -273,19 +281,19 @@ class Meter:
 
 
 def say(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     typer.echo(text, err=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on stdout; NaN is not JSON and has become null before."""
+    """Print one JSON object on stdout; raise ValueError for NaN, which results replace by null."""
     typer.echo(json.dumps(value, allow_nan=False))
 
 
 def report(
     result: xr.Dataset | Result, output: Path | None, as_json: bool, extra: Mapping[str, object] | None = None
 ) -> None:
-    """Saves the result if asked to, and prints it as JSON (with `extra` keys) or as a short table."""
+    """Save the result if ``output`` is given; print it as JSON (with `extra` keys) or as a short table."""
     from numerics.results import save, to_json
 
     if output is not None:
@@ -299,63 +307,105 @@ def report(
 
 
 INTERVAL = "+- (95 %)"
-"""The column of :func:`numerics.results.interval`."""
+"""Heading of the column of :func:`numerics.results.interval`."""
+
+
+def _attributes(result: xr.Dataset | Result) -> Mapping[str, Any]:
+    """Return the attributes of a dataset, or the notes of a result."""
+    from numerics.results import Result
+
+    return result.notes if isinstance(result, Result) else result.attrs
 
 
 def _at_width(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
-    """The mean of each loss over networks of some width, and the standard deviation of one network."""
-    from numerics.results import LOSSES, SHIFT, VARIANCE, Result
+    """Return columns for networks of width N: mean of each loss, and standard deviation of one network."""
+    from numerics.results import LOSSES, SHIFT, VARIANCE
 
-    said = result.notes if isinstance(result, Result) else result.attrs
     columns: dict[str, NDArray[np.float64]] = {}
-    for end, name in zip(("", " "), LOSSES, strict=True):  # each column has a name of its own
+    for end, name in zip(("", " "), LOSSES, strict=True):  # the space makes headings of columns unique
         if name not in result or name + VARIANCE not in result:
             continue
-        width = int(said["width"])
+        width = int(_attributes(result)["width"])
         if name + SHIFT in result:
             columns[f"mean at N{end}"] = result[name].values + result[name + SHIFT].values / width
         columns[f"deviation{end}"] = (result[name + VARIANCE].values / width) ** 0.5
     return columns
 
 
-def _width_heads(said: Mapping[str, Any]) -> list[str]:
-    """What the corrections of finite width are, and how well they are known."""
+def _width_heads(attributes: Mapping[str, Any]) -> list[str]:
+    """Return lines that describe the corrections of finite width and state their errors."""
     lines = [
-        f"N = {said['width']}: mean over networks, and standard deviation of one network, to leading order "
-        f"in 1/N, by {said['width_method']}"
+        f"N = {attributes['width']}: mean over networks, and standard deviation of one network, to leading "
+        f"order in 1/N, by {attributes['width_method']}"
     ]
-    errors = {key: said[key] for key in ("variance_error", "shift_error") if key in said}
+    errors = {key: attributes[key] for key in ("variance_error", "shift_error") if key in attributes}
     if errors:
-        told = ", ".join(f"{key.replace('_', ' ')} {x:.1e}" for key, x in errors.items())
-        lines.append(f"of the corrections of the flow: {told} of the largest value")
-    if "no_shift" in said:
-        lines.append(str(said["no_shift"]))
+        text = ", ".join(f"{key.replace('_', ' ')} {error:.1e}" for key, error in errors.items())
+        lines.append(f"of the corrections of the flow: {text} of the largest value")
+    if "no_shift" in attributes:
+        lines.append(str(attributes["no_shift"]))
     return lines
 
 
-def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
-    """The status and the losses at a few times, evenly chosen, ends included."""
-    from numerics.results import STDERR, Result, interval
-
+def _series_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
+    """Return a column for each power of gamma0 of the loss, with its standard error."""
     columns: dict[str, NDArray[np.float64]] = {}
-    series = "order" in result.coords
-    if series and "train_loss" in result:  # powers come first
+    if "train_loss" in result:
         for k, n in enumerate(result["order"].values):
             columns[f"order {int(n)}"] = result["train_loss"].values[k]
             if "train_loss_stderr" in result:
                 columns["stderr" + " " * k] = result["train_loss_stderr"].values[k]
-    for name, called in (("train_loss_resummed", "at gamma0"), ("train_loss_truncation", "truncation")):
+    return columns
+
+
+def _loss_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
+    """Return columns of the losses with their confidence intervals, or of the largest error."""
+    from numerics.results import STDERR, interval
+
+    columns: dict[str, NDArray[np.float64]] = {}
+    for name, heading in (("train_loss", INTERVAL), ("test_loss", INTERVAL + " ")):
         if name in result:
-            columns[called] = result[name].values
-    for name, called in (("train_loss", INTERVAL), ("test_loss", INTERVAL + " ")):
-        if name in result and not series:
             columns[name] = result[name].values
             if name + STDERR in result:
-                columns[called] = interval(result, name)
+                columns[heading] = interval(result, name)
     columns |= _at_width(result)
-    if "train_loss" not in result and "error" in result and not series:  # no loss is known
+    if "train_loss" not in result and "error" in result:  # a program whose loss has no formula
         errors = abs(result["error"].values)
         columns["largest error"] = errors.reshape(len(errors), -1).max(axis=1)
+    return columns
+
+
+def _heads(result: xr.Dataset | Result) -> list[str]:
+    """Return the lines above the table: status, errors, notes and omissions of a result."""
+    attributes = _attributes(result)
+    heads = [f"status: {attributes.get('status', 'unknown')}"]
+    if "bias_estimate" in attributes:
+        bias = f"bias {attributes['bias']:.1e} (at most {attributes['bias_estimate']:.1e})"
+        paths = f"{attributes['replicas']} replicas of {attributes['samples']} paths"
+        heads.append(f"standard error {attributes['accuracy']:.1e}, {bias} of the largest value; {paths}")
+    if "width_method" in attributes:
+        heads += _width_heads(attributes)
+    if "note" in attributes:
+        heads.append(f"note: {attributes['note']}")
+    if "unknown_errors" in attributes:
+        heads.append(f"errors that are not known: {attributes['unknown_errors']}")
+    if "left_out" in attributes:
+        heads.append(f"left out: {attributes['left_out']}")
+    if "powers_of" in attributes:
+        orders = {str(k): v.attrs["known_to_order"] for k, v in result.data_vars.items()}
+        known = ", ".join(f"{name} {n}" for name, n in orders.items() if not name.endswith("_stderr"))
+        heads.append(f"powers of {attributes['powers_of']}; known to order: {known}; nan: not known")
+    return heads
+
+
+def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
+    """Return the status and a table of the losses at ``rows`` times, evenly chosen, both ends included."""
+    series = "order" in result.coords
+    columns = _series_columns(result) if series else {}
+    for name, heading in (("train_loss_resummed", "at gamma0"), ("train_loss_truncation", "truncation")):
+        if name in result:
+            columns[heading] = result[name].values
+    columns |= _at_width(result) if series else _loss_columns(result)
     time = result["time"].values
     count = len(time)
     chosen = sorted({round(i * (count - 1) / max(rows - 1, 1)) for i in range(rows)})
@@ -363,27 +413,10 @@ def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
     for i in chosen:
         cells = [f"{float(time[i]):16.6g}", *(f"{float(column[i]):16.8g}" for column in columns.values())]
         lines.append("".join(cells))
-    said = result.notes if isinstance(result, Result) else result.attrs
-    if "resummation" in said:
-        by, status = said["resummation"], said.get("resummation_status", "")
-        lines.append(f"at gamma0 = {said['gamma0']:g} by {by}: {status}")
-        if "resummation_failed" in said:
-            lines.append(f"no value for {said['resummation_failed']}")
-    heads = [f"status: {said.get('status', 'unknown')}"]
-    if "bias_estimate" in said:
-        bias = f"bias {said['bias']:.1e} (at most {said['bias_estimate']:.1e})"
-        paths = f"{said['replicas']} replicas of {said['samples']} paths"
-        heads.append(f"standard error {said['accuracy']:.1e}, {bias} of the largest value; {paths}")
-    if "width_method" in said:
-        heads += _width_heads(said)
-    if "note" in said:
-        heads.append(f"note: {said['note']}")
-    if "unknown_errors" in said:
-        heads.append(f"errors that are not known: {said['unknown_errors']}")
-    if "left_out" in said:
-        heads.append(f"left out: {said['left_out']}")
-    if "powers_of" in said:
-        orders = {str(k): v.attrs["known_to_order"] for k, v in result.data_vars.items()}
-        known = ", ".join(f"{name} {n}" for name, n in orders.items() if not name.endswith("_stderr"))
-        heads.append(f"powers of {said['powers_of']}; known to order: {known}; nan: not known")
-    return "\n".join([*heads, *lines])
+    attributes = _attributes(result)
+    if "resummation" in attributes:
+        method, status = attributes["resummation"], attributes.get("resummation_status", "")
+        lines.append(f"at gamma0 = {attributes['gamma0']:g} by {method}: {status}")
+        if "resummation_failed" in attributes:
+            lines.append(f"no value for {attributes['resummation_failed']}")
+    return "\n".join([*_heads(result), *lines])

@@ -1,5 +1,6 @@
-"""The commands around files: `dmft new` writes an experiment, `show` prints and draws a result, `examples`
-copies those that come with the package.
+"""The commands `dmft new`, which writes an experiment file, `show`, which prints a result, and `examples`.
+
+`dmft show` also draws a result; `dmft examples` lists or copies the experiments of the package.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
     },
     "fixed": {"data": {"kind": "fixed", "inputs": "x.npy", "targets": "y.npy"}},
 }
-"""Keys with values of their own, by kind of data; all kinds have those below."""
+"""Keys that a new experiment sets, by kind of data, beside those of ALWAYS."""
 ALWAYS: dict[str, dict[str, Any]] = {
     "network": {"depth": 2, "gamma0": 1.0},
     "training": {"rule": "gd", "learning_rate": 0.05, "steps": 60},
@@ -36,10 +37,10 @@ ALWAYS: dict[str, dict[str, Any]] = {
 
 
 TemplateRule = Literal["gd", "sign", "adam", "adamw", "rmsprop", "lion"]
-"""The training rules that a new experiment may have."""
+"""Training rules of new experiments."""
 
 WARM_UP_AND_COSINE = "0.05*min(1, (t + 1)/10)*(1 + cos(pi*t/60))/2"
-"""The rate of new experiments with an entrywise rule: warm-up in ten steps, cosine decay over sixty."""
+"""Learning rate of new experiments with an entrywise rule: warm-up in ten steps, cosine decay over sixty."""
 
 SHOWN: dict[tuple[str, str], tuple[tuple[Any, str], ...]] = {
     ("training", "learning_rate"): (
@@ -47,13 +48,13 @@ SHOWN: dict[tuple[str, str], tuple[tuple[Any, str], ...]] = {
         ("0.05*(1 + cos(pi*t/60))/2", "cosine decay over sixty"),
     ),
 }
-"""Further values that a template shows for a key, with what they do."""
+"""Further values that a template shows for a key, with their meaning."""
 
 
 def template(kind: str, rule: str = "gd") -> str:
-    """An experiment with a line on every key that goes with this kind of data; those left out are comments.
+    """Return an experiment file with a line for every key of this kind of data; optional keys are comments.
 
-    With an entrywise ``rule``, such as "adam", the rate has warm-up and cosine decay.
+    With an entrywise ``rule``, such as "adam", the learning rate has warm-up and cosine decay.
 
     >>> print(template("isotropic")[:107])
     # An experiment of dmft. Keys that are left out, here behind a #, have the value that is shown.
@@ -71,15 +72,15 @@ def template(kind: str, rule: str = "gd") -> str:
         if name == "training" and rule in CONSTANTS:
             chosen |= {"rule": rule, "learning_rate": WARM_UP_AND_COSINE, **CONSTANTS[rule]}
         for key, field in model.model_fields.items():
-            own = ("kind", *DATA_KEYS[kind]) if name == "data" else None
             if rule in CONSTANTS and key in BY_KERNEL:
                 continue
-            if (own is not None and key not in own) or kind not in NETWORK_KINDS.get(key, (kind,)):
+            if name == "data" and key not in ("kind", *DATA_KEYS[kind]):
+                continue
+            if kind not in NETWORK_KINDS.get(key, (kind,)):
                 continue
             rules = rules_with(key) if name == "training" else ""
-            words = f"rule = {rules}: {field.description}" if rules else f"{field.description}"
-            said = textwrap.wrap(words, 100, break_on_hyphens=False)
-            lines += [f"# {x}" for x in said]
+            comment = f"rule = {rules}: {field.description}" if rules else f"{field.description}"
+            lines += [f"# {line}" for line in textwrap.wrap(comment, 100, break_on_hyphens=False)]
             lines += [f"# {words}: {value_to_toml(x)}" for x, words in SHOWN.get((name, key), ())]
             if key in chosen:
                 lines.append(f"{key} = {value_to_toml(chosen[key])}")
@@ -106,14 +107,14 @@ def new(
 ) -> None:
     """Write an experiment file with a comment on every key, ready to be solved or to be given arrays.
 
-    Rules other than gd take arrays: they need the entries of inputs.
+    Rules other than gd need arrays, because their steps depend on the entries of inputs.
     """
     kind = kind or ("isotropic" if rule == "gd" else "fixed")
     if rule != "gd" and kind != "fixed":
         reason = f"gives no entries of inputs, and steps of --rule {rule} depend on them"
         raise SpecError("--kind", kind, reason, "fixed, or --rule gd")
     if file.exists():
-        raise SpecError("FILE", str(file), "is there already", "the name of a new file")
+        raise SpecError("FILE", str(file), "exists already", "the name of a new file")
     check_outputs("", None, None, {"FILE": file})
     from numerics.results import replacing
 
@@ -127,7 +128,7 @@ def show(
     plot: PlotOut = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a result: what was run, by which version, and its losses; of a sweep the status of its points."""
+    """Print a result: experiment, version and losses; for a sweep, the status of its points."""
     result = load_result(file)
     check_plot(plot)
     check_outputs(str(file), None, None, {"--plot": plot})
@@ -157,7 +158,7 @@ def show(
 
 
 def load_result(file: Path) -> xr.Dataset:
-    """The result in a file; raises SpecError for what is none, or was cut off."""
+    """Return the result in a file; raise SpecError if the file is not a result or is incomplete."""
     from numerics.experiment.experiment import require_file
     from numerics.results import load
 
@@ -165,23 +166,23 @@ def load_result(file: Path) -> xr.Dataset:
     require_file("RESULT.nc", str(file), file, accepted)
     try:
         result = load(file)
-    except Exception as error:  # HDF5 fails in many ways on what it did not write
+    except Exception as error:  # HDF5 raises many types for files of other programs
         problem = f"cannot be read: {' '.join(str(error).split())[:200]}"
         raise SpecError("RESULT.nc", str(file), problem, accepted) from None
     if "spec" not in result.attrs or "time" not in result.coords:
-        raise SpecError("RESULT.nc", str(file), "is no result", accepted)
+        raise SpecError("RESULT.nc", str(file), "is not a result", accepted)
     return result
 
 
 def draw(result: xr.Dataset, path: Path) -> None:
-    """The losses and the kernels of a solution over time."""
+    """Draw the losses and the kernels of a solution over time, and write the figure."""
     from numerics.plots import plot_result, save_figure
 
     save_figure(plot_result(result), path)
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-"""Where the examples stand that come with the package."""
+"""Folder of the experiments of the package."""
 
 
 def examples(
@@ -189,20 +190,20 @@ def examples(
         Path | None, typer.Option("--copy", metavar="DIR", help="Copy them, with their arrays, to DIR.")
     ] = None,
 ) -> None:
-    """List the experiments that come with the package, or copy them."""
+    """List the experiments of the package, or copy them with their arrays."""
     check_folder(copy)
-    found = sorted(EXAMPLES.glob("*.toml"))
+    experiments = sorted(EXAMPLES.glob("*.toml"))
     if copy is None:
-        for path in found:
+        for path in experiments:
             first = path.read_text(encoding="utf-8").splitlines()[0]
             typer.echo(f"{path.name:18} {first.removeprefix('# ')}")
         return
     from numerics.results import replacing_folder
 
-    files = [*found, *sorted(x for kind in ("*.csv", "*.npy") for x in EXAMPLES.glob(kind))]
-    there = [x.name for x in files if (copy / x.name).exists()]
-    if there:
-        raise SpecError("--copy", str(copy), f"holds {', '.join(there)} already", "a folder without them")
+    files = [*experiments, *sorted(x for kind in ("*.csv", "*.npy") for x in EXAMPLES.glob(kind))]
+    present = [x.name for x in files if (copy / x.name).exists()]
+    if present:
+        raise SpecError("--copy", str(copy), f"holds {', '.join(present)} already", "a folder without them")
     with replacing_folder(copy) as beside:
         for path in files:
             (beside / path.name).write_bytes(path.read_bytes())

@@ -1,4 +1,8 @@
-"""`dmft limits`: what derived theories say in closed form."""
+"""The commands `dmft limits ...`: closed forms of derived theories.
+
+Each command takes an experiment file, a program or exponents, calls an analysis of `derive` or
+`numerics.analysis`, and prints formulas, numbers and the conditions under which they hold.
+"""
 
 from __future__ import annotations
 
@@ -52,86 +56,92 @@ def early_time(
     data: DataIn = None,
     settings: Settings = None,
 ) -> None:
-    """The first step on isotropic data: by which factor the test loss changes, and at which rate it rises.
+    """Print the factor by which the first step on isotropic data changes the test loss.
 
-    network.depth may be "L", and FILE a program: then there are formulas, and numbers if --set gives one for
-    each symbol.
+    The critical learning rate is printed too: above it, the test loss rises in the first step. network.depth
+    may be "L", and FILE a program: then formulas are printed, and numbers if --set gives one for each symbol.
     """
     program = load_program(file)
     from numerics.analysis import limits as of
 
-    more: EarlySteps | None = None
+    early_steps: EarlySteps | None = None
     rates: Recovery | None = None
     if program is None:
         experiment = load_layers(file, settings, data)
-        found = of.early_time(experiment)
-        more = of.early_steps(experiment, steps) if steps else None
+        first_step = of.early_time(experiment)
+        early_steps = of.early_steps(experiment, steps) if steps else None
         rates = of.recovery(experiment) if recovery else None
     else:
         for option, given in (("--steps", steps or None), ("--recovery", recovery or None)):
             if given is not None:
-                raise SpecError(option, given, "is not there for a program", f"a file, or no {option}")
-        found = of.early_time(program, numbers_in(settings))
+                reason = "is not available for a program"
+                raise SpecError(option, given, reason, f"an experiment file, or no {option}")
+        first_step = of.early_time(program, numbers_in(settings))
         refuse_arrays(data)
-    parts = {"the first step": found, "--steps": more, "--recovery": rates}
+    parts = {"the first step": first_step, "--steps": early_steps, "--recovery": rates}
     shown = {name: x for name, x in parts.items() if x is not None}
     if as_json:
         basis = list(dict.fromkeys(line for x in shown.values() for line in x.conditions()))
         print_json({**{k: v for x in shown.values() for k, v in x.numbers().items()}, "conditions": basis})
         return
-    typer.echo(f"C_v(1)/C_v(0) = {found.formula}")
-    if found.root is not None:
-        typer.echo(f"            q = {found.root}")
-    if found.growth_factor is not None:
-        typer.echo(f"              = {found.growth_factor:.10g}")
-    typer.echo(f"critical learning rate: {_words(found.critical_learning_rate, found.critical_formula)}")
-    for line in (*_steps(more), *_rates(rates)):
+    typer.echo(f"C_v(1)/C_v(0) = {first_step.formula}")
+    if first_step.root is not None:
+        typer.echo(f"            q = {first_step.root}")
+    if first_step.growth_factor is not None:
+        typer.echo(f"              = {first_step.growth_factor:.10g}")
+    typer.echo(
+        f"critical learning rate: {_words(first_step.critical_learning_rate, first_step.critical_formula)}"
+    )
+    for line in (*_steps(early_steps), *_rates(rates)):
         typer.echo(line)
     for name, x in shown.items():
         _conditions(x.conditions(), "" if len(shown) == 1 else f" of {name}")
 
 
 def _conditions(sentences: Iterable[str], of: str = "") -> None:
-    """Print what a limit rests on, one sentence a line."""
+    """Print the conditions under which a limit holds, one sentence a line."""
     typer.echo(f"conditions{of}")
     for sentence in sentences:
         typer.echo(f"  {sentence}")
 
 
 def _words(number: float | None, formula: object) -> str:
+    """Return the formula and the number of a critical learning rate, as far as they are known."""
     parts = [str(formula)] if formula is not None else []
     parts += [f"{number:.10g}"] if number is not None else []
     return " = ".join(parts) or "none in closed form"
 
 
-def _steps(found: EarlySteps | None) -> list[str]:
-    if found is None:
+def _steps(steps: EarlySteps | None) -> list[str]:
+    """Return the lines about losses after the first steps and about the memory-free recursion."""
+    if steps is None:
         return []
-    lines = [f"test loss with label noise, first step: times {found.test_growth_factor:.10g}"]
-    if found.train_growth_factor is not None:
-        lines.append(f"training loss, first step: times {found.train_growth_factor:.10g}")
-    recursion = found.memory_free
+    lines = [f"test loss with label noise, first step: times {steps.test_growth_factor:.10g}"]
+    if steps.train_growth_factor is not None:
+        lines.append(f"training loss, first step: times {steps.train_growth_factor:.10g}")
+    recursion = steps.memory_free
     lines.append("step  C_v" + (" " * 13 + "memory-free" if recursion else ""))
-    for t, value in enumerate(found.C_v):
+    for t, value in enumerate(steps.C_v):
         lines.append(f"{t:4}  {value:<14.8g}" + (f"  {recursion[t]:.8g}" if recursion else ""))
-    if found.dropped is None:
-        return [*lines, f"no memory-free recursion: {found.refused}"]
+    if steps.dropped is None:
+        return [*lines, f"no memory-free recursion: {steps.refused}"]
     return [
         *lines,
         "dropped in the second step:",
-        *[f"  {name}: {value:.6g}" for name, value in found.dropped.items()],
+        *[f"  {name}: {value:.6g}" for name, value in steps.dropped.items()],
     ]
 
 
-def _rates(found: Recovery | None) -> list[str]:
-    if found is None:
+def _rates(recovery: Recovery | None) -> list[str]:
+    """Return the lines about the largest learning rate over several steps and its lazy limit."""
+    if recovery is None:
         return []
-    largest = found.largest
+    largest = recovery.largest
     lines = [f"largest learning rate over {largest.steps} steps: {largest.value:.4g}"]
-    lines.append(f"a loss that rises first {'can' if found.recovers else 'does not'} recover")
-    if found.lazy is None:
-        return [*lines, f"no lazy limit: {found.refused}"]
-    return [*lines, f"in the lazy limit: {found.lazy:.4g}, at most {found.ceiling:.4g}"]
+    lines.append(f"a loss that rises first {'can' if recovery.recovers else 'does not'} recover")
+    if recovery.lazy is None:
+        return [*lines, f"no lazy limit: {recovery.refused}"]
+    return [*lines, f"in the lazy limit: {recovery.lazy:.4g}, at most {recovery.ceiling:.4g}"]
 
 
 Regime = Annotated[
@@ -146,92 +156,93 @@ def largest_rate(
     data: DataIn = None,
     settings: Settings = None,
 ) -> None:
-    """The largest learning rate on the population of isotropic data, and its power of nu.
+    """Print the largest learning rate on the population of isotropic data, and its power of nu.
 
-    network.depth may be "L", and FILE a program: then there are formulas and no numbers, and --regime is
+    network.depth may be "L", and FILE a program: then formulas are printed without numbers, and --regime is
     needed.
     """
     program = load_program(file)
     from numerics.analysis.limits import rate_limit
 
-    found = rate_limit(load_layers(file, settings, data) if program is None else program, regime)
+    limit = rate_limit(load_layers(file, settings, data) if program is None else program, regime)
     if program is not None:
         refuse_arrays(data)
         if settings:
-            reason = "is not put into the formulas of a program"
+            reason = "is not used in the formulas of a program"
             raise SpecError("--set", settings[0], reason, "no --set, or an experiment file")
     if as_json:
-        print_json(found.to_json())
+        print_json(limit.to_json())
         return
-    form = found.form
+    form = limit.form
     typer.echo(f"regime: {form.regime}")
     typer.echo(f"largest rate: {form.rate}")
-    if found.rate is not None:
-        typer.echo(f"            = {found.rate:.6g}")
-    typer.echo(f"power of nu: {form.exponent}{_number(form.exponent, found.exponent)}")
+    if limit.rate is not None:
+        typer.echo(f"            = {limit.rate:.6g}")
+    typer.echo(f"power of nu: {form.exponent}{_number(form.exponent, limit.exponent)}")
     where = "none, at any nu"
     if form.crossover is not None:
-        where = f"nu = {form.crossover}{_number(form.crossover, found.crossover)}"
+        where = f"nu = {form.crossover}{_number(form.crossover, limit.crossover)}"
     typer.echo(f"crossover between rich and lazy: {where}")
-    typer.echo(f"neglected, beside one: {form.neglected}{_number(form.neglected, found.neglected)}")
-    _warning(found.warning)
-    _conditions(found.conditions())
+    typer.echo(f"neglected, beside one: {form.neglected}{_number(form.neglected, limit.neglected)}")
+    _warning(limit.warning)
+    _conditions(limit.conditions())
 
 
 def _warning(sentence: str | None) -> None:
-    """A line that says where the numbers do not hold."""
+    """Print a warning where the numbers do not hold."""
     if sentence is not None:
         typer.echo(f"warning: {sentence}")
 
 
-def _number(e: Expr, x: float | None) -> str:
-    """`` = `` and the number, unless the formula is that number."""
-    return "" if x is None or e.is_number else f" = {x:.4g}"
+def _number(formula: Expr, number: float | None) -> str:
+    """Return `` = `` and the number, or nothing if the formula is that number."""
+    return "" if number is None or formula.is_number else f" = {number:.4g}"
 
 
 def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings: Settings = None) -> None:
-    """A residual linear network and its limit of infinite depth: loss, first correction, feature diversity.
+    """Print the loss of a residual linear network, its limit of infinite depth and its first correction.
 
-    The depth may be a number, or "L": then network.branch is the branch times the square root of the depth,
-    and only the limit is there; so it is with beta of a program, whose depth must be a symbol.
+    The exponent of feature diversity is printed too. The depth may be a number, or "L": then network.branch
+    is the branch times the square root of the depth, and only the limit is computed. The same holds for beta
+    of a program, whose depth must be a symbol.
     """
     from numerics.analysis.limits import depth_limits
     from numerics.cli.arguments import is_program
 
     source = load_problem(file, data, settings) if is_program(file) else load(file, data, settings)
     with naming_the_key(source), progress("limits depth") as meter:
-        found = depth_limits(source, progress=meter)
+        result = depth_limits(source, progress=meter)
     if as_json:
-        print_json(found.to_json())
+        print_json(result.to_json())
         return
-    power = "1/L" if found.order == -1 else f"L^({found.order:g})"
-    typer.echo(f"limit: branch = {found.beta0:.10g}/sqrt(L), L -> infinity")
-    named = "" if found.depth is None else f"{f'L = {found.depth}':>16}{'to first order':>16}"
+    power = "1/L" if result.order == -1 else f"L^({result.order:g})"
+    typer.echo(f"limit: branch = {result.beta0:.10g}/sqrt(L), L -> infinity")
+    named = "" if result.depth is None else f"{f'L = {result.depth}':>16}{'to first order':>16}"
     typer.echo(f"{'time':>8}{'limit':>16}{'coefficient':>16}{named}")
-    rough = found.to_first_order
-    for i, time in enumerate(found.time):
-        line = f"{time:8g}{found.limit[i]:16.8g}{found.first[i]:16.8g}"
-        if found.finite is not None and rough is not None:
-            line += f"{found.finite[i]:16.8g}{rough[i]:16.8g}"
+    first_order = result.to_first_order
+    for i, time in enumerate(result.time):
+        line = f"{time:8g}{result.limit[i]:16.8g}{result.first[i]:16.8g}"
+        if result.finite is not None and first_order is not None:
+            line += f"{result.finite[i]:16.8g}{first_order[i]:16.8g}"
         typer.echo(line)
     typer.echo(
-        f"{found.name} = limit + coefficient * {power}; errors of the layer grid: {found.limit_error:.1g}, "
-        f"{found.first_error:.1g}"
+        f"{result.name} = limit + coefficient * {power}; errors of the layer grid: {result.limit_error:.1g}, "
+        f"{result.first_error:.1g}"
     )
-    _warning(found.warning)
-    typer.echo(f"feature-diversity exponent kappa = {found.diversity.exponent}: {found.near}")
-    _conditions(found.conditions())
+    _warning(result.warning)
+    typer.echo(f"feature-diversity exponent kappa = {result.diversity.exponent}: {result.near}")
+    _conditions(result.conditions())
 
 
-def scaling(
+def scaling(  # noqa: PLR0913 - the arguments are the options of the command
     source: Annotated[str, typer.Option(help="beta: (w*_k)^2 lambda_k = k^(-a beta - 1), a the capacity.")],
     depth: Annotated[int | None, typer.Option(help="Hidden layers L; not of random features.")] = None,
     capacity: Annotated[str | None, typer.Option(help="a: lambda_k = k^-a. A symbol if left out.")] = None,
     regime: Annotated[
         str,
         typer.Option(
-            help="lazy, leading (order gamma0^2), rich; batch, width or data: what finite ones do; features: "
-            "random features, their number, data and label noise."
+            help="lazy, leading (order gamma0^2), rich; batch, width or data: effects of finite ones; "
+            "features: random features, their number, data and label noise."
         ),
     ] = "lazy",
     gamma0: Annotated[
@@ -245,47 +256,47 @@ def scaling(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """By which power of time the loss of gradient flow falls on power-law data, and when.
+    """Print the power of time with which the loss of gradient flow falls on power-law data, and when.
 
     Numbers may be fractions, such as 2/3.
     """
-    found = _found(depth, source, capacity, regime, {"learning_rate": learning_rate, "batch": batch})
-    if not found.exponent.is_number:
-        raise SpecError("--capacity", None, f"is missing; the exponent is {found.exponent}", "a number")
-    shown = _numbers(found, gamma0)
-    sizes = [_bottleneck(x, _richness(gamma0)) for x in found.bottlenecks]
+    law = _power_law(depth, source, capacity, regime, {"learning_rate": learning_rate, "batch": batch})
+    if not law.exponent.is_number:
+        raise SpecError("--capacity", None, f"is missing; the exponent is {law.exponent}", "a number")
+    crossovers = _crossover_times(law, gamma0)
+    sizes = [_bottleneck(x, _richness(gamma0)) for x in law.bottlenecks]
     if as_json:
         print_json(
             {
-                "exponent": float(found.exponent),
-                "formula": str(found.formula),
-                "regime": found.regime,
-                "conditions": list(found.conditions()),
-                "crossover": {why: float(x) if x.is_number else str(x) for why, x in shown.items()},
+                "exponent": float(law.exponent),
+                "formula": str(law.formula),
+                "regime": law.regime,
+                "conditions": list(law.conditions()),
+                "crossover": {name: float(x) if x.is_number else str(x) for name, x in crossovers.items()},
                 **({"bottlenecks": sizes} if sizes else {}),
-                **({"compute_optimal": _optimum(found)} if found.optimum else {}),
+                **({"compute_optimal": _optimum(law)} if law.optimum else {}),
             }
         )
         return
-    what = {"leading": "order gamma0^2 of the loss", "width": "order 1/N of the loss"}.get(regime, "loss")
-    of = "t"
+    quantity = {"leading": "order gamma0^2 of the loss", "width": "order 1/N of the loss"}.get(regime, "loss")
+    base = "t"
     if regime == "data":
-        what, of = "loss in the end", "P"
-    typer.echo(f"{what} ~ {_power(of, found.exponent)}")
-    typer.echo(f"loss = {_near(found.formula)}")
-    _conditions(found.conditions())
-    for why, when in shown.items():
-        typer.echo(f"meets {why} at t = {_near(when)}")
-    if found.optimum:
-        best = _optimum(found)
-        told = f"N ~ C^({best['features']}) and t ~ C^({best['time']})"
-        typer.echo(f"at a compute C = N t: loss ~ C^({best['loss']}), at {told}")
-    for x in sizes:
-        typer.echo(f"\n{TITLES[x['name']]}")
+        quantity, base = "loss in the end", "P"
+    typer.echo(f"{quantity} ~ {_power(base, law.exponent)}")
+    typer.echo(f"loss = {_near(law.formula)}")
+    _conditions(law.conditions())
+    for name, time in crossovers.items():
+        typer.echo(f"meets {name} at t = {_near(time)}")
+    if law.optimum:
+        best = _optimum(law)
+        powers = f"N ~ C^({best['features']}) and t ~ C^({best['time']})"
+        typer.echo(f"at a compute C = N t: loss ~ C^({best['loss']}), at {powers}")
+    for size in sizes:
+        typer.echo(f"\n{TITLES[size['name']]}")
         for name, words in WORDS.items():
-            if x[name] is not None:
-                typer.echo(f"  {words} {x[name]}")
-        _conditions(x["conditions"])
+            if size[name] is not None:
+                typer.echo(f"  {words} {size[name]}")
+        _conditions(size["conditions"])
 
 
 TITLES = {
@@ -297,85 +308,94 @@ TITLES = {
     "samples": "the same P samples",
     "noise": "label noise on the same P samples",
 }
-"""Title of each bottleneck: the finite size that sets it."""
+"""Printed title of each bottleneck: the finite size that limits the loss."""
 WORDS = {
     "share": "adds to the loss the share",
     "crossover": "takes over at t =",
     "after": "after this the loss is",
     "kernel": "and C_g(1,t,t) =",
 }
-"""Words before each power of a bottleneck."""
+"""Printed words before each power of a bottleneck."""
 
 
-def _optimum(found: PowerLaw) -> dict[str, str]:
-    """Powers of the compute at which the loss is smallest."""
-    return {name: str(getattr(found.optimum, name)) for name in ("loss", "features", "time")}
+def _optimum(law: PowerLaw) -> dict[str, str]:
+    """Return the powers of the compute of the smallest loss, of its number of features and of its time."""
+    return {name: str(getattr(law.optimum, name)) for name in ("loss", "features", "time")}
 
 
-def _bottleneck(found: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:
-    """What a finite size does to the law, with numbers to six digits."""
+def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:
+    """Return the effect of a finite size on the power law, with numbers to six digits."""
     from derive.scale.modes import time
 
-    shown: dict[str, Any] = {"name": found.name}
-    for name, power in (("share", found.share), ("after", found.after), ("kernel", found.kernel)):
+    shown: dict[str, Any] = {"name": bottleneck.name}
+    for name, power in (
+        ("share", bottleneck.share),
+        ("after", bottleneck.after),
+        ("kernel", bottleneck.kernel),
+    ):
         shown[name] = None if power is None else _rounded(power.at(time), values)
-    shown["crossover"] = None if found.crossover is None else _rounded(found.crossover, values)
-    sizes = sorted(found.crossover.free_symbols, key=str) if found.crossover is not None else ()
-    shown["exponents"] = {str(x): str(found.exponent(x)) for x in sizes}
-    shown["conditions"] = list(found.conditions())
+    shown["crossover"] = None if bottleneck.crossover is None else _rounded(bottleneck.crossover, values)
+    sizes = sorted(bottleneck.crossover.free_symbols, key=str) if bottleneck.crossover is not None else ()
+    shown["exponents"] = {str(x): str(bottleneck.exponent(x)) for x in sizes}
+    shown["conditions"] = list(bottleneck.conditions())
     return shown
 
 
-def _rounded(e: Expr, values: Mapping[Any, Expr]) -> str:
-    """A product with its number to six digits."""
+def _rounded(expression: Expr, values: Mapping[Any, Expr]) -> str:
+    """Return a product as text, with its numerical factor to six digits."""
     from mpmath import workdps
     from sympy import Float, lambdify
 
-    number, rest = e.subs(values).as_independent(*e.free_symbols, as_Add=False)
-    with workdps(DIGITS):  # a hundred times faster than evalf, which bounds the error of each factor
+    number, symbols = expression.subs(values).as_independent(*expression.free_symbols, as_Add=False)
+    with workdps(DIGITS):  # 100 times faster than evalf, which bounds the error of each factor
         value = lambdify([], number, "mpmath")()
-    return str(Float(value, 6) * rest)
+    return str(Float(value, 6) * symbols)
 
 
 DIGITS = 40
-"""Digits with which constants are computed: their terms may cancel by some of them."""
+"""Decimal digits with which constants are computed, because their terms may cancel."""
 
 
-def _power(of: str, exponent: Expr) -> str:
-    """``of`` to minus the exponent, as a formula and as a number."""
+def _power(base: str, exponent: Expr) -> str:
+    """Return the text of ``base`` to the power minus ``exponent``, as a formula and as a number."""
     if exponent == 0:
-        return f"a constant, which does not depend on {of}"
+        return f"a constant, which does not depend on {base}"
     formula = f"-({exponent})" if exponent > 0 else f"({-exponent})"
-    return f"{of}^{formula} = {of}^{-float(exponent):.6g}"
+    return f"{base}^{formula} = {base}^{-float(exponent):.6g}"
 
 
 REGIMES = ("lazy", "leading", "rich", "batch", "width", "data", "features")
 
 
-def _found(
+def _power_law(
     depth: int | None, source: str, capacity: str | None, regime: str, more: Mapping[str, str | None]
 ) -> PowerLaw:
+    """Return the power law of a regime at the numbers of the command line.
+
+    ``more`` holds the numbers of the batch regime by option.  Raises SpecError for an option that the regime
+    does not use, or a number that its law refuses.
+    """
     from derive.errors import NotApplicable
     from derive.scale.modes import capacity as symbol
 
     if regime not in REGIMES:
-        raise SpecError("--regime", regime, "is no regime", ", ".join(REGIMES))
-    numbers = {name: x for name, x in more.items() if x is not None}
-    for name, x in numbers.items():
+        raise SpecError("--regime", regime, "is not a regime", ", ".join(REGIMES))
+    numbers = {name: number for name, number in more.items() if number is not None}
+    for name, number in numbers.items():
         if regime != "batch":
-            raise SpecError(
-                f"--{name.replace('_', '-')}", x, f"is not used in the {regime} regime", "--regime batch"
-            )
+            option, reason = f"--{name.replace('_', '-')}", f"is not used in the {regime} regime"
+            raise SpecError(option, number, reason, "--regime batch")
     shape = () if regime == "features" else (depth,)
     if depth is None and shape:
         raise SpecError("--depth", None, "is missing", "1, 2, 3, ...")
     if depth is not None and not shape:
-        raise SpecError("--depth", depth, "is not used of random features, which have one layer", "no depth")
+        reason = "is not used for random features, which have one layer"
+        raise SpecError("--depth", depth, reason, "no --depth")
     try:
         return _law(regime)(*shape, source, symbol if capacity is None else capacity, **numbers)
     except (ValueError, NotApplicable) as error:
-        name, _, said = str(error).partition(" = ")
-        value, _, problem = said.partition(": ")
+        name, _, remainder = str(error).partition(" = ")
+        value, _, problem = remainder.partition(": ")
         if name not in ("depth", "source", "capacity", *numbers):
             raise
         accepted = "1, 2, 3, ..." if name == "depth" else "a positive number"
@@ -386,26 +406,50 @@ def _found(
 
 @cache
 def _law(regime: str) -> Callable[..., PowerLaw]:
-    """The law of a regime from a depth, source and capacity; what it is read from is derived once."""
-    from derive.program.networks import mlp, random_features, structured
+    """Return the power law of a regime as a function of depth, source and capacity.
+
+    The theories that it is read from are derived once in a process.
+    """
+    if regime == "features":
+        return _features_law()
+    if regime == "batch":
+        return _batch_law()
+    return _flow_law(regime)
+
+
+def _features_law() -> Callable[..., PowerLaw]:
+    """Return the law of random features as a function of source and capacity."""
+    from derive.program.networks import random_features
     from derive.reduce.data import mode_sums
-    from derive.scale import bottlenecks, finite_batch, finite_width, modes, power_laws
     from derive.scale import random_features as features_of
+    from derive.theory import mean_field
+
+    theory = mode_sums(mean_field(random_features(noise=True)))
+    return partial(features_of.features_law, features_of.eliminated(theory))
+
+
+def _batch_law() -> Callable[..., PowerLaw]:
+    """Return the law of training on finite batches as a function of depth, source and capacity."""
+    from derive.program.networks import structured
+    from derive.scale import finite_batch, power_laws
+    from derive.theory import mean_field
+
+    return partial(power_laws.batch_law, finite_batch.batch_noise(mean_field(structured(noise=True))))
+
+
+def _flow_law(regime: str) -> Callable[..., PowerLaw]:
+    """Return the law of gradient flow in the lazy, leading, rich, width or data regime."""
+    from derive.program.networks import mlp, structured
+    from derive.scale import bottlenecks, finite_width, modes, power_laws
     from derive.scale.rich import rank_one
     from derive.theory import mean_field
 
-    if regime == "features":
-        program = random_features(noise=True)
-        found = features_of.eliminated(mode_sums(mean_field(program)))
-        return partial(features_of.features_law, found)
-    if regime == "batch":
-        return partial(power_laws.batch_law, finite_batch.batch_noise(mean_field(structured(noise=True))))
     flow = mean_field(structured(data="population", rule="flow"))
     if regime == "rich":
-        one = rank_one(flow)
-        more = structured(noise=True), structured(data="population")
-        finite = bottlenecks.resources(one, flow, *map(mean_field, more))
-        return partial(power_laws.rich_law, one, modes.lazy_modes(flow), finite=finite)
+        rank_one_theory = rank_one(flow)
+        programs = structured(noise=True), structured(data="population")
+        finite = bottlenecks.resources(rank_one_theory, flow, *map(mean_field, programs))
+        return partial(power_laws.rich_law, rank_one_theory, modes.lazy_modes(flow), finite=finite)
     if regime == "data":
         fixed = mean_field(structured(data="full-batch", noise=True, rule="flow"))
         return partial(power_laws.data_law, power_laws.fixed_data(fixed), modes.lazy_modes(flow))
@@ -418,20 +462,20 @@ def _law(regime: str) -> Callable[..., PowerLaw]:
     return partial(power_laws.lazy_law, order.modes, order=order)
 
 
-def _near(e: Expr) -> str:
-    """``e``, and where that is shorter what it is with numbers to six digits; a number as one."""
+def _near(expression: Expr) -> str:
+    """Return the text of an expression, and a second line with numbers to six digits if that is shorter."""
     from sympy import Add
 
-    if e.is_number:
-        return str(float(e))
-    terms = Add.make_args(e.expand() if e.is_Add else e)
-    parts = (x.as_independent(*e.free_symbols, as_Add=False) for x in terms)
-    near = str(Add(*[number.evalf(6) * rest for number, rest in parts]))
-    return f"{e}\n     ≈ {near}" if len(near) < len(str(e)) else str(e)
+    if expression.is_number:
+        return str(float(expression))
+    terms = Add.make_args(expression.expand() if expression.is_Add else expression)
+    parts = (x.as_independent(*expression.free_symbols, as_Add=False) for x in terms)
+    rounded = str(Add(*[number.evalf(6) * symbols for number, symbols in parts]))
+    return f"{expression}\n     ≈ {rounded}" if len(rounded) < len(str(expression)) else str(expression)
 
 
 def _richness(given: str | None) -> dict[Any, Expr]:
-    """The number that stands for gamma0, if one is given."""
+    """Return the substitution of a number for gamma0, empty if no number is given."""
     from derive.calculus.symbols import exact, gamma0
 
     values: dict[Any, Expr] = {}
@@ -446,12 +490,12 @@ def _richness(given: str | None) -> dict[Any, Expr]:
     return values
 
 
-def _numbers(found: PowerLaw, given: str | None) -> dict[str, Expr]:
-    """Crossover times."""
+def _crossover_times(law: PowerLaw, given: str | None) -> dict[str, Expr]:
+    """Return the times at which the law meets other laws, by the name of the other."""
     values = _richness(given)
-    out: dict[str, Expr] = {why: when.subs(values) for why, when in found.crossover.items()}
-    require_finite({why: float(when) for why, when in out.items() if when.is_number})
-    return out
+    times: dict[str, Expr] = {name: time.subs(values) for name, time in law.crossover.items()}
+    require_finite({name: float(time) for name, time in times.items() if time.is_number})
+    return times
 
 
 ExponentOption = Annotated[
@@ -473,11 +517,11 @@ def parametrization(
     optimizer: OptimizerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which powers of the width (without options) or of the depth (with both) train well.
+    """Print the powers of the width (without options) or of the depth (with both) that train well.
 
     Width: weights N^-a W with variances N^-b, rate eta gamma^2 N^-c, gamma = gamma0 N^d.  Depth: branches
-    times L^-alpha, updates of size L^-gamma.  With --optimizer the powers of N and of L in learning rates,
-    epsilon and weight decay of each kind of weight, and what breaks if they scale otherwise.
+    times L^-alpha, updates of size L^-gamma.  With --optimizer: powers of N and of L in learning rates,
+    epsilon and weight decay of each kind of weight, and the effects of other powers.
     """
     if optimizer is not None:
         _optimizer(optimizer, alpha, gamma, as_json)
@@ -490,24 +534,24 @@ def parametrization(
     if alpha is not None and gamma is not None:
         _depth(alpha, gamma, as_json)
         return
-    found = width()
+    conditions = width()
     if as_json:
-        print_json(found)
+        print_json(conditions)
         return
     typer.echo("weights N^-a W, variances N^-b, rate eta gamma^2 N^-c, gamma = gamma0 N^d")
-    for requirement, equations in found["requirements"].items():
+    for requirement, equations in conditions["requirements"].items():
         typer.echo(f"\n{requirement}:")
         for equation in equations:
             typer.echo(f"  {equation}")
-    typer.echo("\nfamily:         " + _listed(found["family"]))
-    typer.echo("muP:            " + _listed(found["maximal_update"]))
-    for shift in found["symmetries"]:
+    typer.echo("\nfamily:         " + _listed(conditions["family"]))
+    typer.echo("muP:            " + _listed(conditions["maximal_update"]))
+    for shift in conditions["symmetries"]:
         typer.echo("same network:   " + _listed(shift))
     typer.echo("")
-    for name, row in found["named"].items():
+    for name, row in conditions["named"].items():
         broken = f": {'; '.join(row['broken'])}" if row["broken"] else ""
         typer.echo(f"{name:20}{row['regime']}{broken}")
-    _conditions(found["conditions"])
+    _conditions(conditions["conditions"])
 
 
 def _optimizer(name: str, alpha: str | None, gamma: str | None, as_json: bool) -> None:
@@ -516,16 +560,16 @@ def _optimizer(name: str, alpha: str | None, gamma: str | None, as_json: bool) -
 
     if gamma is not None:
         raise SpecError("--gamma", gamma, "follows from the optimiser", "--optimizer with --alpha or alone")
-    found = optimizer_tables(name, alpha)
+    tables = optimizer_tables(name, alpha)
     if as_json:
-        print_json(found)
+        print_json(tables)
         return
-    print_tables(found)
-    _conditions(found["conditions"])
+    print_tables(tables)
+    _conditions(tables["conditions"])
 
 
 def width() -> dict[str, Any]:
-    """What `--json` prints: conditions, their solution, and what common parametrisations do."""
+    """Return the conditions on powers of the width, their solution, and regimes of parametrisations."""
     from sympy import Function
 
     from derive.program import mlp
@@ -535,13 +579,13 @@ def width() -> dict[str, Any]:
     constraints = width_constraints(program)
     rows, basis = {}, list(constraints.conditions())
     for name, exponents in named(program, constraints).items():
-        found = width_class(program, exponents)
-        basis += found.conditions()
-        powers = {"start": found.start, "rates": found.rates, "changes": found.changes}
+        scaling = width_class(program, exponents)
+        basis += scaling.conditions()
+        powers = {"start": scaling.start, "rates": scaling.rates, "changes": scaling.changes}
         rows[name] = {
             "exponents": _text(exponents),
-            "regime": found.regime,
-            "broken": list(found.broken),
+            "regime": scaling.regime,
+            "broken": list(scaling.broken),
             **{
                 k: {_called(x): None if v is None else str(v) for x, v in table.items()}
                 for k, table in powers.items()
@@ -560,6 +604,7 @@ def width() -> dict[str, Any]:
 
 
 def _depth(alpha: str, gamma: str, as_json: bool) -> None:
+    """Print the regime of powers alpha and gamma of the depth."""
     from derive.depth import balance
     from derive.errors import NotApplicable
     from derive.program import depth_program
@@ -568,15 +613,15 @@ def _depth(alpha: str, gamma: str, as_json: bool) -> None:
 
     program = depth_program(alpha=balance.alpha, gamma=balance.gamma)
     try:
-        found = DepthParametrization(mean_field(program)).classify(alpha, gamma).as_json()
+        classes = DepthParametrization(mean_field(program)).classify(alpha, gamma).as_json()
     except NotApplicable as reason:
         raise SpecError("--alpha, --gamma", f"{alpha}, {gamma}", str(reason), "numbers") from None
     if as_json:
-        print_json(found)
+        print_json(classes)
         return
-    statements, conditions = found.pop("statements"), found.pop("conditions")
-    exponents = found.pop("exponents")
-    for key, value in found.items():
+    statements, conditions = classes.pop("statements"), classes.pop("conditions")
+    exponents = classes.pop("exponents")
+    for key, value in classes.items():
         typer.echo(f"{key.replace('_', ' '):24}{value}")
     typer.echo("powers of L:            " + _listed(exponents))  # type: ignore[arg-type]
     for x in statements:  # type: ignore[attr-defined]
@@ -586,15 +631,18 @@ def _depth(alpha: str, gamma: str, as_json: bool) -> None:
 
 
 def _called(node: tuple[str, Any]) -> str:
+    """Return the name of a node of the program with its site in parentheses."""
     name, site = node
     return name if site is None else f"{name}({site})"
 
 
 def _text(table: Any) -> dict[str, str]:
+    """Return the table with keys and values as text."""
     return {str(k): str(v) for k, v in table.items()}
 
 
 def _listed(table: dict[str, Any]) -> str:
+    """Return the table as text ``key = value``, separated by commas."""
     return ", ".join(f"{k} = {v}" for k, v in table.items())
 
 
@@ -610,92 +658,95 @@ def equilibrium(
     data: DataIn = None,
     settings: Settings = None,
 ) -> None:
-    """The equations of a network at rest: equilibrium of noise and decay, or ridge regression without noise.
+    """Print the equations of a network at rest: equilibrium of noise and decay, or ridge regression.
 
-    They are solved for linear networks on one sample (without noise: with one hidden layer).  FILE may be a
-    program: then there are equations and no numbers.
+    Ridge regression is the case without noise. The equations are solved for linear networks on one sample
+    (without noise: with one hidden layer). For a program only the equations are printed.
     """
     program = load_program(file)
     from numerics.analysis.equilibrium import rest_point
 
-    found = rest_point(load(file, data, settings) if program is None else program)
+    rest = rest_point(load(file, data, settings) if program is None else program)
     if program is not None:
         refuse_arrays(data)
         if settings:
-            reason = "is not put into the equations of a program"
+            reason = "is not used in the equations of a program"
             raise SpecError("--set", settings[0], reason, "no --set, or an experiment file")
     if as_json:
-        print_json(found.to_json())
+        print_json(rest.to_json())
         return
-    told = {"equilibrium": "the density of weights that noise and decay end in", "ridge": "ridge regression"}
-    typer.echo(f"at rest: {told[found.kind]}")
-    for line in [found.latex()] if form == "latex" else found.numbers()["equations"]:
+    titles = {
+        "equilibrium": "the stationary density of weights under noise and decay",
+        "ridge": "ridge regression",
+    }
+    typer.echo(f"at rest: {titles[rest.kind]}")
+    for line in [rest.latex()] if form == "latex" else rest.numbers()["equations"]:
         typer.echo(f"  {line}")
-    for name, value in found.values.items():
+    for name, value in rest.values.items():
         typer.echo(f"{name} = {value:.10g}")
-    if found.others:
-        typer.echo(f"other rest points: f = {', '.join(f'{x:.10g}' for x in found.others)}")
-    _conditions(found.conditions())
+    if rest.others:
+        typer.echo(f"other rest points: f = {', '.join(f'{x:.10g}' for x in rest.others)}")
+    _conditions(rest.conditions())
 
 
 def finite_width(
     file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings: Settings = None
 ) -> None:
-    """Widths from which the limit holds to 1 % in loss and kernels, by time, and where order 1/N fails.
+    """Print the widths N from which the limit holds to 1 % in loss and kernels, by time.
 
-    Of each there are two widths: from the first one on the mean over networks is within 1 % of the limit,
-    from the second one on a single network is, by one standard deviation. Below the last column networks
-    fluctuate as much as the error itself, and the expansion in 1/N does not hold. N counts the neurons of the
-    widest hidden layer. FILE may be a program.
+    Each quantity has two widths: from the first one the mean over networks is within 1 % of the limit, from
+    the second one a single network is, by one standard deviation. Below the width in the last column,
+    networks fluctuate as much as the error itself, and the expansion in 1/N does not hold. N counts the
+    neurons of the widest hidden layer. FILE may be a program.
     """
     from numerics.analysis.finite_width import SHARE, finite_width_limit
 
     source = load_problem(file, data, settings)
     with naming_the_key(source), progress("limits finite-width") as meter:
-        found = finite_width_limit(source, progress=meter, say=say)
+        widths = finite_width_limit(source, progress=meter, say=say)
     if as_json:
-        print_json(found.to_json())
+        print_json(widths.to_json())
         return
     columns = {
-        found.name: found.loss,
-        "loss, mean": found.loss_mean,
-        "loss, network": found.loss_network,
-        "kernels, mean": found.kernel_mean,
-        "kernels, network": found.kernel_network,
-        "1/N fails below": found.failing,
+        widths.name: widths.loss,
+        "loss, mean": widths.loss_mean,
+        "loss, network": widths.loss_network,
+        "kernels, mean": widths.kernel_mean,
+        "kernels, network": widths.kernel_network,
+        "1/N fails below": widths.failing,
     }
     shown = {name: x for name, x in columns.items() if x is not None}
     typer.echo(
         f"widths N from which the limit is right to {100 * SHARE:g} %, and below which order 1/N fails"
     )
     typer.echo("".join(f"{name:>18}" for name in ("time", *shown)))
-    count = len(found.time)
+    count = len(widths.time)
     for i in sorted({round(k * (count - 1) / max(ROWS - 1, 1)) for k in range(ROWS)}):
-        cells = [f"{found.time[i]:18.6g}", *(_width(x[i], name == found.name) for name, x in shown.items())]
+        cells = [f"{widths.time[i]:18.6g}", *(_width(x[i], name == widths.name) for name, x in shown.items())]
         typer.echo("".join(cells))
     for key in ("no_shift", "variance_error", "shift_error"):
-        if key in found.notes:
-            known = found.notes[key]
+        if key in widths.notes:
+            known = widths.notes[key]
             what = f"relative error of {key.removesuffix('_error')}s"
             typer.echo(known if key == "no_shift" else f"{what}: {known:.1e}")
-    for sentence in found.statements:
+    for sentence in widths.statements:
         typer.echo(f"in the lazy limit {sentence}")
-    _conditions(found.conditions())
+    _conditions(widths.conditions())
 
 
 ROWS = 9
-"""Times that a table shows."""
+"""Number of times that a table shows."""
 
 
 def _width(x: float, exact: bool) -> str:
-    """A loss, or a width, which is a dash where the limit is zero."""
+    """Return a cell of the table: a loss or a width, or a dash where the limit is zero."""
     if x != x:
         return f"{'-':>18}"
     return f"{x:18.8g}" if exact else f"{x if x > ROUNDED else 0:18.3g}"
 
 
 ROUNDED = 1e-6
-"""A width that is printed as zero: it comes from rounding."""
+"""Width below which zero is printed, because it is a rounding error."""
 
 
 limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)

@@ -116,7 +116,7 @@ REFUSED = {
         "solve spec.toml",
         "no regular",
     ),
-    "picture that needs LaTeX": ("depth = 2", "solve whole.toml --plot p.pgf", "no picture format"),
+    "picture that needs LaTeX": ("depth = 2", "solve whole.toml --plot p.pgf", "not a picture format"),
     "number with less than its digits": (
         "depth = 2\ngamma0 = 1e-320",
         "derive spec.toml",
@@ -126,9 +126,9 @@ REFUSED = {
     "output is an array": ("depth = 2", "solve whole.toml -o k.npy", "is read or written"),
     "output is the plot": ("depth = 2", "solve whole.toml -o a.png --plot a.png", "is read or written"),
     "output is a folder": ("depth = 2", "solve whole.toml -o .", "is a folder"),
-    "output is a device": ("depth = 2", "solve whole.toml -o /dev/null", "is no regular file"),
+    "output is a device": ("depth = 2", "solve whole.toml -o /dev/null", "is not a regular file"),
     "folder is a file": ("depth = 2", "verify whole.toml -o k.npy", "is a file"),
-    "output is a pipe": ("depth = 2", "expand whole.toml --order 2 -o pipe", "no regular file"),
+    "output is a pipe": ("depth = 2", "expand whole.toml --order 2 -o pipe", "not a regular file"),
     "output is a link to the spec": ("depth = 2", "solve whole.toml -o link.nc", "is read or written"),
 }
 

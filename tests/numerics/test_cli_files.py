@@ -37,7 +37,7 @@ def test_a_new_experiment_can_be_solved_and_names_every_key(kind: str, tmp_path:
     assert {*DATA_KEYS[kind], "gamma0", "activation", "momentum", "accuracy", "hours"} <= named
     capsys.readouterr()
     assert run(["new", str(file)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_what_is_behind_a_hash_is_what_a_file_without_it_says() -> None:

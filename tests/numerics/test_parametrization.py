@@ -138,7 +138,7 @@ def test_tables_of_an_optimizer(capsys: pytest.CaptureFixture[str], monkeypatch:
         (["--alpha", "1/2"], '--alpha = "1/2": stands alone'),
         (["--gamma", "1"], '--gamma = "1": stands alone'),
         (["--alpha", "x", "--gamma", "1"], "alpha = 'x'"),
-        (["--optimizer", "adagrad"], '--optimizer = "adagrad": is not known'),
+        (["--optimizer", "adagrad"], '--optimizer = "adagrad": is not a known optimiser'),
         (["--optimizer", "adam", "--gamma", "1"], '--gamma = "1": follows from the optimiser'),
     ],
 )

@@ -336,4 +336,4 @@ def test_depth_belongs_to_networks_with_layers(capsys):
     assert run(["limits", "scaling", "--source", "1/2"]) == 2
     assert "--depth: is missing" in capsys.readouterr().err
     assert run(["limits", "scaling", "--source", "1/2", "--depth", "2", "--regime", "features"]) == 2
-    assert "not used of random features" in capsys.readouterr().err
+    assert "not used for random features" in capsys.readouterr().err
