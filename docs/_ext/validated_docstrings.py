@@ -44,7 +44,6 @@ PENDING = (
     "numerics.expansion",
     "numerics.experiment",
     "numerics.fluctuations",
-    "numerics.lowering",
     "numerics.simulation",
     "numerics.solver",
     "numerics.verification",

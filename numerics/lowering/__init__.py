@@ -1,4 +1,4 @@
-"""Theories as data: what a theory says, read once into tables and functions of arrays."""
+"""Theories read once into tables and functions of arrays, which solvers run."""
 
 from numerics.lowering.linear import NotLinear, lower
 from numerics.lowering.table import Table

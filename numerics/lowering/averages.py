@@ -1,7 +1,8 @@
-"""Averages of a theory as every solver reads them: of something at t and something at s, or of a response.
+"""Averages of a theory, read as a product of factors at t and at s, or as a response.
 
-:func:`read_average` takes what an order parameter averages apart.  Linear theories, sampled paths and
-quadrature make pairs of fields, of quantities on paths and of values on nodes of it.
+:func:`read_average` takes the body of an order parameter and returns a :class:`MeanProduct` or a
+:class:`MeanResponse`. Linear theories, sampled paths and quadrature turn these into averages over fields,
+paths and nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numerics.errors import Unserved
 
 @dataclass(frozen=True)
 class MeanProduct:
-    """``<late(t) early(s)>``; ``early`` is one where nothing stands at s."""
+    """The average ``<late(t) early(s)>``; ``early`` is 1 if no factor depends on s."""
 
     late: Expr
     early: Expr
@@ -26,17 +27,17 @@ class MeanProduct:
 
 @dataclass(frozen=True)
 class MeanResponse:
-    """``<d body(t) / d source(s)>``."""
+    """The average response ``<d body(t) / d source(s)>``."""
 
     body: Expr
     source: AppliedUndef
 
 
 def read_average(body: Expr) -> MeanProduct | MeanResponse:
-    """Read what is averaged.  Raises Unserved for no product of something at t and something at s.
+    """Split the body of an average into a factor at t and a factor at s, or read it as a response.
 
-    Factors without a time, such as 1/2 and fields at time zero, stand with what has their indices, and else
-    with what is at t.
+    A factor without a time, such as 1/2 or a field at time zero, joins the factor with which it shares an
+    index, and otherwise the factor at t. Raises Unserved if the body is not such a product.
 
     >>> from sympy import Function
     >>> h, g, r = (Function(x) for x in "hgr")
@@ -56,5 +57,5 @@ def read_average(body: Expr) -> MeanProduct | MeanResponse:
             apart = x.free_symbols - late.free_symbols
             early, late = (early * x, late) if apart & early.free_symbols else (early, late * x)
     if t in early.free_symbols or s in late.free_symbols:
-        raise Unserved(f"{Average(body)} is no product of something at t and something at s")
+        raise Unserved(f"{Average(body)} is not a product of a factor at t and a factor at s")
     return MeanProduct(late, early)

@@ -1,9 +1,8 @@
-"""Weights whose rule acts on each entry, as tables: gradients of entries, and sums over their steps.
+"""Weights whose rule acts on each entry, such as Adam, as tables: gradients of entries and sums over steps.
 
-The memory of such a weight in an equation is ``Sum(k(t, s) E~[Q_s copy(v(t))], (s, 0, t - 1))``, an average
-over independent units, or ``Sum(k(t, s) Q_s)`` for a vector of weights.  It is read here as the weight
-itself, an array over pairs of units that moves by its rule, times the vector.  Sampled paths march these
-tables.
+In an equation the memory of such a weight is ``Sum(k(t, s) E~[Q_s copy(v(t))], (s, 0, t - 1))``, an average
+over independent units, or ``Sum(k(t, s) Q_s)`` for a vector of weights. This module reads it as a weight, an
+array over pairs of units that the rule updates, times a vector. Sampled paths march these tables.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ from numerics.names import MemberKey
 
 @dataclass(frozen=True)
 class EntryVector:
-    """A vector at the units of one population: its node (a quantity, or given data), and its indices.
+    """Vector over the units of one population: its node (a quantity or given data) and its indices.
 
-    ``time_axis`` is the axis of given data that counts steps; None for data that do not change.  ``fixed``
-    are axes of given data that are read at integers, which their ``kernel`` counts as its own.
+    ``time_axis`` is the axis of given data that counts steps; None for data that do not change. ``fixed`` are
+    the axes of given data that are read at integers, with these integers; ``kernel`` is the kernel of the
+    given data.
     """
 
     node: MemberKey
@@ -42,7 +42,7 @@ class EntryVector:
 
 @dataclass(frozen=True)
 class GradientTerm:
-    """``sum_over kernel(s) own(s) other(s)``: a term of the gradient of an entry, from its two units.
+    """Term ``sum_over kernel(s) own(s) other(s)`` of the gradient of an entry, from its two units.
 
     ``other`` is None for a vector of weights, whose entries belong to single units.
     """
@@ -54,13 +54,13 @@ class GradientTerm:
 
     @cached_property
     def mirrored(self) -> GradientTerm:
-        """The same term as the other unit sees it."""
+        """The same term with the two units exchanged."""
         assert self.other is not None
         return replace(self, own=self.other, other=self.own)
 
     @cached_property
     def canonical(self) -> tuple[Any, ...]:
-        """A form that does not depend on the letters of the indices that are summed over."""
+        """A form that does not depend on the names of the indices that are summed over."""
         places = [x for v in (self.own, self.other) if v is not None for x in v.symbols]
         order = [x for x in dict.fromkeys((*places, *sorted(self.over, key=str))) if x in self.over]
         slots = {x: Symbol(f"_{k}") for k, x in enumerate(order)}
@@ -73,11 +73,11 @@ class GradientTerm:
 
 @dataclass(frozen=True)
 class EntryArray:
-    """One weight whose rule acts on each entry: the gradient of an entry, its rule, and its indices.
+    """Weight whose rule acts on each entry: the gradient of an entry, the rule, and its indices.
 
-    Entries belong to a unit of the population of ``own`` vectors and one of that of ``other`` vectors of the
-    terms; ``indices`` tell apart the members of a family.  Each step is multiplied by ``inside``, a function
-    of the time of the step, beside the rate of the rule.
+    An entry belongs to a unit of the population of the ``own`` vectors and a unit of the population of the
+    ``other`` vectors of the terms. ``indices`` distinguish the members of a family of weights. Each step is
+    multiplied by ``inside``, a function of the time of the step, in addition to the rate of the rule.
     """
 
     weight: str
@@ -88,13 +88,13 @@ class EntryArray:
 
     @property
     def given(self) -> str:
-        """The name of the data whose coordinates are the partners; empty if these are units."""
+        """Name of the data whose coordinates are the partners; empty if the partners are units."""
         other = self.terms[0].other
         return other.node[0] if other is not None and other.given else ""
 
     @property
     def single(self) -> bool:
-        """Whether entries belong to one unit each: a vector of weights."""
+        """Whether each entry belongs to one unit, as in a vector of weights."""
         return self.terms[0].other is None
 
     @cached_property
@@ -104,12 +104,12 @@ class EntryArray:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Equal for arrays that hold the same weight."""
+        """A key that is equal for arrays of the same weight."""
         return (self.weight, self.indices, self.inside, frozenset(x.canonical for x in self.terms))
 
     @property
     def nodes(self) -> tuple[tuple[MemberKey, ...], tuple[MemberKey, ...]]:
-        """The quantities in the gradient, at the unit and at its partner."""
+        """Quantities in the gradient: those at the unit and those at its partner."""
         own = [x.own.node for x in self.terms if not x.own.given]
         other = [x.other.node for x in self.terms if x.other is not None and not x.other.given]
         return tuple(dict.fromkeys(own)), tuple(dict.fromkeys(other))
@@ -117,10 +117,10 @@ class EntryArray:
 
 @dataclass(frozen=True)
 class EntrySum:
-    """``sum_over factor * own * E~[V(t) copy(v(t))]``: a weight, by its number, applied to a vector.
+    """Term ``sum_over factor * own * E~[V(t) copy(v(t))]``: weight number ``array`` applied to a vector.
 
-    ``vector`` lives on the partners; it is None for a vector of weights, of which the unit itself holds an
-    entry.  ``own`` is an entrywise factor at the unit itself, if there is one.
+    ``vector`` is defined on the partners; it is None for a vector of weights, of which each unit holds one
+    entry. ``own`` is a factor at the unit itself, or None.
     """
 
     array: int
@@ -133,7 +133,7 @@ class EntrySum:
 
 @dataclass(frozen=True)
 class EntryRule:
-    """A rule on arrays: ``function`` takes the gradient, states and numbers; it returns states and Q."""
+    """Compiled rule of one entry: from gradient, states and numbers to the new states and the step Q."""
 
     function: Callable[..., tuple[Any, ...]]
     numbers: tuple[Expr, ...]
@@ -141,24 +141,25 @@ class EntryRule:
 
     @classmethod
     def of(cls, rule: Entrywise) -> EntryRule:
-        """Compile the law of one entry; laws that were compiled before are kept."""
+        """Compile the rule of one entry, once for each rule."""
         return _compiled(rule)
 
 
 @lru_cache(maxsize=64)
 def _compiled(rule: Entrywise) -> EntryRule:
+    """Compile the updates of the states and the step of a rule as one function of arrays."""
     after = dict(rule.states)
     step = rule.Q if rule.before else rule.Q.xreplace(after)
     bodies = [*after.values(), step]
-    own = [A, *after]
-    numbers = tuple(sorted({x for e in bodies for x in _numbers(e)} - {*own}, key=str))
-    slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate((*own, *numbers))}
+    moving = [A, *after]
+    numbers = tuple(sorted({x for e in bodies for x in _numbers(e)} - {*moving}, key=str))
+    slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate((*moving, *numbers))}
     function = lambdify([*slots.values()], [e.xreplace(slots) for e in bodies], "numpy", cse=True)
     return EntryRule(function, numbers, len(rule.states))
 
 
 def _numbers(e: Expr) -> set[Expr]:
-    """The symbols and functions of an expression, the largest ones."""
+    """Return the largest symbols and functions of an expression."""
     if isinstance(e, AppliedUndef | Symbol):
         return {e}
     return {x for arg in e.args for x in _numbers(arg)}
@@ -166,7 +167,7 @@ def _numbers(e: Expr) -> set[Expr]:
 
 @dataclass(frozen=True)
 class StepSum:
-    """A term of an equation that holds steps of entries, taken apart: kernel, step and vector."""
+    """Term of an equation that sums steps of entries: kernel, step, vector, and limits of other indices."""
 
     kernel: Expr
     step: EntryStep
@@ -175,7 +176,7 @@ class StepSum:
 
 
 def step_sum(leaf: Sum) -> StepSum:
-    """Take ``Sum(k(t, s) E~[Q_s copy(v(t))], (e, 1, n), (s, 0, t - 1))`` apart.
+    """Split ``Sum(k(t, s) E~[Q_s copy(v(t))], (e, 1, n), (s, 0, t - 1))`` into kernel, step and vector.
 
     Raises Unserved for sums over parts of the past.
     """
@@ -196,18 +197,18 @@ def step_sum(leaf: Sum) -> StepSum:
 
 
 def entrywise_rule(program: Program, weight: str) -> Entrywise:
-    """Return the rule of a weight of a program."""
+    """Return the entrywise rule of a weight of a program."""
     return next(w.rule for w in program.trained() if w.name == weight and isinstance(w.rule, Entrywise))
 
 
 def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
     """Split ``k(t, s) inside(s) factor(t)`` into ``inside``, a function of s, and ``factor``.
 
-    Raises Unserved where the rest of a kernel couples both times, as with a rule that has an index.
+    Raises Unserved if the other factors couple both times, as for a rule with an index.
     """
-    rest = kernel / rule.memory(t, s)[1]
-    rest = rest if t not in rest.free_symbols else cancel(rest)
-    factor, inside = rest.as_independent(s, as_Add=False)
+    remainder = kernel / rule.memory(t, s)[1]
+    remainder = remainder if t not in remainder.free_symbols else cancel(remainder)
+    factor, inside = remainder.as_independent(s, as_Add=False)
     if t in inside.free_symbols:
         raise Unserved(
             f"{kernel} is not the memory of {rule.name}, {rule.memory(t, s)[1]}, times a function of s"
@@ -216,19 +217,19 @@ def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
 
 
 def gradient_parts(gradient: Expr) -> list[tuple[Expr, Expr, tuple[Any, ...]]]:
-    """The terms of the gradient of an entry: what belongs to its unit with all numbers, its partner, limits.
+    """Split the gradient of an entry into terms ``(own factor with all numbers, partner's factor, limits)``.
 
-    The partner is one for a vector of weights.
+    The partner's factor is 1 for a vector of weights.
     """
-    found = []
-    for x in Add.make_args(gradient):
+    parts = []
+    for term in Add.make_args(gradient):
         limits: tuple[Any, ...] = ()
-        body = x
+        body = term
         while isinstance(body, Sum) or any(isinstance(y, Sum) for y in Mul.make_args(body)):
             inner = next(y for y in Mul.make_args(body) if isinstance(y, Sum))
             limits += tuple(inner.limits)
             body = body / inner * inner.function
         for y in Add.make_args(body.expand() if body.is_Add or body.has(Add) else body):
             own, other = copied(y)
-            found.append((own, other, limits))
-    return found
+            parts.append((own, other, limits))
+    return parts

@@ -1,4 +1,9 @@
-"""Expressions evaluated on arrays: functions of leaves, and where the leaves are found."""
+"""Expressions evaluated on arrays: compiled functions of leaves, and readers that look up the leaves.
+
+A leaf is a field, an order parameter, a sum or a symbol. :class:`KnownArrays` looks leaves up among numbers,
+data and arrays of the solution; :class:`TensorReader` prepares this for one expression that is read at many
+times. Sampled paths, quadrature and observables of all solvers use them.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +53,7 @@ from numerics.names import MemberKey
 
 
 def arranged(a: Array, labels: Sequence[Hashable], indices: Sequence[Hashable]) -> Array:
-    """``a``, whose axes are ``labels``, on the axes ``indices``; a label that comes twice is its diagonal."""
+    """Return an array with axes ``labels`` on the axes ``indices``; a repeated label is a diagonal."""
     place = {x: k for k, x in enumerate(labels)}
     kept = [place[x] for x in indices if x in place]
     if len(place) == len(labels):
@@ -64,14 +69,15 @@ def arranged(a: Array, labels: Sequence[Hashable], indices: Sequence[Hashable]) 
 
 
 def leaves_of(e: Expr) -> tuple[Expr, ...]:
-    """The largest parts of ``e`` that are looked up: fields, order parameters, sums, averages, symbols.
+    """Return the leaves of an expression: fields, order parameters, sums, averages and symbols.
 
-    Symbols come first: numbers are multiplied with each other before arrays are.
+    Symbols come first, so that numbers are multiplied before arrays.
     """
     return tuple(sorted(_leaves(e), key=lambda x: (not isinstance(x, Symbol), spelled(x))))
 
 
 def _leaves(e: Expr) -> set[Expr]:
+    """Return the leaves of an expression as a set."""
     if isinstance(e, AppliedUndef | Sum | Average | Response | Symbol | SpectralEntry):
         return {e}
     return {x for arg in e.args for x in _leaves(arg)}
@@ -79,16 +85,16 @@ def _leaves(e: Expr) -> set[Expr]:
 
 @lru_cache(maxsize=1024)
 def _slot(i: int) -> Dummy:
-    """The variable that stands for leaf ``i`` of every function, so that equal ones are compiled once."""
+    """Return the variable for leaf ``i``, the same in all functions, so that equal ones are compiled once."""
     return Dummy(f"x{i}", real=True)
 
 
 class UnseenJump(Unserved):
-    """A derivative that no path sees, because the function jumps."""
+    """Raised for the derivative of a function with a jump, which sampled paths cannot average."""
 
 
 class CompiledFunction:
-    """``expr`` as a function of its leaves, with partial derivatives."""
+    """Expression as a function of its leaves, with partial derivatives."""
 
     def __init__(self, expr: Expr) -> None:
         self.expr = expr
@@ -102,15 +108,15 @@ class CompiledFunction:
         self._derivatives: dict[int, Expr] = {}
 
     def __call__(self, *values: Any) -> Any:
-        """The function, of NumPy's arrays."""
+        """Return the value of the function for NumPy arrays."""
         return self.compiled(CPU)(*values)
 
     def partial(self, i: int, *values: Any, on: Device = CPU) -> Any:
-        """Its derivative by leaf ``i``."""
+        """Return the value of the derivative by leaf ``i``."""
         return self.compiled(on, i)(*values)
 
     def derivative(self, i: int) -> Expr:
-        """The expression of its derivative by leaf ``i``.  Raises Jump if it has a delta function."""
+        """Return the derivative by leaf ``i``; raise UnseenJump if it contains a delta function."""
         if i not in self._derivatives:
             self._derivatives[i] = self.body.diff(self.slots[i])
         e = self._derivatives[i]
@@ -119,7 +125,7 @@ class CompiledFunction:
         return e
 
     def compiled(self, on: Device, i: int = -1) -> Callable[..., Any]:
-        """It, or its derivative by leaf ``i``, of arrays ``on`` a device."""
+        """Compile the function, or its derivative by leaf ``i``, for arrays on a device."""
         if (i, on) not in self._compiled:
             self._compiled[i, on] = on.function(self.slots, self.body if i < 0 else self.derivative(i))
         return self._compiled[i, on]
@@ -127,22 +133,23 @@ class CompiledFunction:
 
 @lru_cache(maxsize=1024)
 def function(e: Expr) -> CompiledFunction:
-    """``e`` as a function, compiled once."""
+    """Compile an expression as a function of its leaves, once for each expression."""
     return CompiledFunction(e)
 
 
 @dataclass
 class KnownArrays:
-    """Arrays that are the same for every path: numbers, data, order parameters and scalars found so far.
+    """Arrays that are equal for all paths: numbers, data, order parameters and scalars known so far.
 
-    Arrays of ``found`` have the axes of the symbol's indices and times in order, and the replicas last.
+    Arrays of ``found`` have the axes of the symbol's indices and times in order, and the replicas as the last
+    axis.
     """
 
     values: Mapping[str, float]
     data: Mapping[str, Any]
     found: dict[MemberKey, Array] = field(default_factory=dict)
     first: dict[Symbol, int] = field(default_factory=dict)
-    """Where indices start, those that do not start at 1."""
+    """First values of the indices that do not start at 1."""
     functions: dict[Expr, CompiledFunction] = field(default_factory=dict)
     literals: dict[Slot, Literals] = field(default_factory=dict)
     """Axes of data that are read at integers."""
@@ -153,9 +160,9 @@ class KnownArrays:
         return {k: np.asarray(v, dtype=float) for k, v in self.data.items() if not callable(v)}
 
     def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
-        """The value of ``e``, broadcast over the arrays in ``at``, with the replicas as its last axis.
+        """Return the value of an expression, broadcast over the axes in ``at``, with the replicas last.
 
-        ``given`` holds leaves found otherwise, with that axis.
+        ``given`` are leaves with known values, which have the axis of the replicas too.
         """
         f = self.functions.get(e)
         if f is None:
@@ -163,26 +170,33 @@ class KnownArrays:
         return f(*[self.leaf(x, at, given or {}) for x in f.leaves])
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """The value of one leaf."""
+        """Return the value of one leaf."""
         if x in given:
             return given[x]
         if isinstance(x, Symbol):
-            if x in at:  # positions of indices count from 0, the indices themselves mostly from 1
-                return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
-            if x.name not in self.values:
-                raise ValueError(f"values has no {x}")
-            return float(self.values[x.name])
+            return self._symbol(x, at)
         if isinstance(x, Sum):
             return self._sum(x, at, given)
         if isinstance(x, SpectralEntry):
             return self._spectral(x, at, given)
-        if not isinstance(x, AppliedUndef):
-            raise Unserved(f"{x} cannot be evaluated here")
+        if isinstance(x, AppliedUndef):
+            return self._applied(x, at)
+        raise Unserved(f"{x} cannot be evaluated here")
+
+    def _symbol(self, x: Symbol, at: Places) -> Any:
+        """Return the values of an index along its axis, or the number that a symbol stands for."""
+        if x in at:  # positions of indices count from 0, the indices themselves mostly from 1
+            return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
+        if x.name not in self.values:
+            raise ValueError(f"values has no {x}")
+        return float(self.values[x.name])
+
+    def _applied(self, x: AppliedUndef, at: Places) -> Any:
+        """Return the value of a function of indices: a known array, or data."""
         node = node_of(x)
-        if node in self.found:
-            return self.read(self.found[node], [a for a in x.args if not a.is_Integer], at)
-        if (first := self.at_zero(x)) is not None:
-            return self.read(first, [a for a in x.args if not a.is_Integer], at)
+        array = self.found[node] if node in self.found else self.at_zero(x)
+        if array is not None:
+            return self.read(array, [a for a in x.args if not a.is_Integer], at)
         name = node[0]
         if name not in self.data:
             raise ValueError(
@@ -199,7 +213,7 @@ class KnownArrays:
         return self.read(self.arrays[name], x.args, at, name)[..., None]
 
     def at_zero(self, x: AppliedUndef) -> Array | None:
-        """The part of an array at time zero for a symbol that is read there; None for other symbols."""
+        """Return the array of a symbol at time zero; None for a symbol that is not read there."""
         array = self.found.get(node_at_zero(x) or ("", ()))
         integers = sum(bool(a.is_Integer) for a in x.args)
         if array is None or array.ndim != len(x.args) - integers + 2:
@@ -207,13 +221,13 @@ class KnownArrays:
         return array[..., 0, :]
 
     def start(self, x: Symbol) -> int:
-        """The first value of an index or time."""
+        """Return the first value of an index or time."""
         return 0 if x in TIMES else self.first.get(x, 1)
 
     def read(self, array: Array, args: Sequence[Expr], at: Places, name: str = "") -> Any:
-        """An array at some arguments; one such as ``p + k`` that leaves its range goes round a ring.
+        """Return an array at some arguments; a shifted index such as ``p + k`` is periodic.
 
-        Integers are values of an index of the data that are called ``name``.
+        Integers are values of an index of the data called ``name``.
         """
         places = [
             self.position(name, k, int(a), n) if a.is_Integer else self.place(a, at, n)
@@ -233,7 +247,7 @@ class KnownArrays:
         return value.reshape(*[next(shape) if k in axes else 1 for k in range(ndim)], *shape)
 
     def place(self, a: Expr, at: Places, size: int | None = None) -> Any:
-        """The position of an argument along an axis of this size."""
+        """Return the position of an argument along an axis of this size."""
         if a in at:
             return at[a]
         shift, parts = a.as_coeff_add()
@@ -246,16 +260,16 @@ class KnownArrays:
         return total % size
 
     def _start_of_axis(self, a: Expr) -> int:
-        """The first index of an axis that is read at ``p + k``, which is the first value of ``p``."""
+        """Return the first index of an axis that is read at ``p + k``, which is the first value of ``p``."""
         index = index_of_axis(a, self.first)
         return 1 if index is None else self.first[index]
 
     def position(self, name: str, axis: int, value: int, size: int) -> int:
-        """The position of an integer among the values of an index of data."""
+        """Return the position of an integer among the values of an index of data."""
         return self.literals.get((name, axis), Literals()).position(value, size)
 
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Add known arrays over layers, which are written out, or over indices, along an axis."""
+        """Return a sum of known arrays: over layers term by term, over another index along an axis."""
         index, low, high = x.limits[-1]
         require_fixed_limits(index, low, high, self.values)
         first, last = self.bound(low), self.bound(high)
@@ -273,7 +287,7 @@ class KnownArrays:
         return value.sum(axis=-2)
 
     def _spectral(self, x: SpectralEntry, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """A function of the singular values of a gradient, along the axes of both indices of its matrix."""
+        """Return a function of the singular values of a gradient, along the two axes of its matrix."""
         places = [at.get(index) for index in x.places]
         if not all(isinstance(place, Axis) for place in places):
             raise Unserved(f"{x} is read at single samples")
@@ -290,26 +304,27 @@ class KnownArrays:
         return np.moveaxis(coefficients(F, *np.broadcast_arrays(*matrices)), (-2, -1), axes)
 
     def _number_in(self, e: Expr, at: Places, given: Mapping[Expr, Any]) -> Float:
-        """A parameter of a function of singular values, which may depend on the one time that is read."""
+        """Return a parameter of a function of singular values, which must be equal along all axes."""
         values = np.unique(np.ravel(self.leaf(e, at, given)))
         if len(values) != 1:
             raise Unserved(f"{e} in a function of singular values has several values at once")
         return Float(values[0])
 
     def bound(self, e: Expr) -> int:
-        """The integer that a bound of a sum is."""
+        """Return the integer value of a bound of a sum."""
         return int(np.ravel(self(e, {}))[0])
 
 
 def _array(place: Any) -> Any:
+    """Return the positions of an axis as an array, or a single position as it is."""
     return place.positions if isinstance(place, Axis) else place
 
 
 class TensorReader:
-    """``e`` along ``axes``, replicas first: where its leaves are is found once, times are said in each call.
+    """Reader of one expression along ``axes``, replicas first, prepared for many calls at different times.
 
-    Of t and s those among the axes are read along slices, the others at one time.  ``given`` are the leaves
-    found otherwise; their arrays come with each call, too.
+    Times t and s that are among the axes are read as slices, other times as single positions. ``given`` are
+    leaves whose arrays are arguments of each call.
     """
 
     def __init__(
@@ -327,7 +342,7 @@ class TensorReader:
         self.leaves = [self._leaf(x) for x in f.leaves]
 
     def __call__(self, late: Any, early: Any = None, given: Sequence[Array] = ()) -> Any:
-        """The value at t = ``late`` and s = ``early``, broadcastable to ``(replicas, *axes)``."""
+        """Return the value at t = ``late`` and s = ``early``, broadcastable to ``(replicas, *axes)``."""
         values: list[Any] = []
         for leaf in self.leaves:
             if type(leaf) is float:
@@ -370,7 +385,7 @@ class TensorReader:
         return view, [first, *(a.name for a in fixed), *along]
 
     def _looked_up(self, x: Expr, late: Any, early: Any) -> Any:
-        """A leaf that is a sum, or read at shifted indices, by what looks up any."""
+        """Return the value of a leaf that is a sum or is read at shifted indices."""
         at: dict[Symbol, Any] = {t: late, s: early}
         for k, a in enumerate(self.axes):
             where = at[a] if a in TIMES else slice(0, self.sizes[a])
@@ -383,7 +398,7 @@ class TensorReader:
 
 
 def layers_written_out(e: Expr) -> Expr:
-    """``e`` with sums over layers as sums of their terms."""
+    """Return an expression with sums over layers written out term by term."""
 
     def terms(x: Sum) -> Expr:
         index, low, high = next(lim for lim in x.limits if lim[0] == ell)
@@ -391,11 +406,11 @@ def layers_written_out(e: Expr) -> Expr:
         layers = [x.function.subs(index, i) for i in range(int(low), int(high) + 1)]
         return Add(*[Sum(y, *rest) if rest else y for y in layers])
 
-    found: Expr = e.replace(lambda x: isinstance(x, Sum) and any(lim[0] == ell for lim in x.limits), terms)
-    return found
+    result: Expr = e.replace(lambda x: isinstance(x, Sum) and any(lim[0] == ell for lim in x.limits), terms)
+    return result
 
 
-def observable(
+def observable(  # noqa: PLR0913 - arrays, numbers and ranges come from different owners
     e: Equation,
     found: Mapping[MemberKey, Array],
     values: Mapping[str, float],
@@ -405,11 +420,11 @@ def observable(
     literals: Mapping[Slot, Literals] | None = None,
     sizes: Mapping[Any, int] | None = None,
 ) -> Array:
-    """The right-hand side of ``e``, a combination of order parameters, at all pairs of times.
+    """Evaluate the right-hand side of an observable at all pairs of times.
 
-    ``found`` have the axes of the theory's arguments (samples, then t, s) and replicas last; the result has
-    ``axes``, or those of the left-hand side, and replicas last.  Indices start at 1, or as ``first`` says.
-    ``sizes`` are those of indices that no array has.
+    Arrays of ``found`` have the axes of the symbol's arguments (samples, then t, s) and the replicas last.
+    The result has ``axes``, or those of the left-hand side with t and s, and the replicas last. Indices start
+    at 1, or as ``first`` says. ``sizes`` are the sizes of indices that no array has.
     """
     known = KnownArrays(values, data, dict(found), dict(first or {}), literals=dict(literals or {}))
     body, axes = layers_written_out(e.rhs), (*axes_of(e.lhs), t, s) if axes is None else axes

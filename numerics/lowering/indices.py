@@ -1,4 +1,9 @@
-"""Names, indices and layers of the quantities of a theory, and how far indices run."""
+"""Names, indices and layers of the quantities of a theory, and the ranges of indices.
+
+The functions take a derived theory, or symbols such as ``h(2, mu, t)``, and return nodes (name and integers),
+open indices, and integer bounds; some refuse forms that a solver does not read. All readers of theories use
+them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +42,7 @@ GraphNode = TypeVar("GraphNode", bound=Hashable)
 
 
 class Axis(NamedTuple):
-    """Positions ``start .. stop - 1`` of an index or time, along one axis of ``ndim``."""
+    """Positions ``start .. stop - 1`` of an index or time, along one axis of an array with ``ndim`` axes."""
 
     start: int
     stop: int
@@ -46,37 +51,37 @@ class Axis(NamedTuple):
 
     @property
     def positions(self) -> NDArray[np.int_]:
-        """The positions, along the axis."""
+        """The positions as an array with ``ndim`` axes, all of length one but this axis."""
         return np.arange(self.start, self.stop).reshape(
             [-1 if k == self.axis else 1 for k in range(self.ndim)]
         )
 
 
 Places = Mapping[Symbol, "int | Axis"]
-"""Where an expression is read: for each index or time its position (from 0), or all along an axis."""
+"""Positions at which an expression is evaluated: for each index or time one position (from 0) or an axis."""
 
 
 def together(nodes: Iterable[GraphNode], links: Iterable[Iterable[GraphNode]]) -> list[tuple[GraphNode, ...]]:
-    """``nodes`` in the sets that ``links`` join, each in their order.
+    """Return the connected components of ``nodes`` under ``links``, each in the order of ``nodes``.
 
     >>> together("abcd", ["ac", "cd"])
     [('a', 'c', 'd'), ('b',)]
     """
     nodes = list(dict.fromkeys(nodes))
-    edges = [(first, x) for first, *rest in links for x in rest]
-    place = {x: i for i, x in enumerate(nodes)}
-    found = [sorted(x, key=place.__getitem__) for x in connected_components((nodes, edges))]
-    return [tuple(x) for x in sorted(found, key=lambda x: place[x[0]])]
+    edges = [(first, other) for first, *others in links for other in others]
+    place = {node: i for i, node in enumerate(nodes)}
+    components = [sorted(x, key=place.__getitem__) for x in connected_components((nodes, edges))]
+    return [tuple(x) for x in sorted(components, key=lambda x: place[x[0]])]
 
 
 @lru_cache(maxsize=4096)
 def node_of(symbol: AppliedUndef) -> MemberKey:
-    """The node that ``symbol`` belongs to."""
+    """Return the node of a symbol: its name and the integers among its arguments."""
     return str(symbol.func), tuple(int(x) for x in symbol.args if x.is_Integer)
 
 
 def node_at_zero(symbol: AppliedUndef) -> MemberKey | None:
-    """The node of a symbol whose last argument, the time of fields and numbers, is zero; None for others.
+    """Return the node of a symbol whose last argument, the time, is zero; None for other symbols.
 
     >>> from sympy import Function
     >>> from derive.program import mu
@@ -90,13 +95,13 @@ def node_at_zero(symbol: AppliedUndef) -> MemberKey | None:
 
 
 def moving_nodes(theory: Theory) -> frozenset[MemberKey]:
-    """The fields and numbers of a theory whose last argument is the time."""
+    """Return the fields and scalars of a theory that depend on time, whose last argument is t."""
     items = (*theory.equations, *theory.scalars)
     return frozenset(node_of(e.symbol) for e in items if e.symbol.args[-1:] == (t,))
 
 
 def require_open_numbers(theory: Theory) -> None:
-    """Raise Unserved for a number of the program that is read at one value of an index."""
+    """Raise Unserved if an expression reads a scalar of the program at one value of an index."""
     known, moving = {node_of(e.lhs) for e in theory.scalars}, moving_nodes(theory)
     for item in (*theory.scalars, *theory.equations):
         for x in sorted(item.rhs.atoms(AppliedUndef), key=str):
@@ -108,7 +113,7 @@ def require_open_numbers(theory: Theory) -> None:
 
 
 def require_present(theory: Theory) -> None:
-    """Raise Unserved for a field or a number that is read at time zero."""
+    """Raise Unserved if an expression reads a field or a scalar at time zero."""
     moving = moving_nodes(theory)
     for e in expressions_of(theory):
         for x in sorted(e.atoms(AppliedUndef), key=str):
@@ -119,7 +124,7 @@ def require_present(theory: Theory) -> None:
 
 
 def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
-    """How far indices run: those of fields, then those that are only summed over."""
+    """Yield the range of each index: first those of fields, then those of sums."""
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
     for x in (*items, *theory.observables):
         yield from ((r.index, sympify(r.lower), sympify(r.upper)) for r in x.ranges)
@@ -129,7 +134,7 @@ def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
 
 
 def expressions_of(theory: Theory) -> Iterator[Expr]:
-    """The right-hand sides, definitions and covariances of a theory."""
+    """Yield the right-hand sides, definitions and covariances of a theory."""
     for e in (*theory.equations, *theory.scalars, *theory.observables):
         yield e.rhs
     for q in theory.order_parameters:
@@ -139,28 +144,28 @@ def expressions_of(theory: Theory) -> Iterator[Expr]:
 
 
 def lowest_values(theory: Theory) -> dict[Symbol, Expr]:
-    """The first value of each index, as the theory writes it.
+    """Return the first value of each index, as the theory writes it.
 
-    Indices of fields come before those that are only summed over.  Of several ranges of one index the
-    lowest counts, because a range may be a part of another; a bound that holds another index counts at the
-    first value of that one.
+    Indices of fields precede those that are only summed over. If an index has several ranges the lowest value
+    counts, because a range may be a part of another. A bound with another index in it is evaluated at the
+    first value of that index.
     """
-    found: dict[Symbol, Expr] = {t: S.Zero, s: S.Zero}
+    lowest: dict[Symbol, Expr] = {t: S.Zero, s: S.Zero}
     ends = list(limits(theory))
     indices = {index for index, _, _ in ends}
     for index, lower, _ in ends:
         if not lower.free_symbols & indices and (
-            index not in found or (sympify(found[index]) - lower).is_positive
+            index not in lowest or (sympify(lowest[index]) - lower).is_positive
         ):
-            found[index] = lower
+            lowest[index] = lower
     for index, lower, _ in ends:
-        if index not in found:
-            found[index] = lower.subs(found)
-    return found
+        if index not in lowest:
+            lowest[index] = lower.subs(lowest)
+    return lowest
 
 
 def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Literals]:
-    """The axes that ``theory`` reads at integers; ``integer`` gives the integer that a bound is."""
+    """Return the axes that a theory reads at integers; ``integer`` gives the integer value of a bound."""
     expressions = list(expressions_of(theory))
     if not any(a.is_Integer for e in expressions for x in e.atoms(AppliedUndef) for a in x.args):
         return {}
@@ -169,7 +174,7 @@ def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Li
 
 
 def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str, Any]) -> None:
-    """Raise Unserved for a sum whose limits hold another index, such as one over earlier positions."""
+    """Raise Unserved if the limits of a sum depend on another index, such as a sum over earlier positions."""
     free = sympify(low).free_symbols | sympify(high).free_symbols
     if others := sorted(str(x) for x in free if str(x) not in values):
         raise Unserved(
@@ -179,21 +184,21 @@ def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str
 
 
 def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
-    """Its indices and times.  Raises Unserved for one such as ``a + k``."""
-    found = tuple(x for x in symbol.args if not x.is_Integer)
-    for x in found:
+    """Return the indices and times of a symbol; raise Unserved for a shifted index such as ``a + k``."""
+    args = tuple(x for x in symbol.args if not x.is_Integer)
+    for x in args:
         if x.atoms(AppliedUndef):
             raise Unserved(f"{symbol.func} is a function that is not given; use a named one such as tanh")
         if not isinstance(x, Symbol):
             raise Unserved(f"{symbol} is read at {x}: shifted indices are not served by sampled paths")
-    if len(set(found)) < len(found) and not set(TIMES) & {x for x in found if found.count(x) > 1}:
+    if len(set(args)) < len(args) and not set(TIMES) & {x for x in args if args.count(x) > 1}:
         raise Unserved(f"{symbol} repeats an index")
-    return found
+    return args
 
 
 @lru_cache(maxsize=4096)
 def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
-    """Its indices without times."""
+    """Return the indices of a symbol without times."""
     return tuple(x for x in open_args(symbol) if x not in TIMES)
 
 
@@ -201,11 +206,11 @@ IndexSymbols = tuple[Symbol, ...]
 
 
 def axes_of(symbol: AppliedUndef) -> IndexSymbols:
-    """Its indices, without times and layers."""
-    found = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
-    if not all(isinstance(x, Symbol) for x in found):
-        raise Unserved(f"{symbol} stands on the left with an index that is no symbol")
-    return found
+    """Return the indices of a symbol without times and layers; raise Unserved for a shifted index."""
+    indices = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
+    if not all(isinstance(x, Symbol) for x in indices):
+        raise Unserved(f"the equation of {symbol} has an index on its left-hand side that is not a symbol")
+    return indices
 
 
 # -- integer depth and sizes ---------------------------------------------------------------------------------
@@ -220,9 +225,9 @@ def sizes_of(theory: Theory, values: Mapping[str, RealNumber]) -> dict[str, Real
 def integer_of(
     e: Any, values: Mapping[str, RealNumber], at: Mapping[Symbol, RealNumber] | None = None
 ) -> int:
-    """Return the integer value of an expression for ``values`` of symbols and ``at`` values of indices.
+    """Return the integer value of an expression, for ``values`` of symbols and ``at`` values of indices.
 
-    Raises ValueError for a symbol without a value, and for a number that is no integer.
+    Raises ValueError for a symbol without a value, and for a number that is not an integer.
 
     >>> integer_of(Symbol("P") - 1, {"P": 3})
     2
@@ -243,7 +248,7 @@ def integer_of(
 
 
 def require_steps(theory: Theory) -> None:
-    """Raise Unserved for a theory that is given by a flow."""
+    """Raise Unserved if the theory is a flow."""
     given = (*theory.equations, *theory.scalars, *theory.observables)
     named = [(e.lhs, e.rhs) for e in given] + [(q.symbol, q.definition) for q in theory.order_parameters]
     for symbol, body in named:
@@ -255,7 +260,7 @@ def require_steps(theory: Theory) -> None:
 
 
 def ordered_indices(theory: Theory) -> frozenset[str]:
-    """The names of indices that are run through in order, such as places of a recurrent network."""
+    """Return the names of indices that are run through in order, such as positions of a recurrent network."""
     program = theory.program
     ordered = {x.name for x in program.fields if x.ordered}
     indices = {i for d in program.definitions if d.name in ordered for i in d.lhs.args[0].free_symbols}
@@ -263,9 +268,9 @@ def ordered_indices(theory: Theory) -> frozenset[str]:
 
 
 def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory:
-    """The theory at the integer depth of its program, or at that of ``values``.
+    """Return the theory at the integer depth of its program, or at that of ``values``.
 
-    Raises ValueError for a theory with layers whose depth is no integer.
+    Raises ValueError for a theory with layers whose depth is not an integer.
     """
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables, *theory.sources]
     ranges = (r for x in [*items, *theory.order_parameters] for r in x.ranges)
@@ -282,9 +287,10 @@ def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory
 
 
 def distinct_sources(theory: Theory) -> Theory:
-    """The theory with a name of its own for each source: ``r(2, t)`` beside ``r(1, mu, t)`` is another one.
+    """Return the theory with a distinct name for each family of sources.
 
-    A vector of weights on the last layer may share the name of the sources of a family of matrices below it.
+    A vector of weights on the last layer may share the name of the sources of a family of matrices below it:
+    ``r(2, t)`` and ``r(1, mu, t)`` are different families.
     """
     places: dict[str, int] = {}
     renamed: set[tuple[str, int]] = set()

@@ -1,7 +1,8 @@
-"""Lower equations in layer time to products of tensors that a small evaluator walks.
+"""Equations in layer time (infinite depth) as sums of products of tensors.
 
-A right-hand side becomes a sum of :class:`LayerProduct` s: a number times tensors, summed over times and data
-indices, and integrated over at most one layer time.  Only what was derived is read; nothing is added.
+:func:`lower_layer_time` turns each right-hand side into a list of :class:`LayerProduct`: a number times
+tensors, summed over times and data indices, and integrated over at most one layer time. Only derived
+equations are read. :mod:`numerics.solver.depth` evaluates the result on a grid of layer times.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ SIDES = {"_above": 1, "_below": -1}
 
 
 class NotLowered(ValueError):
-    """An equation in layer time that the evaluator cannot take."""
+    """Raised for an equation in layer time that is not a sum of products."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """A tensor at layers, indices and times, in the order of its axes; a layer is a symbol, 0 or 1.
+    """Tensor at layers, indices and times, in the order of its axes; a layer is a symbol, 0 or 1.
 
-    ``layers`` counts the layer times among the arguments.  ``side`` says from where a value at equal layer
-    times is reached: 1 from tau > tau_, -1 from tau < tau_, 0 where that does not matter.
+    ``layers`` is the number of layer times among the arguments. ``side`` says from which side a value at
+    equal layer times is approached: 1 from tau > tau_, -1 from tau < tau_, 0 if both sides are equal.
     """
 
     name: str
@@ -43,11 +44,11 @@ class Read:
 
 @dataclass(frozen=True)
 class Span:
-    """An index of a sum: from 1 for data; for times up to the present or one step before.
+    """Index of a sum: data from 1 on, or times up to the present or to the step before.
 
-    ``late``: the sum begins after s (or ends before it), so that answers in it must vanish at equal time.
-    ``begins``: it runs from s on, or from after it.  ``within``: from there to t - 1, so that s too is a past
-    time wherever there is a term.
+    ``late``: the sum begins after s (or ends before it), so that responses in it must vanish at equal time.
+    ``begins``: the sum begins at s or after it. ``within``: it runs from there to t - 1, so that s is a past
+    time in every term.
     """
 
     index: Symbol
@@ -60,12 +61,12 @@ class Span:
 
 @dataclass(frozen=True)
 class LayerProduct:
-    """``number * product of tensors``, summed over ``spans`` and integrated over ``layer``.
+    """Product ``number * tensors``, summed over ``spans`` and integrated over ``layer``.
 
-    The number may depend on the times; ``calls`` are given functions of the time and of scalars.
-    ``bound`` says where the integral over layer time runs: ``"below"`` from 0 to tau, ``"above"`` from tau to
-    1, ``"all"`` from 0 to 1.  ``present``: the product is there at s = t only.  ``step``: it is there above
-    (1) or below (-1) the diagonal tau = tau_.  ``equal`` are pairs of indices that must be the same.
+    The number may depend on the times; ``calls`` are given functions of the time and of scalars. ``bound`` is
+    the range of the integral over layer time: ``"below"`` from 0 to tau, ``"above"`` from tau to 1, ``"all"``
+    from 0 to 1. If ``present``, the product is nonzero only at s = t. ``step`` restricts it to one side of
+    the diagonal tau = tau_: above (1) or below (-1). ``equal`` are pairs of indices that must be equal.
     """
 
     number: Expr
@@ -81,10 +82,10 @@ class LayerProduct:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """The equation of one tensor: its axes (layers, indices, times) and what it is.
+    """Equation of one tensor: its axes (layers, indices, times) and its products.
 
-    ``symmetric``: a correlation, the same with its two sides exchanged.  ``jumps``: its value differs on both
-    sides of tau = tau_.
+    ``symmetric``: a correlation that is equal with its two sides exchanged. ``jumps``: its value differs on
+    both sides of tau = tau_.
     """
 
     name: str
@@ -95,24 +96,24 @@ class LayerRow:
 
     @property
     def layers(self) -> int:
-        """How many of the axes are layer times."""
+        """Number of axes that are layer times."""
         return sum(x in LAYER_TIMES for x in self.axes)
 
 
 @dataclass(frozen=True)
 class LayerTable:
-    """All rows, in groups: those of a group need each other within a step, or themselves."""
+    """All rows, in groups: the rows of a group depend on each other, or on themselves, within a step."""
 
     groups: tuple[tuple[LayerRow, ...], ...]
     known: frozenset[str]
-    """Names of tensors and functions that are given, not computed."""
+    """Names of the tensors and functions that are given and not computed."""
 
 
 def lower_layer_time(limit: LayerTime) -> LayerTable:
-    """The rows of the integral equations, correlations and scalars of ``limit``.
+    """Return the rows of the integral equations, correlations and scalars of ``limit``.
 
-    Raises :class:`NotLowered` for what is no sum of products, for continuous time, and for an answer that
-    jumps at tau = tau_ and is read there.
+    Raises :class:`NotLowered` if an equation is not a sum of products, for continuous time, and for a
+    response that jumps at tau = tau_ and is read there.
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
@@ -137,42 +138,43 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
 
 
 def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
+    """Return the row of one equation."""
     products = tuple(_finished(p, e) for p in products_of(e.rhs, layers))
     axes = tuple(e.lhs.args)
     if not all(isinstance(x, Symbol) for x in axes):
-        raise NotLowered(f"{e.lhs} is no tensor at symbols")
+        raise NotLowered(f"the equation of {e.lhs} has an index that is not a symbol")
     return LayerRow(
         str(e.lhs.func), axes, products, correlation and {t, s} <= set(axes), any(p.step for p in products)
     )
 
 
 def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
-    """A row that reads a jumping one at (tau, tau_) jumps too, unless it integrates over it."""
+    """Mark rows that read a tensor with a jump at (tau, tau_), outside of an integral, as jumping."""
     while True:
         names = {r.name for r in rows if r.jumps}
-        found = [
+        marked = [
             replace(r, jumps=r.jumps or any(reads_across(x, p, names) for p in r.products for x in p.reads))
             for r in rows
         ]
-        if found == rows:
+        if marked == rows:
             return rows
-        rows = found
+        rows = marked
 
 
 def reads_across(x: Read, p: LayerProduct, jumping: Collection[str]) -> bool:
-    """Is a jumping tensor read at (tau, tau_), outside of an integral?"""
+    """Return whether a product reads a tensor with a jump at (tau, tau_), outside of an integral."""
     return x.name in jumping and p.layer is None and set(x.args[:2]) == set(LAYER_TIMES)
 
 
 def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
-    """An expression as products of tensors; ``layers`` counts the layer times of each."""
+    """Yield the products of an expression; ``layers`` is the number of layer times of each tensor."""
     if isinstance(e, Add):
-        for x in e.args:
-            yield from products_of(x, layers)
+        for term in e.args:
+            yield from products_of(term, layers)
     elif isinstance(e, Mul):
         found = [LayerProduct(S.One)]
-        for x in e.args:
-            found = [_times(a, b) for a in found for b in products_of(x, layers)]
+        for factor in e.args:
+            found = [_times(a, b) for a in found for b in products_of(factor, layers)]
         yield from found
     elif isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive and e.base.has(AppliedUndef):
         yield from products_of(Mul(*[e.base] * int(e.exp), evaluate=False), layers)
@@ -182,24 +184,33 @@ def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
             yield replace(p, spans=(*p.spans, *spans))
     elif isinstance(e, Integral):
         yield from _integrated(e, layers)
-    elif isinstance(e, KroneckerDelta):
+    else:
+        yield _factor(e, layers)
+
+
+def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
+    """Return a single factor as a product: a delta, a step, a tensor or a number."""
+    if isinstance(e, KroneckerDelta):
         pair = (e.args[0], e.args[1])
-        yield LayerProduct(S.One, present=True) if set(pair) == {s, t} else LayerProduct(S.One, equal=(pair,))
-    elif isinstance(e, Heaviside):
+        at_equal_times = set(pair) == {s, t}
+        return LayerProduct(S.One, present=True) if at_equal_times else LayerProduct(S.One, equal=(pair,))
+    if isinstance(e, Heaviside):
         sides = {tau - tau_: 1, tau_ - tau: -1}
         if e.args[0] not in sides:
-            raise NotLowered(f"{e} is no step at tau = tau_")
-        yield LayerProduct(S.One, step=sides[e.args[0]])
-    elif isinstance(e, AppliedUndef):
-        yield _applied(e, layers)
-    elif e.has(AppliedUndef):
-        raise NotLowered(f"{e} is no product of tensors")
-    else:
-        yield LayerProduct(e)
+            raise NotLowered(f"{e} is not a step at tau = tau_")
+        return LayerProduct(S.One, step=sides[e.args[0]])
+    if isinstance(e, AppliedUndef):
+        return _applied(e, layers)
+    if e.has(AppliedUndef):
+        raise NotLowered(f"{e} is not a product of tensors")
+    return LayerProduct(e)
 
 
 def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
-    if any(x.has(AppliedUndef) for x in e.args):  # a given function of a scalar: the loss's slope
+    """Return a tensor, or a given function of scalars, as a product."""
+    if any(
+        x.has(AppliedUndef) for x in e.args
+    ):  # a given function of a scalar, such as the slope of the loss
         return LayerProduct(S.One, calls=(e,))
     name, args = str(e.func), tuple(e.args)
     for suffix, side in SIDES.items():
@@ -209,31 +220,34 @@ def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
 
 
 def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
+    """Return the range of an index of a sum."""
     if lower == 1 and not upper.has(t, s):
         return Span(index, False, False, False, False, upper)
     if lower not in (0, s, s + 1) or upper not in (t, t - 1, s, s - 1):
-        raise NotLowered(f"a sum over {index} from {lower} to {upper} is no sum over the past")
+        raise NotLowered(f"a sum over {index} from {lower} to {upper} is not a sum over the past")
     late = lower == s + 1 or upper == s - 1
     begins = lower in (s, s + 1)
     return Span(index, upper not in (t - 1, s - 1), late, begins, begins and upper == t - 1, upper)
 
 
 def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
+    """Yield the products of an integral over one layer time."""
     if len(e.limits) != 1 or len(e.limits[0]) != 3:
-        raise NotLowered(f"{e} is no integral over one layer time")
+        raise NotLowered(f"{e} is not an integral over one layer time")
     ((x, lower, upper),) = e.limits
     bounds = {(S.Zero, tau): "below", (tau, S.One): "above", (S.Zero, S.One): "all"}
     if (lower, upper) not in bounds:
-        raise NotLowered(f"{e} is no integral over layer time: flows are not served")
+        raise NotLowered(f"{e} is not an integral over layer time: flows are not served")
     for p in products_of(e.function, layers):
         if p.layer is not None:
-            raise NotLowered(f"{e} has an integral within")
+            raise NotLowered(f"{e} has an integral within an integral over layer time")
         yield replace(p, layer=x, bound=bounds[lower, upper])  # type: ignore[arg-type]
 
 
 def _times(a: LayerProduct, b: LayerProduct) -> LayerProduct:
+    """Return the product of two products."""
     if (a.layer and b.layer) or (a.step and b.step):
-        raise NotLowered("a product of two integrals or of two steps")
+        raise NotLowered("a product of two integrals over layer time, or of two steps, is not served")
     return LayerProduct(
         a.number * b.number,
         (*a.reads, *b.reads),
@@ -248,13 +262,14 @@ def _times(a: LayerProduct, b: LayerProduct) -> LayerProduct:
 
 
 def _finished(p: LayerProduct, e: Eq) -> LayerProduct:
+    """Return a product; raise NotLowered if its number still contains the depth."""
     if p.number.has(L):
         raise NotLowered(f"the equation of {e.lhs} still contains the depth: {p.number}")
     return p
 
 
 def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
-    """Refuse a jumping answer that is read where it jumps, and a sum that no answer makes causal."""
+    """Raise NotLowered for a response read at its jump, and for a sum that no response makes causal."""
     for x in p.reads:
         at = x.args[: x.layers]
         if x.name not in jumping or x.side:
@@ -267,19 +282,22 @@ def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
         begun = not span.begins or (span.index, s) in pairs
         ended = not span.upper.has(s) or (s, span.index) in pairs
         if not (begun and ended):
-            raise NotLowered(f"no answer in the equation of {row.name} keeps {span.index} on its side of s")
+            raise NotLowered(
+                f"the sum over {span.index} in the equation of {row.name} has no response that restricts it "
+                "to one side of s"
+            )
 
 
 def _grouped(rows: list[LayerRow]) -> tuple[tuple[LayerRow, ...], ...]:
-    """Rows in the order in which a step can be computed."""
-    own = {r.name: r for r in rows}
-    edges = [(r.name, n) for r in rows for p in r.products for n in present_names(p) if n in own]
-    parts = strongly_connected_components((list(own), edges))
+    """Return rows in groups, in the order in which a step can compute them."""
+    names = [r.name for r in rows]
+    edges = [(r.name, n) for r in rows for p in r.products for n in present_names(p) if n in names]
+    parts = strongly_connected_components((names, edges))
     return tuple(tuple(r for r in rows if r.name in part) for part in parts)
 
 
 def present_names(p: LayerProduct) -> Iterator[str]:
-    """The tensors that a product reads at the present time."""
+    """Yield the names of the tensors that a product reads at the present time."""
     past = {x.index for x in p.spans if not x.present}
     if any(x.within for x in p.spans):
         past.add(s)

@@ -1,7 +1,8 @@
-"""Lower a linear theory at integer depth to a :class:`~numerics.lowering.table.Table`.
+"""A linear theory at integer depth as a :class:`~numerics.lowering.table.Table`.
 
-Only reads what the engine derived: which kernel multiplies which past field, what the sources' covariances
-are, how order parameters are defined.  Raises :class:`NotLinear` when a term is not linear in the fields.
+It reads from the derived theory which kernel multiplies which past field, the covariances of the sources, and
+the definitions of order parameters. Raises :class:`NotLinear` for a term that is not linear in the fields.
+:mod:`numerics.solver.linear` runs the table.
 """
 
 from __future__ import annotations
@@ -44,15 +45,32 @@ from numerics.quotients import without_overflow
 
 
 class NotLinear(ValueError):
-    """The theory has a term that the linear march cannot take."""
+    """Raised for a theory with a term that the linear march does not take."""
 
 
 @lru_cache(maxsize=64)
 def lower(theory: Theory) -> Table:
-    """The rows of ``theory``, which must be linear, in discrete time and at integer depth.
+    """Return the rows of a linear theory.
 
-    Raises :class:`NotLinear` otherwise, and ValueError for a family of layers that ``at_depth`` would unroll.
+    Parameters
+    ----------
+    theory : Theory
+        Linear theory, in discrete time and at integer depth.
 
+    Returns
+    -------
+    Table
+        Rows of fields, covariances of sources, order parameters and scalars.
+
+    Raises
+    ------
+    NotLinear
+        If a term is not linear in the fields.
+    ValueError
+        For a family of layers, which ``Theory.at_depth`` would write out.
+
+    Examples
+    --------
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> [row.field for row in lower(mean_field(mlp(2)).at_depth(2)).fields]
@@ -62,15 +80,15 @@ def lower(theory: Theory) -> Table:
 
 
 def node(atom: AppliedUndef) -> FieldAtLayer:
-    """The name and layer of an applied function; layers are the integer first arguments."""
+    """Return name and layer of an applied function; the layer is an integer first argument."""
     first = atom.args[0] if atom.args else S.Zero
     return str(atom.func), int(first) if len(atom.args) > 1 and first.is_Integer else None
 
 
 def _indices(atom: Expr) -> tuple[Symbol, ...]:
-    """The indices of an applied function other than layers.
+    """Return the indices of an applied function other than layers.
 
-    Raises NotLinear for one that is shifted, as in ``g(p + 1, s)``.
+    Raises NotLinear for a shifted index, as in ``g(p + 1, s)``.
     """
     for x in atom.args:
         if x.free_symbols and not isinstance(x, Symbol):
@@ -79,12 +97,12 @@ def _indices(atom: Expr) -> tuple[Symbol, ...]:
 
 
 def _axes(atom: Expr) -> tuple[Symbol, ...]:
-    """The indices of a field other than layer and time."""
+    """Return the indices of a field other than layer and time."""
     return tuple(x for x in _indices(atom) if x not in (t, s))
 
 
 def require_averages_at_present(theory: Theory) -> None:
-    """Raise NotLinear for an average or a kernel that reads a field or a number at time zero."""
+    """Raise NotLinear if an average or a kernel reads a field or a scalar at time zero."""
     moving, fields = moving_nodes(theory), {e.name for e in theory.equations}
     equations = {e.rhs for e in theory.equations}
     for e in expressions_of(theory):
@@ -94,6 +112,8 @@ def require_averages_at_present(theory: Theory) -> None:
 
 
 class _Lowering:
+    """State of the lowering of one theory: ranges of indices and products that are computed once a step."""
+
     def __init__(self, theory: Theory) -> None:
         self.attributes = {x.name for x in theory.program.attributes}
         self.units = theory.program.unit_indices
@@ -103,6 +123,7 @@ class _Lowering:
         self.extents: dict[Symbol, Expr] = {}
 
     def table(self) -> Table:
+        """Return the table of the theory."""
         families = [e.lhs for e in self.theory.equations if ell in {r.index for r in e.ranges}]
         if families:
             raise ValueError(f"{families[0]} is a family of layers: lower theory.at_depth(n) instead")
@@ -135,7 +156,7 @@ class _Lowering:
     # -- units -----------------------------------------------------------------------------------------
 
     def unlabelled(self, theory: Theory) -> Theory:
-        """Fields and sources without the index of their unit, which attributes and sums over units keep."""
+        """Return the theory without the index of units in fields and sources; attributes keep it."""
 
         def bare(e: Expr) -> Expr:
             return e.replace(
@@ -164,20 +185,21 @@ class _Lowering:
         )
 
     def known(self, e: Expr) -> bool:
-        """Does it hold attributes?"""
+        """Return whether an expression contains attributes."""
         return any(str(a.func) in self.attributes for a in e.atoms(AppliedUndef))
 
     def split(self, e: Expr) -> tuple[Expr, Expr]:
-        """The factors that are attributes, and the rest; those of what responds are taken out of it later."""
+        """Split an expression into its attributes and the other factors; responses are not split."""
         if isinstance(e, Sum):
-            own, rest = self.split(e.function)
-            return own, Sum(rest, *e.limits)
-        own = Mul(*[x for x in Mul.make_args(e) if self.known(x) and not isinstance(x, Response)])
-        return own, e / own
+            attributes, others = self.split(e.function)
+            return attributes, Sum(others, *e.limits)
+        attributes = Mul(*[x for x in Mul.make_args(e) if self.known(x) and not isinstance(x, Response)])
+        return attributes, e / attributes
 
     # -- fields ----------------------------------------------------------------------------------------
 
     def field(self, row: Row) -> FieldRow:
+        """Return the row of one field: gains of sources and couplings to fields."""
         drives: dict[FieldAtLayer, Expr] = {}
         couplings: list[Coupling] = []
         on_units = row.name in self.on_units
@@ -190,22 +212,25 @@ class _Lowering:
             drives[node(x.field)] = drives.get(node(x.field), S.Zero) + x.entry
         for x in row.actions:
             if (x.name in self.on_units) != on_units:
-                raise NotLinear(f"{row.lhs} has the term {x.expr}, which leads from units to other places")
+                raise NotLinear(
+                    f"{row.lhs} has the term {x.expr}, which couples units with attributes to other fields"
+                )
             for part in Add.make_args(x.weight.expand(deep=False)):
-                unit, rest = self.split(part)
-                couplings.append(replace(self.coupling(row, x, rest), unit=unit))
+                unit, weight = self.split(part)
+                couplings.append(replace(self.coupling(row, x, weight), unit=unit))
         constant = row.given
         return FieldRow(
             node(row.lhs), _axes(row.lhs), tuple(drives.items()), _joined(couplings), on_units, constant
         )
 
     def constant(self, part: Expr) -> bool:
-        """Is it made of attributes alone?"""
+        """Return whether an expression consists of attributes only."""
         return not part.has(t, s, Sum) and all(
             str(a.func) in self.attributes for a in part.atoms(AppliedUndef)
         )
 
     def coupling(self, row: Row, x: LinearTerm, weight: Expr) -> Coupling:
+        """Return the kernel with which a field enters an equation."""
         self.extents |= {r.index: r.upper for r in x.over}
         known: dict[tuple[str, Expr], Reach] = {
             ("", t): "now",
@@ -225,8 +250,12 @@ class _Lowering:
     def kernel(
         self, expr: Expr, rows: tuple[Symbol, ...], cols: tuple[Symbol, ...], reach: Reach = "past"
     ) -> KernelRow:
+        """Return an expression as a kernel with indices ``rows`` at t and ``cols`` at s.
+
+        An index that stands on both sides gets a second name and a Kronecker delta.
+        """
         shared = {x: Symbol(f"{x}_col", integer=True) for x in cols if x in rows}
-        if shared:  # the same unit on both sides: a delta in the index
+        if shared:
             self.extents |= {new: self.extents[old] for old, new in shared.items()}
             for old, new in shared.items():
                 expr = expr * KroneckerDelta(old, new)
@@ -236,10 +265,16 @@ class _Lowering:
         return KernelRow(rows, cols, monomials, reach)
 
     def flattened(self, expr: Expr) -> Expr:
+        """Record the ranges of the sums in an expression, and return the expression."""
         self.extents |= {lim[0]: lim[2] for x in expr.atoms(Sum) for lim in x.limits}
         return expr
 
     def monomial(self, coefficient: Expr, factors: tuple[Expr, ...], axes: set[Symbol]) -> Monomial:
+        """Return a coefficient and tensors as a monomial of a kernel.
+
+        A sum over an index that does not depend on t, ``sum_j a_j(s) b_j,row(s)``, is moved into a tensor of
+        its own, which is computed once a step.
+        """
         parts, instant = [], False
         for a in factors:
             if isinstance(a, KroneckerDelta):
@@ -261,7 +296,7 @@ class _Lowering:
             others = {i for f in group for i in f.indices} - inner
             rows = tuple(x for x in sorted(others, key=str) if x != s)
             if not group or t in others or s not in others or not rows:
-                continue  # depends on the present: a row operation of its own step
+                continue  # it depends on t, so that the kernel of each step computes it
             name = " ".join(sorted(f"{f.tensor[0]}{f.tensor[1] or ''}{f.indices}" for f in single))
             key = self.hoisted.setdefault(
                 name, Hoisted((f"hoisted{len(self.hoisted)}", None), rows, tuple(single))
@@ -270,12 +305,13 @@ class _Lowering:
         return Monomial(coefficient, tuple(parts), instant)
 
     def factors_of(self, f: Factor) -> tuple[Factor, ...]:
-        """The factors of a product that is summed over one index already, or the factor itself."""
+        """Return the factors of a tensor that is a precomputed product, or the factor itself."""
         return next((h.factors for h in self.hoisted.values() if h.tensor == f.tensor), (f,))
 
     # -- what tensors and scalars mean -----------------------------------------------------------------
 
     def request(self, q: OrderParameter) -> Request:
+        """Return an order parameter as a correlation of two fields or a response."""
         average = next(iter(q.definition.atoms(Average)))
         unit = None
         body, definition = average.body, q.definition
@@ -283,25 +319,26 @@ class _Lowering:
             definition = definition.function
             unit, body = self.split(body)
         elif self.known(body) or {str(a.func) for a in body.atoms(AppliedUndef)} & self.on_units:
-            raise NotLinear(f"{q.symbol} is no sum over units: {q.definition}")
+            raise NotLinear(f"{q.symbol} is not a sum over units with attributes: {q.definition}")
         factor = definition / average
         try:
-            found = read_average(body)
+            mean = read_average(body)
         except Unserved as error:
             raise NotLinear(str(error)) from None
-        if isinstance(found, MeanResponse):
-            more, moved = self.split(found.body)
+        if isinstance(mean, MeanResponse):
+            attributes, responding = self.split(mean.body)
             if unit is not None:
-                unit = unit * more
-            return Request("response", node(moved), node(found.source), factor, unit)
-        number, pair = _pair(found.late, found.early)
-        if found.early == 1:  # both at the present
+                unit = unit * attributes
+            return Request("response", node(responding), node(mean.source), factor, unit)
+        number, pair = _pair(mean.late, mean.early)
+        if mean.early == 1:  # both fields at t
             rows = _axes(q.symbol)
             pair.sort(key=lambda a: not set(_axes(a)) & set(rows[:1]))
         first, second = pair
         return Request("correlation", node(first), node(second), number * factor, unit)
 
     def scalar(self, e: Equation) -> ScalarRow:
+        """Return a scalar as an expression in symbols for its averages and inputs."""
         indices, averages, inputs = _axes(e.lhs), [], []
         expr = e.rhs.replace(Sum, lambda body, *limits: _total(body, limits, indices))
         expr = without_overflow(expr).replace(_has_exponentials, _with_one_exponential)
@@ -313,7 +350,7 @@ class _Lowering:
                 (stand_in, Factor(node(first), _axes(first)), Factor(node(second), _axes(second)))
             )
         for atom in sorted(expr.atoms(AppliedUndef), key=str):
-            if any(x.has(AppliedUndef) for x in atom.args):  # a given function of a scalar, such as a slope
+            if any(x.has(AppliedUndef) for x in atom.args):  # a given function, such as the slope of the loss
                 continue
             stand_in = Symbol(f"in_{atom.func}")
             expr = expr.xreplace({atom: stand_in})
@@ -322,13 +359,14 @@ class _Lowering:
 
 
 def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symbol, ...]) -> Expr:
-    """A sum over indices of a row, as that over all outputs in the error of each: of arrays, over axes.
+    """Return a sum over indices of a row as a reduction of an array over axes.
 
-    A sum of exponentials is written with the largest of them in front, which divides out of quotients:
-    ``exp(f)/sum(exp(f))`` becomes ``exp(f - m)/sum(exp(f - m))`` with ``m = max(f)``.
+    An example is the sum over all outputs in the error of each. A sum of exponentials is written with the
+    largest one in front, which cancels in quotients: ``exp(f)/sum(exp(f))`` becomes ``exp(f - m)/sum(exp(f -
+    m))`` with ``m = max(f)``.
     """
     if any(x not in indices or not body.has(x) for x, *_ in limits):
-        raise NotLinear(f"the sum of {body} is none over its own indices")
+        raise NotLinear(f"the sum of {body} does not run over its own indices")
     axes = tuple(len(indices) - indices.index(x) for x, *_ in limits)
     exponents = [x.args[0] for x in Mul.make_args(body) if isinstance(x, exp)]
     if not all(any(e.has(x) for e in exponents) for x, *_ in limits):
@@ -338,30 +376,34 @@ def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symb
 
 
 def _has_exponentials(e: Expr) -> bool:
-    """Is it a product of several exponentials?"""
+    """Return whether an expression is a product of several exponentials."""
     return isinstance(e, Mul) and sum(isinstance(x, exp) for x in e.args) > 1
 
 
 def _with_one_exponential(product: Expr) -> Expr:
-    """The product with one exponential: its factors may be infinity and zero where it is neither."""
-    own = [x for x in Mul.make_args(product) if isinstance(x, exp)]
-    return Mul(*[x for x in Mul.make_args(product) if x not in own], exp(Add(*[x.args[0] for x in own])))
+    """Join the exponentials of a product; separate ones could overflow where the product does not."""
+    factors = Mul.make_args(product)
+    exponentials = [x for x in factors if isinstance(x, exp)]
+    exponent = Add(*[x.args[0] for x in exponentials])
+    return Mul(*[x for x in factors if x not in exponentials], exp(exponent))
 
 
 @lru_cache(maxsize=16)
 def _over_axes(name: str, reduction: Callable[..., Any], axes: tuple[int, ...]) -> Any:
-    """A function of an array that reduces it over axes, which are counted from the last."""
+    """Return a function that reduces an array over axes, which are counted from the last one."""
     reduced = partial(reduction, axis=tuple(-x for x in axes), keepdims=True)
     return implemented_function("_".join([name, *map(str, axes)]), reduced)
 
 
 def _reaching(kernel: KernelRow, reach: Reach) -> tuple[Monomial, ...]:
-    """The monomials of a kernel as part of one that may reach further."""
+    """Return the monomials of a kernel as part of a kernel over the times ``reach``."""
     strict = kernel.reach == "past" and reach == "through"
     return tuple(replace(m, strict=m.strict or strict) for m in kernel.monomials)
 
 
 def _renamed(kernel: KernelRow, names: dict[Symbol, Symbol]) -> tuple[Monomial, ...]:
+    """Return the monomials of a kernel with other names of indices."""
+
     def factor(f: Factor) -> Factor:
         return Factor(f.tensor, tuple(names.get(x, x) for x in f.indices))
 
@@ -369,7 +411,7 @@ def _renamed(kernel: KernelRow, names: dict[Symbol, Symbol]) -> tuple[Monomial, 
 
 
 def _pair(*bodies: Expr) -> tuple[Expr, list[AppliedUndef]]:
-    """The number in front and the two fields of a product (of ``<x x>`` once as a square)."""
+    """Return the number and the two fields of a product; the square of a field counts twice."""
     atoms: list[AppliedUndef] = []
     number: Expr = S.One
     for body in bodies:
@@ -386,7 +428,7 @@ def _pair(*bodies: Expr) -> tuple[Expr, list[AppliedUndef]]:
 
 
 def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
-    """``expr`` as a sum of coefficient times tensors, with inner sums flattened into the index names."""
+    """Yield the terms of an expression as coefficient and tensors; inner sums become repeated indices."""
     expr = expr.expand()
     if isinstance(expr, Add):
         for x in expr.args:
@@ -408,14 +450,16 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
         yield coefficient, tuple(factors)
         return
     for c, inner in products(sums[0].function):
-        rest = Mul(*sums[1:])
-        for c2, more in products(rest) if sums[1:] else [(S.One, ())]:
-            yield coefficient * c * c2, (*factors, *inner, *more)
+        others = products(Mul(*sums[1:])) if sums[1:] else [(S.One, ())]
+        for c2, outer in others:
+            yield coefficient * c * c2, (*factors, *inner, *outer)
 
 
 def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
-    """Couplings to the same field over the same times are one kernel, that of the past with that of the past
-    and the present: one row, one product.
+    """Join couplings to the same field over the same times into one kernel.
+
+    A kernel over the past joins one over past and present, so that the march computes one row and one
+    product.
     """
     found: dict[tuple[FieldAtLayer, bool | Reach, Expr], Coupling] = {}
     for c in couplings:

@@ -1,6 +1,8 @@
-"""A theory without memory as arrays: what moves, how it moves, and averages, all at one time.
+"""A theory without memory as arrays at one time: states, their motion, and averages over nodes.
 
-Arrays of what differs between nodes have shape ``(*indices, nodes)``; those of what does not end with one.
+The input is a theory reduced to states (:mod:`derive.reduce.memoryless`) with numbers for its symbols; the
+method ``nodes`` integrates the states. Random quantities have arrays of shape ``(*indices, nodes)``, others
+``(*indices, 1)``.
 """
 
 from __future__ import annotations
@@ -42,12 +44,14 @@ from numerics.lowering.sizes import Extents
 from numerics.names import MemberKey
 
 RANK = 1e-12
-"""Share of the largest variance below which a direction of the Gaussian variables is left out."""
+"""Directions of the Gaussian variables with less than this share of the largest variance are left out."""
 
 
 class System:
-    """The tables of a theory without memory, for given numbers: how far indices run and where they start,
-    what stands for fields and scalars; ``names`` are those of what differs between nodes.
+    """Tables of a theory without memory, for given numbers.
+
+    They hold the ranges of indices, the equations of states, fields and scalars, and in ``names`` the names
+    of quantities that differ between nodes.
     """
 
     def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
@@ -72,61 +76,64 @@ class System:
         self.literals = literals_in(theory, self.integer)
 
     def integer(self, e: Any) -> int:
-        """The integer that a bound of a range is."""
-        found = sympify(e).xreplace({x: sympify(self.number(x)) for x in sympify(e).free_symbols})
-        return int(found)
+        """Return the integer value of a bound of a range."""
+        return int(sympify(e).xreplace({x: sympify(self.number(x)) for x in sympify(e).free_symbols}))
 
     def number(self, x: Symbol) -> float:
-        """Return the value of a symbol.  Raises ValueError for a symbol without a value."""
+        """Return the value of a symbol; raise ValueError for a symbol without a value."""
         if str(x) not in self.values:
             raise ValueError(f"values has no {x}")
         return self.values[str(x)]
 
     def shape(self, axes: IndexSymbols) -> tuple[int, ...]:
-        """The numbers of values of these indices."""
+        """Return the number of values of each of these indices."""
         return self.extents.shape(axes)
 
     def is_random(self, e: Expr) -> bool:
-        """Does ``e`` differ between nodes?"""
+        """Return whether an expression differs between nodes."""
         if e not in self.random:
             self.random[e] = is_random(e, self.names)
         return self.random[e]
 
     @cached_property
     def layout(self) -> list[tuple[MemberKey, tuple[int, ...], slice]]:
-        """Where each state stands in the vector of all."""
-        found, at = [], 0
+        """Node, shape and slice of each state in the vector of all states."""
+        places, at = [], 0
         for n, x in self.states.items():
             shape = self.shape(axes_of(x.symbol))
-            found.append((n, shape, slice(at, at + prod(shape))))
+            places.append((n, shape, slice(at, at + prod(shape))))
             at += prod(shape)
-        return found
+        return places
 
     @property
     def size(self) -> int:
-        """How many states a node has."""
+        """Number of states of a node."""
         return self.layout[-1][2].stop if self.layout else 0
 
     @cached_property
     def root(self) -> dict[MemberKey, Array]:
-        """The matrices that turn independent standard normal numbers into the Gaussian variables.
+        """Matrices that turn independent standard normal numbers into the Gaussian initial values.
 
-        Shapes ``(*indices, dimensions)``; correlated variables share numbers, others do not.
+        Shapes ``(*indices, dimensions)``; correlated variables share numbers, independent ones do not.
         """
         links = [(node_of(u.symbol), node_of(u.partner)) for u in self.markov.start]
         blocks = [self.root_of(g) for g in together(self.start, links)]
         total, at = sum(next(iter(b.values())).shape[-1] for b in blocks), 0
-        found = {}
+        roots = {}
         for b in blocks:
             rank = next(iter(b.values())).shape[-1]
-            for n, x in b.items():
-                found[n] = np.zeros((*x.shape[:-1], total))
-                found[n][..., at : at + rank] = x
+            for n, root in b.items():
+                roots[n] = np.zeros((*root.shape[:-1], total))
+                roots[n][..., at : at + rank] = root
             at += rank
-        return found
+        return roots
 
     def root_of(self, nodes: tuple[MemberKey, ...]) -> dict[MemberKey, Array]:
-        """The same for variables that are correlated.  Raises ValueError for no covariance."""
+        """Return the matrices of a group of correlated variables.
+
+        They are the roots ``V sqrt(lambda)`` of the covariance ``V lambda V^T``. Raises ValueError if the
+        covariance has a negative eigenvalue.
+        """
         counts = [prod(self.shape(self.start[n])) for n in nodes]
         ends = np.cumsum([0, *counts])
         c = np.zeros((ends[-1], ends[-1]))
@@ -153,7 +160,7 @@ class System:
 
 
 class Present(KnownArrays):
-    """Values at one time: fields on all nodes, and averages over them, computed on demand."""
+    """Values at one time: fields on all nodes, and averages over nodes, computed on demand."""
 
     def __init__(
         self,
@@ -171,7 +178,7 @@ class Present(KnownArrays):
                 self.found[n] = states[where].reshape(*shape, -1)
 
     def motion(self) -> Array:
-        """The right-hand sides of all equations of motion, shape ``(states, nodes)``."""
+        """Return the right-hand sides of all equations of motion, shape ``(states, nodes)``."""
         rows = []
         for n, shape, _ in self.system.layout:
             x = self.system.states[n]
@@ -180,9 +187,9 @@ class Present(KnownArrays):
         return np.concatenate(rows) if rows else np.zeros((0, len(self.weights)))
 
     def array(self, node: MemberKey, x: Expr) -> Array:
-        """A field, a scalar or data."""
+        """Return the array of a field, a scalar or data."""
         system = self.system
-        if node[0] in system.data and node[1]:  # y(mu, 1) and y(1, mu) are two of them
+        if node[0] in system.data and node[1]:  # y(mu, 1) and y(1, mu) are different parts of one array
             node = str(x.func(*(a if a.is_Integer else Symbol("_") for a in x.args))), ()
         if node not in self.found:
             e = system.fields.get(node) or system.scalars.get(node)
@@ -200,9 +207,9 @@ class Present(KnownArrays):
         return self.found[node]
 
     def data_now(self, name: str, x: Expr) -> Array:
-        """Data, at the integers among the arguments and at the present step along the axes of the time.
+        """Return data at the integers among the arguments, and at the present step along axes of time.
 
-        Data of a flow do not depend on the time.
+        Data of a flow do not depend on time.
         """
         array = self.system.data[name]
         if array.ndim != len(x.args):
@@ -221,13 +228,13 @@ class Present(KnownArrays):
         return array
 
     def value(self, e: Expr, axes: IndexSymbols) -> Any:
-        """``e``, broadcastable to the sizes of ``axes`` and the number of nodes."""
+        """Return the value of an expression, broadcastable to shape ``(*axes, nodes)``."""
         sizes, ndim = self.system.extents.sizes, len(axes)
         value = np.asarray(self(e, {x: Axis(0, sizes[x], k, ndim) for k, x in enumerate(axes)}))
         return value.reshape((1,) * (ndim + 1 - value.ndim) + value.shape)
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """The value of one leaf; ``p + k`` runs on a ring."""
+        """Return the value of one leaf; a shifted index such as ``p + k`` is periodic."""
         if isinstance(x, Average):
             value = self.value(x.body, tuple(at))
             full = np.broadcast_to(value, (*value.shape[:-1], len(self.weights)))
@@ -246,7 +253,11 @@ class Present(KnownArrays):
         return self.read(array, args, at)
 
     def total(self, x: Sum, axes: IndexSymbols) -> Array:
-        """A sum over indices; what differs between nodes is multiplied by what does not as matrices are."""
+        """Return a sum over indices.
+
+        If the random factors do not have indices of ``axes``, the sum is a matrix product of the other
+        factors with them, ``sum_i k[axes, i] x[i, nodes]``.
+        """
         self.system.extents.add(x.limits)
         over = tuple(lim[0] for lim in x.limits)
         factors = Mul.make_args(x.function)
@@ -262,11 +273,11 @@ class Present(KnownArrays):
         gone = tuple(y for y in over if y not in inner)
         known = Mul(*[y for y in factors if not self.system.is_random(y)])
         kernel = np.asarray(self.value(known, (*axes, *inner, *gone)))[..., 0]
-        own = kernel.shape[: len(axes)]
-        kernel = np.broadcast_to(kernel, (*own, *self.system.shape((*inner, *gone))))
+        outer_shape = kernel.shape[: len(axes)]
+        kernel = np.broadcast_to(kernel, (*outer_shape, *self.system.shape((*inner, *gone))))
         kernel = kernel.sum(axis=tuple(range(len(axes) + len(inner), kernel.ndim)))
         what = np.asarray(self.value(moving, inner))
         what = np.broadcast_to(what, (*self.system.shape(inner), what.shape[-1]))
-        flat = kernel.reshape(prod(own), -1) @ what.reshape(-1, what.shape[-1])
-        result: Array = flat.reshape(*own, -1)
+        flat = kernel.reshape(prod(outer_shape), -1) @ what.reshape(-1, what.shape[-1])
+        result: Array = flat.reshape(*outer_shape, -1)
         return result

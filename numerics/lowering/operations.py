@@ -1,11 +1,11 @@
 """Operations of one step of the march of a linear theory, as data that prints as mathematics.
 
-A step fills in row t of every array from the rows before it.  Its operations name the buffers that they read
-and write and the times at which they do so, in the order in which they run; a runner of any backend needs
-nothing else.  ``x(t, :t)`` are the times s < t, ``x(t, t)`` is equal time, ``@`` sums over a time and over
-the members of the field or source in between.
+A step fills row t of every array from the rows before it. Its operations name the buffers that they read and
+write, and the times, in the order in which they run; this is all that a runner needs on any backend. In print
+``x(t, :t)`` are the times s < t, ``x(t, t)`` is equal time, and ``@`` sums over a time and over the members
+of the field or source.
 
-:func:`numerics.solver.linear.operations.step_of` writes the operations of a table, and
+:func:`numerics.solver.linear.operations.step_of` makes the operations of a table, and
 :mod:`numerics.solver.linear.steps` runs them with NumPy.
 """
 
@@ -30,7 +30,7 @@ from numerics.lowering.table import (
 )
 
 SLICES: dict[Reach, str] = {"past": ":t", "through": ":t+1", "now": "t", "start": "0"}
-"""How the times of a reach are printed."""
+"""Printed form of the times of each reach."""
 
 
 def label(node: FieldAtLayer) -> str:
@@ -48,7 +48,7 @@ def label(node: FieldAtLayer) -> str:
 
 @dataclass(frozen=True)
 class CorrelationArray:
-    """``C[i,j](t, s) = <x_i(t) x_j(s)>`` at all times, or at the present one alone."""
+    """Correlation ``C[i,j](t, s) = <x_i(t) x_j(s)>`` at all pairs of times, or at equal times only."""
 
     first: FieldAtLayer
     second: FieldAtLayer
@@ -64,7 +64,7 @@ class CorrelationArray:
 
 @dataclass(frozen=True)
 class ResponseArray:
-    """``R[i,k](t, s)``, the response of a field to a source by way of other fields, at all times."""
+    """Response ``R[i,k](t, s)`` of a field to a source through other fields, at all pairs of times."""
 
     first: FieldAtLayer
     second: FieldAtLayer
@@ -78,9 +78,9 @@ TwoTimeArray = CorrelationArray | ResponseArray
 
 @dataclass(frozen=True)
 class CouplingRow:
-    """``K[i,l](t, s)``, the row of this step of the kernel with which field l enters the equation of field i.
+    """Row ``K[i,l](t, :)`` of the kernel with which field l enters the equation of field i.
 
-    ``copy`` counts the kernels from l to i before this one; each prints as a prime.
+    ``copy`` counts the earlier kernels from l to i; each prints as a prime.
     """
 
     field: FieldAtLayer
@@ -93,7 +93,7 @@ class CouplingRow:
 
 @dataclass(frozen=True)
 class CovarianceRow:
-    """``<u_k u_l>(t, s)``, the row of this step of the covariance of two sources."""
+    """Row ``<u_k u_l>(t, :)`` of the covariance of two sources."""
 
     first: FieldAtLayer
     second: FieldAtLayer
@@ -104,7 +104,7 @@ class CovarianceRow:
 
 @dataclass(frozen=True)
 class ScalarArray:
-    """A number for each time and each of its indices, such as the error of each sample."""
+    """Scalar for each time and each of its indices, such as the error of each sample."""
 
     name: str
 
@@ -114,7 +114,7 @@ class ScalarArray:
 
 @dataclass(frozen=True)
 class FactorArray:
-    """A product of factors that have one time alone, for all times."""
+    """Product of factors that depend on one time, at all times."""
 
     tensor: FieldAtLayer
 
@@ -124,7 +124,7 @@ class FactorArray:
 
 @dataclass(frozen=True)
 class UnitSum:
-    """An order parameter that sums over units with attributes, at all pairs of times."""
+    """Order parameter that sums over units with attributes, at all pairs of times."""
 
     tensor: FieldAtLayer
 
@@ -134,7 +134,7 @@ class UnitSum:
 
 @dataclass(frozen=True)
 class UnitFields:
-    """Fields on units with attributes that need each other within a step, as affine functions of sources."""
+    """Fields on units with attributes that are coupled within a step, as affine functions of sources."""
 
     fields: tuple[FieldAtLayer, ...]
 
@@ -144,10 +144,10 @@ class UnitFields:
 
 @dataclass(frozen=True)
 class OrderParameterReading:
-    """An order parameter as ``factor * (array + direct)``.
+    """Order parameter as ``factor * (array + direct)``.
 
-    ``array`` is None for a response that is zero but for its ``direct`` part, the gain of a source in the
-    field's own equation, which is there at equal time.
+    ``direct`` is the coefficient of the source in the equation of the field, which contributes at equal time.
+    ``array`` is None for a response that has no other contribution.
     """
 
     tensor: FieldAtLayer
@@ -157,7 +157,7 @@ class OrderParameterReading:
 
 
 def order_parameter(table: Table, tensor: FieldAtLayer) -> OrderParameterReading:
-    """The array that an order parameter of a table is read from."""
+    """Return the array from which an order parameter of a table is read."""
     q = table.tensors[tensor]
     if q.unit is not None:
         return OrderParameterReading(tensor, UnitSum(tensor))
@@ -191,10 +191,11 @@ class EvaluateRow:
         return text
 
     def _sum(self, monomials: tuple[Monomial, ...], at: Expr) -> str:
+        """Return the text of a sum of monomials at time ``at``."""
         axes = {*self.kernel.rows, *self.kernel.cols, s, t}
         known = {x.tensor: x for x in self.readings}
-        found = [_monomial(m, axes, known, at) for m in monomials]
-        return _joined([x for x in found if x is not None])
+        texts = [_monomial(m, axes, known, at) for m in monomials]
+        return _joined([x for x in texts if x is not None])
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ class ClearRow:
 class MultiplyRow:
     """Add ``gain * left(t, over) @ right(over, times)`` to row t of an array, or begin the row with it.
 
-    ``transposed``: the right factor is ``right(times, over)^T``.
+    If ``transposed``, the right factor is ``right(times, over)^T``.
     """
 
     target: TwoTimeArray
@@ -254,7 +255,7 @@ class AddRow:
 
 @dataclass(frozen=True)
 class MirrorRow:
-    """Copy row t of a correlation into column t of the same correlation with its fields exchanged."""
+    """Copy row t of a correlation into column t of the correlation with the fields exchanged."""
 
     source: CorrelationArray
     times: Reach
@@ -266,9 +267,9 @@ class MirrorRow:
 
 @dataclass(frozen=True)
 class EvaluateScalar:
-    """Evaluate a number of this step, from averages at equal time and from other numbers.
+    """Evaluate a scalar of this step, from averages at equal time and from other scalars.
 
-    ``reads`` are the inputs that are numbers of this step; other inputs are constants.
+    ``reads`` are the inputs that are scalars of this step; other inputs are constants.
     """
 
     row: ScalarRow
@@ -283,13 +284,13 @@ class EvaluateScalar:
 
     @property
     def target(self) -> ScalarArray:
-        """The array that is filled in."""
+        """The array that is filled."""
         return ScalarArray(self.row.name)
 
 
 @dataclass(frozen=True)
 class MultiplyFactors:
-    """Multiply factors of this step that have one time alone, which kernels of later steps read."""
+    """Multiply factors of this step that depend on one time; kernels of later steps read the product."""
 
     product: Hoisted
 
@@ -300,13 +301,13 @@ class MultiplyFactors:
 
     @property
     def target(self) -> FactorArray:
-        """The array that is filled in."""
+        """The array that is filled."""
         return FactorArray(self.product.tensor)
 
 
 @dataclass(frozen=True)
 class UnitTerm:
-    """``factor * left(t, times) @ field(times)`` at each unit; ``factor`` is a function of attributes."""
+    """Term ``factor * left(t, times) @ field(times)`` at each unit; ``factor`` depends on attributes."""
 
     factor: Expr
     left: CouplingRow
@@ -319,9 +320,9 @@ class UnitTerm:
 
 @dataclass(frozen=True)
 class UnitEquation:
-    """``field(t) = constant + sum gain * source(t) + sum of terms`` at each unit.
+    """Equation ``field(t) = constant + sum gain * source(t) + sum of terms`` at each unit.
 
-    ``responds`` names the sources on which the field depends in any way.
+    ``responds`` names all sources on which the field depends.
     """
 
     field: FieldAtLayer
@@ -340,7 +341,7 @@ class UnitEquation:
 class StepUnits:
     """Solve the equations of fields on units at time t, for each unit.
 
-    A field is ``b(t) + sum_u a_u(t, :t+1) @ u(:t+1)``; what is solved for are ``b`` and all ``a_u``.
+    A field is ``b(t) + sum_u a_u(t, :t+1) @ u(:t+1)``; the unknowns are ``b`` and all ``a_u``.
     """
 
     equations: tuple[UnitEquation, ...]
@@ -356,7 +357,7 @@ class StepUnits:
 
 @dataclass(frozen=True)
 class UnitSource:
-    """A source on units, its covariance, and whether the present row of that is read."""
+    """Source on units, its covariance, and whether the row of the present step is read."""
 
     source: FieldAtLayer
     covariance: KernelRow
@@ -401,10 +402,10 @@ Operation = (
 
 @dataclass(frozen=True)
 class MarchStep:
-    """A step of the march: the arrays of two times that it fills in, and its operations in order.
+    """One step of the march: the two-time arrays that it fills, and its operations in order.
 
-    ``arrays`` are all that have rows, in the order in which they were asked for.  Correlations that are
-    targets at equal time alone are not among them.  ``str`` is one line for each operation.
+    ``arrays`` are all arrays with a row for each time, in the order of the requests. Correlations at equal
+    time only are not among them. ``str`` prints one line for each operation.
     """
 
     arrays: tuple[TwoTimeArray, ...]
@@ -418,23 +419,25 @@ class MarchStep:
 
 
 def _bracketed(indices: Iterable[Symbol]) -> str:
+    """Return indices in brackets, or nothing if there are no indices."""
     names = ",".join(map(str, indices))
     return f"[{names}]" if names else ""
 
 
 def _factor(e: Expr) -> str:
-    """A number in front of a product."""
+    """Return the text of a number in front of a product."""
     if e == 1:
         return ""
     return "-" if e == -1 else f"({e})*" if e.is_Add else f"{e}*"
 
 
 def _joined(parts: list[str]) -> str:
+    """Return the text of a sum."""
     return " + ".join(parts).replace("+ -", "- ") or "0"
 
 
 def _read(f: Factor, at: Expr, name: str | None = None) -> str:
-    """A tensor at its indices and times, with ``at`` for s."""
+    """Return the text of a tensor at its indices and times, with ``at`` for s."""
     times = [str(at if x == s else x) for x in f.indices if x in (t, s)]
     indices = _bracketed(x for x in f.indices if x not in (t, s))
     return f"{name or label(f.tensor)}{indices}" + (f"({', '.join(times)})" if times else "")
@@ -443,7 +446,7 @@ def _read(f: Factor, at: Expr, name: str | None = None) -> str:
 def _monomial(
     m: Monomial, axes: set[Symbol], known: dict[FieldAtLayer, OrderParameterReading], at: Expr
 ) -> str | None:
-    """A product of factors at ``at``, summed over indices that are no axes; None if it is zero."""
+    """Return the text of a product of factors at ``at``, summed over other indices; None if it is zero."""
     coefficient, parts = m.coefficient.xreplace({s: at}), []
     for f in m.factors:
         q = known.get(f.tensor)

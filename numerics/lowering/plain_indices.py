@@ -1,13 +1,14 @@
-"""Theories with plain indices: each runs over one range, and is read as it stands.
+"""Theories with plain indices: each index runs over one range, and is read without shifts.
 
-From a theory with numbers for its sizes to one in which
+The input is a theory with numbers for its sizes. In the output
 
 - indices that are run through in order, or of which a field is read at ``p + 1``, are written out:
   ``x(p, t)`` becomes ``x(1, t), x(2, t), ...``, and sums over them become sums of their terms;
-- a sum over a part of a range, such as ``r = 1..p``, is one over all of it with a factor that is one or zero;
+- a sum over a part of a range, such as ``r = 1..p``, runs over the whole range with a factor that is one or
+  zero;
 - an index that runs over two ranges has a name for each.
 
-:mod:`~numerics.lowering.quantities` reads the result.  :func:`put_together` stacks the arrays of members that
+:mod:`~numerics.lowering.quantities` reads the result. :func:`put_together` stacks the arrays of members that
 were written out into one array.
 """
 
@@ -42,13 +43,18 @@ IndexBounds = Mapping[Symbol, IntegerBounds]
 
 @dataclass(frozen=True)
 class WrittenOut:
-    """A number, an order parameter or an observable that was written out along some of its indices.
+    """Scalar, order parameter or observable that was written out along some of its indices.
 
-    Attributes:
-    - ``node``: its node in the theory as it was.
-    - ``axes``: the places of these indices among all of its indices, in increasing order.
-    - ``shape``: how many values each of them has.
-    - ``members``: the nodes of its members, in the order of an array of this shape.
+    Attributes
+    ----------
+    node : tuple
+        Its node in the theory before.
+    axes : tuple of int
+        Positions of these indices among all of its indices, in increasing order.
+    shape : tuple of int
+        Number of values of each of them.
+    members : tuple
+        Nodes of its members, in the order of an array of this shape.
     """
 
     node: MemberKey
@@ -59,9 +65,9 @@ class WrittenOut:
 
 @dataclass(frozen=True)
 class Plain:
-    """A theory whose indices are plain, what was written out in it, and where axes of data begin.
+    """Theory with plain indices, the quantities that were written out, and first indices of data.
 
-    ``bounds`` are the first and the last value of each index of what the theory determines.
+    ``bounds`` are the first and the last value of each index of the quantities that the theory determines.
     """
 
     theory: Theory
@@ -71,7 +77,7 @@ class Plain:
 
 
 def with_plain_indices(sized: SizedTheory) -> Plain:
-    """Return the theory with indices that each run over one range and are read as they stand."""
+    """Return the theory with indices that run over one range each and are read without shifts."""
     theory, out = sized.theory, _Unrolling(sized)
     written_out: tuple[WrittenOut, ...] = ()
     if out.slots:
@@ -88,7 +94,7 @@ def with_plain_indices(sized: SizedTheory) -> Plain:
 def put_together(
     found: Mapping[MemberKey, Array], written_out: Iterable[WrittenOut]
 ) -> dict[MemberKey, Array]:
-    """Arrays with the members of what was written out along axes of their own; axis 0 counts replicas."""
+    """Stack the arrays of members that were written out along axes of their own; axis 0 counts replicas."""
     whole = dict(found)
     for x in written_out:
         if all(n in whole for n in x.members):
@@ -99,16 +105,16 @@ def put_together(
 
 
 def _literals(sized: SizedTheory) -> dict[Slot, Literals]:
-    """Where the axes of all data begin."""
+    """Return the axes of data that are read at integers, with their first values."""
     lowest = {index: sized.integer(lower) for index, lower in lowest_values(sized.theory).items()}
     kernels = {x.kernel for x in sized.theory.program.given}
     return literals_of(expressions_of(sized.theory), lowest, kernels)
 
 
 def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None:
-    """The index of a sum that goes once round the ring of an axis, read at ``a``: p, read at ``p - q``.
+    """Return the index of a sum that runs once around a periodic axis read at ``a``, such as p in ``p - q``.
 
-    Such a sum may start anywhere on the ring.  None without an index, or with several, that do.
+    Such a sum may start anywhere on the axis. The result is None if no index does so, or several do.
 
     >>> p, q = Symbol("p", integer=True), Symbol("q", integer=True)
     >>> ring_of(p - q, {p: (1, 4), q: (-1, 1)}, (1, 4)), ring_of(2 * p, {p: (1, 4)}, (1, 4))
@@ -122,21 +128,21 @@ def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None
 
 
 def _symbols(item: Any) -> tuple[AppliedUndef, ...]:
-    """What an item determines."""
+    """Return the symbols that an item determines: the left-hand side, or both sources of a covariance."""
     if isinstance(item, Source):
         return (item.symbol, item.partner)
     return (item.symbol,)
 
 
 def _body(item: Any) -> Expr:
-    """What an item says of it."""
+    """Return the right-hand side, definition or covariance of an item."""
     if isinstance(item, Source):
         return sympify(item.covariance)
     return item.rhs if isinstance(item, Equation) else item.definition
 
 
 def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
-    """The item with another body; itself if that is the same."""
+    """Return an item with a changed body, or the item itself if the body stays equal."""
     body = _body(item)
     new = change(body)
     if new == body:
@@ -149,7 +155,7 @@ def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
 
 
 def _span(sized: SizedTheory, lower: Any, upper: Any, scope: IndexBounds) -> IntegerBounds:
-    """The lowest and the highest value that the limits have for all values of the indices of ``scope``."""
+    """Return the lowest and the highest value of limits over all values of the indices of ``scope``."""
     lower, upper = sympify(lower), sympify(upper)
     if lower.is_Integer and upper.is_Integer:
         return int(lower), int(upper)
@@ -159,6 +165,7 @@ def _span(sized: SizedTheory, lower: Any, upper: Any, scope: IndexBounds) -> Int
 
 
 def _spans(sized: SizedTheory, ranges: Iterable[IndexRange]) -> dict[Symbol, IntegerBounds]:
+    """Return the lowest and the highest value of each index of some ranges."""
     found: dict[Symbol, IntegerBounds] = {}
     for r in ranges:
         found[r.index] = _span(sized, r.lower, r.upper, found)
@@ -167,7 +174,7 @@ def _spans(sized: SizedTheory, ranges: Iterable[IndexRange]) -> dict[Symbol, Int
 
 @dataclass(frozen=True)
 class _SourceUse:
-    """A function of indices in an expression, the ranges of the indices there, and those that are summed."""
+    """Function of indices in an expression, with the ranges of its indices and those that are summed."""
 
     atom: AppliedUndef
     scope: IndexBounds
@@ -177,7 +184,7 @@ class _SourceUse:
 def _uses(
     sized: SizedTheory, e: Expr, scope: IndexBounds, summed: frozenset[Symbol] = frozenset()
 ) -> Iterator[_SourceUse]:
-    """Every function in an expression."""
+    """Yield every function of indices in an expression."""
     if isinstance(e, Sum):
         inner = dict(scope)
         for index, lower, upper in reversed(e.limits):
@@ -192,7 +199,7 @@ def _uses(
 
 
 def _uses_of(sized: SizedTheory, theory: Theory) -> Iterator[tuple[TheoryItem, _SourceUse]]:
-    """Every function in the bodies of all items."""
+    """Yield every function of indices in the bodies of all items, with the item."""
     for item in theory.stated():
         scope = _spans(sized, item.ranges)
         for use in _uses(sized, _body(item), scope):
@@ -200,7 +207,7 @@ def _uses_of(sized: SizedTheory, theory: Theory) -> Iterator[tuple[TheoryItem, _
 
 
 def _extents(sized: SizedTheory, theory: Theory) -> dict[Slot, IntegerBounds]:
-    """The first and the last value of each index of what a theory determines."""
+    """Return the first and the last value of each index of the quantities that a theory determines."""
     found: dict[Slot, IntegerBounds] = {}
     for item in theory.stated():
         scope = _spans(sized, item.ranges)
@@ -217,9 +224,9 @@ def _extents(sized: SizedTheory, theory: Theory) -> dict[Slot, IntegerBounds]:
 
 
 class _Unrolling:
-    """Which indices are written out, and items with integers in their place.
+    """Indices that are written out, and the items of a theory with integers in their place.
 
-    ``slots`` are the places of these indices: names of what the theory determines, and numbers of arguments.
+    ``slots`` are the positions of these indices: name of a quantity and number of the argument.
     """
 
     def __init__(self, sized: SizedTheory) -> None:
@@ -230,14 +237,14 @@ class _Unrolling:
         self.uses: dict[int, list[AppliedUndef]] = {}
         self.limits: dict[int, list[Any]] = {}
         self.symbols: dict[Expr, set[Symbol]] = {}
-        """The symbols in expressions, of which most stand in several members."""
+        """Symbols in each expression, kept because most expressions occur in several members."""
         self.alike: dict[Source, bool] = {}
         self.slots = set(self._first())
         if self.slots:
             self._close()
 
     def _first(self) -> Iterator[Slot]:
-        """The places that paths do not read as they stand."""
+        """Yield positions of indices that are ordered, read shifted, or read over a part of their range."""
         ordered = {x.name for x in self.theory.program.fields if x.ordered}
         for e in self.theory.equations:
             name = str(e.symbol.func)
@@ -252,7 +259,7 @@ class _Unrolling:
                 )
 
     def _is_apart(self, slot: Slot, a: Expr, use: _SourceUse) -> bool:
-        """Is a field read at a shifted index that no sum over a ring takes, or at a part of its range?"""
+        """Return whether a field is read at a part of its range, or shifted without a sum over a ring."""
         if a in TIMES or a.is_Integer:
             return False
         if a.is_Symbol:
@@ -260,7 +267,7 @@ class _Unrolling:
         return ring_of(a, {x: use.scope[x] for x in use.summed}, self.extents[slot]) is None
 
     def _close(self) -> None:
-        """Add the places of what carries the same indices."""
+        """Add the positions of quantities that carry the same indices, until no more are found."""
         count = 0
         while count != len(self.slots):
             count = len(self.slots)
@@ -273,6 +280,7 @@ class _Unrolling:
                         }
 
     def _atoms(self, item: Any) -> list[AppliedUndef]:
+        """Return the functions of indices in an item."""
         key = id(item)
         if key not in self.uses:
             atoms = {*_body(item).atoms(AppliedUndef), *_symbols(item)}
@@ -283,7 +291,7 @@ class _Unrolling:
         return self.uses[key]
 
     def indices(self, item: Any) -> set[Symbol]:
-        """The indices of an item that are written out, with those that their limits hold."""
+        """Return the indices of an item that are written out, with the indices in their limits."""
         found: set[Symbol] = set()
         for x in self._atoms(item):
             for k, a in enumerate(x.args):
@@ -296,7 +304,10 @@ class _Unrolling:
         return found & own
 
     def members(self, item: Any) -> Iterator[Any]:
-        """The item at all values of the indices that are written out; of two orders of a pair the first."""
+        """Yield the item at all values of the indices that are written out.
+
+        The covariance of a pair of sources is symmetric, so that only one of the two orders is kept.
+        """
         indices = self.indices(item)
         if not indices:
             yield item
@@ -316,9 +327,10 @@ class _Unrolling:
                 yield replace(item, symbol=symbols[0], definition=body, ranges=rest)
 
     def _is_second(self, item: Source, at: Mapping[Symbol, int]) -> bool:
-        """Is the covariance of this pair of members that of another one, read the other way round?
+        """Return whether the covariance of a pair of members is stored already in the other order.
 
-        Only where both run over the same members: between a first layer and the others there is one order.
+        This needs sources that run over the same members: between a first layer and the others there is one
+        order.
         """
         if item.symbol.func != item.partner.func:
             return False
@@ -326,7 +338,7 @@ class _Unrolling:
         return first < second and self._runs_alike(item)
 
     def _runs_alike(self, item: Source) -> bool:
-        """Do the two sources of a covariance run over the same members?"""
+        """Return whether the two sources of a covariance run over the same members."""
         indices = self.indices(item)
         if item not in self.alike:
             members = [*self.sized.over(r for r in item.ranges if r.index in indices)]
@@ -335,11 +347,11 @@ class _Unrolling:
         return self.alike[item]
 
     def _member(self, x: AppliedUndef, at: Mapping[Symbol, int]) -> tuple[int, ...]:
-        """The integers among the arguments of a source at these values of its indices."""
+        """Return the integers among the arguments of a source at these values of its indices."""
         return tuple(self.sized.integer(a, at) for a in x.args if a.is_Integer or a.free_symbols & {*at})
 
     def put(self, e: Expr, at: Mapping[Symbol, Expr], indices: set[Symbol]) -> Expr:
-        """``e`` with integers for indices, and sums over ``indices`` written out."""
+        """Return an expression with integers for indices, and with sums over ``indices`` written out."""
         if e not in self.symbols:
             self.symbols[e] = e.atoms(Symbol)
         if self.symbols[e].isdisjoint(indices):
@@ -355,7 +367,7 @@ class _Unrolling:
     def _terms(
         self, body: Expr, limits: tuple[Any, ...], at: Mapping[Symbol, Expr], indices: set[Symbol]
     ) -> Iterator[Expr]:
-        """The terms of a sum, each a sum over the other indices; the last limits are the outer ones."""
+        """Yield the terms of a sum, each a sum over the other indices; the last limits are the outer ones."""
         outer = [x for x in limits if x[0] in indices]
         rest = [x for x in limits if x[0] not in indices]
 
@@ -373,10 +385,10 @@ class _Unrolling:
         yield from run(outer, at)
 
     def _argument(self, e: AppliedUndef, k: int, a: Expr, at: Mapping[Symbol, Expr]) -> Expr:
-        """An argument with integers for indices; one such as ``p + 1`` beyond its range goes round a ring.
+        """Return an argument with integers for indices; a value beyond its range is periodic.
 
-        Arrays of constants have no ring where the program itself shifts an index.  Of ``p + q``, of which
-        ``q + 2`` is left, the axis begins where p does.
+        Arrays of constants are not periodic if the program itself shifts an index. If ``p + q`` becomes ``q +
+        2``, the axis still begins at the first value of p.
         """
         new = a.xreplace(dict(at))
         if (str(e.func), k) in self.shifted:
@@ -386,18 +398,21 @@ class _Unrolling:
         if not new.is_Integer:
             if new == a or str(e.func) in self.known or a.has(AppliedUndef):
                 return new
-            return new + self._of_data(new)[0] - self._of_data(a)[0]  # read where the axis of q begins
+            return new + self._of_data(new)[0] - self._of_data(a)[0]  # shifted to where the axis of q begins
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
         return Integer(low + (int(new) - low) % (high - low + 1))
 
     def _of_data(self, a: Expr) -> IntegerBounds:
-        """The range of an axis of data that is read at ``p + k``: that of p, or from 1 without an index."""
+        """Return the range of an axis of data that is read at ``p + k``, which is that of p.
+
+        The range begins and ends at 1 without an index.
+        """
         index = index_of_axis(a, [x for x in self.sized.lowest if x in self.widest])
         return (1, 1) if index is None else self.widest[index]
 
     @cached_property
     def widest(self) -> IndexBounds:
-        """The lowest and the highest value of each index wherever it runs."""
+        """The lowest and the highest value of each index in all of its ranges."""
         found: dict[Symbol, IntegerBounds] = {}
         for _, use in _uses_of(self.sized, self.theory):
             for index, (low, high) in use.scope.items():
@@ -406,7 +421,7 @@ class _Unrolling:
         return found
 
     def written_out(self, item: Any) -> WrittenOut | None:
-        """What is written out of a number or an order parameter; None if it stays as it is."""
+        """Return the members of a scalar or order parameter; None if it is not written out."""
         indices, symbol = self.indices(item), item.symbol
         ranges = [r for r in item.ranges if r.index in indices]
         if not ranges:
@@ -426,7 +441,7 @@ class _Unrolling:
 
 
 class _WholeRanges:
-    """Sums over a part of the range of what they read become sums over all of it."""
+    """Replacement of sums over a part of a range by sums over all of it."""
 
     def __init__(self, sized: SizedTheory, theory: Theory) -> None:
         self.sized, self.extents = sized, _extents(sized, theory)
@@ -440,12 +455,15 @@ class _WholeRanges:
                     self.extents[name, k] = min(low, first), max(high, last)
 
     def of(self, item: Any) -> Any:
-        """The item with sums over whole ranges."""
+        """Return the item with sums over whole ranges."""
         scope = _spans(self.sized, item.ranges)
         return _changed(item, lambda e: self.summed(e, scope))
 
     def summed(self, e: Expr, scope: IndexBounds) -> Expr:
-        """``e`` with sums over whole ranges, where indices have the ranges of ``scope``."""
+        """Return an expression with sums over whole ranges; ``scope`` are the ranges of its free indices.
+
+        ``sum_(p=a..b) f(p)`` becomes ``sum_p theta(a <= p <= b) f(p)`` over the range of p.
+        """
         if not e.has(Sum):
             return e
         if not isinstance(e, Sum):
@@ -467,12 +485,12 @@ class _WholeRanges:
         return Sum(Add(*[inside * x for x in Add.make_args(body)]), *limits)
 
     def valued(self, e: Expr) -> Expr:
-        """``e`` with numbers for its symbols that have one."""
+        """Return an expression with numbers for its symbols that have one."""
         values = self.sized.values
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 
     def whole(self, index: Symbol, body: Expr, own: IntegerBounds) -> IntegerBounds:
-        """The range of what is read at an index, which holds that of the sum; else the latter."""
+        """Return the whole range of the functions read at an index, or ``own`` if they have no common one."""
         spans = {
             self.extents[str(x.func), k]
             for x in body.atoms(AppliedUndef)
@@ -483,7 +501,7 @@ class _WholeRanges:
         return wide[0] if len(spans) == len(wide) == 1 else own
 
     def inside(self, index: Symbol, lower: Expr, upper: Expr, whole: IntegerBounds) -> Expr:
-        """A factor that is one within the limits of a sum and zero in the rest of the whole range."""
+        """Return a factor that is one within the limits of a sum and zero in the rest of the whole range."""
         factor: Expr = S.One
         for e in lower.args if isinstance(lower, Max) else (lower,):
             if e.free_symbols or self.sized.integer(e) > whole[0]:
@@ -498,14 +516,14 @@ class _WholeRanges:
 
 
 class _Names:
-    """Indices of different ranges have different names."""
+    """Renaming of indices such that each name has one range."""
 
     def __init__(self, sized: SizedTheory) -> None:
         self.sized = sized
         self.ranges: dict[Symbol, IntegerBounds] = {}
 
     def name(self, index: Symbol, lower: Any, upper: Any) -> Symbol:
-        """The name of an index that runs over a range."""
+        """Return the name of an index that runs over a range."""
         free = sympify(lower).free_symbols | sympify(upper).free_symbols
         if index in TIMES or index == ell or any(x.name not in self.sized.values for x in free):
             return index
@@ -515,7 +533,7 @@ class _Names:
         return Symbol(f"{index.name}[{span[0]}:{span[1]}]", **index.assumptions0)
 
     def of(self, item: Any) -> Any:
-        """The item with indices that have one range each."""
+        """Return the item with one range for each index."""
         names = {r.index: self.name(r.index, r.lower, r.upper) for r in item.ranges}
         changed = {x: new for x, new in names.items() if x != new}
         item = _changed(item, self.summed)
@@ -527,7 +545,7 @@ class _Names:
         return replace(item.map(lambda e: sympify(e).xreplace(changed)), ranges=ranges)
 
     def summed(self, e: Expr) -> Expr:
-        """``e`` with names for the indices of its sums."""
+        """Return an expression with one range for each index of its sums."""
         if not e.has(Sum):
             return e
         if not isinstance(e, Sum):

@@ -1,8 +1,8 @@
-"""Quantities of a theory of given sizes as data: fields, sources, averages and numbers.
+"""Quantities of a theory at given sizes as data: fields, sources, averages and scalars.
 
-:func:`read_quantities` reads a theory, linear or not, into :class:`QuantityTables`: its single-site equations
-as functions of fields and of sums over the past, the covariances of its sources, its order parameters and
-numbers as expressions of averages.  Sampled paths march these tables.
+:func:`read_quantities` reads a theory, linear or not, into :class:`QuantityTables`: single-site equations as
+functions of fields and of sums over the past, covariances of sources, and order parameters and scalars as
+expressions of averages. Sampled paths march these tables.
 """
 
 from __future__ import annotations
@@ -69,11 +69,10 @@ from numerics.names import MemberKey
 
 @dataclass(frozen=True)
 class PastSum:
-    """``Sum(kernel * what, over, times)``: a known kernel on a quantity at past times.
+    """Term ``Sum(kernel * what, over, times)``: a known kernel times a quantity at past times.
 
-    ``symbols`` are the indices of ``what`` as the kernel writes them; ``over`` are all indices summed over;
-    ``reach`` says at which times s the quantity is read: before t ("past"), up to t ("through"), or at t
-    alone ("now").
+    ``symbols`` are the indices of ``what`` as the kernel writes them; ``over`` are all summed indices;
+    ``reach`` is the range of times s: before t ("past"), up to t ("through"), or t only ("now").
     """
 
     kernel: Expr
@@ -84,32 +83,32 @@ class PastSum:
 
     @property
     def through(self) -> bool:
-        """Does the present belong to the sum?"""
+        """Whether the sum includes the present time."""
         return self.reach != "past"
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that differs between paths, at time t: a field or a function of fields."""
+    """Random quantity at time t, which differs between paths: a field or a function of fields."""
 
     node: MemberKey
     indices: tuple[Symbol, ...]
     sizes: tuple[int, ...]
     expr: Expr
     memories: Mapping[Expr, list[PastSum]]
-    """The sums over the past among the leaves of the expression."""
+    """Sums over the past among the leaves of the expression."""
     entries: Mapping[Expr, EntrySum] = field(default_factory=dict)
-    """The weights whose rule acts on each entry among the leaves, each applied to a vector."""
+    """Weights whose rule acts on each entry among the leaves, each applied to a vector."""
 
     @cached_property
     def function(self) -> CompiledFunction:
-        """``expr`` as a function of its leaves."""
+        """The expression as a function of its leaves."""
         return function(self.expr)
 
 
 @dataclass(frozen=True)
 class PathCorrelation:
-    """``<X(t) Y(s)>`` (or, with one quantity, ``<X(t)>``): quantities and the indices that they carry."""
+    """Average ``<X(t) Y(s)>``, or ``<X(t)>``: the quantities and the indices that they carry."""
 
     first: MemberKey
     first_symbols: tuple[Symbol, ...]
@@ -119,7 +118,7 @@ class PathCorrelation:
 
 @dataclass(frozen=True)
 class Responding:
-    """``<d X(t) / d source(s)>``."""
+    """Average response ``<d X(t) / d source(s)>``."""
 
     what: MemberKey
     symbols: tuple[Symbol, ...]
@@ -129,7 +128,7 @@ class Responding:
 
 @dataclass(frozen=True)
 class PathEntry:
-    """An order parameter or scalar: its indices, its expression, and the averages in it."""
+    """Order parameter or scalar: its indices, its expression, and the averages in the expression."""
 
     node: MemberKey
     args: tuple[Symbol, ...]
@@ -137,27 +136,27 @@ class PathEntry:
     averages: Mapping[Expr, PathCorrelation | Responding]
     causal: str = ""
     sums: Mapping[Expr, PathEntry] = field(default_factory=dict)
-    """Sums over indices of what has averages in it, as entries that carry these indices too."""
+    """Sums over indices of expressions with averages, as entries with these indices."""
 
     @cached_property
     def indices(self) -> tuple[Symbol, ...]:
-        """Its indices, without times."""
+        """Indices without times."""
         return tuple(x for x in self.args if x not in TIMES)
 
     @cached_property
     def two_times(self) -> bool:
-        """Is it read at two times?"""
+        """Whether it depends on two times."""
         return s in self.args
 
     @cached_property
     def is_response(self) -> bool:
-        """Does it hold a response?"""
+        """Whether one of its averages is a response."""
         return any(isinstance(x, Responding) for x in self.averages.values())
 
 
 @dataclass(frozen=True)
 class Covariance:
-    """``<a(t) b(s)>`` with the indices of ``a`` and those of ``b``."""
+    """Covariance ``<a(t) b(s)>`` with the indices of ``a`` and those of ``b``."""
 
     expr: Expr
     first: tuple[Symbol, ...]
@@ -166,7 +165,7 @@ class Covariance:
 
 @dataclass(frozen=True)
 class SampledPopulation:
-    """Units whose averages are taken together: groups of correlated sources, by number, and all nodes."""
+    """Units that are sampled jointly: numbers of their groups of correlated sources, and their nodes."""
 
     groups: tuple[int, ...]
     members: tuple[MemberKey, ...]
@@ -174,22 +173,42 @@ class SampledPopulation:
 
 @dataclass(frozen=True, eq=False)
 class QuantityTables:
-    """The tables of a theory for given sizes, whatever the other numbers are.
+    """Tables of a theory at given sizes; other numbers stay symbols.
 
-    Keys are names with the integers among the indices of a quantity.
+    Keys are nodes: the name of a quantity with the integers among its indices.
 
-    Attributes:
-    - ``sized``: the theory, as it was before its indices were made plain.
-    - ``written_out``, ``literals``: what was written out of it, and where axes of data begin.
-    - ``moving``: fields and numbers that change with time.
-    - ``attributes``: attributes of units, which are the same at all times, by the nodes that stand for them.
-    - ``field_names``: the nodes of fields.
-    - ``extents``: where indices begin, and how many values they have.
-    - ``random``: names of what differs between paths.
-    - ``sources``: indices and sizes of each source; ``covariances`` of pairs of them.
-    - ``quantities``: fields, and functions of fields that equations and averages read.
-    - ``weights``: weights whose rule acts on each entry.
-    - ``entries``, ``scalars``, ``observables``: order parameters, numbers, and what no equation reads.
+    Attributes
+    ----------
+    sized : SizedTheory
+        The theory before its indices were made plain.
+    written_out : tuple of WrittenOut
+        Quantities that were written out along some of their indices.
+    literals : dict
+        Axes of data that are read at integers, with their first values.
+    moving : frozenset
+        Fields and scalars that depend on time.
+    attributes : dict
+        Names of attributes of units, which are constant in time, by their nodes.
+    field_names : frozenset
+        Nodes of fields.
+    observables : tuple of Equation
+        Quantities that no equation reads.
+    extents : Extents
+        First value and number of values of each index.
+    random : set of str
+        Names of quantities that differ between paths.
+    sources : dict
+        Indices and sizes of each source.
+    covariances : dict
+        Covariances of pairs of sources.
+    quantities : dict
+        Fields, and functions of fields that equations and averages read.
+    entries : dict
+        Order parameters.
+    weights : list of EntryArray
+        Weights whose rule acts on each entry.
+    scalars : dict
+        Scalars, such as the error of each sample.
     """
 
     sized: SizedTheory
@@ -210,46 +229,46 @@ class QuantityTables:
 
     @property
     def sizes(self) -> Mapping[Symbol, int]:
-        """How many values each index has."""
+        """Number of values of each index."""
         return self.extents.sizes
 
     def size(self, symbols: Iterable[Symbol]) -> tuple[int, ...]:
-        """The numbers of values of these indices."""
+        """Return the number of values of each of these indices."""
         return self.extents.shape(symbols)
 
     def node(self, x: AppliedUndef) -> MemberKey:
-        """The node of a field or number, which may be read at time zero."""
+        """Return the node of a field or scalar, which may be read at time zero."""
         return node_at_zero(x) or node_of(x) if self.is_at_zero(x) else node_of(x)
 
     def is_at_zero(self, x: AppliedUndef) -> bool:
-        """Is this the value of a field or number at time zero?"""
+        """Return whether a symbol is a field or scalar at time zero."""
         return node_at_zero(x) in self.moving
 
     def is_random(self, e: Expr) -> bool:
-        """Does ``e`` differ between paths?"""
+        """Return whether an expression differs between paths."""
         return is_random(e, frozenset(self.random))
 
     def feeds(self, q: Quantity) -> list[MemberKey]:
-        """The random nodes in the expression of ``q``."""
-        own = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
-        own += [n for x in q.entries.values() for n in self.own_nodes(x)]
-        own += [x.own.node for x in q.entries.values() if x.own is not None]
-        return own + [m.what for ms in q.memories.values() for m in ms]
+        """Return the random nodes in the equation of a quantity."""
+        nodes = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
+        nodes += [n for x in q.entries.values() for n in self.own_nodes(x)]
+        nodes += [x.own.node for x in q.entries.values() if x.own is not None]
+        return nodes + [m.what for ms in q.memories.values() for m in ms]
 
     def own_nodes(self, x: EntrySum) -> tuple[MemberKey, ...]:
-        """The quantities at the unit itself in the gradient of its entries of a weight."""
+        """Return the quantities at the unit itself in the gradient of a weight."""
         return self.weights[x.array].nodes[int(x.transposed)]
 
     @cached_property
     def groups(self) -> list[tuple[MemberKey, ...]]:
-        """Sources that are correlated, together."""
+        """Groups of correlated sources."""
         return together(self.sources, self.covariances)
 
     @cached_property
     def components(self) -> list[tuple[MemberKey, ...]]:
-        """The sources, quantities and attributes that meet in fields: their averages are taken together.
+        """Groups of sources, quantities and attributes coupled by equations, which are averaged jointly.
 
-        Raises Unserved for a field that is read at integers where its equation is that of all indices.
+        Raises Unserved for a field that is read at an integer index while its equation holds for all indices.
         """
         links = [*self.groups, *((q.node, *self.feeds(q)) for q in self.quantities.values())]
         there = {*self.sources, *self.quantities, *self.attributes}
@@ -261,14 +280,14 @@ class QuantityTables:
 
     @cached_property
     def populations(self) -> list[SampledPopulation]:
-        """The components that have sources."""
+        """Components that contain sources."""
         number = {n: i for i, group in enumerate(self.groups) for n in group}
         found = [(x, tuple(dict.fromkeys(number[n] for n in x if n in number))) for x in self.components]
         return [SampledPopulation(groups, members) for members, groups in found if groups]
 
     @cached_property
     def attributes_of(self) -> dict[MemberKey, tuple[str, ...]]:
-        """The attributes of the units where a source or quantity lives."""
+        """Attributes of the units on which each source or quantity is defined."""
         names = self.attributes
         return {n: tuple(names[a] for a in x if a in names) for x in self.components for n in x}
 
@@ -276,8 +295,8 @@ class QuantityTables:
 def read_quantities(sized: SizedTheory) -> QuantityTables:
     """Read the tables of a theory.
 
-    Raises Unserved for what these tables do not hold, such as a field that is given by cases or a sum over
-    parts of the past.
+    Raises Unserved for forms that the tables do not represent, such as a field that is given by cases, or a
+    sum over a part of the past.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
@@ -292,7 +311,7 @@ def read_quantities(sized: SizedTheory) -> QuantityTables:
 
 
 class _QuantityReader:
-    """Fills the tables of a theory; functions of fields that are met become quantities of their own."""
+    """Reader that fills the tables of a theory; each function of fields becomes a quantity of its own."""
 
     def __init__(self, sized: SizedTheory) -> None:
         plain = with_plain_indices(sized)
@@ -300,7 +319,7 @@ class _QuantityReader:
         self.extents, self.bounds = Extents(sized.integer, sized.values), plain.bounds
         self.pieces: dict[Expr, MemberKey] = {}
         self.known: set[MemberKey] = set()
-        """Fields, sources and attributes, which are quantities as they stand."""
+        """Fields, sources and attributes, which are quantities already."""
         self.tables = QuantityTables(
             sized,
             plain.written_out,
@@ -333,16 +352,18 @@ class _QuantityReader:
     # -- sources and fields ----------------------------------------------------------------------------
 
     def _source(self, symbol: AppliedUndef, partner: AppliedUndef, covariance: Expr, ranges: Any) -> None:
+        """Read a pair of sources and their covariance."""
         self.extents.add(r.limits for r in ranges)
         for x in (symbol, partner):
             if len(open_args(x)) - len(indices_of(x)) != 1:
-                raise Unserved(f"the source {x} does not carry one time")
+                raise Unserved(f"the source {x} does not have exactly one time among its arguments")
             self.tables.sources.setdefault(node_of(x), (indices_of(x), self.extents.shape(indices_of(x))))
         self.tables.covariances[node_of(symbol), node_of(partner)] = Covariance(
             covariance, indices_of(symbol), indices_of(partner)
         )
 
     def _field(self, lhs: Expr, rhs: Expr, ranges: Any) -> None:
+        """Read the equation of a field."""
         if lhs.is_Derivative:
             raise Unserved(f"{lhs} is given by a flow; sampled paths count steps: use a rule in steps")
         if open_args(lhs) != (*indices_of(lhs), t):
@@ -350,14 +371,15 @@ class _QuantityReader:
         self.extents.add(r.limits for r in ranges)
         node = node_of(lhs)
         if node in self.tables.quantities:
-            raise Unserved(f"{lhs} is given by cases")
+            raise Unserved(f"{lhs} is given by cases, by an equation for each: write one equation")
         self.tables.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
 
     def _quantity(self, node: MemberKey, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
         """Read the expression of a quantity.
 
-        Sums over the past that are added up are one leaf, the first: kernels are added before the past is
-        read, once.  A smooth function of fields, such as tanh(h), is a quantity by itself: others read it.
+        Sums over the past that are added become one leaf, so that their kernels are added before the past is
+        read. A smooth function of fields, such as tanh(h), becomes a quantity of its own, which other
+        quantities can read.
         """
         is_random = self.tables.is_random
         expr = expr.replace(lambda x: isinstance(x, Sum), self._gates_outside)
@@ -389,7 +411,7 @@ class _QuantityReader:
         return Quantity(node, indices, self.extents.shape(indices), expr, memories, entries)
 
     def _gates_outside(self, x: Sum) -> Expr:
-        """A sum over the past with factors that differ between paths now in front of it, such as a gate."""
+        """Move random factors at the present time, such as gates, in front of a sum over the past."""
         bound = {limit[0] for limit in x.limits}
         if s not in bound:
             return x
@@ -408,30 +430,30 @@ class _QuantityReader:
 
     def _entry_sum(self, leaf: Sum, own: tuple[Symbol, ...]) -> EntrySum:
         """Read a sum over steps of entries as a weight that is applied to a vector."""
-        found = step_sum(leaf)
-        rule = entrywise_rule(self.theory.program, found.step.weight)
-        self.extents.add(found.limits)
-        factors = Mul.make_args(found.kernel)
+        steps = step_sum(leaf)
+        rule = entrywise_rule(self.theory.program, steps.step.weight)
+        self.extents.add(steps.limits)
+        factors = Mul.make_args(steps.kernel)
         beside = Mul(*[x for x in factors if self.tables.is_random(x)])
         inside, factor = beside_memory(Mul(*[x for x in factors if not self.tables.is_random(x)]), rule)
-        terms = tuple(self._gradient_term(*x) for x in gradient_parts(found.step.gradient))
+        terms = tuple(self._gradient_term(*x) for x in gradient_parts(steps.step.gradient))
         if not terms:
             raise Unserved(f"{leaf}: the gradient of an entry is zero")
         summed = {x for g in terms for x in g.over}
-        free = {*found.step.gradient.free_symbols, *inside.free_symbols} & {*self.extents.sizes}
+        free = {*steps.step.gradient.free_symbols, *inside.free_symbols} & {*self.extents.sizes}
         indices = tuple(sorted(free - summed, key=str))
-        array = EntryArray(found.step.weight, rule, terms, indices, inside)
+        array = EntryArray(steps.step.weight, rule, terms, indices, inside)
         number, transposed = self._number_of(array)
-        vector = None if found.vector is None else self._entry_vector(found.vector, t)
+        vector = None if steps.vector is None else self._entry_vector(steps.vector, t)
         moving = None if beside == 1 else self._entry_vector(beside, t)
-        over = tuple(x[0] for x in found.limits)
+        over = tuple(x[0] for x in steps.limits)
         carried = {*indices, *(x for v in (vector, moving) if v is not None for x in v.symbols)}
         if carried - {*own, *over}:
             raise Unserved(f"{leaf} carries an index that its equation does not have")
         return EntrySum(number, transposed, factor, vector, moving, over)
 
     def _number_of(self, array: EntryArray) -> tuple[int, bool]:
-        """The number of a weight among all, and whether it is there as its transpose."""
+        """Return the number of a weight among all, and whether it is stored as its transpose."""
         keys = [x.key for x in self.tables.weights]
         if array.key in keys:
             return keys.index(array.key), False
@@ -451,7 +473,7 @@ class _QuantityReader:
         return GradientTerm(kernel, self._entry_vector(moving, s), partner, tuple(x[0] for x in limits))
 
     def _entry_vector(self, e: Expr, time: Symbol) -> EntryVector:
-        """Read a vector in the gradient of an entry, or one that a weight is applied to."""
+        """Read a vector in the gradient of an entry, or a vector to which a weight is applied."""
         if isinstance(e, AppliedUndef) and self.theory.program.given_of(str(e.func)) is not None:
             if not all(isinstance(x, Symbol) or x.is_Integer for x in e.args):
                 raise Unserved(f"{e} is read at shifted indices")
@@ -464,7 +486,7 @@ class _QuantityReader:
         return EntryVector(*self._piece(e, time))
 
     def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> PastSum:
-        """Read a term of a sum over the past, whose indices are ``own`` and those that are summed."""
+        """Read a term of a sum over the past; its indices are ``own`` and the summed ones."""
         over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
         self.extents.add(x for x in leaf.limits if x[0] not in TIMES)
         reach = _reach(leaf)
@@ -483,8 +505,9 @@ class _QuantityReader:
         return PastSum(kernel, node, symbols, over, reach)
 
     def _unshifted(self, what: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
-        """Substitutions under which ``what`` is read at ``p`` and not at ``p + k``: sums over a ring may
-        start anywhere.
+        """Return substitutions that remove the shift of an index on a ring, as in ``p + k``.
+
+        They are allowed because a sum over a whole ring may start anywhere.
         """
         found: dict[Symbol, Expr] = {}
         first, sizes = self.extents.first, self.extents.sizes
@@ -498,7 +521,7 @@ class _QuantityReader:
         return list(found.items())
 
     def _piece(self, e: Expr, time: Symbol) -> tuple[MemberKey, tuple[Symbol, ...]]:
-        """The quantity that ``e``, read at ``time``, is, and the indices that it carries."""
+        """Return the quantity that equals an expression at ``time``, made if needed, and its indices."""
         if isinstance(e, AppliedUndef) and node_of(e) in self.known:
             return node_of(e), indices_of(e)
         free = e.free_symbols  # without those that a sum in it runs over
@@ -518,7 +541,7 @@ class _QuantityReader:
         return self.pieces[bare], symbols
 
     def _slot(self, n: int, x: Symbol) -> Symbol:
-        """The n-th index of a piece, one for each range because sizes are kept by the index."""
+        """Return the n-th index of a piece, with a different symbol for each range."""
         first, size = self.extents.first[x], self.extents.sizes[x]
         slot = Symbol(f"_{n}[{first}:{size}]", integer=True)
         self.extents.first[slot], self.extents.sizes[slot] = first, size
@@ -527,11 +550,13 @@ class _QuantityReader:
     # -- averages --------------------------------------------------------------------------------------
 
     def _entry(self, symbol: AppliedUndef, body: Expr, ranges: Any, item: OrderParameter) -> None:
+        """Read an order parameter."""
         if tuple(x for x in open_args(symbol) if x in TIMES) not in ((t, s), (t,)):
             raise Unserved(f"{symbol} does not end with t, s")
         self.tables.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
 
     def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> PathEntry:
+        """Read an order parameter or scalar, the averages in it, and the sums over averages."""
         self.extents.add(r.limits for r in ranges)
         args = open_args(symbol)
         sums: dict[Expr, PathEntry] = {}
@@ -545,22 +570,22 @@ class _QuantityReader:
         return PathEntry(node_of(symbol), args, body, averages, causal, sums)
 
     def _average(self, a: Average) -> PathCorrelation | Responding:
-        """Read an average of quantities, or of a response of one."""
-        found = read_average(a.body)
-        if isinstance(found, MeanResponse):
-            what, symbols = self._piece(found.body, t)
-            return Responding(what, symbols, node_of(found.source), indices_of(found.source))
-        late = self._piece(found.late, t)
-        if found.early == 1:
+        """Read an average as a correlation of quantities or a response of one."""
+        mean = read_average(a.body)
+        if isinstance(mean, MeanResponse):
+            what, symbols = self._piece(mean.body, t)
+            return Responding(what, symbols, node_of(mean.source), indices_of(mean.source))
+        late = self._piece(mean.late, t)
+        if mean.early == 1:
             return PathCorrelation(*late)
-        return PathCorrelation(*late, *self._piece(found.early, s))
+        return PathCorrelation(*late, *self._piece(mean.early, s))
 
 
 def with_named_averages(theory: Theory) -> Theory:
-    """The theory with a scalar for each average at one time that stands inside of an expression.
+    """Return the theory with a scalar for each average at one time inside of an expression.
 
-    In ``a/sqrt(<a(t)**2>)`` the average becomes ``average0(t)``, with ``average0(t) = <a(t)**2>`` among the
-    scalars.  Order parameters and scalars keep the averages that they are made of.
+    In ``a/sqrt(<a(t)**2>)`` the average becomes ``average0(t)``, with the scalar ``average0(t) = <a(t)**2>``.
+    The averages that define order parameters and scalars stay as they are.
     """
     ends = {index: (lower, upper) for index, lower, upper in reversed(list(limits(theory)))}
     scalars: dict[Expr, Equation] = {}
@@ -598,17 +623,17 @@ def with_named_averages(theory: Theory) -> Theory:
 
 
 def with_attributes_as_fields(theory: Theory) -> Theory:
-    """Return the theory with each attribute of units read as a field at the time of what it multiplies.
+    """Return the theory with each attribute of units as a field, at the time of the factor next to it.
 
-    In ``<tanh(h(t)*gain(k))*r(s)>`` the attribute becomes ``gain(t)``: a quantity without an index that
-    differs between paths and is the same at all times.
+    In ``<tanh(h(t)*gain(k))*r(s)>`` the attribute becomes ``gain(t)``: a random quantity without an index,
+    constant in time.
     """
     names = {x.name for x in theory.program.attributes}
     return theory.map(lambda e: _attributes_at(sympify(e), names, t)) if names else theory
 
 
 def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
-    """``e`` with ``time``, or the time of the sum or factor that it stands in, as argument of attributes."""
+    """Replace attributes by fields at ``time``, or at the time of the sum or factor around them."""
     if isinstance(e, AppliedUndef) and str(e.func) in names:
         return e.func(time)
     if isinstance(e, Average):
@@ -618,20 +643,20 @@ def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
             Mul(*[_attributes_at(x, names, late if x.has(t) or not x.has(s) else s) for x in factors])
         )
     if isinstance(e, Sum):
-        own = s if any(limit[0] == s for limit in e.limits) else time
-        return Sum(_attributes_at(e.function, names, own), *e.limits)
+        inner_time = s if any(limit[0] == s for limit in e.limits) else time
+        return Sum(_attributes_at(e.function, names, inner_time), *e.limits)
     if not any(str(x.func) in names for x in e.atoms(AppliedUndef)):
         return e
     return e.func(*[_attributes_at(x, names, time) for x in e.args])
 
 
 def _outer(x: Expr, e: Expr) -> bool:
-    """Is this sum not a part of another one?"""
+    """Return whether a sum is not inside of another sum."""
     return not any(y != x and y.has(x) for y in e.atoms(Sum))
 
 
 def _is_smooth(x: Expr) -> bool:
-    """Is this a smooth function of fields at t?"""
+    """Return whether an expression is a smooth function of fields at t."""
     fields = x.atoms(AppliedUndef)
     plain = all(a.is_Integer or isinstance(a, Symbol) for y in fields for a in y.args)
     rough = x.has(Piecewise, Heaviside, Abs, sign, Max, Min, DiracDelta)
@@ -639,7 +664,7 @@ def _is_smooth(x: Expr) -> bool:
 
 
 def _reach(leaf: Sum) -> Reach:
-    """The times at which a sum reads quantities.  Raises Unserved for parts of the past."""
+    """Return the times at which a sum reads quantities; raise Unserved for a part of the past."""
     times = [x for x in leaf.limits if x[0] in TIMES]
     if not times:
         return "now"
@@ -651,7 +676,7 @@ def _reach(leaf: Sum) -> Reach:
 
 
 def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
-    """The same with kernels added that multiply the same, over the same times, where they move with time."""
+    """Join sums over the past of the same quantity and times by adding their time-dependent kernels."""
     found: dict[Any, PastSum] = {}
     for m in memories:
         key = replace(m, kernel=sympify(1) if t in m.kernel.free_symbols else m.kernel)
@@ -660,5 +685,6 @@ def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
 
 
 def _terms(x: Sum) -> tuple[Expr, ...]:
+    """Return the terms of the body of a sum."""
     body = x.function.expand() if isinstance(x.function, Add) else x.function
     return tuple(Add.make_args(body))

@@ -1,8 +1,8 @@
-"""A theory for given sizes: at integer depth, its indices as integers, and how far each index runs.
+"""A theory at given sizes: integer depth, and the range of each index as integers.
 
-:class:`SizedTheory` holds a theory with numbers for its sizes; :class:`Extents` collects where indices begin
-and how far they run.  Readings of theories for solvers (:mod:`~numerics.lowering.quantities`,
-:mod:`~numerics.lowering.memoryless`) are made of them.
+:class:`SizedTheory` holds a theory with numbers for its sizes; :class:`Extents` collects the first value and
+the number of values of each index. The readers for solvers (:mod:`~numerics.lowering.quantities`,
+:mod:`~numerics.lowering.memoryless`) use both.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from numerics.quotients import without_overflow
 
 @dataclass(frozen=True, eq=False)
 class SizedTheory:
-    """A theory in steps and at integer depth, with the numbers of its sizes by the names of symbols."""
+    """Theory in steps and at integer depth, with the numbers of its sizes by the names of symbols."""
 
     theory: Theory
     values: Mapping[str, RealNumber]
 
     @classmethod
     def of(cls, theory: Theory, values: Mapping[str, RealNumber]) -> SizedTheory:
-        """Return a theory at integer depth, with a name for each source and quotients that do not overflow.
+        """Return a theory at integer depth, with a distinct name for each family of sources.
 
-        Raises Unserved for a flow, and ValueError without an integer depth.
+        Quotients of exponentials are rewritten so that they do not overflow. Raises Unserved for a flow, and
+        ValueError without an integer depth.
         """
         sized = distinct_sources(at_integer_depth(theory, values)).map(without_overflow)
         require_steps(sized)
@@ -62,12 +63,12 @@ class SizedTheory:
 
     @cached_property
     def ordered(self) -> frozenset[str]:
-        """The names of indices that are run through in order (never periodic)."""
+        """Names of indices that are run through in order (never periodic)."""
         return ordered_indices(self.theory)
 
     @cached_property
     def lowest(self) -> dict[Symbol, Expr]:
-        """The first value of each index, those of fields before those that are only summed over."""
+        """The first value of each index; those of fields precede those that are only summed over."""
         return lowest_values(self.theory)
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
@@ -75,22 +76,22 @@ class SizedTheory:
         return integer_of(e, self.values, at)
 
     def is_ordered(self, e: Expr) -> bool:
-        """Does ``e`` hold an index that is run through in order?"""
+        """Return whether an expression has an index that is run through in order."""
         return any(str(x) in self.ordered for x in e.free_symbols)
 
     def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
-        """Every assignment of integers to the indices of ``ranges``, whose bounds hold no index."""
-        own = {r.index: r for r in ranges}
-        spans = [range(self.integer(r.lower), self.integer(r.upper) + 1) for r in own.values()]
+        """Yield every assignment of integers to the indices of ``ranges``, whose bounds contain no index."""
+        range_of = {r.index: r for r in ranges}
+        spans = [range(self.integer(r.lower), self.integer(r.upper) + 1) for r in range_of.values()]
         for values in product(*spans):
-            yield dict(zip(own, values, strict=True))
+            yield dict(zip(range_of, values, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """Where indices begin and how many values they have, collected from ranges and limits of sums.
+    """First value and number of values of each index, collected from ranges and limits of sums.
 
-    ``integer`` gives the integer that a bound is; bounds hold symbols of ``values`` alone.
+    ``integer`` returns the integer value of a bound; bounds contain only symbols of ``values``.
     """
 
     integer: Callable[[Any], int]
@@ -101,16 +102,16 @@ class Extents:
     def add(self, limits: Iterable[Any]) -> None:
         """Add indices with their limits ``(index, lower, upper)``.
 
-        Raises Unserved for a bound that holds another index, and for an index with two ranges.
+        Raises Unserved for a bound with another index in it, and for an index with two ranges.
         """
         for index, lower, upper in limits:
             require_fixed_limits(index, lower, upper, self.values)
             low, high = self.integer(lower), self.integer(upper)
             if self.first.setdefault(index, low) != low:
-                raise Unserved(f"index {index} starts in two places")
+                raise Unserved(f"index {index} has two ranges, which start at different values")
             if self.sizes.setdefault(index, high - low + 1) != high - low + 1:
                 raise Unserved(f"index {index} has two ranges")
 
     def shape(self, indices: Iterable[Symbol]) -> tuple[int, ...]:
-        """The numbers of values of these indices."""
+        """Return the number of values of each of these indices."""
         return tuple(self.sizes[x] for x in indices)

@@ -1,8 +1,9 @@
-"""The table that a linear theory is lowered to: rows of fields, covariances, order parameters, scalars.
+"""Table of a linear theory: rows of fields, covariances of sources, order parameters and scalars.
 
-For each field at time t: the Gaussian sources that drive it, and for each other field the kernel row that
-multiplies it.  Kernels and source covariances are sums of products of tensors (order parameters, errors,
-constants of the data), with the indices that are summed named explicitly.
+For each field at time t the table has the Gaussian sources in its equation, and the row of the kernel that
+multiplies each other field. Kernels and covariances of sources are sums of products of tensors (order
+parameters, errors, constants of the data) with explicit summed indices.
+:func:`numerics.lowering.linear.lower` makes it and :mod:`numerics.solver.linear` runs it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DELTA: FieldAtLayer = ("delta", None)
 
 @dataclass(frozen=True)
 class Factor:
-    """A tensor with its index symbols, in the order in which it is stored."""
+    """Tensor with its index symbols, in the order in which it is stored."""
 
     tensor: FieldAtLayer
     indices: tuple[Symbol, ...]
@@ -33,10 +34,10 @@ class Factor:
 
 @dataclass(frozen=True)
 class Monomial:
-    """``coefficient * product of factors``, summed over every index that is not an axis of the kernel.
+    """Product ``coefficient * factors``, summed over every index that is not an axis of the kernel.
 
-    The coefficient may be a function of t and s.  ``instant``: it is there at s = t only; ``strict``: not at
-    s = t, though the kernel reaches there.
+    The coefficient may be a function of t and s. ``instant``: the product is nonzero only at s = t.
+    ``strict``: it is zero at s = t, though the kernel includes that time.
     """
 
     coefficient: Expr
@@ -47,7 +48,7 @@ class Monomial:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """A row ``k[rows, s, cols]`` at time t, read at the times of its ``reach``."""
+    """Row ``k[rows, s, cols]`` of a kernel at time t, read at the times of its ``reach``."""
 
     rows: tuple[Symbol, ...]
     cols: tuple[Symbol, ...]
@@ -56,11 +57,11 @@ class KernelRow:
 
     @property
     def local(self) -> bool:
-        """Is it there at s = t only?"""
+        """Whether the kernel is nonzero only at s = t."""
         return all(m.instant for m in self.monomials)
 
     def at(self, times: Reach) -> tuple[Monomial, ...]:
-        """The monomials that are there at some times s; "start" is a time before t."""
+        """Return the monomials that are nonzero at some times s; "start" is a time before t."""
         if times == "now":
             return tuple(m for m in self.monomials if not m.strict)
         return tuple(m for m in self.monomials if not m.instant)
@@ -68,7 +69,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Coupling:
-    """``unit * sum_s kernel(t, s) field(s)``; ``unit`` is a function of attributes, the same at all times."""
+    """Term ``unit * sum_s kernel(t, s) field(s)``; ``unit`` is a function of attributes, constant in time."""
 
     field: FieldAtLayer
     kernel: KernelRow
@@ -77,10 +78,10 @@ class Coupling:
 
 @dataclass(frozen=True)
 class FieldRow:
-    """The single-site equation of one field: ``sum gain * source(t) + couplings``.
+    """Single-site equation of one field, ``sum gain * source(t) + couplings``.
 
-    ``unit``: the field lives on units that are told apart by attributes, of which gains, the couplings'
-    ``unit`` and the ``constant`` (what the field has without sources) are functions.
+    ``unit`` is true for a field on units with attributes. The gains, the factors ``unit`` of the couplings
+    and the ``constant`` term are then functions of the attributes.
     """
 
     field: FieldAtLayer
@@ -93,9 +94,9 @@ class FieldRow:
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a tensor of the march: a correlation of two fields, or a response to a source.
+    """Request for an order parameter: a correlation of two fields, or a response to a source.
 
-    Over units it is the sum of them weighted with ``unit``, a function of their attributes.
+    On units with attributes it is the sum over units with the weight ``unit``, a function of attributes.
     """
 
     kind: Literal["correlation", "response"]
@@ -107,7 +108,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Hoisted:
-    """A product that does not depend on t, computed once a step: ``tensor[s, rows]``."""
+    """Product ``tensor[s, rows]`` that does not depend on t and is computed once a step."""
 
     tensor: FieldAtLayer
     rows: tuple[Symbol, ...]
@@ -116,9 +117,9 @@ class Hoisted:
 
 @dataclass(frozen=True)
 class ScalarRow:
-    """A number for each of its indices: ``expression`` in the symbols that stand for its inputs.
+    """Scalar for each of its indices: an ``expression`` in symbols for its inputs.
 
-    An average is that of two fields at equal time.
+    Each of ``averages`` is that of two fields at equal time.
     """
 
     name: str
@@ -129,13 +130,31 @@ class ScalarRow:
 
     @property
     def arguments(self) -> list[Symbol]:
-        """The symbols that stand for averages, and those for inputs."""
+        """Symbols of the averages, and then those of the inputs."""
         return [*[x for x, *_ in self.averages], *[x for x, _ in self.inputs]]
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A linear theory, lowered."""
+    """Linear theory in the form that the march runs.
+
+    Attributes
+    ----------
+    fields : tuple of FieldRow
+        Equations of the fields.
+    covariances : dict
+        Covariance of each pair of sources.
+    source_indices : dict
+        Indices of each source.
+    tensors : dict
+        The correlation or response that each order parameter is.
+    scalars : tuple of ScalarRow
+        Scalars, such as the error of each sample.
+    hoisted : tuple of Hoisted
+        Products that are computed once a step.
+    extents : dict
+        Upper end of each index: a number, or a symbol such as P.
+    """
 
     fields: tuple[FieldRow, ...]
     covariances: dict[tuple[FieldAtLayer, FieldAtLayer], KernelRow]
@@ -144,10 +163,25 @@ class Table:
     scalars: tuple[ScalarRow, ...]
     hoisted: tuple[Hoisted, ...]
     extents: dict[Symbol, Expr] = field(default_factory=dict)
-    """How far each index runs: a number, or a symbol such as P."""
 
     def row(self, node: FieldAtLayer) -> FieldRow:
-        """The row of one field.  Raises KeyError if the table has none."""
+        """Return the row of one field.
+
+        Parameters
+        ----------
+        node : tuple
+            Name and layer of the field.
+
+        Returns
+        -------
+        FieldRow
+            The equation of the field.
+
+        Raises
+        ------
+        KeyError
+            If the table has no such field.
+        """
         for row in self.fields:
             if row.field == node:
                 return row
