@@ -31,7 +31,7 @@ PAGES = sorted(
     path for path in DOCS.rglob("*.md") if "_build" not in path.parts and CELL.search(path.read_text())
 )
 EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
-QUICK = {"averages.md", "quickstart.md", "tensor-programs.md"}
+QUICK = {"averages.md", "tensor-programs.md"}
 """Pages that take less than a second; the others are slow tests."""
 SLOW = {"adam.toml", "digits_test.toml", "power_law.toml", "residual.toml", "tanh.toml"}
 SOLVED = {"digits.toml", "digits_flow.toml", "digits_test.toml", "isotropic.toml", "online.toml"}
