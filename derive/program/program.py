@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sympy import Dummy, Expr, Mul, S, Sum, Symbol, sympify
+from sympy import Dummy, Eq, Expr, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
@@ -36,6 +36,7 @@ from derive.program.words import (
     layer_count,
     terms,
 )
+from derive.show.latex import aligned_latex
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,22 @@ class Program(Parts):
         for complaint in _complaints(self):
             raise ProgramError(complaint)
         causal_order(self)
+
+    def __repr__(self) -> str:
+        """Return name, training rule, equations and weights, one line each."""
+        weights = [getattr(w, "initial", w).name for w in (*self.matrices, *self.vectors)]
+        width = max(len(str(d.lhs)) + 6 * d.evolves for d in self.definitions)
+        lines = [f"Program {self.name!r}, {self.rule}"]
+        for d in self.definitions:
+            left = f"d/dt {d.lhs}" if d.evolves else str(d.lhs)
+            ranges = "".join(f", {r.index} = {r.lower}..{r.upper}" for r in d.ranges)
+            lines.append(f"  {left:{width}} = {d.rhs}{ranges}")
+        lines.append(f"  weights: {', '.join(weights)}")
+        return "\n".join([*lines, *([f"  loss: {self.loss}"] if self.loss is not None else [])])
+
+    def _repr_latex_(self) -> str:
+        """Return the equations of a step, forwards and backwards, as a notebook shows them."""
+        return aligned_latex(Eq(d.lhs, d.rhs, evaluate=False) for d in self.definitions)
 
     def _write_layers(self) -> None:
         """Call the index of layers ``ell``, and no other one."""

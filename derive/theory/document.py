@@ -42,6 +42,10 @@ from derive.theory.path_integral.action import Entries, Partition
 FORMATS = ("text", "latex", "srepr", "json")
 Show = Literal["single-site", "order-parameters", "responses", "action", "saddle-point", "all"]
 SHOW: tuple[str, ...] = get_args(Show)
+OTHER_PARTS = r"""\begin{gather*} % Other parts
+  \texttt{.render("order-parameters")}, \texttt{"responses"}, \texttt{"action"}, \texttt{"all"}
+\end{gather*}"""
+"""Sentence below the equations of a notebook."""
 
 
 def render(

@@ -244,7 +244,8 @@ class Theory(TheoryData):
         return document.summary(self)
 
     def _repr_latex_(self) -> str:
-        return self.render(format="latex")
+        """Return the single-site equations, and how to see the other parts, as a notebook shows them."""
+        return self.render("single-site", "latex") + "\n" + document.OTHER_PARTS
 
 
 def _now(e: Expr) -> Expr:

@@ -389,3 +389,12 @@ def test_roles_that_nothing_plays_are_none() -> None:
     roles = isotropic(2).roles
     assert (roles.output, roles.sample, roles.learnt, roles.residual) == (None, None, "v", "Delta")
     assert str(convolution(2, positions=3, receptive=1).roles.position) == "p"
+
+
+def test_a_program_shows_its_equations_and_not_the_fields_of_its_class() -> None:
+    program = mlp(2, "tanh")
+    text, tex = repr(program), program._repr_latex_()
+    assert "  f(mu, t)          = Mean(z(2, mu, t)*tanh(h(2, mu, t)))/gamma0, mu = 1..P\n" in text
+    assert "  weights: W0, W, w\n" in text
+    assert "Definition(" not in text
+    assert r"h^{1}_{\mu}(t) &= W_0 x_{\mu}" in tex

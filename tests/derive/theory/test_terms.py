@@ -127,3 +127,10 @@ def test_a_changed_theory_is_put_at_its_depth() -> None:
     found = replace(theory, scalars=scalars).at_depth(2)
     assert not any(e.rhs.has(L) for e in found.scalars)
     assert [e.rhs - x.rhs for e, x in zip(found.scalars, theory.scalars, strict=True)] == [2] * len(scalars)
+
+
+def test_a_notebook_shows_the_single_site_equations_and_how_to_see_the_rest() -> None:
+    shown = mean_field(mlp(2, "tanh"))._repr_latex_()
+    assert "% Single-site process" in shown
+    assert "% Action" not in shown
+    assert r'\texttt{.render("order-parameters")}' in shown
