@@ -1,4 +1,8 @@
-"""LaTeX and text in the papers' notation, and the model of a document that is written in them."""
+"""LaTeX and plain text of equations in the papers' notation, and the sections of a printed document.
+
+:func:`latex` and :func:`text` print single expressions; results of :mod:`derive.theory` and of other packages
+print themselves as lists of :class:`Section`.
+"""
 
 from derive.show.document import DisplayedEquation, Section
 from derive.show.latex import PaperLatex, aligned_latex, latex

@@ -1,6 +1,6 @@
-"""How terms are arranged, in LaTeX and in text: constants in front, sums, kernels, averages, fields last.
+"""Order of factors and terms in LaTeX and text: constants, sums, kernels, averages, then fields.
 
-A term becomes a :class:`ArrangedTerm`; the two printers differ only in their signs.
+A term becomes an :class:`ArrangedTerm`. The two printers differ only in their signs.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from derive.show.notation import LAYER, SAMPLE, TIME, Name, Notation
 
 
 class Arranged:
-    """A mixin for SymPy's printers: indices, products, sums as this module has them.
+    """Mixin for SymPy's printers that arranges indices, products and sums.
 
-    Each printer supplies its signs: a sum or integral without bounds, the slope of an activation of some
-    order, a derivative in a variable, a fraction, one sum sign for sums with the same bounds, and a name with
-    its marks above and below.
+    A printer supplies its signs: a sum without bounds (``unlimited``), a derivative of an activation
+    (``dotted``), a derivative by a variable (``rate``), a fraction (``over``), the sign of sums with equal
+    bounds (``loop``), and a name with marks (``marked``).
     """
 
     names: Notation
@@ -61,13 +61,13 @@ class Arranged:
     # -- equations and terms ---------------------------------------------------------------------------
 
     def equation(self, terms: Sequence[Expr]) -> str:
-        """The right-hand side of an equation: terms in their order, common factors taken out."""
+        """Return the right-hand side of an equation: terms in their order, common factors taken out."""
         if len(terms) == 1 and isinstance(terms[0], Add):
             terms = self.addends(terms[0])
         return self.added(join(list(terms), self.names))
 
     def added(self, pieces: Sequence[ArrangedTerm]) -> str:
-        """Pieces with their signs between them."""
+        """Return terms with their signs between them."""
         text = ""
         for i, p in enumerate(pieces):
             text += ("-" if i == 0 else " - ") if p.negative else ("" if i == 0 else " + ")
@@ -75,11 +75,11 @@ class Arranged:
         return text or "0"
 
     def addends(self, e: Add, order: Any = None) -> list[Expr]:
-        """The terms of a sum, a positive one first."""
+        """Return the terms of a sum, a positive term first."""
         return ordered(list(self._as_ordered_terms(e, order=order)))  # type: ignore[attr-defined]
 
     def unsigned(self, p: ArrangedTerm) -> str:
-        """``front loops [inside] tail``, without the sign."""
+        """Return ``front loops [inside] tail`` of a term, without its sign."""
         parts = [self.front(p), *(self.loop(list(x)) for _, x in groupby(p.loops, key=_bounds))]
         if p.inside:
             parts.append(f"{self.left}{self.added(p.inside)}{self.right}")
@@ -89,7 +89,7 @@ class Arranged:
         return " ".join(filter(None, parts)) or "1"
 
     def front(self, p: ArrangedTerm) -> str:
-        """The constant of a piece: a fraction, or an inverse when nothing stands above the line."""
+        """Return the constant of a term as a fraction, or as an inverse power if its numerator is one."""
         above, below = fraction(p.front)
         top = " ".join(map(self.factor, above))
         if not below:
@@ -99,7 +99,7 @@ class Arranged:
         return self.over(p, top or "1", " ".join(map(self.factor, below)), len(below))
 
     def factor(self, x: Expr) -> str:
-        """A factor of a product, in parentheses if it is a sum."""
+        """Return a factor of a product, in brackets if it is a sum."""
         if isinstance(x, Sum | Integral):
             if any(len(limits) != 3 for limits in x.limits):
                 return self.unlimited(x)
@@ -110,11 +110,11 @@ class Arranged:
         return str(self.parenthesize(x, PRECEDENCE["Mul"]))
 
     def bracketed(self, text: str) -> str:
-        """``text`` in round brackets."""
+        """Return ``text`` in round brackets."""
         return f"({text})"
 
     def doprint(self, expr: Any) -> str:
-        """An expression, its bound letters told apart from its free ones."""
+        """Return an expression, with bound variables renamed if they are also free."""
         readable = letters_apart([expr])[0] if isinstance(expr, Basic) else expr
         return str(super().doprint(readable))  # type: ignore[misc]
 
@@ -130,14 +130,17 @@ class Arranged:
     # -- derivatives and averages ----------------------------------------------------------------------
 
     def activation_slope(self, e: Expr) -> tuple[AppliedUndef, int] | None:
-        """``(phi(x), n)`` when ``e`` is the n-th derivative of phi at x."""
+        """Return ``(phi(x), n)`` if ``e`` is the n-th derivative of an activation phi at x.
+
+        Otherwise None.
+        """
         if isinstance(e, Subs) and len(e.variables) == 1:
             inner = e.expr
             if isinstance(inner, Derivative) and inner.expr.args == tuple(e.variables) == inner.variables[:1]:
                 return inner.expr.func(e.point[0]), len(inner.variables)
         if isinstance(e, Derivative) and isinstance(e.expr, AppliedUndef) and len(e.expr.args) == 1:
-            own = set(e.variables) == set(e.expr.args) and self.names.is_activation(e.expr)
-            return (e.expr, len(e.variables)) if own else None
+            is_slope = set(e.variables) == set(e.expr.args) and self.names.is_activation(e.expr)
+            return (e.expr, len(e.variables)) if is_slope else None
         return None
 
     def _print_Derivative(self, expr: Derivative) -> str:
@@ -159,7 +162,7 @@ class Arranged:
         return self.open_average + self._print(expr.args[0]) + self.close_average
 
     def varied(self, body: Expr) -> str:
-        """What stands behind the sign of a functional derivative: products and sums in brackets."""
+        """Return the numerator of a functional derivative, in brackets if it is a product or sum."""
         text = self._print(body)
         whole = precedence(body) >= PRECEDENCE["Func"] and not isinstance(body, Sum | Integral)
         return text if whole else f"{self.left}{text}{self.right}"
@@ -167,9 +170,9 @@ class Arranged:
     # -- indices ---------------------------------------------------------------------------------------
 
     def indexed(self, atom: AppliedUndef, *, bare: bool = False, hat: bool = False) -> str:
-        """A field or order parameter: layer above, samples below, then times; ``bare`` keeps the layer.
+        """Return a field or order parameter with layer above, samples below, then times.
 
-        With ``hat`` the name has a hat, as that of a conjugate field.
+        With ``bare`` only the layer is kept. With ``hat`` the name has a hat, as that of a conjugate field.
         """
         places: dict[str, list[str]] = {LAYER: [], SAMPLE: [], TIME: []}
         for role, x in zip(self.names.roles_of(atom), atom.args, strict=True):
@@ -184,7 +187,7 @@ class Arranged:
 
 
 def pushed(response: Any) -> tuple[Expr, list[Expr]]:
-    """The body of a response of a response, and so on, with all that is pushed."""
+    """Return the body of nested responses and the list of all their sources."""
     body, sources = response, []
     while type(body) is type(response):
         sources.append(body.args[1])
@@ -193,10 +196,10 @@ def pushed(response: Any) -> tuple[Expr, list[Expr]]:
 
 
 def letters_apart(expressions: Sequence[Expr]) -> list[Expr]:
-    """The expressions of one equation, with bound letters that differ from all free ones.
+    """Return the expressions of one equation with bound variables that differ from all free symbols.
 
-    The index of a sum, integral or product gets a prime if it is also free in one of the expressions, or
-    the index of a sum around it.
+    The index of a sum, integral or product is renamed if it is also free in one of the expressions, or is the
+    index of a sum around it.
 
     >>> from sympy import Function
     >>> from sympy.abc import e, k
@@ -209,18 +212,19 @@ def letters_apart(expressions: Sequence[Expr]) -> list[Expr]:
 
 
 def _bound_apart(e: Any, taken: set[Any]) -> Any:
+    """Return an expression with bound variables that are not in ``taken``."""
     if not e.has(ExprWithLimits):
         return e
     if not isinstance(e, ExprWithLimits):
         args = [_bound_apart(x, taken) for x in e.args]
         return e if all(x is y for x, y in zip(args, e.args, strict=True)) else e.func(*args)
-    own = {limits[0] for limits in e.limits}
-    body = _bound_apart(e.function, taken | own)
-    used = taken | own | body.atoms(Symbol) | e.atoms(Symbol)
+    variables = {limits[0] for limits in e.limits}
+    body = _bound_apart(e.function, taken | variables)
+    used = taken | variables | body.atoms(Symbol) | e.atoms(Symbol)
     names: dict[Any, Any] = {}
     limits: list[Any] = []
     for x, *bounds in reversed(e.limits):  # from the outermost in: bounds hold the letters outside of them
-        bounds = [_bound_apart(y, taken | own).xreplace(names) for y in bounds]
+        bounds = [_bound_apart(y, taken | variables).xreplace(names) for y in bounds]
         if x in taken:
             names[x] = primed(x)
             while names[x] in used:
@@ -231,47 +235,50 @@ def _bound_apart(e: Any, taken: set[Any]) -> Any:
 
 
 def _reaches_over(x: Expr, behind: Sequence[Expr]) -> bool:
-    """Could factors behind ``x`` be read as inside of it, with another value or letter?"""
+    """Return whether factors behind ``x`` could be misread as inside of its sum or product."""
     if isinstance(x, Product):
         return bool(behind)
     return isinstance(x, Sum | Integral) and any(y.atoms(Symbol) & set(x.variables) for y in behind)
 
 
 def _bounds(x: Loop) -> tuple[Any, ...]:
-    """Equal for neighbouring sums that one sign can stand for."""
+    """Return a key that is equal for neighbouring sums that share one sign."""
     alone = x.integral or past_time(x) != ""
     return (x,) if alone else (x.lower, x.upper)
 
 
 def shifted(samples: Sequence[str]) -> bool:
-    """Is one of the indices a sum?  ``p+k`` and ``q`` side by side would read ``p+kq``."""
+    """Return whether one of the indices is a sum: ``p+k`` and ``q`` side by side would read ``p+kq``."""
     return any(c in x for x in samples for c in "+-")
 
 
 def tight(text: str) -> str:
-    """A sum inside an index, without spaces around its signs."""
+    """Return a sum inside of an index without spaces around its signs."""
     return text.replace(" + ", "+").replace(" - ", "-")
 
 
 def past_time(x: Loop) -> str:
-    """``<`` or ``<=`` for a sum over all earlier times, the present left out or included; else nothing."""
+    """Return ``<`` or ``<=`` for a sum over all earlier times without or with the present.
+
+    Otherwise nothing.
+    """
     if x.integral or x.lower != 0 or x.index.is_integer:
         return ""
     return "<" if (x.upper + 1).is_Symbol and x.upper.is_Add else "<=" if x.upper.is_Symbol else ""
 
 
 def present_first(times: Sequence[Expr]) -> list[Expr]:
-    """The arguments of a symmetric function of two times as ``(t, s)``."""
+    """Return the arguments of a symmetric function of two times as ``(t, s)``."""
     return sorted(times, key=lambda x: (x.has(s), not x.has(t)))
 
 
 def solved(relation: Any) -> Any:
-    """``L - ell >= 1`` as ``ell <= L - 1``: a condition on an index as its bound."""
-    found = [x for x in Add.make_args(relation.lhs) if (-x).is_Symbol]
-    if len(found) != 1:
+    """Return a condition on an index as its bound: ``L - ell >= 1`` as ``ell <= L - 1``."""
+    negated = [x for x in Add.make_args(relation.lhs) if (-x).is_Symbol]
+    if len(negated) != 1:
         return relation
-    rest = relation.lhs - found[0] - relation.rhs
-    return type(relation.reversed)(-found[0], rest, evaluate=False)
+    bound = relation.lhs - negated[0] - relation.rhs
+    return type(relation.reversed)(-negated[0], bound, evaluate=False)
 
 
 # -- pieces ----
@@ -289,7 +296,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class ArrangedTerm:
-    """``front loops [inside] tail``: a constant, sums from the outermost in, a bracket, other factors."""
+    """Printed term ``front loops [inside] tail``: constant, sums from outermost in, bracket, factors."""
 
     front: Expr
     loops: tuple[Loop, ...] = ()
@@ -298,22 +305,22 @@ class ArrangedTerm:
 
     @property
     def negative(self) -> bool:
-        """Is the constant's number negative?"""
+        """Whether the number in front is negative."""
         return bool(self.front.as_coeff_Mul()[0].is_negative)
 
 
 def piece(e: Expr, notation: Notation) -> ArrangedTerm:
-    """One term, without any bracket."""
+    """Return one term without brackets."""
     loops: list[Loop] = []
     outer = S.One
     body = sympify(e)
     while True:
         factors = Mul.make_args(body)
         nested = [x for x in factors if isinstance(x, Sum | Integral)]
-        rest = [x for x in factors if not isinstance(x, Sum | Integral)]
-        if len(nested) != 1 or not all(_constant(x, loops) for x in rest):
+        others = [x for x in factors if not isinstance(x, Sum | Integral)]
+        if len(nested) != 1 or not all(_constant(x, loops) for x in others):
             break
-        outer *= Mul(*rest)
+        outer *= Mul(*others)
         for limits in reversed(nested[0].limits):
             if len(limits) != 3:
                 return ArrangedTerm(outer, tuple(loops), (), (nested[0],))
@@ -328,19 +335,20 @@ def piece(e: Expr, notation: Notation) -> ArrangedTerm:
 
 
 def _unbounded(loops: list[Loop]) -> list[Loop]:
-    """Independent sums with all times among them (an action) in the papers' order: layers, samples, times."""
+    """Return independent sums over all times in the order of the papers: layers, samples, times."""
     indices = {x.index for x in loops}
     if all(x.upper != oo for x in loops) or any(x.upper.has(*indices) for x in loops):
         return loops
 
     def rank(x: Loop) -> tuple[bool, bool, str]:
+        """Return the position of a sum."""
         return x.index.is_integer is not True, x.index != ell, {mu: "0", t: "0"}.get(x.index, x.index.name)
 
     return sorted(loops, key=rank)
 
 
 def join(terms: list[Expr], notation: Notation) -> list[ArrangedTerm]:
-    """The terms of a sum, those with the same sums and the same past field put in one bracket."""
+    """Return the terms of a sum; those with the same sums and the same past field share one bracket."""
     pieces = [piece(x, notation) for x in terms]
     groups: dict[object, list[ArrangedTerm]] = {}
     for i, p in enumerate(pieces):
@@ -352,10 +360,12 @@ def join(terms: list[Expr], notation: Notation) -> list[ArrangedTerm]:
 
 
 def _loops_of(fields: tuple[Expr, ...], p: ArrangedTerm) -> tuple[Loop, ...]:
+    """Return the sums of a term over indices of given fields."""
     return tuple(x for x in p.loops if any(y.has(x.index) for y in fields))
 
 
 def _joined(group: list[ArrangedTerm], notation: Notation) -> ArrangedTerm:
+    """Return terms with the same sums and fields as one term with a bracket."""
     shared = Counter(Mul.make_args(group[0].front))
     for p in group[1:]:
         shared &= Counter(Mul.make_args(p.front))
@@ -375,13 +385,13 @@ def _joined(group: list[ArrangedTerm], notation: Notation) -> ArrangedTerm:
 
 
 def ordered(terms: list[Expr]) -> list[Expr]:
-    """A sum that starts with a positive term, if it has one (``y - f``)."""
+    """Return the terms of a sum, positive ones first (``y - f``)."""
     negative = [x for x in terms if x.as_coeff_Mul()[0].is_negative]
     return [x for x in terms if x not in negative] + negative
 
 
 def fraction(front: Expr) -> tuple[list[Expr], list[Expr]]:
-    """Numerator and denominator factors of a constant, its sign left out."""
+    """Return the factors of numerator and denominator of a constant, without its sign."""
     above: list[Expr] = []
     below: list[Expr] = []
     number, symbols = front.as_coeff_Mul()
@@ -402,13 +412,13 @@ def fraction(front: Expr) -> tuple[list[Expr], list[Expr]]:
 
 
 def _rank(x: Expr) -> tuple[bool, bool, bool, str]:
-    """Where a constant stands: the imaginary unit, symbols, powers of sums; the present, the past."""
+    """Return the position of a constant: imaginary unit, symbols, powers of sums; present before past."""
     base = x.base if isinstance(x, Pow) else x
     return x != I, base.is_Add, x.has(s), str(x)
 
 
 def _constant(x: Expr, loops: list[Loop]) -> bool:
-    """Free of functions of indices and of the loops' indices."""
+    """Return whether a factor is free of functions of indices and of the indices of the sums."""
     if isinstance(x, Number):
         return True
     base = x.base if isinstance(x, Pow) else x
@@ -417,14 +427,17 @@ def _constant(x: Expr, loops: list[Loop]) -> bool:
 
 
 def of_a_layer(x: Expr) -> bool:
-    """A number that each layer has, such as its relative width ``a(ell)``."""
+    """Return whether an expression is a constant of each layer, such as the relative width ``a(ell)``."""
     if not isinstance(x, AppliedUndef) or len(x.args) != 1:
         return False
     return bool(x.args[0].is_Integer or x.args[0].has(ell, L)) and not x.args[0].has(t, s)
 
 
 def _place(x: Expr, notation: Notation) -> tuple[int, int, int, str]:
-    """Where a factor stands: scalars, kernels, nested sums, averages, fields; then the present, the past."""
+    """Return the position of a factor: scalars, kernels, inner sums, averages, fields.
+
+    Present before past.
+    """
     names = {str(a.func) for a in x.atoms(AppliedUndef)}
     inner = isinstance(x, Sum | Integral)
     averaged = type(x).__name__ in ("Average", "Response")

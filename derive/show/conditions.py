@@ -1,7 +1,7 @@
-"""Limits: results that hold under conditions, which they state in sentences.
+"""Base class of results that hold in a limit or under assumptions, and that state these conditions.
 
-Results of :mod:`derive.depth`, :mod:`derive.scale` and :mod:`derive.reduce.equilibrium` are such limits.  The
-commands that show a limit print its conditions.
+Results of :mod:`derive.depth`, :mod:`derive.scale` and :mod:`derive.reduce.equilibrium` are such results. The
+commands that print a limit also print its conditions.
 """
 
 from __future__ import annotations
@@ -23,4 +23,10 @@ class ConditionalResult(ABC):
 
     @abstractmethod
     def conditions(self) -> tuple[str, ...]:
-        """Return one sentence a condition; it says whether the condition is derived or assumed."""
+        """Return one sentence per condition, which says whether it is derived or assumed.
+
+        Returns
+        -------
+        tuple of str
+            The conditions.
+        """

@@ -1,6 +1,6 @@
-"""One document model: titled sections of entries, written as text or LaTeX.
+"""Document model of printed results: titled sections of equations, written as text or LaTeX.
 
-A result that can be printed is a list of sections; what it is a result of is not known here.
+Every printable result is a list of sections. The model does not depend on the kind of result.
 """
 
 from __future__ import annotations
@@ -17,15 +17,25 @@ from derive.show.notation import LAYER
 from derive.show.text import PaperText, width, wrap
 
 COLUMNS = 100
-LONG = 400  # LaTeX right-hand sides longer than this get a line for each term
+LONG = 400  # characters of LaTeX above which a right-hand side has one line for each term
 
 
 @dataclass(frozen=True)
 class DisplayedEquation:
-    """``lhs = sum of terms`` for the layers of ``layers``; of a ``process``, ``{lhs} ~ GP(0, terms)``.
+    """Printed equation ``lhs = sum of terms``, or the law of a Gaussian process ``{lhs} ~ GP(0, terms)``.
 
-    Several left-hand sides share one right-hand side (``A^0 = B^L = 0``).  ``causal`` is as in
-    OrderParameter.
+    Parameters
+    ----------
+    lhs : tuple of Expr
+        The left-hand sides; several share one right-hand side (``A^0 = B^L = 0``).
+    terms : tuple of Expr
+        The terms of the right-hand side, in their order.
+    layers : IndexRange, optional
+        The layers for which the equation holds.
+    process : bool
+        Whether the equation is the law of a Gaussian process with covariance ``terms``.
+    causal : str
+        Condition on the times as in OrderParameter: "strict" for s < t, another text for s <= t, or none.
     """
 
     lhs: tuple[Expr, ...]
@@ -35,7 +45,13 @@ class DisplayedEquation:
     causal: str = ""
 
     def readable(self) -> DisplayedEquation:
-        """The same equation with bound letters that differ from its free ones."""
+        """Return the same equation with bound variables renamed if they are also free in it.
+
+        Returns
+        -------
+        DisplayedEquation
+            The renamed equation.
+        """
         written = letters_apart([*self.lhs, *self.terms])
         n = len(self.lhs)
         return replace(self, lhs=tuple(written[:n]), terms=tuple(written[n:]))
@@ -43,14 +59,22 @@ class DisplayedEquation:
 
 @dataclass(frozen=True)
 class Section:
-    """Entries under a title."""
+    """Equations under a title.
+
+    Parameters
+    ----------
+    title : str
+        The title.
+    entries : tuple of DisplayedEquation
+        The equations.
+    """
 
     title: str
     entries: tuple[DisplayedEquation, ...]
 
 
 def text_section(section: Section, printer: PaperText) -> str:
-    """A title and its entries: right-hand sides aligned, notes in their own column where there is room."""
+    """Return a section as text: aligned right-hand sides, and notes in a column of their own if they fit."""
     ranges = {x.layers for x in section.entries}
     shared = ranges.pop() if len(ranges) == 1 else None  # the layers of every entry, where they are the same
     title = section.title if shared is None else f"{section.title} ({_text_layers(shared, printer)})"
@@ -74,7 +98,7 @@ def text_section(section: Section, printer: PaperText) -> str:
 
 
 def _sides(entry: DisplayedEquation, printer: PaperText | PaperLatex) -> tuple[str, str, str]:
-    """Left-hand side, sign, right-hand side."""
+    """Return left-hand side, relation sign and right-hand side as text."""
     entry = entry.readable()
     rhs = printer.equation(entry.terms)
     if entry.process:
@@ -86,21 +110,27 @@ def _sides(entry: DisplayedEquation, printer: PaperText | PaperLatex) -> tuple[s
 
 
 def _bare(lhs: Expr, printer: PaperText | PaperLatex) -> str:
-    """The left-hand side of ``A^0 = 0``: a layered order parameter without its other indices."""
+    """Return a left-hand side of ``A^0 = 0``.
+
+    A layered order parameter is written without its other indices.
+    """
     if isinstance(lhs, AppliedUndef) and LAYER in printer.names.roles_of(lhs):
         return printer.indexed(lhs, bare=True)
     return str(printer.doprint(lhs))
 
 
 def _bounds(r: IndexRange, printer: PaperText | PaperLatex) -> list[str]:
+    """Return the index and the bounds of a range as text."""
     return [tight(printer.doprint(x)) for x in (r.index, r.lower, r.upper)]
 
 
 def _text_layers(r: IndexRange, printer: PaperText) -> str:
+    """Return a range of layers as text."""
     return "{} = {}..{}".format(*_bounds(r, printer))
 
 
 def _text_note(entry: DisplayedEquation, printer: PaperText, layers: bool) -> str:
+    """Return the note behind an equation: its layers and its condition on the times."""
     notes = [_text_layers(entry.layers, printer)] if layers and entry.layers is not None else []
     if entry.causal:
         notes.append(f"0 unless s {'<' if entry.causal == 'strict' else '≤'} t")
@@ -108,13 +138,13 @@ def _text_note(entry: DisplayedEquation, printer: PaperText, layers: bool) -> st
 
 
 def latex_section(section: Section, printer: PaperLatex) -> str:
-    """One ``align*`` environment, its title as a comment."""
+    """Return a section as one ``align*`` environment with the title as a comment."""
     rows = " \\\\\n".join("  " + _latex_entry(x, printer) for x in section.entries)
     return f"\\begin{{align*}} % {section.title}\n{rows}\n\\end{{align*}}"
 
 
 def _latex_entry(entry: DisplayedEquation, printer: PaperLatex) -> str:
-    """One row: ``lhs &= rhs &&layers``."""
+    """Return an equation as a row ``lhs &= rhs &&layers``."""
     entry = entry.readable()
     left, sign, right = _sides(entry, printer)
     notes = []

@@ -1,4 +1,8 @@
-r"""LaTeX in the papers' notation: ``H(ell, mu, alpha, t, s)`` becomes ``H^{\ell}_{\mu\alpha}(t,s)``."""
+r"""LaTeX printer of expressions: ``H(ell, mu, alpha, t, s)`` becomes ``H^{\ell}_{\mu\alpha}(t,s)``.
+
+:class:`PaperLatex` extends SymPy's printer by the notation (:mod:`derive.show.notation`) and the order of
+factors (:mod:`derive.show.arranged`) of the papers.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +33,27 @@ DOTS = {1: r"\dot", 2: r"\ddot"}
 
 
 class PaperLatex(Arranged, LatexPrinter):
-    """SymPy's LaTeX printer with the papers' way of writing indices, sums and factors."""
+    """SymPy's LaTeX printer with the notation of the papers for indices, sums and factors.
+
+    Parameters
+    ----------
+    names : Notation
+        The symbols of names and the roles of arguments.
+    """
 
     left, right = r"\left[", r"\right]"
     open_average, close_average = r"\left\langle ", r" \right\rangle"
     process = (r"\{%s\}", r"\sim", r"\mathcal{GP}(0, %s)")
 
     def __init__(self, names: Notation) -> None:
+        """Set the notation."""
         super().__init__({"inv_trig_style": "full"})
         self.names = names
 
     def _print(self, expr: Any, **kwargs: Any) -> str:
-        """Classes that write themselves in LaTeX do so, but for those that need the notation."""
-        own = getattr(self, f"_paper_{type(expr).__name__}", None)
-        return str(own(expr) if own is not None else super()._print(expr, **kwargs))
+        """Return the LaTeX of an expression, by a ``_paper_`` method of this class if there is one."""
+        method = getattr(self, f"_paper_{type(expr).__name__}", None)
+        return str(method(expr) if method is not None else super()._print(expr, **kwargs))
 
     def _paper_Entries(self, expr: Any) -> str:
         matrix, now, past, *member = expr.args
@@ -93,6 +104,20 @@ class PaperLatex(Arranged, LatexPrinter):
         return r"\exp\left(1\right)"
 
     def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
+        """Return a name with its marks, layers above and samples below.
+
+        Parameters
+        ----------
+        name : Name
+            The name with its own marks.
+        layers, samples : sequence of str
+            The printed indices.
+
+        Returns
+        -------
+        str
+            The LaTeX of the symbol without times.
+        """
         above = ",".join(filter(None, (name.upper, *layers)))
         below = ",".join(samples) if shifted(samples) else beside(samples)
         under = ",".join(filter(None, (name.lower, below)))
@@ -102,11 +127,39 @@ class PaperLatex(Arranged, LatexPrinter):
         return base + (f"^{{{above}}}" if above else "") + (f"_{{{under}}}" if under else "")
 
     def dotted(self, atom: AppliedUndef, order: int) -> str:
+        """Return a derivative of an activation as a name with dots.
+
+        Parameters
+        ----------
+        atom : AppliedUndef
+            The activation at its argument.
+        order : int
+            The order of the derivative.
+
+        Returns
+        -------
+        str
+            The LaTeX of the derivative.
+        """
         base = self.names.name(str(atom.func)).base
         mark = f"{DOTS[order]}{{{base}}}" if order in DOTS else f"{base}^{{({order})}}"
         return f"{mark}({self._print(atom.args[0])})"
 
     def rate(self, variable: str, body: str, partial: bool) -> str:
+        """Return a derivative ``d body / d variable``.
+
+        Parameters
+        ----------
+        variable, body : str
+            The printed variable and function.
+        partial : bool
+            Whether the derivative is partial.
+
+        Returns
+        -------
+        str
+            The LaTeX of the derivative.
+        """
         d = r"\partial " if partial else "d"
         return rf"\frac{{{d.strip()}}}{{{d}{variable}}} {body}"
 
@@ -119,23 +172,86 @@ class PaperLatex(Arranged, LatexPrinter):
         return str(super()._print_Pow(expr))
 
     def over(self, p: ArrangedTerm, top: str, under: str, factors: int) -> str:
+        """Return a fraction.
+
+        Parameters
+        ----------
+        p : ArrangedTerm
+            The term whose constant is the fraction.
+        top, under : str
+            The printed numerator and denominator.
+        factors : int
+            Number of factors of the denominator.
+
+        Returns
+        -------
+        str
+            The LaTeX of the fraction.
+        """
         return rf"\frac{{{top}}}{{{under}}}"
 
     def bracketed(self, text: str) -> str:
+        """Return a text in round brackets.
+
+        Parameters
+        ----------
+        text : str
+            The LaTeX inside.
+
+        Returns
+        -------
+        str
+            The LaTeX with brackets.
+        """
         return rf"\left({text}\right)"
 
     def broken(self, terms: Sequence[Expr]) -> str:
-        """The right-hand side of a long equation, one term a line."""
+        """Return the right-hand side of a long equation with one term on each line.
+
+        Parameters
+        ----------
+        terms : sequence of Expr
+            The terms of the right-hand side.
+
+        Returns
+        -------
+        str
+            The LaTeX of several lines of an ``align`` environment.
+        """
         pieces = join(list(terms), self.names)
         lines = [self.added(pieces[:1])]
         lines += [("- " if p.negative else "+ ") + self.unsigned(p) for p in pieces[1:]]
         return " \\\\\n    &\\quad ".join(lines)
 
     def unlimited(self, x: Expr) -> str:
+        """Return a sum or integral without bounds in SymPy's form.
+
+        Parameters
+        ----------
+        x : Expr
+            The sum or integral.
+
+        Returns
+        -------
+        str
+            The LaTeX of the sum.
+        """
         parent = super()._print_Sum if isinstance(x, Sum) else super()._print_Integral
         return str(parent(x))
 
     def loop(self, loops: list[Loop]) -> str:
+        """Return the signs of sums with the same bounds, or of an integral.
+
+        Parameters
+        ----------
+        loops : list of Loop
+            Neighbouring sums with equal bounds, or one integral.
+
+        Returns
+        -------
+        str
+            The LaTeX of one sign with its bounds.
+        """
         x = loops[0]
         i = ",".join(self._print(y.index) for y in loops)
         low, high = tight(self._print(x.lower)), tight(self._print(x.upper))
@@ -148,21 +264,41 @@ class PaperLatex(Arranged, LatexPrinter):
 
 
 def _braced(text: str) -> str:
+    """Return a text in braces unless it is one character."""
     return text if len(text) == 1 else f"{{{text}}}"
 
 
 def beside(words: Sequence[str]) -> str:
-    """Letters side by side, with a space where a control word would swallow the next letter."""
+    """Return letters side by side, with a space after a control word before a letter."""
     swallow = [a.startswith("\\") and a[-1].isalpha() and b[:1].isalpha() for a, b in pairwise(words)]
     return "".join(w + " " * x for w, x in zip(words, [*swallow, False], strict=False))
 
 
 def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, str] | None = None) -> str:
-    r"""A single expression in the papers' notation.
+    r"""Return the LaTeX of an expression in the notation of the papers.
 
-    ``theory`` tells which arguments are layers, samples and times; without it they are guessed.
-    ``names`` overrides the notation: a name of ``NOTATIONS`` or a mapping from a name to its LaTeX.
+    Parameters
+    ----------
+    expr : Expr
+        The expression.
+    theory : Theory, optional
+        A theory whose declarations say which arguments are layers, samples and times; by default these roles
+        are guessed from the arguments.
+    names : str or mapping, optional
+        A name of ``NOTATIONS``, or a mapping from names to LaTeX, in place of the papers' symbols.
 
+    Returns
+    -------
+    str
+        The LaTeX without dollar signs.
+
+    Raises
+    ------
+    NotApplicable
+        If ``expr`` is not a single expression.
+
+    Examples
+    --------
     >>> from sympy import Function
     >>> from derive.program import alpha, ell, mu, s, t
     >>> print(latex(Function("H")(ell - 1, mu, alpha, t, s)))
@@ -174,12 +310,26 @@ def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, s
 
 
 def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> str:
-    """Equations one below the other, as a notebook shows them.
+    r"""Return equations in an aligned environment, as a notebook shows them.
 
+    Parameters
+    ----------
+    equations : iterable of Eq
+        The equations.
+    theory : Theory, optional
+        As for :func:`latex`.
+
+    Returns
+    -------
+    str
+        The LaTeX of a display.
+
+    Examples
+    --------
     >>> from sympy import Eq, Function
     >>> from derive.program import t
     >>> print(aligned_latex([Eq(Function("h")(t), t, evaluate=False)]))
-    $$\\begin{aligned}h(t) &= t\\end{aligned}$$
+    $$\begin{aligned}h(t) &= t\end{aligned}$$
     """
     sides = (letters_apart([e.lhs, e.rhs]) for e in equations)
     rows = r" \\ ".join(f"{latex(lhs, theory)} &= {latex(rhs, theory)}" for lhs, rhs in sides)

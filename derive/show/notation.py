@@ -1,8 +1,7 @@
-"""How names are written: which argument is a layer, a sample or a time, and which symbol a name becomes.
+"""Notation of printed equations: the role of each argument (layer, sample, time) and the symbol of each name.
 
-Nothing here knows a network.  The roles of arguments are read off a theory's own declarations, so a
-recurrent net ``x(t)``, which has neither layers nor samples, prints by the same rules as
-``Phi(ell, mu, alpha, t, s)``.
+The roles are read from the declarations of a theory, not from its kind: a recurrent network ``x(t)`` without
+layers and samples is printed by the same rules as ``Phi(ell, mu, alpha, t, s)``.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
 """The notation of selfconsistent2023, where it is not the name itself: name -> LaTeX."""
 
 NOTATIONS: Mapping[str, Mapping[str, str]] = {"papers": PAPERS, "plain": {}}
-"""Notations that can be asked for by name."""
+"""Notations by name."""
 
 LAYER, SAMPLE, TIME = "layer", "sample", "time"
 
 
 Declares: TypeAlias = Any
-"""What a notation is read off: a theory with its program, or what declares the same things as they do."""
+"""A theory with its program, or an object with the same declarations, from which roles are read."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """A symbol without its indices: ``K_x`` is ``K`` with upper, ``u_p`` is ``u`` with lower mark."""
+    """Symbol without indices: ``K_x`` is ``K`` with an upper mark, ``u_p`` is ``u`` with a lower mark."""
 
     base: str
     upper: str = ""
@@ -44,7 +43,23 @@ class Name:
 
 @dataclass(frozen=True)
 class Notation:
-    """The roles of arguments, the names that are random, and the symbols to write names with (all LaTeX)."""
+    """Roles of arguments, kinds of names, and the LaTeX symbols of names.
+
+    Parameters
+    ----------
+    names : mapping of str to str
+        LaTeX of names that are not written as they are.
+    roles : mapping of str to tuple of str
+        For each declared function, the role of each argument: ``layer``, ``sample`` or ``time``.
+    random : frozenset of str
+        Names of the fields of the single-site process.
+    scalars, kernels, activations, matrices : frozenset of str
+        Names of these kinds.
+    ranges : tuple of (Symbol, Expr, Expr)
+        Indices with their bounds, stated in the head of a document.
+    letters : frozenset of str
+        The names of symbols.
+    """
 
     names: Mapping[str, str] = field(default_factory=lambda: PAPERS)
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -58,26 +73,70 @@ class Notation:
     """The names of symbols."""
 
     def roles_of(self, atom: AppliedUndef) -> tuple[str, ...]:
-        """For each argument of ``atom``: ``layer``, ``sample`` or ``time``."""
+        """Return the role of each argument of a function.
+
+        Parameters
+        ----------
+        atom : AppliedUndef
+            The function at its arguments.
+
+        Returns
+        -------
+        tuple of str
+            ``layer``, ``sample`` or ``time`` for each argument; guessed if the function is not declared.
+        """
         known = self.roles.get(str(atom.func))
         return known if known is not None and len(known) == len(atom.args) else guess_roles(atom)
 
     def is_activation(self, atom: AppliedUndef) -> bool:
-        """A function of fields, such as phi(h(ell, mu, t)), rather than a field of indices."""
+        """Return whether an atom is a function of fields, such as phi(h(ell, mu, t)), not a field.
+
+        Parameters
+        ----------
+        atom : AppliedUndef
+            The function at its arguments.
+
+        Returns
+        -------
+        bool
+            True for a function of fields.
+        """
         return str(atom.func) in self.activations or any(x.atoms(AppliedUndef) for x in atom.args)
 
     def is_random(self, x: Expr) -> bool:
-        """Does ``x`` contain a field of the single-site process?"""
+        """Return whether an expression contains a field of the single-site process.
+
+        Parameters
+        ----------
+        x : Expr
+            The expression.
+
+        Returns
+        -------
+        bool
+            True if it contains one.
+        """
         names = (str(a.func) for a in x.atoms(AppliedUndef))
         return any(n in self.random or self._is_hatted(n) for n in names)
 
     def _is_hatted(self, name: str) -> bool:
-        """An integration variable (``xihat_w_star``), not the conjugate of an order parameter."""
+        """Return whether a name is an integration variable (``xihat_w``), not a conjugate parameter."""
         head, *rest = name.split("_", 1)
         return head.endswith("hat") and "_".join([head[:-3], *rest]) not in self.roles
 
     def name(self, name: str) -> Name:
-        """How ``name`` is written: a prime for each underscore at its end."""
+        """Return the symbol of a name; each underscore at its end becomes a prime.
+
+        Parameters
+        ----------
+        name : str
+            The name in the theory.
+
+        Returns
+        -------
+        Name
+            The symbol.
+        """
         if name in self.names:
             return Name(self.names[name])
         plain = name.rstrip("_")
@@ -93,7 +152,7 @@ class Notation:
         return Name(base, upper=mark) if name in self.kernels else Name(base, lower=mark)
 
     def _pieces(self, tail: str, known: list[str], start: bool = True) -> list[str] | None:
-        """``tail`` cut before and after known names; None where the rest of a word would be left over."""
+        """Return ``tail`` divided into known names; None if a part of a word would remain."""
         for head in known:
             rest = tail[len(head) :]
             if not tail.startswith(head):
@@ -107,7 +166,7 @@ class Notation:
         return [latex_name(word), *((self._pieces(rest, known) or []) if rest else [])]
 
     def _marked(self, name: str) -> str:
-        """A known name inside a mark, with its own mark."""
+        """Return a known name inside of a mark, with its own mark."""
         if "_" not in name:
             return latex_name(name)
         inner = self.name(name)
@@ -115,14 +174,15 @@ class Notation:
 
 
 def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
-    """Roles by what the arguments are: ``ell``, ``L`` make layers, other integers samples, the rest times.
+    """Return the roles of undeclared arguments: layers (``ell``, ``L``), samples (integers), times.
 
-    A number that each layer has, such as ``a(ell)``, carries the layer as a lower index.
+    A constant of each layer, such as ``a(ell)``, has the layer as a lower index.
     """
     if len(atom.args) == 1 and (atom.args[0].is_Integer or atom.args[0].has(ell, L)):
         return (SAMPLE,)
 
     def role(i: int, x: Expr) -> str:
+        """Return the role of argument ``i``."""
         if x.has(ell, L):
             return LAYER
         if x.has(t, s):
@@ -135,10 +195,10 @@ def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
 
 
 def notation(theory: Declares | None = None, names: str | Mapping[str, str] | None = None) -> Notation:
-    """The notation for ``theory``.
+    """Return the notation of a theory.
 
-    ``names``, a name of NOTATIONS or a mapping name -> LaTeX, overrides the papers'.
-    Raises ValueError for an unknown name of a notation.
+    ``names``, a name of NOTATIONS or a mapping from names to LaTeX, replaces symbols of the papers. Raises
+    ValueError for an unknown name of a notation.
 
     >>> from derive import mean_field, mlp
     >>> notation(mean_field(mlp())).roles["H"]
@@ -161,7 +221,7 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     every = [r for x in items for r in x.ranges if r.index != ell]
     ranges = {(r.index, r.lower, r.upper): None for r in every}
     several = {r[0] for r in ranges if sum(r[0] == other[0] for other in ranges) > 1}
-    found = Notation(
+    declared = Notation(
         table,
         _declarations(theory),
         random=frozenset({e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}),
@@ -174,13 +234,13 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     bodies += [x.covariance for x in theory.sources]
     letters = {x.name for b in bodies for x in b.atoms(Symbol)} | {r.index.name for r in every}
     every_name = letters | {str(a.func) for b in bodies for a in b.atoms(AppliedUndef)}
-    return replace(found, names={**table, **_told_apart(found, every_name)}, letters=frozenset(letters))
+    return replace(declared, names={**table, **_told_apart(declared, every_name)}, letters=frozenset(letters))
 
 
 def _told_apart(notation: Notation, names: Iterable[str]) -> dict[str, str]:
-    """LaTeX for the names that would look like another: their mark in brackets, or the word upright.
+    """Return LaTeX for names that would look like another name: with brackets around the mark, or upright.
 
-    Such are ``i1`` and ``i_1``, or ``lamda`` and ``lambda``.
+    Examples are ``i1`` and ``i_1``, or ``lamda`` and ``lambda``.
     """
     changed: dict[str, str] = {}
     looks = _looks(Name(r"\pi"))
@@ -195,13 +255,13 @@ def _told_apart(notation: Notation, names: Iterable[str]) -> dict[str, str]:
 
 
 def _looks(name: Name) -> set[str]:
-    """How a name looks, in LaTeX and in text, wherever its marks are."""
+    """Return the appearances of a name in LaTeX and in text, with its marks at any place."""
     whole = f"{name.base}^{{{name.upper}}}_{{{name.lower}}}"
     return {re.sub(r"[{} ]|\^(?=_)|_$", "", x.replace("{}", "")) for x in (whole, unicode_name(whole))}
 
 
 def _declarations(theory: Declares) -> dict[str, tuple[str, ...]]:
-    """The roles of the arguments of everything that a theory declares."""
+    """Return the roles of the arguments of every symbol that a theory declares."""
     atoms = [(a, 1, _is_layer(a.args)) for u in theory.sources for a in (u.symbol, u.partner)]
     for e in (*theory.equations, *theory.scalars):
         atom = min(e.lhs.atoms(AppliedUndef), key=str)
@@ -213,18 +273,19 @@ def _declarations(theory: Declares) -> dict[str, tuple[str, ...]]:
 
 
 def _is_layer(args: tuple[Expr, ...]) -> bool:
+    """Return whether the first of several arguments is a layer."""
     return len(args) > 1 and bool(args[0].has(ell, L) or args[0].is_Integer)
 
 
 def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
-    """Roles of a declared symbol: a layer first if it is layered, its times last, samples between."""
+    """Return the roles of a declared symbol: layer first if it is layered, times last, samples between."""
     n = len(atom.args)
     first = (LAYER,) if layered else ()
     return (*first, *([SAMPLE] * (n - len(first) - times)), *([TIME] * times))
 
 
 def as_expression(expr: Any, what: str) -> Any:
-    """Return an expression as SymPy has it; raises NotApplicable, which says ``what`` was called."""
+    """Return a SymPy expression; raise NotApplicable, naming the function ``what``, for another object."""
     if hasattr(expr, "render"):
         kind = type(expr).__name__
         raise NotApplicable(f"{what} takes a single expression; an object of the type {kind} has render()")
@@ -235,10 +296,10 @@ def as_expression(expr: Any, what: str) -> Any:
 
 
 def latex_name(name: str) -> str:
-    """A plain name in LaTeX: Greek letters, hats and digits are understood, longer words set upright.
+    r"""Return a plain name in LaTeX, with Greek letters, hats and digits; longer words are upright.
 
     >>> latex_name("gamma0"), latex_name("chihat"), latex_name("x"), latex_name("loss")
-    ('\\\\gamma_0', '\\\\hat{\\\\chi}', 'x', '\\\\mathrm{loss}')
+    ('\\gamma_0', '\\hat{\\chi}', 'x', '\\mathrm{loss}')
     """
     stem, digits = re.fullmatch(r"(.*?)(\d*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
     if not stem:
@@ -266,11 +327,11 @@ _NAMED = {
 
 
 def unicode_name(latex: str) -> str:
-    """A LaTeX name as characters of a terminal.
+    r"""Return a LaTeX name in characters of a terminal.
 
-    >>> unicode_name(r"\\gamma_0"), unicode_name(r"\\hat{\\chi}"), unicode_name(r"K^{\\mathrm{NTK}}")
+    >>> unicode_name(r"\gamma_0"), unicode_name(r"\hat{\chi}"), unicode_name(r"K^{\mathrm{NTK}}")
     ('γ₀', 'χ̂', 'K^NTK')
-    >>> unicode_name(r"w_{\\star}"), unicode_name(r"u_{Z v_{\\star}}")
+    >>> unicode_name(r"w_{\star}"), unicode_name(r"u_{Z v_{\star}}")
     ('w_⋆', 'u_{Z v_⋆}')
     """
     text = latex.replace(r"\mathcal{H}", "ℋ")
@@ -286,12 +347,13 @@ def unicode_name(latex: str) -> str:
 
 
 def _together(text: str) -> str:
-    """Letters side by side, longer names apart (by a character that stands for the space)."""
+    """Return letters side by side; longer names are separated by a character that stands for a space."""
     words = text.split(" ")
     return ("\2" if any("_" in x or x[1:2].isalpha() for x in words) else "").join(filter(None, words))
 
 
 def _letter(name: str) -> str:
+    """Return the Greek letter of a name, or the name itself."""
     if name in _NAMED:
         return _NAMED[name]
     kind = "CAPITAL" if name[0].isupper() else "SMALL"
@@ -303,5 +365,5 @@ def _letter(name: str) -> str:
 
 
 def raised(number: int) -> str:
-    """An integer as superscript characters."""
+    """Return an integer as superscript characters."""
     return str(number).translate(_UPPER)

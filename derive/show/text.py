@@ -1,4 +1,7 @@
-"""Plain text for a terminal, in the same notation and order as the LaTeX: ``H^{ℓ-1}_μα(t,s)``."""
+"""Plain-text printer of expressions for a terminal: ``H^{ℓ-1}_μα(t,s)``, and line breaking of equations.
+
+Notation and order of factors are the same as in LaTeX (:mod:`derive.show.latex`).
+"""
 
 from __future__ import annotations
 
@@ -31,19 +34,38 @@ OPEN, CLOSE = "([{⟨", ")]}⟩"
 
 
 class PaperText(Arranged, StrPrinter):
-    """SymPy's string printer with the papers' way of writing indices, sums and factors."""
+    """SymPy's string printer with the notation of the papers for indices, sums and factors.
 
-    printmethod = "_paper_text"  # the classes' own one-line forms are for debugging
+    Parameters
+    ----------
+    names : Notation
+        The symbols of names and the roles of arguments.
+    """
+
+    printmethod = "_paper_text"  # the one-line forms of the classes are for debugging
     open_average, close_average = "⟨", "⟩"
     process = ("{%s}", "~", "GP(0, %s)")
 
     def __init__(self, names: Notation) -> None:
+        """Set the notation."""
         super().__init__()
         self.names = names
 
     def emptyPrinter(self, expr: Any) -> str:
-        own = getattr(expr, "_sympystr", None)
-        return str(own(self)) if own is not None else str(super().emptyPrinter(expr))
+        """Return the text of an expression without a method in this class, by its own method if it has one.
+
+        Parameters
+        ----------
+        expr : Any
+            The expression.
+
+        Returns
+        -------
+        str
+            The text.
+        """
+        method = getattr(expr, "_sympystr", None)
+        return str(method(self)) if method is not None else str(super().emptyPrinter(expr))
 
     _print_Basic = _print_Partition = emptyPrinter  # the path integral's, not SymPy's set partition
 
@@ -71,7 +93,18 @@ class PaperText(Arranged, StrPrinter):
         return "{" + "; ".join(cases) + "}"
 
     def base(self, name: str) -> str:
-        """A name and its lower mark."""
+        """Return a name with its lower mark only.
+
+        Parameters
+        ----------
+        name : str
+            The name in the theory.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         return self.marked(replace(self.names.name(name), upper=""), (), ())
 
     def _print_Symbol(self, expr: Symbol) -> str:
@@ -87,6 +120,20 @@ class PaperText(Arranged, StrPrinter):
         return name + "(" + ", ".join(map(self._print, expr.args)) + ")"
 
     def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
+        """Return a name with its marks, layers above and samples below.
+
+        Parameters
+        ----------
+        name : Name
+            The name with its own marks.
+        layers, samples : sequence of str
+            The printed indices.
+
+        Returns
+        -------
+        str
+            The text of the symbol without times.
+        """
         apart = shifted(samples) or any(map(_is_long, samples))
         above = ",".join(filter(None, (unicode_name(name.upper), *layers)))
         under = ",".join(filter(None, (unicode_name(name.lower), ("," if apart else "").join(samples))))
@@ -95,10 +142,38 @@ class PaperText(Arranged, StrPrinter):
         return unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
 
     def dotted(self, atom: AppliedUndef, order: int) -> str:
+        """Return a derivative of an activation as a name with dots.
+
+        Parameters
+        ----------
+        atom : AppliedUndef
+            The activation at its argument.
+        order : int
+            The order of the derivative.
+
+        Returns
+        -------
+        str
+            The text of the derivative.
+        """
         mark = DOTS.get(order, f"^({order})")
         return f"{self.base(str(atom.func))}{mark}({self._print(atom.args[0])})"
 
     def rate(self, variable: str, body: str, partial: bool) -> str:
+        """Return a derivative ``d/d variable body``.
+
+        Parameters
+        ----------
+        variable, body : str
+            The printed variable and function.
+        partial : bool
+            Whether the derivative is partial.
+
+        Returns
+        -------
+        str
+            The text of the derivative.
+        """
         d = "∂" if partial else "d"
         return f"{d}/{d}{variable} {body}"
 
@@ -114,7 +189,24 @@ class PaperText(Arranged, StrPrinter):
         return f"{unicode_name(expr.latex_head)}[{', '.join(map(self._print, expr.args))}]"
 
     def parenthesize(self, item: Any, level: int, strict: bool = False) -> str:
-        """Sums, products and rates of change get brackets below a power, as products do."""
+        """Return the text of an operand, in brackets where its precedence requires them.
+
+        Sums, products, derivatives and responses are bracketed below a power.
+
+        Parameters
+        ----------
+        item : Any
+            The operand.
+        level : int
+            The precedence of the surrounding operation.
+        strict : bool
+            As in SymPy: no brackets for equal precedence.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         open_ended = isinstance(item, Sum | Integral | Product | Derivative | Response)
         if open_ended and level > PRECEDENCE["Mul"] and self.activation_slope(item) is None:
             return self.bracketed(self._print(item))
@@ -140,7 +232,20 @@ class PaperText(Arranged, StrPrinter):
         return "exp(1)" if "e" in self.names.letters else "e"
 
     def power(self, base: str, exponent: Expr) -> str:
-        """A symbolic power: short exponents bare, others in braces and without spaces around signs."""
+        """Return a symbolic power; an exponent of more than one character is in braces.
+
+        Parameters
+        ----------
+        base : str
+            The printed base.
+        exponent : Expr
+            The exponent.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         above = tight(self._print(exponent))
         return f"{base}^{above}" if len(above) == 1 else f"{base}^{{{above}}}"
 
@@ -161,15 +266,43 @@ class PaperText(Arranged, StrPrinter):
         return f"δ({self._print(expr.args[0])})"
 
     def over(self, p: ArrangedTerm, top: str, under: str, factors: int) -> str:
+        """Return a fraction.
+
+        Parameters
+        ----------
+        p : ArrangedTerm
+            The term whose constant is the fraction.
+        top, under : str
+            The printed numerator and denominator.
+        factors : int
+            Number of factors of the denominator.
+
+        Returns
+        -------
+        str
+            The text, in brackets if other factors follow.
+        """
         text = f"{top}/{under if factors == 1 else f'({under})'}"
         return f"({text})" if p.loops or p.inside or p.tail else text
 
     def unlimited(self, x: Expr) -> str:
+        """Return a sum or integral without bounds.
+
+        Parameters
+        ----------
+        x : Expr
+            The sum or integral.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         bound = ",".join(self._print(limits[0]) for limits in x.limits)
         return f"{'Σ' if isinstance(x, Sum) else '∫'}_{{{bound}}} {self.factor(x.function)}"
 
     def _print_Product(self, expr: Any) -> str:
-        """A product over times, ``Π_{k=0..t-1} (1 - λ(k))``."""
+        """Return a product over times, ``Π_{k=0..t-1} (1 - λ(k))``."""
         bounds = (
             f"{self._print(k)}={tight(self._print(a))}..{tight(self._print(b))}" for k, a, b in expr.limits
         )
@@ -177,13 +310,43 @@ class PaperText(Arranged, StrPrinter):
         return f"Π_{{{','.join(bounds)}}} " + (f"({body})" if expr.function.is_Add else body)
 
     def stated(self, x: Loop) -> bool:
-        """Does the head of the document say how far an index runs?  An index of its own runs over samples."""
+        """Return whether the head of the document states the range of an index.
+
+        The range of an index that is not in the head is stated if it is that of the samples.
+
+        Parameters
+        ----------
+        x : Loop
+            The sum over the index.
+
+        Returns
+        -------
+        bool
+            True if the bounds need not be printed.
+        """
         ranges = {index: (low, high) for index, low, high in self.names.ranges}
-        mine = (x.lower, x.upper)
-        return ranges[x.index] == mine if x.index in ranges else x.upper.is_Symbol and mine in ranges.values()
+        bounds = (x.lower, x.upper)
+        return (
+            ranges[x.index] == bounds
+            if x.index in ranges
+            else x.upper.is_Symbol and bounds in ranges.values()
+        )
 
     def loop(self, loops: list[Loop]) -> str:
-        """A sum or an integral; a sum over a range that the document states shows its index only."""
+        """Return the sign of a sum or an integral.
+
+        A range stated in the head of the document is not repeated.
+
+        Parameters
+        ----------
+        loops : list of Loop
+            Neighbouring sums with equal bounds, or one integral.
+
+        Returns
+        -------
+        str
+            The text of one sign with its bounds.
+        """
         x, indices = loops[0], [self._print(y.index) for y in loops]
         i, low, high = ",".join(indices), tight(self._print(x.lower)), tight(self._print(x.upper))
         if x.integral:
@@ -196,26 +359,26 @@ class PaperText(Arranged, StrPrinter):
 
 
 def width(text: str) -> int:
-    """Columns that ``text`` takes: marks over letters take none."""
+    """Return the number of columns of a text; combining marks take none."""
     return sum(1 for c in text if not unicodedata.combining(c))
 
 
 def _is_long(index: str) -> bool:
-    """Is an index a word, whose letters could be taken for indices?"""
+    """Return whether an index is a word, whose letters could be read as several indices."""
     return index[:2].isalpha() and len(index) > 1
 
 
 def braced(mark: str) -> str:
-    """A lower mark, in braces if it has a mark of its own."""
+    """Return a lower mark, in braces if it contains a mark itself."""
     return f"{{{mark}}}" if "_" in mark and not mark.startswith("{") else mark
 
 
 def wrap(text: str, columns: int, indent: int) -> str:
-    """``text`` in lines of at most ``columns``, broken as far outside all brackets as possible.
+    """Break ``text`` into lines of at most ``columns``, as far outside of brackets as possible.
 
-    A break before a sign is better than one between factors, and that is better than one inside round
-    brackets.  Later lines start at ``indent``, two further for each bracket that is still open and for a
-    break inside a product; the term after a broken one starts a line.
+    A break before a sign is preferred to one between factors, and this to one inside of round brackets. Later
+    lines start at ``indent``, two columns further for each open bracket and for a break inside of a product.
+    The term after a broken one starts a new line.
 
     >>> print(wrap("a = b + [c + d] e", 12, 4))
     a = b
@@ -231,14 +394,14 @@ def wrap(text: str, columns: int, indent: int) -> str:
         room, near = columns - len(head), text[: 4 * columns]  # a line, whatever marks there are over letters
         end = _term_ends(near, still_open) if still_open or inside else None
         if end is not None and width(near[:end]) <= room:
-            found: tuple[int, str, bool] | None = end, "", False
+            position: tuple[int, str, bool] | None = end, "", False
         elif width(near) <= room:
             break
         else:
-            found = _break(text, room, still_open, 0 if lines else indent)
-        if found is None:
+            position = _break(text, room, still_open, 0 if lines else indent)
+        if position is None:
             break
-        at, still_open, inside = found
+        at, still_open, inside = position
         lines.append(head + text[:at])
         head = " " * (indent + 2 * (len(still_open) + inside))
         text = text[at + 1 :]
@@ -246,7 +409,10 @@ def wrap(text: str, columns: int, indent: int) -> str:
 
 
 def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, str, bool] | None:
-    """The best place to break (the last of equals), the brackets open there, and is it in a product?"""
+    """Return the best position for a line break, the brackets open there, and whether it is in a product.
+
+    Of equally good positions the last one is taken; None if there is none.
+    """
     column = 0
     best: tuple[int, tuple[int, str, bool]] | None = None
     for i, c in enumerate(text):
@@ -265,7 +431,7 @@ def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, s
 
 
 def _term_ends(text: str, still_open: str) -> int | None:
-    """Where the next term starts, outside all brackets."""
+    """Return the position of the next term outside of brackets; None if there is none."""
     for i, c in enumerate(text):
         still_open = _opened(still_open, c)
         if i > 0 and not still_open and _signed(text, i):
@@ -274,17 +440,40 @@ def _term_ends(text: str, still_open: str) -> int | None:
 
 
 def _signed(text: str, i: int) -> bool:
+    """Return whether a sign with spaces stands at position ``i``."""
     return text[i : i + 3] in (" + ", " - ", " & ")
 
 
 def _opened(still_open: str, c: str) -> str:
-    """The open brackets after one more character."""
+    """Return the open brackets after one more character."""
     return still_open + c if c in OPEN else still_open[:-1] if c in CLOSE else still_open
 
 
 def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, str] | None = None) -> str:
-    """A single expression in one line of plain text.
+    """Return an expression as one line of plain text in the notation of the papers.
 
+    Parameters
+    ----------
+    expr : Expr
+        The expression.
+    theory : Theory, optional
+        A theory whose declarations say which arguments are layers, samples and times; by default these roles
+        are guessed from the arguments.
+    names : str or mapping, optional
+        A name of ``NOTATIONS``, or a mapping from names to LaTeX, in place of the papers' symbols.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Raises
+    ------
+    NotApplicable
+        If ``expr`` is not a single expression.
+
+    Examples
+    --------
     >>> from sympy import Function
     >>> from derive.program import alpha, ell, mu, s, t
     >>> print(text(Function("Phi")(ell - 1, mu, alpha, t, s)))

@@ -39,7 +39,6 @@ PENDING = (
     "derive.program",
     "derive.reduce",
     "derive.scale",
-    "derive.show",
     "numerics.analysis",
     "numerics.expansion",
     "numerics.experiment",
