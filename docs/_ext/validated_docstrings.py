@@ -39,7 +39,6 @@ PENDING = (
     "derive.program",
     "derive.reduce",
     "derive.scale",
-    "numerics.analysis",
     "numerics.expansion",
     "numerics.experiment",
     "numerics.fluctuations",

@@ -1,1 +1,1 @@
-"""What is asked of solutions: scans, limits in closed form, distributions, exponents."""
+"""Analyses of solved theories: sweeps, limits in closed form, distributions, local exponents, widths."""

@@ -1,8 +1,8 @@
 """Equations of an experiment at rest: the equilibrium of noisy weights, or ridge regression without noise.
 
-Weights that decay and meet noise end in a Gibbs density (:mod:`derive.reduce.equilibrium`); without noise the
-output of a homogeneous network ends at ridge regression (:mod:`derive.reduce.ridge`).  Both are derived, and
-solved where they close: for linear networks on one sample.
+Weights with decay and noise converge to a Gibbs density (:mod:`derive.reduce.equilibrium`); without noise the
+output of a homogeneous network converges to ridge regression (:mod:`derive.reduce.ridge`).  Both are derived,
+and solved for linear networks on one sample, where the equations close.
 """
 
 from __future__ import annotations
@@ -37,23 +37,34 @@ WANTED = {
     "network.relative_widths": None,
     "network.outputs": 1,
 }
-"""Values of keys with which networks have a rest point that is derived."""
+"""Values of keys for which a rest point is derived."""
 NOISY = {"training.rule": "flow", "data.test_kernel": None, "data.test_inputs": None, **WANTED}
-"""The same with noise, where steps of finite length have a density of their own."""
+"""The same with noise; only flows, because finite steps change the density."""
 HOMOGENEOUS = {"network.activation": ("linear", "relu", "abs"), **WANTED}
-"""The same without noise."""
+"""The same without noise, for homogeneous activations."""
 
 DIGITS = 30
-"""Digits of the roots of polynomials, of which kernels are quotients of small differences."""
+"""Decimal digits of the roots of polynomials, because kernels are quotients of small differences of them."""
 
 
 @dataclass(frozen=True)
 class RestPoint(Finite):
-    """The ``equations`` of an experiment at rest, ``kind`` is ``"equilibrium"`` or ``"ridge"``.
+    """Rest point of an experiment: its equations and, where they close, their solution.
 
-    ``values`` are numbers of the rest point that is nearest to the target, where the equations close;
-    ``others`` the outputs at further rest points.  ``basis`` are the conditions of the equations and of the
-    solution.
+    Attributes
+    ----------
+    kind : str
+        ``"equilibrium"`` or ``"ridge"``.
+    theory : Theory
+        The theory that the equations are derived from.
+    equations : tuple of Eq
+        Equations at rest.
+    basis : tuple of str
+        Conditions of the equations and of the solution.
+    values : mapping of str to float
+        Numbers at the rest point nearest to the target; empty where the equations do not close.
+    others : tuple of float
+        Outputs at further rest points.
     """
 
     kind: str
@@ -64,7 +75,7 @@ class RestPoint(Finite):
     others: tuple[float, ...] = ()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the rest point rests on."""
+        """Return the conditions under which the equations and the solution hold."""
         return self.basis
 
     def numbers(self) -> dict[str, Any]:
@@ -88,18 +99,18 @@ def rest_point(source: Experiment | Program) -> RestPoint:
     Parameters
     ----------
     source : Experiment or Program
-        Weights must decay.  With noise (``training.temperature``) rest is the equilibrium of a flow.
+        Experiment or program whose weights decay.  With noise (``training.temperature``) it must be a flow.
 
     Returns
     -------
     RestPoint
-        Numbers are there for files of a linear network on one sample whose depth is a number; without noise
-        it has one hidden layer.
+        With numbers for files of a linear network on one sample whose depth is a number, and without noise
+        one hidden layer; else with equations only.
 
     Raises
     ------
     SpecError
-        If weights do not decay, or where there is no rest point that is derived, with the key.
+        If weights do not decay, or where no rest point is derived; names the key.
     NotConverged
         If no stationary point has positive kernels.
 
@@ -115,24 +126,24 @@ def rest_point(source: Experiment | Program) -> RestPoint:
         try:
             return _of_theory(mean_field(source))
         except NotApplicable as error:
-            accepted = "a chain of layers whose weights decay"
-            raise SpecError("program", source.name, f"no rest point is derived: {error}", accepted) from None
+            reason, accepted = f"no rest point is derived: {error}", "a chain of layers whose weights decay"
+            raise SpecError("program", source.name, reason, accepted) from None
     training = source.training
     source.require_linear_rule("a rest point in closed form")
     source.require_moving_features("a rest point in closed form")
     if source.spec.kind != "fixed":
-        raise SpecError("data.kind", source.spec.kind, "has no rest point that is derived", '"fixed"')
+        raise SpecError("data.kind", source.spec.kind, "has no derived rest point", '"fixed"')
     if not training.weight_decay:
-        reason = "leaves no rest point: weights that do not decay keep their start"
+        reason = "has no rest point: weights that do not decay keep their initial values"
         raise SpecError("training.weight_decay", training.weight_decay, reason, "a positive number")
     source.require_constant("a rest point")
     wanted = NOISY if training.temperature else HOMOGENEOUS
-    found = served(source, lambda e: _of_theory(mean_field(program_of(e))), "the rest point", wanted)
-    return _solved(found, source)
+    equations = served(source, lambda e: _of_theory(mean_field(program_of(e))), "the rest point", wanted)
+    return _solved(equations, source)
 
 
 def _of_theory(theory: Theory) -> RestPoint:
-    """The equations at rest: with noise those of the equilibrium."""
+    """Return the equations of a theory at rest: the equilibrium with noise, ridge regression without."""
     if any(w.rule.noise(t, s) != 0 for w in theory.program.trained()):
         gibbs = equilibrium(theory)
         weight = Eq(Function("rho")(ell), exp(gibbs.exponent, evaluate=False), evaluate=False)
@@ -147,47 +158,52 @@ def _of_theory(theory: Theory) -> RestPoint:
 # -- solutions -----------------------------------------------------------------------------------------------
 
 
-def _solved(found: RestPoint, experiment: Experiment) -> RestPoint:
-    """The rest point with numbers, of a linear network on one sample."""
+def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
+    """Return the rest point with its numbers, for a linear network on one sample."""
     samples = experiment.samples
     if experiment.symbolic or samples is None or samples.targets.shape != (1,):
-        return found
+        return rest
     numbers = {x.name: Rational(str(value)) for x, value in numbers_of(experiment).items()}
     numbers |= {"K": Rational(str(samples.kernel[0, 0])), "y": Rational(str(samples.targets[0]))}
     with suppress(NotApplicable):
-        if found.kind == "equilibrium":
-            values, others = _stationary(equilibrium(found.theory), numbers)
-            told = "derived: all stationary points with positive kernels, roots of a polynomial in the output"
-            return replace(found, values=values, others=others, basis=(*found.basis, told))
-        return _at_rest(found, numbers)
-    return found
+        if rest.kind == "equilibrium":
+            values, others = _stationary(equilibrium(rest.theory), numbers)
+            basis = (
+                "derived: all stationary points with positive kernels, roots of a polynomial in the output"
+            )
+            return replace(rest, values=values, others=others, basis=(*rest.basis, basis))
+        return _at_rest(rest, numbers)
+    return rest
 
 
-def _put(e: Expr, numbers: Mapping[str, Expr]) -> Expr:
-    """An expression with the numbers of the symbols that have one."""
-    return sympify(e).subs({x: numbers[x.name] for x in e.free_symbols if x.name in numbers})
+def _put(expression: Expr, numbers: Mapping[str, Expr]) -> Expr:
+    """Return an expression with numbers in place of those symbols that have one."""
+    return sympify(expression).subs(
+        {x: numbers[x.name] for x in expression.free_symbols if x.name in numbers}
+    )
 
 
-def _at_rest(found: RestPoint, numbers: Mapping[str, Expr]) -> RestPoint:
-    """Outputs at which the moments of one hidden layer rest, the one that is nearest to the target first.
+def _at_rest(rest: RestPoint, numbers: Mapping[str, Expr]) -> RestPoint:
+    """Return the rest points of one hidden layer, with the output nearest to the target as the solution.
 
-    The target is taken to be positive, as moments and outputs are odd in it; second moments are not negative.
+    The target is taken to be positive, because moments and outputs are odd in it; rest points with negative
+    second moments are left out.
     """
     sign = -1.0 if numbers["y"].is_negative else 1.0
     known = {**numbers, "y": abs(numbers["y"])}
-    points = [[float(_put(x, known)) for x in point] for point in rest_points(found.theory)]
+    points = [[float(_put(x, known)) for x in point] for point in rest_points(rest.theory)]
     real = sorted(
         (f for h, z, f in points if h * z >= 0 and h >= 0), key=lambda f: abs(f - float(known["y"]))
     )
-    told = "derived: all outputs at which the second moments of the hidden layer rest"
+    basis = "derived: all outputs at which the second moments of the hidden layer are stationary"
     values, others = {OUTPUT: sign * real[0]}, tuple(sign * f for f in real[1:])
-    return replace(found, values=values, others=others, basis=(*found.basis, told))
+    return replace(rest, values=values, others=others, basis=(*rest.basis, basis))
 
 
 def _stationary(
     gibbs: Equilibrium, numbers: Mapping[str, Expr]
 ) -> tuple[dict[str, float], tuple[float, ...]]:
-    """The stationary points whose kernels are positive: the one nearest to the target, and other outputs."""
+    """Return the stationary point with positive kernels nearest to the target, and other outputs."""
     polynomial, kernels = gibbs.linear_output(numbers)
     (out,) = polynomial.free_symbols
     points = []

@@ -1,9 +1,9 @@
-"""Exponents: one power through measured values, or the local slope of a curve with its error and its drift.
+"""Exponents of power laws: fits of one power, and local slopes of curves with error and drift.
 
-One straight line through the logarithms of a curve of which only the end is a power law gives a number that
-belongs to no time.  In :func:`local_slopes` each time has a slope of its own, from a cubic through the points
-around it; how that changes is the drift, and how it differs from the slope of a parabola bounds what the
-window does to it.
+A single straight line through the logarithms of a curve mixes times with different slopes.
+:func:`local_slopes` gives each time its own slope, from a cubic through the points around it.  The change of
+the slope with time is the drift, and its difference from the slope of a parabola bounds the error that the
+window makes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LocalSlopes:
-    """``slope = d log y / d log t`` at ``time``, its ``error``, and ``drift = d slope / d log t``.
+    """Local slopes of a curve ``y(t)`` with their errors and drift.
 
-    A loss that falls as ``t^-beta`` has the slope ``-beta``; ``exponent`` is minus the slope.
+    At each ``time``, ``slope = d log y / d log t``, ``error`` is its error, and ``drift = d slope / d log
+    t``. A loss that falls as ``t^-beta`` has the slope ``-beta``; ``exponent`` is minus the slope.
     """
 
     time: Array
@@ -35,18 +36,19 @@ class LocalSlopes:
         return -self.slope
 
     def at(self, time: float) -> tuple[float, float]:
-        """The slope nearest to ``time``, and its error.  Raises ValueError outside of the curve."""
+        """Return the slope nearest to ``time`` and its error; raise ValueError outside of the curve."""
         if not self.time[0] <= time <= self.time[-1]:
             raise ValueError(f"time = {time:g}: slopes are known from {self.time[0]:g} to {self.time[-1]:g}")
         k = int(np.argmin(np.abs(np.log(self.time / time))))
         return float(self.slope[k]), float(self.error[k])
 
     def limit(self) -> tuple[float, float]:
-        """What the last slopes tend to if the rest falls as a power of time, and the error of that.
+        """Return the limit of the slope at late times and its error, by Aitken's rule.
 
-        Three slopes at the ends and the middle of the last half of the curve (in log t) give it by Aitken's
-        rule.  The error is half of what was added, and those of the slopes as the rule hands them on.
-        Raises ValueError if the differences do not shrink: nothing says then where the slope goes.
+        The slope is taken to converge as a power of time.  The rule extrapolates the slopes a, b, c at equal
+        distances in log t over the last half of the curve: ``c + (c - b)^2 / ((b - a) - (c - b))``.  The
+        error is half of the extrapolated difference plus the propagated errors of the slopes.  Raises
+        ValueError if the differences do not shrink, because the slope then has no known limit.
         """
         x = np.log(self.time)
         end = x[-1]
@@ -58,23 +60,23 @@ class LocalSlopes:
             if max(abs(first), abs(last)) <= 2 * error.sum():  # no drift beyond the errors
                 return float(c), float(error[2] + abs(last))
             raise ValueError(
-                f"the slopes {a:.4f}, {b:.4f}, {c:.4f} do not settle: the curve must reach later times"
+                f"the slopes {a:.4f}, {b:.4f}, {c:.4f} do not converge: the curve must reach later times"
             )
         added = last**2 / (first - last)
-        by = (1 + abs(last / (first - last))) ** 2
-        return float(c + added), float(abs(added) / 2 + by * error.max())
+        amplification = (1 + abs(last / (first - last))) ** 2
+        return float(c + added), float(abs(added) / 2 + amplification * error.max())
 
 
 def local_slopes(
     time: ArrayLike, values: ArrayLike, errors: ArrayLike | None = None, *, window: int = 5
 ) -> LocalSlopes:
-    """Slopes of ``log values`` over ``log time`` at every time with ``window // 2`` neighbours on each side.
+    """Return slopes of ``log values`` over ``log time``, each from ``window // 2`` neighbours on both sides.
 
-    ``errors`` are the absolute errors of the values; neighbours count as independent.  The error of a slope
-    is theirs, handed on by the fit, and the difference between the slopes of a cubic and a parabola, which is
-    more than the cubic is off by.
-    Raises ValueError for a window that is even or below 5, for fewer points than that, for times that do not
-    grow or are not positive, and for values that are not positive: what is below its error has no slope.
+    ``errors`` are the absolute errors of the values, taken to be independent.  The error of a slope is the
+    propagated error of the values plus the difference between the slopes of a cubic and a parabola, which is
+    larger than the error of the cubic. Raises ValueError for a window that is even or below 5, for fewer
+    points than the window, for times that do not increase or are not positive, and for values that are not
+    positive.
 
     >>> t = np.geomspace(10, 1e5, 9)
     >>> found = local_slopes(t, 3 * t**-0.5 + 2 / t)
@@ -99,6 +101,7 @@ def local_slopes(
 
 
 def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
+    """Raise ValueError if a curve does not have positive, increasing times and positive values."""
     if window < 5 or window % 2 == 0:
         raise ValueError(f"window = {window}: must be odd, and 5 or more")
     if t.ndim != 1 or t.shape != y.shape:
@@ -106,16 +109,16 @@ def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
     if len(t) < window:
         raise ValueError(f"{len(t)} points: a window of {window} needs as many")
     if not (np.all(t > 0) and np.all(np.diff(t) > 0)):
-        raise ValueError("time: must be positive and grow")
+        raise ValueError("time: must be positive and increase")
     if not np.all(np.isfinite(y)) or not np.all(y > 0):
-        raise ValueError("values: must be positive and finite; leave out what has fallen below its error")
+        raise ValueError("values: must be positive and finite; leave out values below their error")
     if not np.all(sigma >= 0):
         raise ValueError("errors: must be 0 or more")
 
 
 @dataclass(frozen=True)
 class Window:
-    """The times from ``start`` to ``end`` at which a curve has the slope called ``name``."""
+    """Times from ``start`` to ``end`` at which a curve has the slope called ``name``."""
 
     name: str
     start: float
@@ -123,14 +126,15 @@ class Window:
 
     @property
     def decades(self) -> float:
-        """How many powers of ten in time it spans."""
+        """Length of the window in powers of ten of time."""
         return float(np.log10(self.end / self.start))
 
 
 def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 0.02) -> tuple[Window, ...]:
-    """In which stretches of time a curve has which of some slopes, within ``tolerance`` and its own error.
+    """Return the windows of time in which a curve has one of the given slopes.
 
-    Where several fit, the nearest counts; where none does, there is no window.
+    A slope fits within ``tolerance`` plus the error of the local slope.  Where several fit, the nearest
+    counts; where none fits, there is no window.
 
     >>> t = np.geomspace(1, 1e8, 81)
     >>> for w in regimes(local_slopes(t, 1 / (t**0.3 + 1e-3 * t)), {"slow": -0.3, "fast": -1.0}):
@@ -150,7 +154,7 @@ def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 
 
 @dataclass(frozen=True)
 class PowerFit:
-    """``y = factor * x^exponent``; ``misfit`` is chi squared over the number of points less two."""
+    """Fit ``y = factor * x^exponent``; ``misfit`` is chi squared divided by (number of points - 2)."""
 
     exponent: float
     stderr: float
@@ -159,10 +163,10 @@ class PowerFit:
 
 
 def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
-    """The power law closest to ``y`` in standard errors.
+    """Return the power law that minimises chi squared, with the standard error of its exponent.
 
-    The error of the exponent is that which the errors of ``y`` give it.  Raises ValueError for fewer than
-    three points, or for values that are not positive by more than their error, whose logarithm says nothing.
+    The standard error follows from the errors of ``y`` alone.  Raises ValueError for fewer than three points,
+    or for values that are not larger than their error, because their logarithm is not determined.
 
     >>> found = fitted_power([1, 2, 4], [3.0, 6.0, 12.0], [0.3, 0.6, 1.2])
     >>> round(found.exponent, 6), round(found.factor, 6), round(found.stderr, 3)
@@ -173,6 +177,6 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
         raise ValueError("a power needs three points or more, each larger than its error")
     across, up, weights = np.log(xs), np.log(ys), ys / errors
     (slope, offset), covariance = np.polyfit(across, up, 1, w=weights, cov="unscaled")
-    rest = weights * (up - slope * across - offset)
-    misfit = float(rest @ rest) / (len(xs) - 2)
+    residual = weights * (up - slope * across - offset)
+    misfit = float(residual @ residual) / (len(xs) - 2)
     return PowerFit(float(slope), float(np.sqrt(covariance[0, 0])), float(np.exp(offset)), misfit)

@@ -1,7 +1,7 @@
-"""Widths from which the limit of infinite width holds to one per cent, and below which the expansion fails.
+"""Widths from which the limit of infinite width holds to one per cent, and below which order 1/N fails.
 
-From N times variances over networks and N times shifts of their means, to leading order in 1/N
-(:mod:`numerics.fluctuations`), to widths at each time.  `dmft limits finite-width` prints them.
+The input is N times variances over networks and N times shifts of their means, to leading order in 1/N
+(:mod:`numerics.fluctuations`); the output is a width at each time.  `dmft limits finite-width` prints them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from numerics.results import LOSSES, SHIFT, VARIANCE
 Array = NDArray[np.float64]
 
 SHARE = 0.01
-"""The relative error up to which a limit counts as right."""
+"""Relative error up to which the limit counts as right."""
 
 SMALL = 1e-12
-"""A loss or kernel below this part of its largest value is rounding: no width is given for it."""
+"""A loss or kernel below this share of its largest value is a rounding error: no width is given for it."""
 
 KERNELS = ("tangent_kernel", FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
-"""Kernels by the names of results; where pairs of samples are too many their traces stand for them."""
+"""Kernels by their names in results; for many samples results hold their traces instead."""
 
 
 @dataclass(frozen=True)
 class FiniteWidthLimit(Finite):
-    """Widths N at each time at which corrections of order 1/N are one per cent, or all there is.
+    """Widths N at each time at which corrections of order 1/N reach one per cent, or the error itself.
 
     Attributes
     ----------
@@ -49,16 +49,16 @@ class FiniteWidthLimit(Finite):
     name
         The loss: ``train_loss``, or ``test_loss`` of random data.
     loss_mean, kernel_mean
-        From these widths on the mean over networks is right to SHARE; None where shifts are not known.
+        Widths from which the mean over networks is right to SHARE, ``(T,)``; None if shifts are not known.
     loss_network, kernel_network
-        From these widths on a network is within SHARE of the limit (one standard deviation).
+        Widths from which one network is within SHARE of the limit (one standard deviation), ``(T,)``.
     failing
-        Below these widths the leading order fails: there the standard deviation of the error relative to the
-        error, ``sd(|Delta|)/|Delta|``, exceeds one.
+        Widths below which the leading order fails, ``(T,)``: there the standard deviation of the error
+        relative to the error, ``sd(|Delta|)/|Delta|``, exceeds one.
     notes
-        What is told of the corrections.
+        Attributes of the corrections, such as their method and standard errors.
     lazy
-        The widths below which order 1/N fails in the lazy limit, where these are derived.
+        Widths below which order 1/N fails in the lazy limit, in symbols; None if they are not derived.
     """
 
     time: Array
@@ -73,16 +73,16 @@ class FiniteWidthLimit(Finite):
     lazy: WidthValidity | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the widths rest on."""
-        own = (
+        """Return the conditions under which the widths hold."""
+        basis = (
             "derived: variances and shifts are the leading order in 1/N of the path integral of the program",
             "assumed: higher orders in 1/N are small where the relative fluctuation of the error is",
         )
-        return own if self.lazy is None else (*own, *self.lazy.conditions())
+        return basis if self.lazy is None else (*basis, *self.lazy.conditions())
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """Where order 1/N fails in the lazy limit, in symbols; empty where that is not derived."""
+        """Conditions in symbols under which order 1/N fails in the lazy limit; empty if not derived."""
         return () if self.lazy is None else self.lazy.statements()
 
     def numbers(self) -> dict[str, Any]:
@@ -117,20 +117,21 @@ def finite_width_limit(
     Parameters
     ----------
     source : Problem, Experiment, str or Path
-        What :func:`numerics.solve` takes.
+        Problem, experiment, or file of an experiment.
     progress : callable, optional
-        A function of (step, total).
+        Called with (step, total).
     say : callable, optional
-        A function of a sentence, called before a run that takes long.
+        Called with a sentence before a run that takes long.
 
     Returns
     -------
     FiniteWidthLimit
+        Widths at each output time.
 
     Raises
     ------
     SpecError
-        If corrections are not found, or the program states no loss.
+        If the corrections cannot be computed, or the program states no loss.
 
     Examples
     --------
@@ -141,96 +142,99 @@ def finite_width_limit(
     ([1.0, 1.088, 1.387], [20000.0, 19925.0, 19229.0])
     """
     problem = Problem.of(source)
-    found, notes = expanded_variables(problem, "auto", progress, say)
-    name = next((x for x in LOSSES if x in found.values and (x != "train_loss" or problem.seen)), None)
+    corrections, notes = expanded_variables(problem, "auto", progress, say)
+    name = next((x for x in LOSSES if x in corrections.values and (x != "train_loss" or problem.seen)), None)
     if name is None:
         raise SpecError(
             *problem.said("training.loss"), "is not stated, and widths are those of a loss", "a loss"
         )
     factor = largest_ratio(problem)
-    loss, variance = found.values[name], factor * found.variances[name]
-    kernels = _kernels(found)
+    loss, variance = corrections.values[name], factor * corrections.variances[name]
+    kernels = _kernels(corrections)
     return FiniteWidthLimit(
         time=held_times(problem),
         name=name,
         loss=loss,
-        loss_mean=_ratio(factor * np.abs(found.shifts[name]), SHARE * np.abs(loss)) if found.shifts else None,
+        loss_mean=_ratio(factor * np.abs(corrections.shifts[name]), SHARE * np.abs(loss))
+        if corrections.shifts
+        else None,
         loss_network=_ratio(variance, (SHARE * loss) ** 2),
-        kernel_mean=_worst([factor * _mean(found, x) for x in kernels]) if found.shifts else None,
-        kernel_network=_worst([factor * _network(found, x) for x in kernels]),
+        kernel_mean=_worst([factor * _mean(corrections, x) for x in kernels]) if corrections.shifts else None,
+        kernel_network=_worst([factor * _network(corrections, x) for x in kernels]),
         failing=_ratio(variance, 4 * loss**2),
-        notes={key: x for key, x in (notes | _sampled(found)).items() if x is not None},
+        notes={key: x for key, x in (notes | _sampled(corrections)).items() if x is not None},
         lazy=_lazy(problem),
     )
 
 
 def _lazy(problem: Problem) -> WidthValidity | None:
-    """The widths below which order 1/N fails in the lazy limit; None where they are not derived."""
+    """Return the widths below which order 1/N fails in the lazy limit; None if they are not derived."""
     try:
         return width_validity(problem.program)
     except NotApplicable:
         return None
 
 
-def _sampled(found: WidthCorrections) -> dict[str, Any]:
+def _sampled(corrections: WidthCorrections) -> dict[str, Any]:
     """Return standard errors of sampled corrections, relative to the largest value of each variable."""
-    ends = {VARIANCE: found.variances, SHIFT: found.shifts}
+    ends = {VARIANCE: corrections.variances, SHIFT: corrections.shifts}
     errors: dict[str, Any] = {}
     for end, values in ends.items():
-        known = {x: found.errors[x + end] for x in values if x + end in found.errors}
+        known = {x: corrections.errors[x + end] for x in values if x + end in corrections.errors}
         relative = [np.max(e) / (np.abs(values[x]).max(initial=0.0) or 1.0) for x, e in known.items()]
         if relative:
             errors[f"{end[1:]}_error"] = float(max(relative))
     return errors
 
 
-def _kernels(found: WidthCorrections) -> list[str]:
-    """The names of kernels, or of their traces."""
-    names = [x if x in found.values else f"{x}_trace" for x in KERNELS]
-    return [x for x in names if x in found.values]
+def _kernels(corrections: WidthCorrections) -> list[str]:
+    """Return the names of kernels, or of their traces, that the corrections hold."""
+    names = [x if x in corrections.values else f"{x}_trace" for x in KERNELS]
+    return [x for x in names if x in corrections.values]
 
 
 def _by_layer(dims: tuple[str, ...], values: Array) -> Array:
-    """A kernel with its layers and times first and all else flattened, (layers, times, entries)."""
+    """Return a kernel of any dimensions ``dims`` as an array (layers, times, entries)."""
     order = sorted(range(len(dims)), key=lambda k: {"layer": 0, "time": 1}.get(dims[k], 2))
     moved = values.transpose(order)
     moved = moved if "layer" in dims else moved[None]
     return np.asarray(moved.reshape(*moved.shape[:2], -1))
 
 
-def _size(found: WidthCorrections, name: str) -> Array:
-    """The sum of squares of a kernel at each layer and time."""
-    return np.asarray((_by_layer(found.dims[name], found.values[name]) ** 2).sum(axis=2))
+def _size(corrections: WidthCorrections, name: str) -> Array:
+    """Return the sum of squares of a kernel at each layer and time, shape (layers, times)."""
+    return np.asarray((_by_layer(corrections.dims[name], corrections.values[name]) ** 2).sum(axis=2))
 
 
-def _network(found: WidthCorrections, name: str) -> Array:
-    """Widths from which a kernel of one network is within SHARE, in the norm of all its entries."""
-    variance = _by_layer(found.dims[name], found.variances[name]).sum(axis=2)
-    return np.asarray(_ratio(variance, SHARE**2 * _size(found, name)).max(axis=0))
+def _network(corrections: WidthCorrections, name: str) -> Array:
+    """Return widths from which a kernel of one network is within SHARE, in the norm of all entries."""
+    variance = _by_layer(corrections.dims[name], corrections.variances[name]).sum(axis=2)
+    return np.asarray(_ratio(variance, SHARE**2 * _size(corrections, name)).max(axis=0))
 
 
-def _mean(found: WidthCorrections, name: str) -> Array:
-    """Widths from which the mean of a kernel is within SHARE, in the norm of all its entries."""
-    shift = (_by_layer(found.dims[name], found.shifts[name]) ** 2).sum(axis=2)
-    return np.asarray(_ratio(np.sqrt(shift), SHARE * np.sqrt(_size(found, name))).max(axis=0))
+def _mean(corrections: WidthCorrections, name: str) -> Array:
+    """Return widths from which the mean of a kernel is within SHARE, in the norm of all its entries, (T,)."""
+    shift = (_by_layer(corrections.dims[name], corrections.shifts[name]) ** 2).sum(axis=2)
+    return np.asarray(_ratio(np.sqrt(shift), SHARE * np.sqrt(_size(corrections, name))).max(axis=0))
 
 
 def _ratio(number: Array, limit: Array) -> Array:
-    """Quotients, nan where the limit is zero or rounding."""
+    """Return quotients, nan where the limit is zero or a rounding error."""
     known = limit > SMALL * limit.max(initial=0.0)
     return np.where(known, number / np.where(known, limit, 1.0), np.nan)
 
 
 def _worst(widths: list[Array]) -> Array | None:
-    """The largest width of all kernels at each time; None without any."""
+    """Return the largest width of all kernels at each time; None without any."""
     return np.max(widths, axis=0) if widths else None
 
 
-def _listed(x: Array) -> list[float | None]:
-    return [float(v) if np.isfinite(v) else None for v in x]
+def _listed(numbers: Array) -> list[float | None]:
+    """Return numbers as a list, None in place of those that are not finite."""
+    return [float(v) if np.isfinite(v) else None for v in numbers]
 
 
-def _largest(x: Array | None) -> float | None:
-    """The largest width over time."""
-    known = np.zeros(0) if x is None else x[np.isfinite(x)]
+def _largest(widths: Array | None) -> float | None:
+    """Return the largest width over time."""
+    known = np.zeros(0) if widths is None else widths[np.isfinite(widths)]
     return float(known.max()) if len(known) else None

@@ -1,9 +1,8 @@
-"""What derived closed forms say of an experiment: its first steps, its largest rate, its infinite depth.
+"""Limits of experiments from derived closed forms: first steps, largest learning rate, infinite depth.
 
-The largest rate is also measured, in the solved theory, by bisection.
-
-Numbers of the file are put in exactly, so that rounding comes last.  Where a limit has no closed form the
-refusal names the key of the file, or ``refused`` says why beside what was solved.
+The largest rate is also measured in the solved theory, by bisection.  Numbers of the experiment are inserted
+as exact fractions, so that rounding comes last.  Where a limit has no closed form, SpecError names the key of
+the file, or ``refused`` gives the reason beside the solved numbers.  `dmft limits` prints the results.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Finite(ConditionalResult):
 
 @dataclass(frozen=True)
 class Rate:
-    """The largest learning rate lies between ``stable``, which learns, and ``unstable``, which does not."""
+    """Largest learning rate: training succeeds at the rate ``stable`` and fails at ``unstable``."""
 
     stable: float
     unstable: float
@@ -77,26 +76,27 @@ class Rate:
 
     @property
     def value(self) -> float:
-        """The geometric mean of the two."""
+        """Geometric mean of the stable and the unstable rate."""
         return float(np.sqrt(self.stable * self.unstable))
 
 
 def largest_rate(
     experiment: Experiment, *, rtol: float = 0.01, rise: bool = True, settle: bool = False
 ) -> Rate:
-    """The learning rate above which ``experiment`` does not learn, to a relative ``rtol``.
+    """Return the learning rate above which training fails, to a relative tolerance ``rtol``.
 
     At a stable rate the loss (of random data the test loss) is smaller after all ``training.steps`` than at
-    the start; with ``rise=False`` it must not have been larger in between either, as it is in a catapult: the
-    error grows until the kernel has shrunk.  With ``settle`` it must die out: above the rate that the minimum
-    bears, the error of rich networks may swing around it for ever, below its start.  The largest loss in the
-    last quarter of the steps is then at most half of that in the quarter before, or rounding; there must be
-    steps enough for that, and ``training.learning_rate`` must not be far too small.
+    the start.  ``rise=False`` also requires that it never exceeds its start; ``rise=True`` allows a catapult,
+    in which the error grows until the kernel has shrunk.  ``settle=True`` also requires that the loss
+    converges: above the largest rate that is stable at the minimum, the error of rich networks may oscillate
+    around it below its start.  The largest loss in the last quarter of the steps must then be at most half of
+    that in the quarter before, or a rounding error; this needs many steps and a ``training.learning_rate``
+    that is not far too small.
 
     Rates are halved or doubled from ``training.learning_rate`` until one is stable and its double is not,
-    then bisected.  A rate that is only just unstable needs many steps to show: the answer falls to its limit
-    as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for a flow, and
-    :class:`~numerics.errors.NotConverged` when no rate between 2^-60 and 2^60 times the given one will do
+    then bisected.  A rate slightly above the limit needs many steps to show: the answer decreases towards its
+    limit as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for a flow, and
+    :class:`~numerics.errors.NotConverged` if no rate between 2^-60 and 2^60 times the given one is stable
     (with ``settle``: none down to 2^-10).
 
     >>> from numerics.experiment import Experiment
@@ -123,28 +123,30 @@ def largest_rate(
         raise NotConverged(f"no rate between {low:.3g} and {high:.3g} separates learning from divergence")
     while high / low > 1 + rtol:
         middle = float(np.sqrt(low * high))
-        if not low < middle < high:  # neighbouring numbers: no rate is between them
+        if not low < middle < high:  # neighbouring floating-point numbers
             break
         low, high = (middle, high) if learns(middle) else (low, middle)
     return Rate(low, high, training.steps)
 
 
 def _learns(experiment: Experiment, rate: float, *, rise: bool, settle: bool) -> bool:
+    """Return whether training at a learning rate lowers the loss; options as in :func:`largest_rate`."""
     try:
         result = solve(experiment.replace({"training.learning_rate": rate}), kernels="none")
     except (Diverged, NotConverged):
         return False
-    fixed = experiment.spec.kind == "fixed"  # where test points may be learnt less while training succeeds
+    fixed = experiment.spec.kind == "fixed"  # its test loss may rise while training succeeds
     loss = result["train_loss" if fixed or "test_loss" not in result else "test_loss"].values
     learnt = bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))
     return learnt and (not settle or _settles(loss))
 
 
 ROUNDING = 1e-12
-"""A loss that is no larger than this part of its start has died out."""
+"""Share of its start below which a loss counts as zero."""
 
 
 def _settles(loss: NDArray[np.float64]) -> bool:
+    """Return whether the loss of the last quarter of the steps is half of that in the quarter before."""
     quarter = max(1, (len(loss) - 1) // 4)
     late, before = loss[-quarter:].max(), loss[-2 * quarter : -quarter].max()
     return bool(late <= max(before / 2, ROUNDING * loss[0]))
@@ -153,17 +155,27 @@ def _settles(loss: NDArray[np.float64]) -> bool:
 # -- the first step ------------------------------------------------------------------------------------------
 
 FIRST_STEP = {"data.kind": "isotropic", "training.rule": ("gd", "sgd"), "network.outputs": 1}
-"""What has a first step in closed form, as far as keys go."""
+"""Values of keys for which the first step has a closed form."""
 
 
 @dataclass(frozen=True)
 class EarlyTime(Finite):
-    """``growth_factor`` is ``C_v(1)/C_v(0)``, a number; ``formula`` the same in symbols.
+    """First step: the factor ``C_v(1)/C_v(0)`` of the test loss and the rate above which it exceeds one.
 
-    ``root`` is what q stands for in a formula of every depth.  ``critical_learning_rate`` is the smallest
-    rate at which the first step leaves the loss where it is; ``critical_formula`` the same in symbols, if it
-    is a rational function.  Numbers are None if the depth is a symbol, or if there is no such rate.
-    ``basis`` are the conditions of the first step.
+    Attributes
+    ----------
+    formula : Expr
+        The factor in symbols.
+    critical_formula : Expr or None
+        The critical rate in symbols, if it is a rational function.
+    growth_factor : float or None
+        The factor; None if the depth is a symbol.
+    critical_learning_rate : float or None
+        The smallest rate at which the first step leaves the loss unchanged; None if there is none.
+    basis : tuple of str
+        Conditions of the first step.
+    root : Expr or None
+        The expression that the symbol q stands for in a formula of every depth.
     """
 
     formula: Expr
@@ -174,7 +186,7 @@ class EarlyTime(Finite):
     root: Expr | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the first step rests on."""
+        """Return the conditions under which the first step is derived."""
         return self.basis
 
     def numbers(self) -> dict[str, Any]:
@@ -189,12 +201,12 @@ class EarlyTime(Finite):
 
 
 def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None = None) -> EarlyTime:
-    """The first step of an experiment on isotropic data, or in symbols that of a program on such data.
+    """Return the first step of an experiment on isotropic data, or in symbols that of a program on such data.
 
-    ``numbers`` are those for the symbols of a program, if the values of its formulas are wanted.
+    ``numbers`` are values for the symbols of a program; with them the formulas get numbers.
 
-    The formula is one for every depth ``L`` where the layers are alike (one width, no branch, plain descent)
-    and it is a polynomial; otherwise it is that of the file's depth.  Raises
+    One formula holds for every depth ``L`` where the layers are alike (one width, no branch, plain gradient
+    descent) and it is a polynomial; otherwise the formula is that of the file's depth.  Raises
     :class:`~numerics.errors.SpecError` naming the key where the first step has no closed form.
 
     >>> found = early_time(Experiment.from_dict({
@@ -212,8 +224,11 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
     step = served(experiment, _first_step, "the first step in closed form", FIRST_STEP)
     if experiment.symbolic:
         return _formulas(step)
-    if _alike(experiment) and (every := _first_step(experiment.replace({"network.depth": "L"}))).root is None:
-        step = every
+    if (
+        _alike(experiment)
+        and (all_depths := _first_step(experiment.replace({"network.depth": "L"}))).root is None
+    ):
+        step = all_depths
     numbers = _numbers(experiment)
     if eta not in numbers:
         raise SpecError("training.learning_rate", None, "is missing; growth needs it", "a positive number")
@@ -223,38 +238,38 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
     return replace(_formulas(step), growth_factor=factor, critical_learning_rate=critical)
 
 
-def _at(found: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> EarlyTime:
-    """The formulas of a program with a number for each of their symbols, the rate among them."""
-    symbols = {x.name: x for x in found.formula.free_symbols}
+def _at(formulas: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> EarlyTime:
+    """Return the formulas of a program evaluated at numbers for all their symbols, the rate included."""
+    symbols = {x.name: x for x in formulas.formula.free_symbols}
     for name in numbers:
         if name not in theory.symbols:
             accepted = ", ".join(theory.symbols)
-            raise SpecError(name, numbers[name], "is no symbol of the theory", accepted)
+            raise SpecError(name, numbers[name], "is not a symbol of the theory", accepted)
     for name in symbols:
         if name not in numbers:
             raise SpecError(name, None, "is missing", "a number for this symbol of the formula")
-    if found.root is not None:
-        raise SpecError("--set", None, "the formula has a root in it that has no number", "no --set")
+    if formulas.root is not None:
+        raise SpecError("--set", None, "the formula holds a root that cannot be evaluated", "no --set")
     known = {
         symbols[name]: Rational(str(x)) for name, x in numbers.items() if name in symbols and name != eta.name
     }
-    growth = found.formula.subs(known)
+    growth = formulas.formula.subs(known)
     value = float(growth.subs(eta, numbers[eta.name]))
-    return replace(found, growth_factor=value, critical_learning_rate=smallest_rate(growth, eta))
+    return replace(formulas, growth_factor=value, critical_learning_rate=smallest_rate(growth, eta))
 
 
 def _formulas(step: FirstStep) -> EarlyTime:
-    """Growth and critical rate in symbols; the latter None if it is no rational function."""
+    """Return growth factor and critical rate in symbols; the rate is None if not rational."""
     critical = step.critical_learning_rate if step.degree == 2 else None
     return EarlyTime(step.growth_factor, critical, None, None, step.conditions(), step.root)
 
 
 def _of_program(program: Program, find: Callable[[Theory], LimitValue], what: str) -> LimitValue:
-    """What is found in the theory of a program; a refusal says what that theory lacks."""
+    """Return ``find`` of the theory of a program; raise SpecError if the theory lacks what it needs."""
     theory = mean_field(program)
     accepted = "a program on isotropic data, such as derive.program.isotropic makes"
     if C_LEARNT not in {x.name for x in theory.order_parameters}:
-        reason = f"{what}: is derived from C_v, the correlation of the population error of isotropic data"
+        reason = f"{what} is derived from C_v, the correlation of the population error of isotropic data"
         raise SpecError("program", program.name, reason, accepted)
     try:
         return find(theory)
@@ -263,7 +278,7 @@ def _of_program(program: Program, find: Callable[[Theory], LimitValue], what: st
 
 
 def _alike(experiment: Experiment) -> bool:
-    """Are its layers alike, so that all depths have one formula?"""
+    """Return whether all layers are alike, so that one formula holds for all depths."""
     network, training = experiment.network, experiment.training
     if network.branch or isinstance(network.width_ratio, list):
         return False
@@ -271,6 +286,7 @@ def _alike(experiment: Experiment) -> bool:
 
 
 def _first_step(experiment: Experiment) -> FirstStep:
+    """Return the first step of an experiment; raise NotApplicable if data are not isotropic."""
     if experiment.spec.kind != "isotropic":
         raise NotApplicable("the first step is that of isotropic data")
     return _of_theory(_theory(experiment))
@@ -278,48 +294,65 @@ def _first_step(experiment: Experiment) -> FirstStep:
 
 @lru_cache(maxsize=16)
 def _of_theory(theory: Theory) -> FirstStep:
+    """Return the first step of a theory, cached."""
     return first_step(theory)
 
 
 def _theory(experiment: Experiment) -> Theory:
+    """Return the derived theory of an experiment, with symbols for its numbers."""
     spec = experiment.spec
     return derived(program_of(experiment), reductions_of(spec), tuple(layered_numbers(spec)))
 
 
 def _numbers(experiment: Experiment) -> dict[Symbol, Expr]:
+    """Return the numbers of an experiment as fractions by symbol; raise if the depth is a symbol."""
     if experiment.symbolic:
         raise SpecError("network.depth", "L", "is a symbol; steps need a number", "a number of hidden layers")
     return {x: Rational(str(value)) for x, value in numbers_of(experiment).items()}
 
 
 def _put(theory: Theory, numbers: Mapping[Symbol, Expr]) -> Theory:
-    """With the numbers in place of symbols, in fractions: roots of numbers to thirty digits."""
+    """Return the theory with fractions in place of symbols; roots are rounded to thirty digits."""
 
-    def exact(e: Expr) -> Expr:
-        e = nsimplify(sympify(e).subs(numbers), rational=True)
-        roots = [p for p in e.atoms(Pow) if p.is_number and not p.is_Rational]
-        return e.xreplace({p: Rational(str(p.evalf(30))) for p in roots})
+    def exact(expression: Expr) -> Expr:
+        """Return the expression with exact numbers."""
+        expression = nsimplify(sympify(expression).subs(numbers), rational=True)
+        roots = [p for p in expression.atoms(Pow) if p.is_number and not p.is_Rational]
+        return expression.xreplace({p: Rational(str(p.evalf(30))) for p in roots})
 
     return theory.map(exact)
 
 
 def _text(e: Expr | None) -> str | None:
+    """Return the expression as text, or None."""
     return None if e is None else str(e)
 
 
 # -- a few steps, and whether a loss that rises comes down again ---------------------------------------------
 
 NODES = 4
-"""Eigenvalues that stand for the spectrum of the lazy kernel."""
+"""Number of eigenvalues that represent the spectrum of the lazy kernel."""
 
 
 @dataclass(frozen=True)
 class EarlySteps(Finite):
-    """``C_v`` and the loss on fresh or repeated samples (``C_Delta``) after each step, as solved.
+    """Losses of the first steps on isotropic data, as solved, and the recursion without memory beside them.
 
-    ``memory_free`` is the recursion beside ``C_v``, and ``dropped`` its neglected terms in the second step by
-    name; both are None, and ``refused`` says why, where the experiment has no such recursion.  ``basis`` are
-    the conditions of the recursion.
+    Attributes
+    ----------
+    C_v, C_Delta : tuple of float
+        Correlation of the population error, and loss on fresh or repeated samples (None without samples),
+        after each step.
+    noise : float
+        Label noise.
+    memory_free : tuple of float or None
+        ``C_v`` of the recursion without memory; None where there is no such recursion.
+    dropped : mapping of str to float, or None
+        Terms that the recursion neglects in the second step, by name.
+    refused : str or None
+        Reason why there is no recursion.
+    basis : tuple of str
+        Conditions of the recursion.
     """
 
     C_v: tuple[float, ...]
@@ -331,21 +364,24 @@ class EarlySteps(Finite):
     basis: tuple[str, ...] = ()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the losses after each step rest on."""
+        """Return the conditions under which the losses and the recursion hold."""
         return ("derived: C_v after each step, by solving the theory with its memory", *self.basis)
 
     @property
     def test_growth_factor(self) -> float:
-        """The test loss, label noise included, after the first step over that before."""
+        """Test loss after the first step divided by that before, label noise included."""
         return (self.C_v[1] + self.noise**2) / (self.C_v[0] + self.noise**2)
 
     @property
     def train_growth_factor(self) -> float | None:
-        """The same of the training loss (online: on the batch of the step); None if there are no samples."""
+        """Training loss after the first step divided by that before; None if there are no samples.
+
+        Online, the training loss is that on the batch of the step.
+        """
         return None if self.C_Delta is None else self.C_Delta[1] / self.C_Delta[0]
 
     def numbers(self) -> dict[str, Any]:
-        """Return the losses after each step, and what the recursion drops."""
+        """Return the losses after each step, and the terms that the recursion neglects."""
         return {
             C_LEARNT: list(self.C_v),
             "test_growth_factor": self.test_growth_factor,
@@ -356,10 +392,10 @@ class EarlySteps(Finite):
 
 
 def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
-    """``steps`` steps of ``experiment``, on isotropic data.
+    """Return the losses of the first ``steps`` steps of an experiment on isotropic data.
 
-    Raises :class:`~numerics.errors.SpecError` for a depth that is a symbol and for no steps at all, and what
-    the solver raises.
+    Raises :class:`~numerics.errors.SpecError` if the depth is a symbol or ``steps`` is below one, and the
+    errors of the solver.
 
     >>> found = early_steps(Experiment.from_dict({
     ...     "network": {"depth": 1, "width_ratio": 1.0}, "data": {"kind": "isotropic"},
@@ -370,7 +406,7 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     0.0
     """
     if steps < 1:
-        raise SpecError("steps", steps, "is no number of steps", "1 or more")
+        raise SpecError("steps", steps, "is not a number of steps", "1 or more")
     experiment.require_linear_rule("the first steps without memory")
     experiment.require_constant("the first steps without memory")
     numbers = _numbers(experiment)
@@ -380,24 +416,33 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
         for name in (C_LEARNT, "C_Delta")
         if name in solved
     }
-    rest = {sigma: numbers.pop(sigma, Rational(0))}
-    found = (curves[C_LEARNT], curves.get("C_Delta"), float(rest[sigma]))
+    noise_number = {sigma: numbers.pop(sigma, Rational(0))}
+    losses = (curves[C_LEARNT], curves.get("C_Delta"), float(noise_number[sigma]))
     try:
         recursion = memory_free(_put(_theory(experiment), numbers))
     except NotApplicable as reason:
-        return EarlySteps(*found, None, None, str(reason))
-    repeated = tuple(float(recursion.loss(t).subs(rest)) for t in range(steps + 1))
-    dropped = {k: float(x.subs(rest)) for k, x in recursion.dropped.items()}
-    return EarlySteps(*found, repeated, dropped, None, recursion.conditions())
+        return EarlySteps(*losses, None, None, str(reason))
+    repeated = tuple(float(recursion.loss(t).subs(noise_number)) for t in range(steps + 1))
+    dropped = {k: float(x.subs(noise_number)) for k, x in recursion.dropped.items()}
+    return EarlySteps(*losses, repeated, dropped, None, recursion.conditions())
 
 
 @dataclass(frozen=True)
 class Recovery(Finite):
-    """Rates: ``critical`` first raises the loss, below ``largest`` training still succeeds, as solved.
+    """Largest learning rates: at first step, over all steps, and in the lazy limit.
 
-    ``lazy`` is the largest rate of the lazy limit and ``ceiling`` a bound on it in closed form; both are
-    None, and ``refused`` says why, where that limit has no closed form.  ``basis`` are the conditions of the
-    lazy limit.
+    Attributes
+    ----------
+    critical : float or None
+        Rate above which the first step raises the loss.
+    largest : Rate
+        Rate below which training succeeds, measured in the solved theory.
+    lazy, ceiling : float or None
+        Largest rate in the lazy limit, and a bound on it in closed form; None if there is no closed form.
+    refused : str or None
+        Reason why the lazy limit has no closed form.
+    basis : tuple of str
+        Conditions of the lazy limit.
     """
 
     critical: float | None
@@ -408,13 +453,13 @@ class Recovery(Finite):
     basis: tuple[str, ...] = ()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the largest rates rest on."""
+        """Return the conditions under which the largest rates hold."""
         measured = f"by bisection of the solved theory, over {self.largest.steps} steps"
         return (f"measured: the largest learning rate, {measured}; it falls with their number", *self.basis)
 
     @property
     def recovers(self) -> bool:
-        """Is there a rate at which the loss first rises and then falls below its start?"""
+        """Whether the loss can first rise and then fall below its start, at some rate."""
         return self.critical is not None and self.largest.stable > self.critical
 
     def numbers(self) -> dict[str, Any]:
@@ -428,10 +473,10 @@ class Recovery(Finite):
 
 
 def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) -> Recovery:
-    """The largest rate of ``experiment`` within its steps, beside the critical and the lazy ones.
+    """Return the largest rate of an experiment within its steps, with the critical and the lazy rate.
 
-    ``nodes`` eigenvalues stand for the lazy spectrum; the rate falls with their number, see
-    :meth:`.LazySteps.largest_rate`.  Raises what :func:`largest_rate` raises.
+    ``nodes`` eigenvalues represent the lazy spectrum; the lazy rate decreases with their number, see
+    :meth:`.LazySteps.largest_rate`.  Raises the errors of :func:`largest_rate`.
 
     >>> found = recovery(Experiment.from_dict({
     ...     "network": {"depth": 1, "width_ratio": 0.5, "gamma0": 0.5},
@@ -445,9 +490,14 @@ def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) 
     numbers = {x: value for x, value in _numbers(experiment).items() if x not in (eta, gamma0)}
     lazy: tuple[float | None, float | None, str | None, tuple[str, ...]]
     try:
-        found = lazy_steps(_put(_theory(experiment), numbers), nodes)
+        lazy_theory = lazy_steps(_put(_theory(experiment), numbers), nodes)
         spectrum = f"assumed: {nodes} eigenvalues, which have these moments, stand for the spectrum"
-        lazy = float(found.largest_rate()), float(found.ceiling), None, (*found.conditions(), spectrum)
+        lazy = (
+            float(lazy_theory.largest_rate()),
+            float(lazy_theory.ceiling),
+            None,
+            (*lazy_theory.conditions(), spectrum),
+        )
     except NotApplicable as reason:
         lazy = None, None, str(reason), ()
     critical = early_time(experiment).critical_learning_rate
@@ -469,16 +519,23 @@ LARGEST_RATE = {
     "training.momentum": 0.0,
     "training.temperature": 0.0,
 }
-"""What has a largest rate in closed form, as far as keys go."""
+"""Values of keys for which the largest rate has a closed form."""
 
 
 @dataclass(frozen=True)
 class RateLimit(Finite):
-    """``form`` is the closed form, the rest its numbers, None if the depth is a symbol.
+    """Largest learning rate in closed form and its numbers, which are None if the depth is a symbol.
 
-    ``rate`` of lazy networks is 2 over the largest eigenvalue of the kernel at the file's width, which the
-    closed form has to first order only; ``neglected`` is what the form leaves out, beside one.  ``kernel``
-    are the conditions of that eigenvalue.
+    Attributes
+    ----------
+    form : LargestRate
+        The closed form.
+    exponent, rate, crossover, neglected : float or None
+        Power of nu; largest rate; nu at which rich and lazy rates are equal; relative size of the terms that
+        the closed form neglects.  The rate of lazy networks is 2 divided by the largest eigenvalue of the
+        kernel at the file's width, of which the closed form is the first order.
+    kernel : tuple of str
+        Conditions of that eigenvalue.
     """
 
     form: LargestRate
@@ -489,12 +546,12 @@ class RateLimit(Finite):
     kernel: tuple[str, ...] = ()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the formula and the rate rest on."""
+        """Return the conditions under which the formula and the rate hold."""
         return (*self.form.conditions(), *self.kernel)
 
     @property
     def warning(self) -> str | None:
-        """A sentence if the formula leaves out as much as it keeps, so that its number says nothing."""
+        """Warning if the neglected terms are as large as those kept; or None."""
         if self.neglected is None or self.neglected < 1:
             return None
         size = f"what it neglects is {self.neglected:.3g} times what it keeps"
@@ -516,14 +573,15 @@ class RateLimit(Finite):
 
 
 def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateLimit:
-    """The largest rate of an experiment on the population of isotropic data, from the derived closed forms
-    (of a program on such data, at any depth, in symbols);
-    :func:`largest_rate` measures the same in the solved theory.
+    """Return the largest rate on the population of isotropic data, from the derived closed forms.
 
-    ``regime`` is "rich" or "lazy"; that of the file if it is not given, which needs a depth that is a number:
+    For a program the result is in symbols, at any depth.  :func:`largest_rate` measures the same rate in the
+    solved theory.
+
+    ``regime`` is "rich" or "lazy".  Without it the regime is that of the file, whose depth must be a number:
     training is rich where the rich rate is the smaller one.
-    Raises :class:`~numerics.errors.SpecError` for another, for a network without one finite width, and naming
-    the key where there is no closed form.
+    Raises :class:`~numerics.errors.SpecError` for another regime, for a network whose layers do not have one
+    finite width, and naming the key where there is no closed form.
 
     >>> network = {"depth": 2, "gamma0": 300.0, "width_ratio": 4.0, "parametrization": "ntk"}
     >>> tables = {"network": network, "data": {"kind": "isotropic"}, "training": {"center": True}}
@@ -532,21 +590,21 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
     rich L/(L + 1) 0.667 0.000836
     """
     if regime not in (None, "rich", "lazy"):
-        raise SpecError("--regime", regime, "is no regime", '"rich" or "lazy"')
+        raise SpecError("--regime", regime, "is not a regime", '"rich" or "lazy"')
     if isinstance(source, Program):
         if regime is None:
             reason = "is missing: the numbers of a program are symbols, which leave the regime open"
             raise SpecError("--regime", None, reason, '"rich" or "lazy"')
-        what, own = "the largest rate in closed form", regime
-        form = _of_program(source, lambda theory: largest_rate_form(theory, own), what)
+        find = partial(largest_rate_form, regime=regime)
+        form = _of_program(source, find, "the largest rate in closed form")
         return RateLimit(form, None, None, None, None)
     experiment = source
     experiment.require_linear_rule("a largest learning rate in closed form")
     experiment.require_constant("a largest learning rate")
     width = experiment.network.width_ratio
     if isinstance(width, list):
-        raise SpecError("network.width_ratio", width, "is not one width over features", "a positive number")
-    every = served(experiment, _deep_forms, "the largest rate in closed form", LARGEST_RATE)
+        raise SpecError("network.width_ratio", width, "is not one number for all layers", "a positive number")
+    forms = served(experiment, _deep_forms, "the largest rate in closed form", LARGEST_RATE)
     if width is None:
         raise SpecError(
             "network.width_ratio", None, "is missing: layers are infinitely wide", "a positive number"
@@ -554,28 +612,30 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
     if experiment.symbolic:
         if regime is None:
             raise SpecError("network.depth", "L", "leaves the regime open", "a number, or --regime rich|lazy")
-        return RateLimit(every[regime], None, None, None, None)
+        return RateLimit(forms[regime], None, None, None, None)
     numbers = {L: experiment.depth, gamma0: sympify(experiment.network.gamma0), nu: sympify(width)}
 
     def number(e: Expr | None) -> float | None:
+        """Return the value of an expression at the numbers of the experiment, or None."""
         return None if e is None else float(sympify(e).subs(numbers))
 
-    leading = {k: number(x.prefactor * nu**x.exponent) for k, x in every.items()}
-    own = regime or min(leading, key=lambda k: leading[k] or 0.0)
-    form, rate = every[own], leading[own]
+    leading = {k: number(x.prefactor * nu**x.exponent) for k, x in forms.items()}
+    regime = regime or min(leading, key=lambda k: leading[k] or 0.0)
+    form, rate = forms[regime], leading[regime]
     basis: tuple[str, ...] = ()
-    if own == "lazy":
+    if regime == "lazy":
         kernel = lazy_kernel(_deep(experiment), experiment.depth)
         rate, basis = 2 / kernel.edge({nu: width}), kernel.conditions()
     return RateLimit(form, number(form.exponent), rate, number(form.crossover), number(form.neglected), basis)
 
 
 def _deep(experiment: Experiment) -> Theory:
-    """With the depth as a symbol."""
+    """Return the derived theory of an experiment with the depth as a symbol."""
     return derived(program_of(experiment, L), reductions_of(experiment.spec))
 
 
 def _deep_forms(experiment: Experiment) -> dict[str, LargestRate]:
+    """Return largest rates in closed form by regime; raise NotApplicable if data are not isotropic."""
     if experiment.spec.kind != "isotropic":
         raise NotApplicable("the closed form is that of isotropic data")
     return _forms(_deep(experiment))
@@ -583,22 +643,44 @@ def _deep_forms(experiment: Experiment) -> dict[str, LargestRate]:
 
 @lru_cache(maxsize=8)
 def _forms(theory: Theory) -> dict[str, LargestRate]:
+    """Return the largest rates in closed form of a theory by regime, cached."""
     return {regime: largest_rate_form(theory, regime) for regime in ("rich", "lazy")}
 
 
 # -- infinite depth ------------------------------------------------------------------------------------------
 
 REGIME = "branch beta0/sqrt(L): the noise of every layer stays, features of layers differ"
-"""The limit that a file asks for; a branch of its own at each depth is the one that keeps beta0."""
+"""Description of the limit of a file, in which beta0, the branch times the root of the depth, is kept."""
 
 
 @dataclass(frozen=True)
 class DepthLimits(Finite):
-    """The loss ``name`` over ``time``: in the limit, its first correction (the coefficient of ``L**order``)
-    and, at a depth that is a number, that of the network itself (else None).
+    """Loss of a residual network over time: in the limit of infinite depth, its first correction, and solved.
 
-    ``limit_error`` and ``first_error`` estimate what the layer grid leaves.  ``diversity`` is that of the
-    stream, ``field`` its correlation.  ``basis`` are the conditions of the limit and of its correction.
+    Attributes
+    ----------
+    name : str
+        The loss: ``train_loss`` or ``test_loss``.
+    time : array, shape (T,)
+        Output times.
+    beta0 : float
+        Branch times the square root of the depth.
+    depth : int or None
+        Depth of the network; None if it is a symbol.
+    finite : array, shape (T,), or None
+        Loss of the network at its depth.
+    limit, first : array, shape (T,)
+        Loss at infinite depth, and the coefficient of ``L**order`` in its first correction.
+    limit_error, first_error : float
+        Estimated discretisation errors of the grid of layers.
+    order : float
+        Power of the depth in the first correction.
+    field : str
+        Correlation of the residual stream that ``diversity`` describes.
+    diversity : Diversity
+        Difference between features of close layers.
+    basis : tuple of str
+        Conditions of the limit and of its correction.
     """
 
     name: str
@@ -616,29 +698,29 @@ class DepthLimits(Finite):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the limit, its correction and the diversity rest on."""
+        """Return the conditions under which the limit, its correction and the diversity hold."""
         return (*self.basis, *self.diversity.conditions())
 
     @property
     def near(self) -> str:
-        """The distance of close layers, in symbols."""
-        found = self.diversity
-        power = "" if found.power == 1 else f"**{found.power}"
-        return f"<(x(tau) - x(tau_2))**2> / |tau - tau_2|{power} -> {found.coefficient}"
+        """Formula of the squared distance between features of close layers."""
+        diversity = self.diversity
+        power = "" if diversity.power == 1 else f"**{diversity.power}"
+        return f"<(x(tau) - x(tau_2))**2> / |tau - tau_2|{power} -> {diversity.coefficient}"
 
     @property
     def to_first_order(self) -> Array | None:
-        """The network's loss as the limit and its first correction have it."""
+        """Loss of the network to first order: the limit plus its first correction, shape (T,)."""
         return None if self.depth is None else self.limit + self.depth**self.order * self.first
 
     @property
     def warning(self) -> str | None:
-        """A sentence if the first correction leads away from the network, where the series has no use."""
-        rough = self.to_first_order
-        if self.depth is None or self.finite is None or rough is None:
+        """Warning if the first correction increases the difference from the network; or None."""
+        first_order = self.to_first_order
+        if self.depth is None or self.finite is None or first_order is None:
             return None
         grid = self.limit_error + self.depth**self.order * self.first_error
-        far, near = (float(np.max(np.abs(self.finite - x))) for x in (rough, self.limit))
+        far, near = (float(np.max(np.abs(self.finite - x))) for x in (first_order, self.limit))
         if far <= near + grid:
             return None
         return (
@@ -672,11 +754,13 @@ class DepthLimits(Finite):
 def depth_limits(
     source: Problem | Experiment, *, layers: int = LAYERS, progress: Progress | None = None
 ) -> DepthLimits:
-    """The limit of infinite depth at ``beta0``: the branch times the root of the depth, or the branch itself
-    (``network.branch``, the number for ``beta``) if the depth is a symbol.
+    """Return the limit of infinite depth of a residual network and its first correction.
 
-    Raises :class:`~numerics.errors.SpecError` for a network without a branch, for a program at a number of
-    layers, and for what :func:`~numerics.solver.depth.solve_depth_correction` refuses.
+    The limit keeps ``beta0``: the branch times the square root of the depth, or, if the depth is a symbol,
+    the branch itself (``network.branch``, or the number for ``beta`` of a program).
+
+    Raises :class:`~numerics.errors.SpecError` for a network without a branch, for a program whose depth is a
+    number, and where :func:`~numerics.solver.depth.solve_depth_correction` does.
 
     >>> e = Experiment.from_dict({
     ...     "network": {"depth": 16, "branch": 0.25, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
@@ -700,7 +784,7 @@ def depth_limits(
             depth, beta0 = experiment.depth, float(network.branch) * float(np.sqrt(experiment.depth))
             source = experiment.replace({"network.depth": "L", "network.branch": beta0})
     problem = Problem.of(source)
-    found = solve_depth_correction(problem, layers=layers, progress=progress)
+    solution = solve_depth_correction(problem, layers=layers, progress=progress)
     name = "train_loss" if problem.seen else "test_loss"
     correction = correction_of(*limit_of(problem))
     limit = correction.limit
@@ -714,11 +798,11 @@ def depth_limits(
         beta0 or float(problem.numbers[beta]),
         depth,
         finite,
-        found.limit[name],
-        found.limit.errors[name],
-        found.first[name],
-        found.first.errors[name],
-        found.order,
+        solution.limit[name],
+        solution.limit.errors[name],
+        solution.first[name],
+        solution.first.errors[name],
+        solution.order,
         field,
         diversity(limit, field),
         tuple(dict.fromkeys((*limit.conditions(), *correction.conditions()))),

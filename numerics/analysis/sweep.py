@@ -1,10 +1,9 @@
-"""One experiment at many values of its keys: in memory or in a folder, in this process, several, or on a
-cluster.
+"""Sweeps: one experiment at many values of its keys, in this process, in several, or on a cluster.
 
-sweep(experiment, {"training.learning_rate": rates, "network.depth": range(1, 6)}, folder="runs", jobs=4)
+    sweep(experiment, {"training.learning_rate": rates, "network.depth": range(1, 6)}, folder="runs", jobs=4)
 
-In a folder every point has a file of its own, called by a digest of all that determines it: what is there is
-not computed again, whoever computed it, and a sweep that was killed goes on where it was.
+With a folder every point has its own file, named by a digest of everything that determines the result.  A
+point whose file exists is not computed again, so that a sweep that was stopped can be continued.
 """
 
 from __future__ import annotations
@@ -46,21 +45,21 @@ from numerics.solver.method import KeptKernels
 from numerics.solver.registry import solve
 
 DEFECT = "a defect in dmft: "
-"""How the status of a point begins at which a program error came up."""
+"""Prefix of the status of a point at which an unexpected exception was raised."""
 OWN = ("spec", "wall_time_s")
-"""Attributes of a result that are not gathered: the file of the sweep is, and time is not reproduced."""
+"""Attributes of a result that are not gathered: the experiment (the sweep has its own) and the wall time."""
 
 
 class Executor(Protocol):
-    """What runs functions elsewhere: of concurrent.futures, of submitit, a client of dask.distributed."""
+    """Interface of executors: concurrent.futures, submitit, or a client of dask.distributed."""
 
     def submit(self, fn: Any, /, *args: Any) -> Any:
-        """A future, whose ``result()`` waits for the value."""
+        """Return a future, whose ``result()`` waits for the value of ``fn(*args)``."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a point: ``status`` is that of its result, or why there is none."""
+    """Outcome of a point: the ``status`` of its result, or the reason why it has none."""
 
     status: str
     result: xr.Dataset | None = None
@@ -68,7 +67,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Point:
-    """One experiment of a sweep, ``at`` these values of keys, and the folder that keeps what becomes of it.
+    """One experiment of a sweep, its values ``at`` of the swept keys, and the folder that keeps its outcome.
 
     Without a folder nothing is kept.
     """
@@ -80,21 +79,24 @@ class Point:
 
     @cached_property
     def file(self) -> Path:
-        """Where its result stands, in the folder."""
+        """Path of the result in the folder."""
         return (self.folder or Path()) / f"{digest(self.experiment, self.kernels)}.nc"
 
     @property
     def failed(self) -> Path:
-        """Where it stands why there is none."""
+        """Path of the file that holds the reason if there is no result."""
         return self.file.with_suffix(".failed.json")
 
     @property
     def done(self) -> bool:
-        """Whether the folder holds its result."""
+        """Whether the folder holds the result."""
         return self.file.exists()
 
     def kept(self, *, retry: bool = False) -> Outcome | None:
-        """What the folder holds; with ``retry`` no failure.  What cannot be read is not there."""
+        """Return the outcome that the folder holds, or None; ``retry`` ignores failures.
+
+        A file that cannot be read counts as missing.
+        """
         if self.folder is None:
             return None
         try:
@@ -103,12 +105,12 @@ class Point:
                 return Outcome(str(result.attrs["status"]), result)
             if not retry and self.failed.exists():
                 return Outcome(json.loads(self.failed.read_text(encoding="utf-8"))["status"])
-        except (OSError, KeyError, ValueError):  # a file that was cut, on a disk that was full
+        except (OSError, KeyError, ValueError):  # an incomplete file, such as after a full disk
             pass
         return None
 
     def run(self) -> Outcome:
-        """Solves it.  A failure is an outcome: no point of a sweep stops the others."""
+        """Solve the experiment and keep its outcome; a failure is an outcome and is not raised."""
         try:
             result = solve(self.experiment, kernels=self.kernels)
         except (NumericsError, SpecError) as error:
@@ -119,38 +121,38 @@ class Point:
             return self.keep(Outcome(f"{DEFECT}{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
         return self.keep(Outcome(str(result.attrs["status"]), result))
 
-    def keep(self, found: Outcome) -> Outcome:
-        """Writes it down."""
+    def keep(self, outcome: Outcome) -> Outcome:
+        """Write an outcome to the folder and return it."""
         if self.folder is None:
-            return found
-        if found.result is None:
-            said = {"status": found.status, "spec": self.experiment.text}
+            return outcome
+        if outcome.result is None:
+            record = {"status": outcome.status, "spec": self.experiment.text}
             with replacing(self.failed) as beside:
-                beside.write_text(json.dumps(said), encoding="utf-8")
-            self.file.unlink(missing_ok=True)  # one that was cut
+                beside.write_text(json.dumps(record), encoding="utf-8")
+            self.file.unlink(missing_ok=True)  # an incomplete file
         else:
-            save(found.result, self.file)
+            save(outcome.result, self.file)
             self.failed.unlink(missing_ok=True)
-        return found
+        return outcome
 
     def __call__(self) -> Outcome:
-        """What the folder holds by now, or a run: a point that is sent again to a cluster is not redone.
+        """Return the outcome that the folder holds, or solve the experiment.
 
-        What is in a folder need not come back from another process.
+        A cluster may send a point again; it is then not solved twice.  With a folder the result is not
+        returned, because the calling process can read it there.
         """
-        found = self.kept(retry=True) or self.run()
-        return found if self.folder is None else Outcome(found.status)
+        outcome = self.kept(retry=True) or self.run()
+        return outcome if self.folder is None else Outcome(outcome.status)
 
     def checkpoint(self) -> Any:
-        """What submitit sends again when a job is cut off."""
+        """Return the job that submitit sends again when this one is cut off."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
 
 
 def digest(experiment: Experiment, *more: str) -> str:
-    """A name for all that determines a result: every key of the file, those left out too, the arrays, the
-    version, and ``more``.
+    """Return a hash of everything that determines a result: all keys, arrays, version and ``more``.
 
     >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 3}}
     >>> one = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])
@@ -160,18 +162,15 @@ def digest(experiment: Experiment, *more: str) -> str:
     False
     """
     tables = experiment.spec.model_dump()
-    for key in (*TRAINING, *TESTING):  # names of files, whose numbers are in the fingerprint
+    for key in (*TRAINING, *TESTING):  # names of files; the fingerprint covers their numbers
         (tables["data"] or {}).pop(key, None)
-    said = [tables, fingerprint(experiment.arrays), provenance()["version"], *more]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    record = [tables, fingerprint(experiment.arrays), provenance()["version"], *more]
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """An experiment at all combinations of values of some keys, the last key first.
-
-    Raises SpecError for a combination that is no experiment, and for a folder that is none.
-    """
+    """An experiment at all combinations of values of some keys; the last key varies fastest."""
 
     experiment: Experiment
     over: Mapping[str, Sequence[object]]
@@ -185,34 +184,40 @@ class Grid:
         folder: str | Path | None = None,
         kernels: KeptKernels = "none",
     ) -> Grid:
-        """Checks everything that can be checked before anything runs."""
+        """Return the grid; check all points before any runs.
+
+        Raises SpecError for a combination that is not a valid experiment, and for a folder that is a file.
+        """
         require_choice("kernels", kernels, get_args(KeptKernels))
         values = {path: list(x) for path, x in over.items()}
         if not values or not all(values.values()):
             raise SpecError(
-                "sweep", list(values), "has nothing to run over", "keys of the file, each with values"
+                "sweep", list(values), "has no values to run over", "keys of the file, each with values"
             )
-        for path, some in values.items():
+        for path, list_of_values in values.items():
             if "." not in path:
-                raise SpecError(path, some, "is no key of the file", "TABLE.KEY, such as training.steps")
-            if len({value_to_toml(x) for x in some}) < len(some):
-                raise SpecError(path, some, "has a value twice", "values that differ")
+                raise SpecError(
+                    path, list_of_values, "is no key of the file", "TABLE.KEY, such as training.steps"
+                )
+            if len({value_to_toml(x) for x in list_of_values}) < len(list_of_values):
+                raise SpecError(path, list_of_values, "has a value twice", "values that differ")
         names = [_name(path) for path in values]
         if len(set(names)) < len(names):
-            raise SpecError("sweep", list(values), "names two keys alike", "keys that end differently")
+            reason = "has two keys with the same last part"
+            raise SpecError("sweep", list(values), reason, "keys that end differently")
         places = [tuple(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
         cases = [experiment.replace(dict(at)) for at in places]
         for case in cases:
             require_numbers(case, depth=case.network.branch is None)
-        place = None if folder is None else Path(folder)
-        if place is not None:
-            if place.exists() and not place.is_dir():
-                raise SpecError("folder", str(place), "is a file", "a folder, new or old")
-            place.mkdir(exist_ok=True)
+        directory = None if folder is None else Path(folder)
+        if directory is not None:
+            if directory.exists() and not directory.is_dir():
+                raise SpecError("folder", str(directory), "is a file", "a folder, new or old")
+            directory.mkdir(exist_ok=True)
         return cls(
             experiment,
             values,
-            tuple(Point(case, at, kernels, place) for case, at in zip(cases, places, strict=True)),
+            tuple(Point(case, at, kernels, directory) for case, at in zip(cases, places, strict=True)),
         )
 
     def run(
@@ -224,75 +229,80 @@ class Grid:
         progress: Progress | None = None,
         results: bool = True,
     ) -> list[Outcome]:
-        """What became of every point, those that stand in the folder included, with or without ``results``.
+        """Return the outcomes of all points, with or without their ``results``; outcomes in the folder count.
 
-        ``jobs`` processes share the work, or ``executor`` does it.  Ctrl-C with something done raises
-        :class:`~numerics.errors.Interrupted`, whose ``result`` holds that.
+        ``jobs`` processes share the work, or ``executor`` does it.  Ctrl-C after a finished point raises
+        :class:`~numerics.errors.Interrupted`, whose ``result`` holds the finished points.
         """
-        found: dict[int, Outcome] = {}
+        outcomes: dict[int, Outcome] = {}
 
-        def became(n: int, x: Outcome) -> None:
-            found[n] = x if results else Outcome(x.status)
+        def record(n: int, x: Outcome) -> None:
+            """Add the outcome of a point to ``outcomes``."""
+            outcomes[n] = x if results else Outcome(x.status)
 
         for n, point in enumerate(self.points):
             if (kept := point.kept(retry=retry)) is not None:
-                became(n, kept)
-        todo = [n for n in range(len(self.points)) if n not in found]
-        if progress is not None and found:
-            progress(len(found), len(self.points))
+                record(n, kept)
+        todo = [n for n in range(len(self.points)) if n not in outcomes]
+        if progress is not None and outcomes:
+            progress(len(outcomes), len(self.points))
         try:
             with closing(_run([self.points[n] for n in todo], jobs, executor)) as runs:
                 for n, outcome in runs:
-                    became(todo[n], outcome)
+                    record(todo[n], outcome)
                     if progress is not None:
-                        progress(len(found), len(self.points))
+                        progress(len(outcomes), len(self.points))
         except KeyboardInterrupt:
-            if not found:
+            if not outcomes:
                 raise
-            left = Outcome("interrupted")
-            every = [found.get(n, left) for n in range(len(self.points))]
-            raise Interrupted(self.gathered(every).assign_attrs(status="partial")) from None
-        return [found[n] for n in range(len(self.points))]
+            unfinished = Outcome("interrupted")
+            all_outcomes = [outcomes.get(n, unfinished) for n in range(len(self.points))]
+            raise Interrupted(self.gathered(all_outcomes).assign_attrs(status="partial")) from None
+        return [outcomes[n] for n in range(len(self.points))]
 
     def gathered(self, outcomes: Sequence[Outcome]) -> xr.Dataset:
-        """All results side by side: each key is a dimension, called by the last part of its path (``time``,
-        which results have, by all of it).
+        """Return all results in one dataset, with a dimension for each key.
 
-        Where a point has no result its numbers are nan, and so are times, layers and samples that only
-        others have.  ``status`` says what became of each; attributes that differ are variables too.
+        A dimension is named by the last part of the key, or by the whole key if results have a dimension of
+        that name (``time``).  Where a point has no result its numbers are nan, and so are times, layers and
+        samples that only other points have.  ``status`` holds the status of each point; attributes that
+        differ become variables.
         """
         names = [_name(path) for path in self.over]
         shape = tuple(len(x) for x in self.over.values())
-        every = [
+        kept = [
             point.kept(retry=True) if x.result is None else x
             for point, x in zip(self.points, outcomes, strict=True)
         ]
-        results = [xr.Dataset() if x is None or x.result is None else x.result for x in every]
-        side = xr.concat(results, "point", data_vars="all", coords="minimal", compat="override", join="outer")
-        found: dict[Any, tuple[tuple[Any, ...], Any]] = {
+        results = [xr.Dataset() if x is None or x.result is None else x.result for x in kept]
+        combined = xr.concat(
+            results, "point", data_vars="all", coords="minimal", compat="override", join="outer"
+        )
+        variables: dict[Any, tuple[tuple[Any, ...], Any]] = {
             name: ((*names, *x.dims[1:]), x.values.reshape(shape + x.shape[1:]))
-            for name, x in side.data_vars.items()
+            for name, x in combined.data_vars.items()
         }
         attributes: dict[str, Any] = {}
         for key in sorted({str(key) for x in results for key in x.attrs} - {*OWN, *names}):
-            said: list[Any] = [x.attrs.get(key) for x in results]
-            there = [y for x, y in zip(results, said, strict=True) if x.attrs]
-            if all(y is not None and np.array_equal(y, there[0]) for y in there):
-                attributes[key] = there[0]
-            elif all(np.ndim(y) == 0 for y in there if y is not None):
-                texts = any(isinstance(y, str) for y in there)
+            column: list[Any] = [x.attrs.get(key) for x in results]
+            present = [value for x, value in zip(results, column, strict=True) if x.attrs]
+            if all(value is not None and np.array_equal(value, present[0]) for value in present):
+                attributes[key] = present[0]
+            elif all(np.ndim(value) == 0 for value in present if value is not None):
+                texts = any(isinstance(value, str) for value in present)
                 empty: Any = "" if texts else np.nan
-                column = [empty if y is None else str(y) if texts else float(y) for y in said]
-                found[key] = tuple(names), np.array(column, dtype=str if texts else float).reshape(shape)
+                cells = [empty if x is None else str(x) if texts else float(x) for x in column]
+                variables[key] = tuple(names), np.array(cells, dtype=str if texts else float).reshape(shape)
         attributes.pop("status", None)
-        found["status"] = tuple(names), np.array([x.status for x in outcomes], dtype=str).reshape(shape)
+        variables["status"] = tuple(names), np.array([x.status for x in outcomes], dtype=str).reshape(shape)
         labels = {name: _labels(x) for name, x in zip(names, self.over.values(), strict=True)}
-        return xr.Dataset(found, {**side.coords, **labels}, {**attributes, "spec": self.experiment.text})
+        return xr.Dataset(
+            variables, {**combined.coords, **labels}, {**attributes, "spec": self.experiment.text}
+        )
 
 
 def _name(path: str) -> str:
-    """What the dimension of a key is called: the last part of its path, or all of it where results have a
-    dimension of that name.
+    """Return the name of the dimension of a key: its last part, or the whole key if that name is taken.
 
     >>> _name("training.learning_rate"), _name("training.time")
     ('learning_rate', 'training.time')
@@ -302,12 +312,12 @@ def _name(path: str) -> str:
 
 
 def _labels(values: Sequence[object]) -> list[object]:
-    """The values as a coordinate: numbers or words as they are, else all as a file spells them."""
+    """Return the values as a coordinate: all numbers or all words unchanged, mixed kinds as TOML text."""
     alike = any(all(isinstance(x, kind) for x in values) for kind in (str, Real))
     return [x if alike or isinstance(x, str) else value_to_toml(x) for x in values]
 
 
-def sweep(
+def sweep(  # noqa: PLR0913 - public options, all but two of them keyword-only
     experiment: Experiment | str | Path,
     over: Mapping[str, Iterable[object]],
     *,
@@ -318,23 +328,46 @@ def sweep(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """The results of ``experiment`` at all combinations of values of some keys.
+    """Return the results of an experiment at all combinations of values of some keys.
 
-    ``over`` maps keys of the file (dotted paths) to values; each becomes a dimension, called by the last part
-    of its path, in front of those of a result of :func:`numerics.solve` with these ``kernels``.  Where the
-    dynamics diverged, a solver did not converge or a point is refused the numbers are nan, and the variable
-    ``status`` says why; elsewhere it is that of the result.
+    Parameters
+    ----------
+    experiment : Experiment, str or Path
+        The experiment, or its file.
+    over : mapping of str to iterable
+        Keys of the file (dotted paths) and their values.
+    jobs : int
+        Number of processes.
+    folder : str or Path, optional
+        Folder that keeps each result as a file, named by a digest of the experiment and the version, and each
+        failure with its reason.  Results that it holds are not computed again.
+    retry : bool
+        Compute again the points that failed before.
+    kernels : {"auto", "full", "trace", "none"}
+        Two-time kernels that the results hold, as in :func:`numerics.solve`.
+    executor : Executor, optional
+        Object with a method ``submit(function)`` that returns a future, such as a client of dask.distributed,
+        or an executor of submitit from :func:`cluster`.  It runs the points in place of ``jobs``.
+    progress : callable, optional
+        Called with (points done, number of points).
 
-    With a ``folder`` every result is a file in it, named by a digest of its experiment and the version, and
-    a failure one with the reason: what is there is not computed again, failures only with ``retry``.
-    ``jobs`` is the number of processes; an ``executor`` runs the points elsewhere: anything with a
-    ``submit(function)`` that returns a future, such as a client of dask.distributed or, from
-    :func:`cluster`, an executor of submitit.
+    Returns
+    -------
+    Dataset
+        A dimension for each key, named by the last part of its path, before the dimensions of a result of
+        :func:`numerics.solve`.  The variable ``status`` is that of the result; where the dynamics diverged, a
+        solver did not converge or a point is refused, the numbers are nan and ``status`` gives the reason.
 
-    Raises :class:`~numerics.errors.SpecError` for a combination that is no experiment, before anything runs.
-    Ctrl-C with some combinations done raises :class:`~numerics.errors.Interrupted`, whose ``result`` holds
-    these; the others are nan, with the status "interrupted".
+    Raises
+    ------
+    SpecError
+        If a combination is not a valid experiment; before anything runs.
+    Interrupted
+        After Ctrl-C, if a point is finished.  Its ``result`` holds finished points; others are nan with the
+        status "interrupted".
 
+    Examples
+    --------
     >>> from numerics.experiment import Experiment
     >>> e = Experiment.from_dict({"network": {"depth": 1}, "data": {"kind": "isotropic"},
     ...                           "training": {"learning_rate": 0.1, "steps": 20}})
@@ -348,29 +381,29 @@ def sweep(
 
 
 def cluster(folder: str | Path, *, hours: float, jobs: int, kind: str | None = None) -> Executor:
-    """An executor of submitit, whose jobs are one array of at most ``jobs`` at a time, of one core each.
+    """Return an executor of submitit that runs points as one array of jobs, at most ``jobs`` at a time.
 
-    ``folder`` takes the logs, ``hours`` is the bound of one point; a point that is cut off by it or by the
-    cluster is sent again.  ``kind``: ``"slurm"``, ``"local"`` or ``"debug"``; the cluster there is if None.
-    Raises SpecError where submitit is not installed.
+    Each job has one core.  ``folder`` takes the logs; ``hours`` bounds the time of one point.  A point that
+    is cut off by this bound or by the cluster is sent again.  ``kind`` is ``"slurm"``, ``"local"`` or
+    ``"debug"``; None takes the cluster of the machine.  Raises SpecError if submitit is not installed.
     """
     try:
         import submitit
     except ImportError:
         accepted = "pip install 'dmft-derive[cluster]'"
         raise SpecError("--cluster", "submitit", "is not installed", accepted) from None
-    found = submitit.AutoExecutor(Path(folder) / "jobs", cluster=kind)
+    executor = submitit.AutoExecutor(Path(folder) / "jobs", cluster=kind)
     minutes = max(1, int(60 * hours))
-    found.update_parameters(
+    executor.update_parameters(
         name="dmft", timeout_min=minutes, cpus_per_task=1, slurm_array_parallelism=max(1, jobs)
     )
-    return cast(Executor, found)
+    return cast(Executor, executor)
 
 
 def _run(
     points: Sequence[Point], jobs: int, executor: Executor | None
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """The place of each point and what became of it, as they end; of an ``executor`` in order."""
+    """Yield the index and the outcome of each point as it ends; those of an ``executor`` come in order."""
     if executor is None and (jobs == 1 or len(points) < 2):
         yield from ((n, point.run()) for n, point in enumerate(points))
     elif executor is None:
@@ -379,8 +412,8 @@ def _run(
             try:
                 yield from ((places[done], done.result()) for done in as_completed(places))
             except BrokenExecutor:
-                why = "a process of the sweep was killed, perhaps for its memory: finished points are kept"
-                raise NumericsError(f"{why}; fewer jobs, or solver.samples, would do") from None
+                reason = "a process of the sweep was killed, perhaps for its memory: finished points are kept"
+                raise NumericsError(f"{reason}; fewer jobs, or solver.samples, would do") from None
     else:
         with getattr(executor, "batch", nullcontext)():  # of submitit: one array of jobs
             futures = [executor.submit(point) for point in points]
@@ -389,7 +422,7 @@ def _run(
 
 @contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this block, whatever they are at, and with this process, however it ends."""
+    """Yield a pool of processes that end with this block, and with this process, however it ends."""
     others = {*active_children()}
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begun)
     try:
@@ -403,9 +436,9 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begun() -> None:
-    """What a process of a sweep does first.
+    """Prepare a process of a sweep: ignore Ctrl-C, exit by an exception, and end with the parent process.
 
-    Ctrl-C is for the one that asked for it; to be ended is an exception, so that no half of a file is left.
+    The parent process handles Ctrl-C.  SIGTERM raises SystemExit, so that half-written files are removed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -413,7 +446,7 @@ def _begun() -> None:
 
 
 def _follow() -> None:
-    """Ends this process when the one that began it has ended, be it by kill -9."""
+    """End this process when its parent has ended, even by kill -9."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -34,7 +34,7 @@ def test_the_limit_is_where_a_drifting_slope_goes():
 
 
 def test_a_slope_that_turns_has_no_limit():
-    with pytest.raises(ValueError, match="do not settle"):
+    with pytest.raises(ValueError, match="do not converge"):
         local_slopes(T, 1 / (T**0.1 + 1e-6 * T)).limit()
 
 
@@ -65,7 +65,7 @@ def test_regimes_of_a_crossover():
         ({"window": 4}, "window = 4"),
         ({"window": 27}, "26 points"),
         ({"values": -T}, "values: must be positive"),
-        ({"time": T[::-1]}, "time: must be positive and grow"),
+        ({"time": T[::-1]}, "time: must be positive and increase"),
         ({"time": T[1:]}, "time has shape"),
         ({"errors": -1.0}, "errors"),
     ],

@@ -177,8 +177,8 @@ def test_processes_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("over", "why"),
     [
-        ({}, "nothing to run over"),
-        ({"training.learning_rate": []}, "nothing to run over"),
+        ({}, "no values to run over"),
+        ({"training.learning_rate": []}, "no values to run over"),
         ({"network.depth": ["L"]}, r"network\.depth"),
         ({"training.learning_rate": [0.1, -1.0]}, r"training\.learning_rate = -1"),
         ({"training.speed": [1]}, r"training\.speed"),
