@@ -1,4 +1,8 @@
-"""Residual networks: powers of the depth, and what becomes of the equations as it goes to infinity."""
+"""Residual networks of infinite depth: powers of the depth, layer-time equations and their corrections.
+
+The functions take the closed recursions over layers of a linear theory (:func:`cross_layer`), or the theory
+of a nonlinear residual network (:func:`layer_process`), and return its limit as the depth L goes to infinity.
+"""
 
 from derive.depth.blocks import BlockLimit, block_limit, within_blocks, without_silent
 from derive.depth.infinite import (

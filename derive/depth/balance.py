@@ -1,17 +1,18 @@
-"""Powers of the depth in closed equations, by dominant balance: one reader of terms, one solver, one result.
+"""Powers of the depth in closed equations, by dominant balance.
 
-Every function of the layers is given a size ``L^e``.  A term of a recursion from layer to layer is added L
-times, a sum over the layers of a source has L terms, a jump at one layer is added once.  An exponent is the
-largest of those of its terms,
+Every function of the layers has a size ``L^e``. A term of a recursion over layers is added L times, a sum
+over the layers of a source has L terms, a jump at one layer is added once. An exponent is the largest of
+those of its terms,
 
     e[X] = max over terms of X of (power of L in front + sum of e[Y] over the functions Y in it);
 
-with ``alpha`` and ``gamma`` symbols it is the maximum of linear forms in them, of which those are kept that
-are largest somewhere in a :class:`Domain`.  A function that drives itself within a step with gain ``L^p``
-grows like ``exp(L^p)`` if p > 0, by a factor of order one if p = 0, and the loop is lost if p < 0.
+with symbols ``alpha`` and ``gamma`` it is the maximum of linear forms in them, of which those are kept that
+are largest somewhere in a :class:`Domain`. A function with positive feedback on itself within a step, of gain
+``L^p``, grows like ``exp(L^p)`` if p > 0, by a factor of order one if p = 0, and the feedback vanishes if
+p < 0.
 
-Sizes found in this way are upper bounds (the triangle inequality).  They are attained unless leading terms
-cancel; that they do not is shown by closed forms of the first step and by solved theories.
+Sizes found in this way are upper bounds (triangle inequality). They are attained unless leading terms cancel;
+closed forms of the first step and solved theories show that they do not.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ alpha = Symbol("alpha", real=True)
 gamma = Symbol("gamma", real=True)
 """Updates of a matrix are ``L^-gamma`` large."""
 over_layers = Symbol("over_layers", positive=True)
-"""Stands for a sum over the layers k of a source; no term has two."""
+"""Symbol of a sum over the layers k of a source; a term has at most one."""
 
 LinearExponent = tuple[Fraction, Fraction, Fraction]
 """``c + a alpha + b gamma`` as (c, a, b)."""
@@ -46,19 +47,19 @@ ONE: ExponentMaximum = frozenset({ORDER_ONE})
 
 @dataclass(frozen=True)
 class Domain:
-    """All ``corner + sum of positive multiples of rays``, points being (alpha, gamma)."""
+    """Set of points (alpha, gamma): all ``corner + sum of positive multiples of rays``."""
 
     corner: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
     rays: tuple[tuple[int, int], ...] = ()
 
     def below(self, p: LinearExponent, q: LinearExponent) -> bool:
-        """Is p at most q everywhere?"""
+        """Return whether p is at most q everywhere in the domain."""
         c, a, b = (y - x for x, y in zip(p, q, strict=True))
         here = c + a * self.corner[0] + b * self.corner[1]
         return here >= 0 and all(a * u + b * v >= 0 for u, v in self.rays)
 
     def largest(self, forms: Iterable[LinearExponent]) -> ExponentMaximum:
-        """Without those that another one exceeds everywhere."""
+        """Return the linear forms without those that another form exceeds everywhere."""
         kept = list(dict.fromkeys(forms))
         for p in tuple(kept):
             if any(q != p and self.below(p, q) for q in kept):
@@ -66,7 +67,7 @@ class Domain:
         return frozenset(kept)
 
     def bounded(self, forms: ExponentMaximum) -> bool:
-        """Is the maximum of the forms at most 0 everywhere?"""
+        """Return whether the maximum of the forms is at most 0 everywhere."""
         return all(self.below(p, ORDER_ONE) for p in forms)
 
 
@@ -80,26 +81,26 @@ STABLE = Domain((_half, _half), ((0, 1), (1, -1)))
 
 
 def form_of(exponent: Expr) -> LinearExponent:
-    """A power of L as a linear form.  Raises :class:`NotApplicable` for any other expression.
+    """Return an exponent as a linear form; raise :class:`NotApplicable` for any other expression.
 
     >>> form_of(1 - 2 * alpha)
     (Fraction(1, 1), Fraction(-2, 1), Fraction(0, 1))
     """
     e = exponent.expand()
-    found = e.coeff(alpha), e.coeff(gamma)
-    rest = (e - found[0] * alpha - found[1] * gamma).expand()
-    if not (rest.is_Rational and all(x.is_Rational for x in found)):
-        raise NotApplicable(f"L**({exponent}) is no power in alpha and gamma with rational coefficients")
-    return Fraction(str(rest)), Fraction(str(found[0])), Fraction(str(found[1]))
+    slopes = e.coeff(alpha), e.coeff(gamma)
+    constant = (e - slopes[0] * alpha - slopes[1] * gamma).expand()
+    if not (constant.is_Rational and all(x.is_Rational for x in slopes)):
+        raise NotApplicable(f"L**({exponent}) is not linear in alpha and gamma with rational coefficients")
+    return Fraction(str(constant)), Fraction(str(slopes[0])), Fraction(str(slopes[1]))
 
 
 def only(exponent: Expr) -> ExponentMaximum:
-    """The maximum of one form."""
+    """Return the maximum of one linear form."""
     return frozenset({form_of(exponent)})
 
 
 def together(*parts: ExponentMaximum) -> ExponentMaximum:
-    """The exponent of a product: maxima added."""
+    """Return the exponent of a product: the sum of the maxima."""
     total = ONE
     for part in parts:
         total = frozenset((p[0] + q[0], p[1] + q[1], p[2] + q[2]) for p in total for q in part)
@@ -107,7 +108,7 @@ def together(*parts: ExponentMaximum) -> ExponentMaximum:
 
 
 def as_expression(forms: ExponentMaximum) -> Expr:
-    """The maximum of linear forms in alpha and gamma."""
+    """Return the maximum of linear forms in alpha and gamma as an expression."""
     return Max(*[Rational(c) + Rational(a) * alpha + Rational(b) * gamma for c, a, b in forms])
 
 
@@ -115,7 +116,7 @@ def as_expression(forms: ExponentMaximum) -> Expr:
 
 
 def power(e: Expr) -> tuple[Expr, Expr]:
-    """The power of L in a product, through sums (a sum over layers counts as L), and the rest.
+    """Return the power of L in a product, and the remaining factors; a sum over layers counts as L.
 
     >>> from sympy.abc import x
     >>> power(Sum(x / L, (k, 1, L)))
@@ -131,20 +132,23 @@ def power(e: Expr) -> tuple[Expr, Expr]:
     if e in (L, over_layers):
         return S.One, S.One
     if isinstance(e, Mul):
-        found = [power(x) for x in e.args]
-        return Add(*[x for x, _ in found]), Mul(*[x for _, x in found])
-    if isinstance(e, Pow) and isinstance(e.base, Add) and e.has(L):  # a denominator that was multiplied out
+        parts = [power(x) for x in e.args]
+        return Add(*[x for x, _ in parts]), Mul(*[x for _, x in parts])
+    if isinstance(e, Pow) and isinstance(e.base, Add) and e.has(L):  # a denominator that SymPy multiplied out
         order, inner = power(factor_terms(e.base))
         return order * e.exp, inner**e.exp
     return S.Zero, e
 
 
 def delta(e: Expr) -> tuple[Expr, int] | None:
-    """``coefficient * delta(k, ell + d)`` as its coefficient and d; None if ``e`` has no such factor."""
-    found = [x for x in e.atoms(KroneckerDelta) if x.has(ell) and x.has(k)]
-    if not found:
+    """Return the coefficient and d of ``coefficient * delta(k, ell + d)``.
+
+    None if there is no such factor.
+    """
+    deltas = [x for x in e.atoms(KroneckerDelta) if x.has(ell) and x.has(k)]
+    if not deltas:
         return None
-    (x,) = found
+    (x,) = deltas
     other = x.args[0] if x.args[1] == k else x.args[1]
     mark = Dummy()
     return e.xreplace({x: mark}).coeff(mark), int(other - ell)
@@ -152,26 +156,26 @@ def delta(e: Expr) -> tuple[Expr, int] | None:
 
 @dataclass(frozen=True)
 class CountedTerm:
-    """A term: the power of L in front, with what sums over layers add, and its functions."""
+    """Powers of L of a term: that in front with those of sums over layers, and the names of its functions."""
 
     power: LinearExponent
     functions: tuple[str, ...]
 
 
 def counted(term: Expr, recursion: bool = False) -> CountedTerm:
-    """Read a term.  In a recursion it is added at L layers, unless a delta says at which one.
+    """Return the powers of L of a term; in a recursion it counts L times unless a delta fixes its layer.
 
     >>> from sympy import Function
     >>> counted(Function("R")(ell) ** 2 * over_layers / L**alpha)
     CountedTerm(power=(Fraction(1, 1), Fraction(-1, 1), Fraction(0, 1)), functions=('R', 'R'))
     """
-    order, rest = power(term)
+    order, product = power(term)
     once = delta(term) is not None
-    return CountedTerm(form_of(order + (1 if recursion and not once else 0)), tuple(_functions(rest)))
+    return CountedTerm(form_of(order + (1 if recursion and not once else 0)), tuple(_functions(product)))
 
 
 def _functions(e: Expr) -> Iterator[str]:
-    """The functions in a product; a given function of a scalar is of order one."""
+    """Yield the names of the functions in a product; a given function of a scalar is of order one."""
     if isinstance(e, Sum | Integral):
         yield from _functions(e.function)
     elif isinstance(e, Mul):
@@ -179,12 +183,14 @@ def _functions(e: Expr) -> Iterator[str]:
             yield from _functions(x)
     elif isinstance(e, Pow) and isinstance(e.base, AppliedUndef):
         if not (e.exp.is_Integer and e.exp.is_positive):
-            raise NotApplicable(f"{e} is no power of a function that could be counted")
+            raise NotApplicable(
+                f"{e} is not a positive integer power of a function, so its size cannot be counted"
+            )
         yield from [str(e.base.func)] * int(e.exp)
     elif isinstance(e, AppliedUndef) and not any(isinstance(y, AppliedUndef) for y in e.args):
         yield str(e.func)
     elif isinstance(e, Add) and e.has(L):
-        raise NotApplicable(f"{e} is no power of L")
+        raise NotApplicable(f"{e} is not a power of L")
 
 
 # -- the balance -----------------------------------------------------------------------------------------
@@ -192,9 +198,9 @@ def _functions(e: Expr) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Exponents of all functions, and the gains of loops: how each function drives itself within a step.
+    """Exponents of all functions, and the gains of their feedback on themselves within a step.
 
-    A function that nothing causes has no exponent: it is zero.
+    The exponent of a function that is zero is empty.
     """
 
     exponents: Mapping[str, ExponentMaximum]
@@ -202,7 +208,9 @@ class Sizes:
     domain: Domain
 
     def exponent(self, name: str) -> Expr:
-        """The power of L of a function; minus infinity if it is zero.  Raises KeyError.
+        """Return the power of L of a function, minus infinity if it is zero.
+
+        Raise KeyError for another name.
 
         >>> Sizes({"f_1": only(1 - alpha - gamma)}, {}, STEADY).exponent("f_1")
         -alpha - gamma + 1
@@ -210,11 +218,11 @@ class Sizes:
         return as_expression(self.exponents[name])
 
     def size(self, term: Expr, recursion: bool = False) -> ExponentMaximum:
-        """The exponent of a term; functions without one are of order one."""
+        """Return the exponent of a term; functions without an exponent are of order one."""
         return self.counted(counted(term, recursion))
 
     def counted(self, x: CountedTerm, without: int | None = None) -> ExponentMaximum:
-        """The exponent of a term that has been read; the function at the place ``without`` left out."""
+        """Return the exponent of a counted term, without the function at position ``without``."""
         parts = [self.exponents.get(n, ONE) for i, n in enumerate(x.functions) if i != without]
         return together(frozenset({x.power}), *parts)
 
@@ -222,11 +230,11 @@ class Sizes:
 def balance(
     terms: Mapping[str, Iterable[CountedTerm]], domain: Domain = NUMBERS, of: Iterable[str] = ()
 ) -> Sizes:
-    """The power of L of every function, from the terms of its equation; if ``of`` has names, of these and
-    what they rest on.
+    """Return the power of L of every function, from the terms of its equation.
 
-    Functions without an equation (the slope of the loss, averages of an activation) are of order one.  Raises
-    :class:`NotApplicable` if a function drives itself in ``domain`` with a positive power of L.
+    With names in ``of`` only these and the functions that they depend on are balanced. Functions without an
+    equation (the derivative of the loss, averages of an activation) are of order one. Raises
+    :class:`NotApplicable` if a function has feedback on itself in ``domain`` with a positive power of L.
 
     >>> balance({"x": [counted(S.One), counted(L * Symbol("y"))]}).exponent("x")
     1
@@ -234,51 +242,52 @@ def balance(
     rows = {n: tuple(dict.fromkeys(x)) for n, x in terms.items()}
     if todo := list(of):
         rows = {n: rows[n] for n in _needed(rows, todo)}
-    found = dict.fromkeys(rows, NOTHING)
-    sizes = Sizes(found, {}, domain)
-    # e <- max over terms, from minus infinity upwards, until nothing changes; `sizes` reads what is found
+    exponents = dict.fromkeys(rows, NOTHING)
+    sizes = Sizes(exponents, {}, domain)
+    # iterate e <- max over terms from minus infinity until nothing changes; `sizes` reads `found`
     for _ in range(2 * len(rows) + 2):
-        before = dict(found)
-        for name, own in rows.items():
-            found[name] = domain.largest(p for x in own for p in sizes.counted(x))
+        before = dict(exponents)
+        for name, counted_terms in rows.items():
+            exponents[name] = domain.largest(p for x in counted_terms for p in sizes.counted(x))
         loops = dict(_loops(sizes, rows))
-        if found == before:
-            return Sizes(found, loops, domain)
+        if exponents == before:
+            return Sizes(exponents, loops, domain)
         for name, gain in loops.items():
             if not domain.bounded(gain):
                 raise NotApplicable(
                     f"{name} drives itself with gain L**({as_expression(gain)}), which is not bounded: "
                     "sizes grow without end"
                 )
-    changing = sorted(n for n in found if found[n] != before[n])
+    changing = sorted(n for n in exponents if exponents[n] != before[n])
     raise NotApplicable(f"{', '.join(changing)} drive each other: sizes grow without end")
 
 
 def _loops(
     found: Sizes, terms: Mapping[str, tuple[CountedTerm, ...]]
 ) -> Iterator[tuple[str, ExponentMaximum]]:
-    """The gain with which a function drives itself, directly or through one other function."""
+    """Yield the gain of the feedback of a function on itself, directly or through one other function."""
     edges = {
         name: [
             (n, gain)
-            for x in own
+            for x in counted_terms
             for i, n in enumerate(x.functions)
             if n in terms and (gain := found.counted(x, i))
         ]
-        for name, own in terms.items()
+        for name, counted_terms in terms.items()
     }
-    for name, own in edges.items():
-        gains = [g for n, g in own if n == name]
-        gains += [together(g, h) for n, g in own if n != name for m, h in edges[n] if m == name]
+    for name, counted_terms in edges.items():
+        gains = [g for n, g in counted_terms if n == name]
+        gains += [together(g, h) for n, g in counted_terms if n != name for m, h in edges[n] if m == name]
         if total := frozenset[LinearExponent]().union(*gains):
             yield name, found.domain.largest(total)
 
 
 def _needed(terms: Mapping[str, tuple[CountedTerm, ...]], todo: list[str]) -> list[str]:
-    found: dict[str, None] = {}
+    """Return the names of functions on which ``todo`` depends."""
+    names: dict[str, None] = {}
     while todo:
         name = todo.pop()
-        if name in terms and name not in found:
-            found[name] = None
+        if name in terms and name not in names:
+            names[name] = None
             todo += [n for x in terms[name] for n in x.functions]
-    return list(found)
+    return list(names)

@@ -1,8 +1,8 @@
-"""Infinite depth of networks whose blocks have layers of their own: which powers of L everything goes with.
+"""Infinite depth of residual networks whose blocks have inner layers, by a balance of powers of L.
 
-The units within a block meet the weights of that block alone, so that their answers are local; on the stream
-they join all blocks.  Every function ``X`` is written as ``L**p X`` with the power p that its equations
-balance at, and the limit of the rescaled system is taken as for blocks of one layer.
+Units within a block are connected by the weights of that block only, so that their responses are local; on
+the residual stream responses connect all blocks. Every function ``X`` is written as ``L**p X`` with the power
+p at which its equation balances, and the limit of the rescaled system is taken as for blocks of one layer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,18 @@ from derive.theory import Equation, Source, Theory
 
 @dataclass(frozen=True)
 class BlockLimit(ConditionalResult):
-    """``orders`` says with which power of L each function goes (those that are zero are left out), ``cross``
-    is the system of what multiplies them, at any depth, and ``limit`` its limit.  Of single-site equations
-    there are none: those within a block have no layer time.
+    """Limit of infinite depth of a network whose blocks have inner layers.
+
+    There are no single-site equations, because fields within a block are not functions of layer time.
+
+    Parameters
+    ----------
+    orders : dict of str to Expr
+        The power of L of each function; functions that vanish are missing.
+    cross : CrossLayer
+        The system of the prefactors of these powers, at any depth.
+    limit : LayerTime
+        Its limit in layer time.
     """
 
     orders: dict[str, Expr]
@@ -38,7 +47,13 @@ class BlockLimit(ConditionalResult):
     limit: LayerTime
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the conditions of layer time, and those of the powers of L."""
+        """Return the conditions of layer time, and those of the powers of L.
+
+        Returns
+        -------
+        tuple of str
+            One sentence per condition.
+        """
         return (
             *self.limit.conditions(),
             "derived: each function goes with the power of L of the largest terms of its equation",
@@ -50,8 +65,20 @@ class BlockLimit(ConditionalResult):
 
 
 def without_silent(theory: Theory) -> Theory:
-    """The theory without sources of covariance zero, those of matrices that start from zero.
+    """Return a theory without sources of covariance zero, such as those of matrices that start from zero.
 
+    Parameters
+    ----------
+    theory : Theory
+        A theory.
+
+    Returns
+    -------
+    Theory
+        The theory without these sources, and without terms and order parameters that contain them.
+
+    Examples
+    --------
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import block_program
     >>> theory = without_silent(mean_field(block_program(linearised=True)))
@@ -62,9 +89,11 @@ def without_silent(theory: Theory) -> Theory:
     silent -= {str(u.symbol.func) for u in theory.sources if sympify(u.covariance) != 0}
 
     def speaks(e: Expr) -> bool:
+        """Return whether an expression contains no source of covariance zero."""
         return not any(str(a.func) in silent for a in e.atoms(AppliedUndef))
 
     def spoken(x: Any) -> Iterator[Any]:
+        """Yield an item of the theory without its vanishing terms, or nothing."""
         if isinstance(x, Equation):
             kept = tuple(y for y in x.terms if speaks(y.expr) and without_empty(y.expr) != 0)
             yield replace(x, terms=kept)
@@ -75,35 +104,51 @@ def without_silent(theory: Theory) -> Theory:
 
 
 def within_blocks(cross: CrossLayer) -> CrossLayer:
-    """The same with answers within a block as functions of it: ``R(ell, k) = delta(ell, k) R(ell)``."""
+    """Write responses within a block as functions of the block: ``R(ell, k) = delta(ell, k) R(ell)``.
+
+    Parameters
+    ----------
+    cross : CrossLayer
+        The recursions over layers of a linear theory.
+
+    Returns
+    -------
+    CrossLayer
+        The same equations with one layer argument in local responses.
+    """
     cross = ends_apart(cross)
-    own = {f.name for f in cross.theory.program.fields if f.layered and not f.population.shared}
-    sent = {str(e.lhs.func) for e in cross.responses if len(e.lhs.args) >= 4}
-    local = sent & {f"R_{f}{p.name}" for f in own for p in cross.pushes}
+    layered = {f.name for f in cross.theory.program.fields if f.layered and not f.population.shared}
+    two_layered = {str(e.lhs.func) for e in cross.responses if len(e.lhs.args) >= 4}
+    local = two_layered & {f"R_{f}{p.name}" for f in layered for p in cross.pushes}
 
     def is_local(x: Expr) -> bool:
+        """Return whether an expression is a response within a block at two layers."""
         return isinstance(x, AppliedUndef) and str(x.func) in local and len(x.args) >= 4
 
     def one(x: AppliedUndef) -> Expr:
+        """Return a local response with one layer argument."""
         return x.func(x.args[0], *x.args[2:])
 
     def summed(x: Sum) -> Expr:
-        """A sum over k of answers within block ell is its term at ell."""
+        """Return a sum over k of local responses of block ell as its term at k = ell."""
         inside = [a for a in x.function.atoms(AppliedUndef) if is_local(a) and a.args[1] == k]
         if not inside:
             return x
         body = x.function.xreplace({a: one(a) for a in inside}).xreplace({k: inside[0].args[0]})
-        rest = [lim for lim in x.limits if lim[0] != k]
-        return Sum(body, *rest) if rest else body
+        other_limits = [lim for lim in x.limits if lim[0] != k]
+        return Sum(body, *other_limits) if other_limits else body
 
     def put(e: Expr) -> Expr:
+        """Return an expression with local responses of one layer argument."""
         e = e.replace(lambda x: isinstance(x, Sum) and any(lim[0] == k for lim in x.limits), summed)
         return e.replace(is_local, one)
 
     def alone(e: Expr) -> Expr:
+        """Return an expression with local responses, the delta of its layers dropped."""
         return put(e.replace(lambda y: isinstance(y, KroneckerDelta) and y.has(k), lambda _: S.One))
 
     def row(e: Equation) -> Equation:
+        """Return the equation of a response, for a local one without the layer k."""
         if str(e.lhs.func) not in local:
             return replace(e, terms=tuple(x.rewrite(put) for x in e.terms))
         ranges = tuple(r for r in e.ranges if r.index != k)
@@ -113,17 +158,18 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
 
 
 def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLayer, dict[str, Expr]]:
-    """The system with each function divided by the power of L that it goes with, and these powers.
+    """Return the system with each function divided by its power of L, and these powers.
 
-    A power is the largest among the terms of the function's equation (see :mod:`.balance`).  Raises
-    :class:`NotApplicable` if some grow without end.
+    A power is the largest among the terms of the function's equation (see :mod:`.balance`). Raises
+    :class:`NotApplicable` if sizes grow without bound.
     """
     scaling = scaling or Scaling()
     terms: dict[str, list[CountedTerm]] = {}
 
     def count(name: str, e: Expr, moving: bool = False) -> None:
-        found = Add.make_args(scaling(e).expand())
-        terms.setdefault(name, []).extend(counted(x, moving) for x in found if x != 0)
+        """Count the powers of L of the terms of one equation."""
+        addends = Add.make_args(scaling(e).expand())
+        terms.setdefault(name, []).extend(counted(x, moving) for x in addends if x != 0)
 
     for e in cross.responses:
         near = neighbour(e)
@@ -140,8 +186,22 @@ def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLa
 
 
 def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit:
-    """Balance a system with answers within blocks (see :func:`within_blocks`) and let L go to infinity.
+    """Balance a system with local responses (:func:`within_blocks`) and take L to infinity.
 
+    Parameters
+    ----------
+    cross : CrossLayer
+        The recursions, with local responses.
+    scaling : Scaling, optional
+        The dependence of symbols on L.
+
+    Returns
+    -------
+    BlockLimit
+        The limit with its powers of L.
+
+    Examples
+    --------
     >>> from derive import mean_field
     >>> from derive.depth import cross_layer
     >>> from derive.program.networks.residual import block_program
@@ -156,9 +216,9 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
 
 
 def without_blocks(limit: LayerTime) -> LayerTime:
-    """The same with what has no integral over layers put into the rest; it is there at causal times.
+    """Substitute functions without an integral over layers into the other equations, at causal times.
 
-    What is within a block then is gone from the equations of the stream.
+    Quantities within a block are thereby eliminated from the equations of the residual stream.
     """
     inside = {
         str(e.lhs.func): e
@@ -172,18 +232,22 @@ def without_blocks(limit: LayerTime) -> LayerTime:
     inside = {n: inside[n] for p in parts for n in p if len(p) == 1 and (n, n) not in edges}
 
     def known(x: Expr) -> bool:
+        """Return whether an expression is such a function."""
         return isinstance(x, AppliedUndef) and str(x.func) in inside and not x.args[0].is_number
 
     def value(x: AppliedUndef) -> Expr:
+        """Return the right-hand side of such a function at its arguments."""
         e = inside[str(x.func)]
         return placed(e.rhs, e.lhs, x)
 
     def put(e: Expr) -> Expr:
-        while (new := settled(e.replace(known, value), lambda *_: S.One)) != e:  # at causal times
-            e = new
+        """Substitute until nothing changes."""
+        while (substituted := settled(e.replace(known, value), lambda *_: S.One)) != e:  # at causal times
+            e = substituted
         return e
 
     def rows(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
+        """Return equations with substituted right-hand sides."""
         return tuple(Eq(e.lhs, put(e.rhs), evaluate=False) for e in items)
 
     return replace(

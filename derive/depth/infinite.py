@@ -1,9 +1,9 @@
-"""Infinite depth, to any order in the inverse depth: equations in layer time ``tau = ell/L``.
+"""Limit of infinite depth and its corrections: equations in layer time ``tau = ell/L``.
 
-Every function is ``X = sum over n of u^n X_n``, with u the largest vanishing power of L in the equations:
-``1/L``, because layers are steps, or what the limit drops.  :mod:`.layers` carries equations between layers
-over to the ``X_n``.  Order 0 is layer time itself (linear2025 C.1, depth2023 Prop. 4.4): recursions are
-differential equations.  How different close layers are is read off it (:func:`diversity`).
+Every function is ``X = sum over n of u^n X_n``, where u is the largest vanishing power of L in the equations:
+``1/L`` of the discrete layers, or that of the largest dropped term. :mod:`.layers` expands equations between
+layers into equations of the ``X_n``. At order 0, recursions are differential equations in layer time
+(linear2025 C.1, depth2023 Prop. 4.4). :func:`diversity` returns the distance of neighbouring layers from it.
 """
 
 from __future__ import annotations
@@ -63,19 +63,25 @@ tau_2 = Symbol("tau_2", nonnegative=True)
 WIDTH_FIRST = "assumed: the width goes to infinity before the depth, at a fixed number of steps"
 """The condition of all limits of infinite depth."""
 STEPS = S.NegativeOne
-"""The power of L with which layers are steps and not an integral."""
+"""The power of L of the discretisation error of layers."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How symbols depend on the depth, such as ``{beta: beta0/sqrt(L)}``; exponents may be symbols.
+    """Dependence of symbols on the depth, such as ``{beta: beta0/sqrt(L)}``; exponents may be symbols.
 
-    ``{alpha: 1/2 + e, gamma: 1/2 - e}`` with e positive is the line of nontrivial scalings above 1/2.
+    ``{alpha: 1/2 + e, gamma: 1/2 - e}`` with positive e is the line of nontrivial scalings above 1/2.
+
+    Parameters
+    ----------
+    values : mapping of Symbol to Expr
+        The expression in L of each symbol.
     """
 
     values: Mapping[Symbol, Expr] = field(default_factory=dict)
 
     def __call__(self, e: Expr) -> Expr:
+        """Return an expression with the symbols replaced."""
         return S(e).subs(dict(self.values))
 
 
@@ -90,12 +96,26 @@ class Dropped:
 
 @dataclass(frozen=True)
 class LayerTime(ConditionalResult):
-    """The equations in layer time.
+    """Equations of a linear residual network in layer time.
 
-    ``single_site`` are stochastic differential equations with white noise in layer time of covariance
-    ``noise``; ``responses`` the differential equations of the answers at ``tau`` to pushes at ``tau_``,
-    ``starts`` their values at the end where each begins, ``integrals`` both in one; ``correlations`` and
-    ``scalars`` as before.  ``vanishing`` names the responses that are zero in the limit.
+    Parameters
+    ----------
+    single_site : tuple of Eq
+        Stochastic differential equations of the fields.
+    noise : tuple of Eq
+        Covariances of the sources, white in layer time.
+    responses : tuple of Eq
+        Differential equations of the responses at ``tau`` to perturbations at ``tau_``.
+    starts : tuple of Eq
+        Initial values of the responses at the end of the network at which each begins.
+    integrals : tuple of Eq
+        The responses as integral equations: differential equation and initial value in one.
+    correlations, scalars : tuple of Eq
+        Equations of correlations at a layer time, and of outputs and errors.
+    dropped : tuple of Dropped
+        Terms that vanish as L grows.
+    vanishing : tuple of str
+        Names of the responses that are zero in the limit.
     """
 
     single_site: tuple[Eq, ...]
@@ -109,27 +129,113 @@ class LayerTime(ConditionalResult):
     vanishing: tuple[str, ...]
 
     def response(self, name: str) -> Eq:
-        """The differential equation of a response.  Raises KeyError if there is none."""
+        """Return the differential equation of a response.
+
+        Parameters
+        ----------
+        name : str
+            The name of the response.
+
+        Returns
+        -------
+        Eq
+            The equation.
+
+        Raises
+        ------
+        KeyError
+            If there is no such response.
+        """
         return find(self.responses, name)
 
     def start(self, name: str) -> Eq:
-        """The value with which a response begins.  Raises KeyError if there is none."""
+        """Return the initial value of a response.
+
+        Parameters
+        ----------
+        name : str
+            The name of the response.
+
+        Returns
+        -------
+        Eq
+            The value at the end of the network at which the response begins.
+
+        Raises
+        ------
+        KeyError
+            If there is no such response.
+        """
         return find(self.starts, name)
 
     def integral(self, name: str) -> Eq:
-        """A response as an integral equation.  Raises KeyError if there is none."""
+        """Return a response as an integral equation.
+
+        Parameters
+        ----------
+        name : str
+            The name of the response.
+
+        Returns
+        -------
+        Eq
+            The equation.
+
+        Raises
+        ------
+        KeyError
+            If there is no such response.
+        """
         return find(self.integrals, name)
 
     def correlation(self, name: str) -> Eq:
-        """The equation of a correlation or scalar.  Raises KeyError if there is none."""
+        """Return the equation of a correlation or scalar.
+
+        Parameters
+        ----------
+        name : str
+            The name of the correlation or scalar.
+
+        Returns
+        -------
+        Eq
+            The equation.
+
+        Raises
+        ------
+        KeyError
+            If there is none of this name.
+        """
         return find((*self.correlations, *self.scalars), name)
 
     def field(self, name: str) -> Eq:
-        """The single-site equation of a field in the body of the network.  Raises KeyError."""
+        """Return the single-site equation of a field in the body of the network.
+
+        Parameters
+        ----------
+        name : str
+            The name of the field.
+
+        Returns
+        -------
+        Eq
+            The equation.
+
+        Raises
+        ------
+        KeyError
+            If there is no such field.
+        """
         return find([e for e in self.single_site if isinstance(e.lhs, Derivative)], name)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what is assumed, and what was left out."""
+        """Return the assumptions, and the orders of the dropped terms.
+
+        Returns
+        -------
+        tuple of str
+            One sentence per condition.
+        """
         lost = sorted({str(x.order) for x in self.dropped})
         return (
             WIDTH_FIRST,
@@ -148,12 +254,21 @@ class LayerTime(ConditionalResult):
 
 @dataclass(frozen=True)
 class InfiniteDepth(ConditionalResult):
-    """A network of L layers is ``sum over n <= order of L**(n power) X_n``; X_0 is ``limit``.
+    """Series of a network of L layers about infinite depth: ``sum over n <= order of L**(n power) X_n``.
 
-    ``system`` holds the equations of all ``X_n`` and of the derivatives by layer time that they need:
-    ``first_X``, ``second_X`` are the coefficients, ``slope_X`` is the derivative of X by tau and
-    ``source_slope_X`` that by tau_, ``X_above`` and ``X_below`` are the values of X at ``tau_ = tau`` from
-    either side, ``ddloss`` is the derivative of a given function ``dloss(t, f)`` by f.
+    Parameters
+    ----------
+    limit : LayerTime
+        The order 0, X_0.
+    power : Expr
+        The power of L of the first correction.
+    order : int
+        The highest order n.
+    system : LayerTime
+        The equations of all ``X_n`` and of the derivatives by layer time in them: ``first_X`` and
+        ``second_X`` are coefficients, ``slope_X`` is the derivative of X by tau, ``source_slope_X`` that by
+        tau_, ``X_above`` and ``X_below`` are the limits of X at ``tau_ = tau`` from either side, ``ddloss``
+        is the derivative of a given function ``dloss(t, f)`` by f.
     """
 
     limit: LayerTime
@@ -163,12 +278,30 @@ class InfiniteDepth(ConditionalResult):
 
     @cached_property
     def equations(self) -> Mapping[str, Eq]:
-        """Every equation of ``system`` by the name on its left."""
+        """The equations of ``system`` by the name of their left-hand sides."""
         whole = (*self.system.integrals, *self.system.correlations, *self.system.scalars)
         return {str(e.lhs.func): e for e in whole}
 
     def coefficient(self, name: str, n: int) -> Eq:
-        """The equation of what ``L**(n power)`` multiplies in ``name``.  Raises KeyError if there is none."""
+        """Return the equation of the coefficient of ``L**(n power)`` in a function.
+
+        Parameters
+        ----------
+        name : str
+            The name of the function.
+        n : int
+            The order.
+
+        Returns
+        -------
+        Eq
+            The equation.
+
+        Raises
+        ------
+        KeyError
+            If there is no such coefficient.
+        """
         whole = coefficient_name(name, n)
         if whole not in self.equations:
             first = coefficient_name("", min(self.order, 1))
@@ -179,7 +312,13 @@ class InfiniteDepth(ConditionalResult):
         return self.equations[whole]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what is assumed; what the limit drops is part of the series."""
+        """Return the assumptions; terms that the limit drops are part of the series.
+
+        Returns
+        -------
+        tuple of str
+            One sentence per condition.
+        """
         orders = "one" if self.order == 1 else f"1 to {self.order}"
         return (
             *self.limit.conditions()[:2],
@@ -192,14 +331,31 @@ class InfiniteDepth(ConditionalResult):
 
 
 RESCALED = "a rescaled system, rescale(cross_layer(theory), branch) of derive.depth"
-"""Types that a limit of infinite depth accepts."""
+"""Description of the argument that a limit of infinite depth accepts, for messages."""
 
 
 def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
-    """Take L to infinity in a rescaled system (see :mod:`.rescale`), its symbols as ``scaling`` says.
+    """Return the limit L to infinity of a rescaled system (see :mod:`.rescale`).
 
-    Raises :class:`NotApplicable` for a term that grows with L, or whose order in L has no known sign.
+    Parameters
+    ----------
+    cross : CrossLayer
+        The rescaled recursions over layers.
+    scaling : Scaling, optional
+        The dependence of symbols on L.
 
+    Returns
+    -------
+    LayerTime
+        The equations in layer time.
+
+    Raises
+    ------
+    NotApplicable
+        If a term grows with L, or the sign of its order in L is unknown.
+
+    Examples
+    --------
     >>> from derive import isotropic, mean_field
     >>> from derive.linear.propagators import cross_layer
     >>> from derive.depth.rescale import rescale
@@ -216,12 +372,30 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
 
 
 def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int = 1) -> InfiniteDepth:
-    """Expand a rescaled system (see :mod:`.rescale`) about infinite depth, to ``order`` in the inverse depth.
+    """Expand a rescaled system (see :mod:`.rescale`) about infinite depth.
 
-    ``power`` comes out: the largest power of L among what the limit drops and 1/L.  Raises
-    :class:`~derive.errors.NotApplicable` for a scaling without a limit, for one in which responses vanish
-    (rescale by the branch), and for powers of L that cannot be compared.
+    Parameters
+    ----------
+    cross : CrossLayer
+        The rescaled recursions over layers.
+    scaling : Scaling, optional
+        The dependence of symbols on L.
+    order : int
+        The highest order in the inverse depth.
 
+    Returns
+    -------
+    InfiniteDepth
+        The series; its ``power`` is the largest power of L among the terms that the limit drops and 1/L.
+
+    Raises
+    ------
+    NotApplicable
+        If the limit does not exist, responses vanish in it (rescale by the branch multiplier), or powers of L
+        cannot be compared.
+
+    Examples
+    --------
     >>> from derive import mean_field
     >>> from derive.depth import cross_layer, rescale
     >>> from derive.program.networks.residual import depth_program
@@ -236,7 +410,7 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
 
 
 def aligned(cross: CrossLayer) -> CrossLayer:
-    """Sources relabelled so that answers at equal layers read ``X(ell + a, ell)``."""
+    """Return the system with its sources relabelled so that equal layers read ``X(ell + a, ell)``."""
     names = {f"R_{e.name}{p.name}": p.name for e in cross.theory.equations for p in cross.pushes}
     shifts: dict[str, Expr] = {}
     for e in (*cross.responses, *cross.correlations, *cross.scalars):
@@ -245,7 +419,7 @@ def aligned(cross: CrossLayer) -> CrossLayer:
             if source and len(x.args) >= 4 and x.args[0].has(ell) and x.args[1].has(ell):
                 shift = ell - x.args[1]
                 if shifts.setdefault(source, shift) != shift:
-                    raise NotApplicable(f"{x.func} is read at equal layers in two ways")
+                    raise NotApplicable(f"{x.func} is used at equal layers with two different shifts")
     return relabelled(cross, {n: x for n, x in shifts.items() if x != 0}) if any(shifts.values()) else cross
 
 
@@ -253,9 +427,10 @@ def aligned(cross: CrossLayer) -> CrossLayer:
 
 
 class _EquationTerms:
-    """The equations of a system, by what they are, and their terms by powers of L."""
+    """Equations of a system by kind, with their terms by powers of L."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
+        """Separate recursions from equations at the ends of the network."""
         self.cross, self.scaling = cross, scaling
         self.slots = dict.fromkeys((str(e.lhs.func) for e in cross.scalars), 0) | layers_of(cross)
         self.moving = [recursion(e) for e in cross.responses if neighbour(e) is not None]
@@ -263,43 +438,47 @@ class _EquationTerms:
         self.moved = {str(e.lhs.func) for e in self.moving}
 
     def terms(self, e: Expr, extra: Expr = S.Zero) -> list[tuple[Expr, Expr]]:
-        """Powers of L (and ``extra``) and what they multiply."""
-        found = []
+        """Return the powers of L (times ``L**extra``) of the terms, and their prefactors."""
+        pairs = []
         for x in Add.make_args(self.scaling(e).expand()):
             for y in addends(x) if isinstance(x, Sum | Integral) else (x,):
-                order, rest = power(y)
+                order, factor = power(y)
                 total = self.scaling(order + extra).expand()
-                found.append((total if total.is_number else total.simplify(), rest))
-        return found
+                pairs.append((total if total.is_number else total.simplify(), factor))
+        return pairs
 
     def at(self, lhs: Expr) -> Expr:
-        """A function on the left of an equation, at layer times."""
+        """Return the function on the left of an equation at layer times."""
         n = self.slots.get(str(lhs.func), 0)
         return lhs.func(*[place(x)[0] for x in lhs.args[:n]], *lhs.args[n:])
 
 
 class _Limit(_EquationTerms):
-    """Order 0."""
+    """Order 0 of the expansion: the limit of infinite depth."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
+        """Prepare an expansion of order 0."""
         super().__init__(cross, scaling)
         self.reader = LayerExpansion(self.slots)
         self.dropped: list[Dropped] = []
 
     def result(self) -> LayerTime:
+        """Return the equations in layer time."""
         starts = [self.row(e) for e in self.ends]
         begun = {str(e.lhs.func): e.rhs for e in starts if e.lhs.args and e.lhs.args[0].is_number}
-        found = [(e, self.rate(e), self.step(e)) for e in self.moving]
-        zero = _vanishing([*starts, *(Eq(e.lhs, a + b, evaluate=False) for e, a, b in found)])
+        rated = [(e, self.rate(e), self.step(e)) for e in self.moving]
+        zero = _vanishing([*starts, *(Eq(e.lhs, a + b, evaluate=False) for e, a, b in rated)])
 
         def clean(e: Expr) -> Expr:
+            """Return an expression without vanishing responses."""
             gone = {x: S.Zero for x in e.atoms(AppliedUndef) if str(x.func) in zero}
             return without_empty(e.xreplace(gone))
 
         def rows(items: Iterable[Eq]) -> tuple[Eq, ...]:
+            """Return equations without vanishing responses."""
             return tuple(Eq(e.lhs, clean(e.rhs), evaluate=False) for e in items)
 
-        alive = [(e, clean(a), clean(b)) for e, a, b in found if str(e.lhs.func) not in zero]
+        alive = [(e, clean(a), clean(b)) for e, a, b in rated if str(e.lhs.func) not in zero]
         starts = [e for e in starts if str(e.lhs.func) not in zero]
         delta_ = DiracDelta(tau - tau_)
         integrals = [
@@ -323,7 +502,7 @@ class _Limit(_EquationTerms):
         )
 
     def kept(self, lhs: Expr, e: Expr, extra: Expr = S.Zero, factor: Expr = S.One) -> Expr:
-        """The terms of order one; smaller ones are noted, with the factor that they have in a derivative."""
+        """Return the terms of order one; record smaller ones with their ``factor`` in a derivative."""
         total = S.Zero
         for order, rest in self.terms(e, extra):
             (value,) = self.reader.series(rest)
@@ -336,27 +515,32 @@ class _Limit(_EquationTerms):
             elif order.is_positive:
                 raise NotApplicable(f"the equation of {lhs} has no limit: {value} grows like L**({order})")
             else:
-                raise NotApplicable(f"is L**({order}) large or small?  The equation of {lhs} needs to know")
+                raise NotApplicable(
+                    f"L**({order}): the sign of the exponent is unknown, so {lhs} has no limit"
+                )
         return total
 
     def row(self, e: Equation | Eq) -> Eq:
+        """Return an equation at layer times."""
         return Eq(self.at(e.lhs), self.kept(e.lhs, e.rhs), evaluate=False)
 
     def rate(self, e: LayerRecursion) -> Expr:
-        """What a recursion adds per layer time."""
+        """Return the growth of a function per layer time."""
         return Add(*[self.kept(e.lhs, x, S.One, S(e.direction)) for x in e.smooth])
 
     def step(self, e: LayerRecursion) -> Expr:
-        """What it adds at the layer of the source alone."""
+        """Return the jump of a function at the layer of its source."""
         once = e.direction * DiracDelta(tau - tau_)
         return Add(*[self.kept(e.lhs, x.xreplace({ell: k - d}), factor=once) for x, d in e.jumps])
 
     def derivative(self, e: LayerRecursion, rate: Expr) -> Eq:
+        """Return the differential equation of a recursion."""
         return Eq(Derivative(self.at(e.lhs), tau), rate.expand(deep=False), evaluate=False)
 
     # -- single site -----------------------------------------------------------------------------------------
 
     def single_site(self) -> Iterator[Eq]:
+        """Yield the single-site equations."""
         for e in self.cross.theory.equations:
             terms = [x.rewrite(lambda y: self.named(self.cross.own(y))) for x in e.terms]
             whole = replace(e, terms=tuple(terms))
@@ -367,6 +551,7 @@ class _Limit(_EquationTerms):
             yield self.derivative(moving, moving.direction * self.rate(moving))
 
     def noise(self) -> Iterator[Eq]:
+        """Yield the covariances of the sources."""
         for u in self.cross.theory.sources:
             name, value = str(u.symbol.func), self.reader.series(self.cross.own(S(u.covariance)))[0]
             if name in self.singles and u.layers:
@@ -378,11 +563,14 @@ class _Limit(_EquationTerms):
 
     @cached_property
     def singles(self) -> dict[str, tuple[Expr, ...]]:
-        """Families of sources, and the layers of members that stand apart."""
+        """The families of sources, with the layers of members that are treated separately."""
         return {p.name: p.singles for p in self.cross.pushes if p.family is not None}
 
     def named(self, e: Expr) -> Expr:
-        """``u(1, t)`` by a name of its own; others as white noise, ``u(ell, t) = u(tau, t)/sqrt(L)``."""
+        """Return an expression with individual names for ``u(1, t)``, and other sources as white noise.
+
+        ``u(ell, t) = u(tau, t)/sqrt(L)``.
+        """
 
         def put(x: AppliedUndef) -> Expr:
             if x.args[0] in self.singles[str(x.func)]:
@@ -393,7 +581,7 @@ class _Limit(_EquationTerms):
 
 
 def _vanishing(rows: list[Eq]) -> set[str]:
-    """Responses that nothing starts: every term of their equations contains another of them."""
+    """Return the responses that are zero, because every term of their equations contains another of them."""
     zero = {str(e.lhs.func) for e in rows}
     while True:
         alive = {
@@ -421,6 +609,7 @@ class _Solution:
     local: Expr
 
     def expr(self) -> Expr:
+        """Return the solution as an expression."""
         up = self.direction == 1
         passed, layers = Heaviside(tau - tau_ if up else tau_ - tau), (S.Zero, tau) if up else (tau, S.One)
         steps = Add(*[passed * x for x in Add.make_args(self.step.expand(deep=False))])
@@ -428,12 +617,15 @@ class _Solution:
         return self.start + steps + path + self.local
 
     def by_layer(self, reader: LayerExpansion) -> _Solution:
-        """The derivative by tau."""
+        """Return the derivative by tau."""
         local = self.direction * self.rate + reader.derivative(self.local, tau)
         return _Solution(self.direction, S.Zero, S.Zero, S.Zero, local)
 
     def by_source(self, reader: LayerExpansion) -> _Solution:
-        """The derivative by tau_; where the rate jumps, the integral has a moving end on both sides."""
+        """Return the derivative by tau_.
+
+        Where the rate jumps, the integral has a moving end on both sides.
+        """
         sides = [reader.on_sides(self.rate, x, tau_) for x in (BELOW, ABOVE)]
         start, step, rate, local = (
             reader.derivative(x, tau_) for x in (self.start, self.step, self.rate, self.local)
@@ -442,41 +634,43 @@ class _Solution:
 
 
 class _Expansion(_EquationTerms):
-    """Orders up to n: one equation for each coefficient, and for each derivative that they read."""
+    """Corrections up to an order: one equation for each coefficient, and for each derivative that occurs."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling, order: int) -> None:
+        """Take the limit and find the power of L of the first correction."""
         super().__init__(cross, scaling)
         if order < 0:
-            raise NotApplicable(f"order = {order}: an order is 0 or more")
+            raise NotApplicable(f"order = {order}: must be >= 0")
         self.order = order
         self.limit = _Limit(cross, scaling).result()
         if self.limit.vanishing:
             gone = ", ".join(self.limit.vanishing)
-            raise NotApplicable(f"{gone} vanish in the limit: divide them by the branch's factor before")
+            raise NotApplicable(f"{gone} vanish in the limit: rescale them by the branch multiplier first")
         self.cuts = cuts(self.moving, self.slots)
         self.unit = self.largest()
         steps = self.units(STEPS)
         self.reader = LayerExpansion(self.slots, self.cuts, order, steps)
 
     def result(self) -> InfiniteDepth:
-        own = [e for e in self.ends if str(e.lhs.func) not in self.moved]
-        for e in (*own, *self.cross.correlations):
+        """Return the equations of all coefficients."""
+        local_equations = [e for e in self.ends if str(e.lhs.func) not in self.moved]
+        for e in (*local_equations, *self.cross.correlations):
             if self.slots[str(e.lhs.func)] and place(e.lhs.args[0])[1]:
-                raise NotApplicable(f"the equation of {e.lhs} stands at a layer that is shifted")
-        rows = (*own, *self.cross.correlations, *self.cross.scalars)
+                raise NotApplicable(f"the equation of {e.lhs} is written at a shifted layer")
+        rows = (*local_equations, *self.cross.correlations, *self.cross.scalars)
         self.local = {str(e.lhs.func): (e.lhs, self.series([e.rhs])) for e in rows}
         starts = {str(e.lhs.func): self.series([e.rhs]) for e in self.ends}
         self.solved = {str(e.lhs.func): (e.lhs, self.solution(e, starts)) for e in self.moving}
         todo = [(n, m, 0, 0) for n in (*self.solved, *self.local) for m in range(1, self.order + 1)]
-        found: dict[str, tuple[str, Eq]] = {}
+        equations: dict[str, tuple[str, Eq]] = {}
         while todo:
             name, m, i, j = todo.pop(0)
             whole = coefficient_name(name, m, (i, j))
-            if whole in found:
+            if whole in equations:
                 continue
             lhs, rhs = self.row(name, m, i, j)
             at = self.at(lhs)
-            found[whole] = name, Eq(Function(whole)(*at.args), rhs, evaluate=False)
+            equations[whole] = name, Eq(Function(whole)(*at.args), rhs, evaluate=False)
             read = (self.reader.made.get(str(x.func)) for x in sorted(rhs.atoms(AppliedUndef), key=str))
             todo += [x[:4] for x in read if x is not None and x[1:4] != (0, 0, 0)]
         kinds = dict.fromkeys((str(e.lhs.func) for e in self.cross.correlations), "correlations")
@@ -484,38 +678,42 @@ class _Expansion(_EquationTerms):
         whole_system: dict[str, tuple[Eq, ...]] = {
             x: getattr(self.limit, x) for x in ("integrals", "correlations", "scalars")
         }
-        for name, e in found.values():
+        for name, e in equations.values():
             whole_system[kinds.get(name, "integrals")] += (e,)
         return InfiniteDepth(self.limit, self.unit, self.order, replace(self.limit, **whole_system))
 
     # -- powers of L -----------------------------------------------------------------------------------------
 
     def largest(self) -> Expr:
-        """The largest power of L that the equations have beside the limit."""
+        """Return the largest power of L in the equations beside order 0."""
         rows = [(e.rhs, S.Zero) for e in (*self.ends, *self.cross.correlations, *self.cross.scalars)]
         for e in self.moving:
             rows += [(x, S.One) for x in e.smooth] + [(x, S.Zero) for x, _ in e.jumps]
-        found = STEPS
+        leading = STEPS
         for order in {order for e, extra in rows for order, _ in self.terms(e, extra)} - {S.Zero}:
-            gap = (order - found).expand()
+            gap = (order - leading).expand()
             if gap.is_positive:
-                found = order
+                leading = order
             elif not gap.is_nonpositive:
-                raise NotApplicable(f"which is larger, L**({order}) or L**({found})?")
-        return found
+                raise NotApplicable(f"cannot decide which is larger, L**({order}) or L**({leading})")
+        return leading
 
     def units(self, order: Expr) -> int | None:
-        """How many units ``L**order`` is; None if that is beyond the order of the expansion."""
+        """Return the order n with ``L**order = L**(n power)``.
+
+        None if it is beyond the order of the expansion.
+        """
         count = (order / self.unit).simplify()
         if count.is_Integer:
             return int(count) if count <= self.order else None
         if (self.order * self.unit - order).expand().is_positive:
             return None
         raise NotApplicable(
-            f"L**({order}) is no power of L**({self.unit}): no series in it has order {self.order}"
+            f"L**({order}) is not a power of L**({self.unit}): no series in it has order {self.order}"
         )
 
     def series(self, items: Iterable[Expr], extra: Expr = S.Zero) -> PowerCoefficients:
+        """Return the series of a sum of expressions times ``L**extra``."""
         total = self.reader.constant(S.Zero)
         for e in items:
             for order, rest in self.terms(e, extra):
@@ -528,7 +726,7 @@ class _Expansion(_EquationTerms):
     # -- equations -------------------------------------------------------------------------------------------
 
     def solution(self, e: LayerRecursion, starts: Mapping[str, PowerCoefficients]) -> list[_Solution]:
-        """A recursion as start, jumps, integral and what the integral misses, order by order."""
+        """Return a recursion as start, jumps, integral and Euler-Maclaurin corrections, order by order."""
         up, p, reader = e.direction == 1, e.shift, self.reader
         rate = self.series(e.smooth, S.One)
         step = self.reader.constant(S.Zero)
@@ -542,15 +740,15 @@ class _Expansion(_EquationTerms):
         return [_Solution(e.direction, *x) for x in whole]
 
     def row(self, name: str, m: int, i: int, j: int) -> tuple[Expr, Expr]:
-        """The left side of a function, and what its coefficient m is, differentiated i and j times."""
+        """Return a function and its coefficient m, differentiated i times by tau and j times by tau_."""
         if name in self.solved:
             lhs, solutions = self.solved[name]
-            found = solutions[m]
+            solution = solutions[m]
             for _ in range(i):
-                found = found.by_layer(self.reader)
+                solution = solution.by_layer(self.reader)
             for _ in range(j):
-                found = found.by_source(self.reader)
-            return lhs, found.expr()
+                solution = solution.by_source(self.reader)
+            return lhs, solution.expr()
         lhs, series = self.local[name]
         return lhs, self.reader.derivatives(series[m], tau, i)
 
@@ -566,9 +764,20 @@ class _Expansion(_EquationTerms):
 
 @dataclass(frozen=True)
 class Diversity(ConditionalResult):
-    """``distance`` is ``<(x(tau) - x(tau_2))**2>`` at time t, ``roughness`` its limit over ``|tau - tau_2|``.
+    """Squared distance of neighbouring layers of a field, ``<(x(tau) - x(tau_2))**2>``.
 
-    ``power`` is the lowest power of ``|tau - tau_2|`` in the distance, and ``coefficient`` stands before it.
+    Parameters
+    ----------
+    two_point : Eq
+        The correlation of the field at two layers.
+    distance : Expr
+        The squared distance at time t.
+    roughness : Expr
+        The limit of the squared distance over ``|tau - tau_2|``.
+    power : int
+        The lowest power of ``|tau - tau_2|`` in the squared distance.
+    coefficient : Expr
+        The coefficient of this power.
     """
 
     two_point: Eq
@@ -579,11 +788,17 @@ class Diversity(ConditionalResult):
 
     @property
     def exponent(self) -> Expr:
-        """kappa of Def. 7.6: the root of the distance goes like ``|tau - tau_2|**(1 - kappa)``."""
+        """The exponent kappa of Def. 7.6: the distance goes like ``|tau - tau_2|**(1 - kappa)``."""
         return 1 - S(self.power) / 2
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what is derived of the distance of close layers, and what is assumed."""
+        """Return what is derived about the distance of neighbouring layers, and what is assumed.
+
+        Returns
+        -------
+        tuple of str
+            One sentence per condition.
+        """
         by = "sources between two layers" if self.power == 1 else "derivatives by layer time"
         told = f", {self.coefficient}," if self.power == 1 else ""
         return (
@@ -597,11 +812,29 @@ class Diversity(ConditionalResult):
 
 
 def diversity(limit: LayerTime, name: str) -> Diversity:
-    """How a field of the stream differs between layers, for its correlation ``name`` at one layer.
+    """Return the distance between neighbouring layers of a field of the residual stream.
 
-    Raises KeyError if there is no such correlation and :class:`~derive.errors.NotApplicable` if it has no
-    layers, or if close layers are equal to second order in their distance.
+    Parameters
+    ----------
+    limit : LayerTime
+        The equations in layer time.
+    name : str
+        The name of the field's correlation at one layer.
 
+    Returns
+    -------
+    Diversity
+        The distance and its leading power.
+
+    Raises
+    ------
+    KeyError
+        If there is no such correlation.
+    NotApplicable
+        If the correlation has no layer, or neighbouring layers are equal to second order in their distance.
+
+    Examples
+    --------
     >>> from derive import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
     >>> from derive.program.networks.residual import depth_program
@@ -611,11 +844,11 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     """
     e = limit.correlation(name)
     if not (e.lhs.args and e.lhs.args[0] == tau):
-        raise NotApplicable(f"{e.lhs} is no correlation of a layer")
+        raise NotApplicable(f"{e.lhs} is not the correlation of a layer")
     reader = _Increments(limit)
 
     def later(x: Expr) -> bool:
-        """Is it an answer at the second time?  It stands at the second layer."""
+        """Return whether an expression is a response at the second time, hence at the second layer."""
         return reader.is_answer(x) and next(y for y in x.args[1:] if y in (t, s)) == s
 
     both = e.rhs.replace(later, lambda x: x.func(tau_2, *x.args[1:]))
@@ -638,16 +871,17 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
 
 
 SECOND = 2
-"""Increments are expanded to first order, so that their products are known to second order."""
+"""Highest order of the distance: increments are of first order, so their products of second order."""
 
 
 class _Increments:
-    """Replaces answers by their increments over a small distance of layers, and expands in the distance.
+    """Increments of responses over a small distance of layers, as series in the distance.
 
     A series is a dictionary from powers of the distance to coefficients.
     """
 
     def __init__(self, limit: LayerTime) -> None:
+        """Read responses, their jumps and constant responses from the limit."""
         self.answers = {str(x.lhs.func) for x in limit.integrals}
         self.jumps = {str(x.lhs.func): (x.lhs, j) for x in limit.integrals if (j := _jump(x)) != 0}
         self.constant = {
@@ -657,16 +891,19 @@ class _Increments:
         }
 
     def is_answer(self, x: Expr) -> bool:
-        """Is it an answer at the layer of the field?"""
+        """Return whether an expression is a response at the layer of the field."""
         return isinstance(x, AppliedUndef) and str(x.func) in self.answers and x.args[0] == tau
 
     def series(self, e: Expr, between: bool = False) -> dict[int, Expr]:
-        """Put increments for the answers in ``e``; ``between``: of sources between the two layers."""
+        """Return the series of ``e`` with increments for responses.
+
+        With ``between`` the sources lie between the two layers.
+        """
         if isinstance(e, Add):
-            found: dict[int, Expr] = {}
+            total: dict[int, Expr] = {}
             for x in e.args:
-                found = _added(found, self.series(x, between))
-            return found
+                total = _added(total, self.series(x, between))
+            return total
         if isinstance(e, Mul | Pow) and e.has(tau):
             product = {0: S.One}
             for x in factors(e):
@@ -682,11 +919,11 @@ class _Increments:
         if self.is_answer(e):
             return self.increment(e, between)
         if e.has(tau):
-            raise NotApplicable(f"{e} is no answer to a source, and depends on the layer")
+            raise NotApplicable(f"{e} depends on the layer but is not a response to a source")
         return {0: e}
 
     def increment(self, x: AppliedUndef, between: bool) -> dict[int, Expr]:
-        """The jump if the source lies between the layers, and a derivative times the distance."""
+        """Return the jump if the source lies between the layers, plus a derivative times the distance."""
         slope = S.Zero if str(x.func) in self.constant else Derivative(x, tau)
         lhs, jump = self.jumps.get(str(x.func), (x, S.Zero))
         if not (between and x.args[1] == tau_):
@@ -695,21 +932,21 @@ class _Increments:
 
 
 def _added(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr]:
-    """The sum of two series."""
+    """Return the sum of two series."""
     return {n: one.get(n, S.Zero) + other.get(n, S.Zero) for n in {**one, **other}}
 
 
 def _times(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr]:
-    """The product of two series, to second order."""
-    found: dict[int, Expr] = {}
+    """Return the product of two series to second order."""
+    product: dict[int, Expr] = {}
     for n, x in one.items():
         for m, y in other.items():
             if n + m <= SECOND:
-                found[n + m] = found.get(n + m, S.Zero) + x * y
-    return found
+                product[n + m] = product.get(n + m, S.Zero) + x * y
+    return product
 
 
 def _jump(e: Eq) -> Expr:
-    """By how much an answer rises where tau passes tau_, as a factor of its arguments."""
+    """Return the jump of a response where tau passes tau_, as a factor of its arguments."""
     sides = ((Heaviside(tau - tau_), 1), (Heaviside(tau_ - tau), -1))
     return Add(*[sign * x.coeff(side) for x in Add.make_args(e.rhs) for side, sign in sides])

@@ -1,15 +1,16 @@
-"""Equations between layers, and what they are in layer time to any order in the inverse depth.
+"""Equations between layers expanded in layer time, to any order in the inverse depth.
 
 A function of the layers is ``X(ell, k) = sum over n of u^n X_n(tau, tau_)`` at ``tau = ell/L``, ``tau_ =
-k/L``.  Three rules carry equations between layers over to the ``X_n``:
+k/L``. Three rules turn equations between layers into equations of the ``X_n``:
 
     Taylor              X(ell + a) = sum over j of (a/L)^j X^(j)(tau) / j!
     Euler, Maclaurin    sum over k from p to q - 1 of g(k/L), for p = L x + a, q = L y + b,  =  L int_x^y g
                         + sum over j of L^-j [B_(j+1)(b) g^(j)(y) - B_(j+1)(a) g^(j)(x)] / (j+1)!
-    recursions          X(ell + p) = X(ell + p - 1) + r(ell) is the sum of r, begun at the network's end
+    recursions          X(ell + p) = X(ell + p - 1) + r(ell) is the sum of r from an end of the network
 
-with Bernoulli polynomials B.  A function of two layers is smooth on either side of ``ell = k``; what passes
-from one side to the other is a sum on each side, and a few layers between where functions change sides apart.
+with Bernoulli polynomials B. A function of two layers is smooth on either side of ``ell = k``. A sum across
+``ell = k`` is divided into the sums on both sides and a few layers between, if its functions change sides at
+different layers.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ ORDERS = ("", "first_", "second_", "third_")
 
 
 def coefficient_name(name: str, n: int, slopes: tuple[int, int] = (0, 0)) -> str:
-    """What a coefficient is called, and its derivatives by the layer times of the field and of the source.
+    """Return the name of a coefficient, or of its derivatives by the layer times of field and source.
 
     >>> coefficient_name("C", 1), coefficient_name("C", 0, (1, 0)), coefficient_name("X", 1, (0, 1))
     ('first_C', 'slope_C', 'source_slope_first_X')
@@ -63,24 +64,24 @@ def coefficient_name(name: str, n: int, slopes: tuple[int, int] = (0, 0)) -> str
 
 
 def layers_of(cross: CrossLayer) -> dict[str, int]:
-    """How many layers each function carries, as its first arguments."""
-    found: dict[str, int] = {}
+    """Return the number of layer arguments of each function; they come first."""
+    counts: dict[str, int] = {}
     for e in cross.responses:
         one = any(x.lhs.args and x.lhs.args[0].has(ell) for x in cross.responses if x.lhs.func == e.lhs.func)
         two = len(e.lhs.args) > 1 and e.lhs.args[1] == k
-        found[str(e.lhs.func)] = max(found.get(str(e.lhs.func), 0), 1 + two if one else 0)
+        counts[str(e.lhs.func)] = max(counts.get(str(e.lhs.func), 0), 1 + two if one else 0)
     for q in (*cross.correlations, *cross.fields):
-        found.setdefault(str(q.lhs.func), int(bool(q.lhs.args) and q.lhs.args[0].has(ell)))
+        counts.setdefault(str(q.lhs.func), int(bool(q.lhs.args) and q.lhs.args[0].has(ell)))
     for p in cross.pushes:
-        found.setdefault(p.name, int(p.layers is not None))
+        counts.setdefault(p.name, int(p.layers is not None))
     for q in cross.theory.order_parameters:
-        found.setdefault(str(q.symbol.func), int(bool(q.symbol.args) and q.symbol.args[0].has(ell)))
-    return found
+        counts.setdefault(str(q.symbol.func), int(bool(q.symbol.args) and q.symbol.args[0].has(ell)))
+    return counts
 
 
 @dataclass(frozen=True)
 class LayerRecursion:
-    """``X(ell + p) = X(ell + p -+ 1) + sum of added``, and what is added at the layer of the source alone."""
+    """Recursion ``X(ell + p) = X(ell + p -+ 1) + smooth terms``, and jumps at the layer of the source."""
 
     lhs: AppliedUndef
     direction: int
@@ -92,12 +93,15 @@ class LayerRecursion:
 
     @property
     def shift(self) -> int:
-        """p."""
+        """The shift p of the left-hand side."""
         return int(self.lhs.args[0] - ell)
 
 
 def neighbour(e: Equation) -> Expr | None:
-    """The member of the same function at the next layer, from which a recursion goes on."""
+    """Return the same function at the neighbouring layer, from which a recursion continues.
+
+    None without one.
+    """
     for x in e.terms:
         y = x.expr
         same = isinstance(y, AppliedUndef) and y.func == e.lhs.func and y.args[1:] == e.lhs.args[1:]
@@ -107,7 +111,7 @@ def neighbour(e: Equation) -> Expr | None:
 
 
 def recursion(e: Equation) -> LayerRecursion:
-    """An equation that has a neighbour as a recursion."""
+    """Return an equation with a neighbour as a recursion."""
     near = neighbour(e)
     assert near is not None
     added = [x.expr for x in e.terms if x.expr != near]
@@ -127,11 +131,11 @@ def recursion(e: Equation) -> LayerRecursion:
 
 @dataclass(frozen=True)
 class LayerExpansion(SeriesRing[Expr]):
-    """Expands expressions between layers; powers of L are taken out before.
+    """Expansion of expressions between layers; powers of L are taken out before.
 
-    ``slots`` counts the layers among the arguments of each unknown function; ``cuts`` says that ``ell >= k +
-    cut`` is above.  ``step`` is the number of units u in 1/L, None if that is beyond the order.  At order 0 a
-    function at equal layers is written ``X(tau, tau)``, else by the side on which it is.
+    ``slots`` counts the layers among the arguments of each unknown function. A function with ``cuts`` c is
+    above its source for ``ell >= k + c``. ``step`` is the order n of 1/L = u^n, None if it is beyond the
+    order. At order 0 a function at equal layers is written ``X(tau, tau)``, otherwise by its side.
     """
 
     slots: Mapping[str, int]
@@ -139,10 +143,10 @@ class LayerExpansion(SeriesRing[Expr]):
     order: int = 0
     step: int | None = None
     made: dict[str, tuple[str, int, int, int, str]] = field(default_factory=dict)
-    """What each function is that has been written: name, order, derivatives, side."""
+    """Name, order, derivatives and side of each function that occurs in an expanded expression."""
 
     def series(self, e: Expr) -> PowerCoefficients:
-        """The coefficients of an expression.
+        """Return the coefficients of an expression.
 
         >>> t, X, C = Symbol("t"), Function("X"), Function("C")
         >>> LayerExpansion({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
@@ -151,7 +155,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return tuple(self.evaluate(e, self.known))
 
     def known(self, e: Expr) -> PowerCoefficients | None:
-        """What is no sum, product or power."""
+        """Return the series of an expression that is not a sum, product or power."""
         if isinstance(e, Sum | Integral):
             return self._sum(e)
         if isinstance(e, AppliedUndef):
@@ -161,7 +165,10 @@ class LayerExpansion(SeriesRing[Expr]):
         return self._composed(e) if isinstance(e, Function) and len(e.args) == 1 else None
 
     def number(self, e: Any) -> Expr:
-        """A Gaussian average is one at order 0."""
+        """Return the coefficient of an expression without a series.
+
+        At order 0 this may be a Gaussian average.
+        """
         if sympify(e).is_Number:
             return sympify(e)
         if not self.order and e.has(AppliedUndef):
@@ -169,16 +176,19 @@ class LayerExpansion(SeriesRing[Expr]):
         raise NotApplicable(f"{e} has no expansion in the inverse depth")
 
     def total(self, *xs: Expr) -> Expr:
+        """Return the sum of coefficients."""
         return Add(*xs)
 
     def dot(self, pairs: Iterable[tuple[Expr, Expr]]) -> Expr:
+        """Return the sum of products of coefficients."""
         return Add(*[(a * b).expand(deep=False) for a, b in pairs])
 
     def reciprocal(self, c: Expr) -> Expr:
+        """Return the inverse of a coefficient."""
         return 1 / c
 
     def steps(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """``(j, n)`` for the powers ``L^-j`` that are ``u^n`` with n up to the order."""
+        """Yield ``(j, n)`` for the powers ``L^-j = u^n`` with n up to the order."""
         if start == 0:
             yield 0, 0
         if self.step is not None:
@@ -187,6 +197,7 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- functions -------------------------------------------------------------------------------------------
 
     def _function(self, e: AppliedUndef) -> PowerCoefficients:
+        """Return the series of an unknown function, by its Taylor series about its layer time."""
         name = str(e.func)
         inner = [x for x in e.args if x.has(AppliedUndef)]
         if inner:
@@ -196,7 +207,7 @@ class LayerExpansion(SeriesRing[Expr]):
         n = self.slots[name]
         places = [place(x) for x in e.args[:n]]
         if self.order and any(offset for _, offset in places[1:]):
-            raise NotApplicable(f"{e}: the second layer must stand without a shift")
+            raise NotApplicable(f"{e}: the second layer must not be shifted")
         at, offset, side = tuple(x for x, _ in places), places[0][1] if n else 0, ""
         if n == 2 and at[0] == at[1] and self.order:
             side = ABOVE if offset >= places[1][1] + self.cuts[name] else BELOW
@@ -216,13 +227,13 @@ class LayerExpansion(SeriesRing[Expr]):
         rest: tuple[Expr, ...],
         side: str = "",
     ) -> Expr:
-        """A coefficient, or a derivative of one, at layer times."""
+        """Return a coefficient or one of its derivatives at layer times."""
         whole = coefficient_name(name, m, slopes) + side
         self.made[whole] = (name, m, *slopes, side)
         return Function(whole)(*(at[:1] if side else at), *rest)
 
     def _composed(self, e: Expr) -> PowerCoefficients:
-        """A known function of a series, as ``exp(f)``: its derivatives at order 0, and powers of the rest."""
+        """Return the series of a known function of a series, such as ``exp(f)``."""
         scalar, x = self.series(e.args[0]), Dummy("x", real=True)
         slopes = [e.func(x).diff(x, j) / factorial(j) for j in range(self.order + 1)]
         if any(y.has(DiracDelta, Derivative) for y in slopes):
@@ -230,7 +241,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return self._taylor([y.xreplace({x: scalar[0]}) for y in slopes], scalar)
 
     def _taylor(self, slopes: Sequence[Expr], scalar: PowerCoefficients) -> PowerCoefficients:
-        """``sum_j slopes_j (scalar - scalar_0)^j``."""
+        """Return ``sum_j slopes_j (scalar - scalar_0)^j``."""
         moved, total = self.constant(S.One), self.constant(S.Zero)
         for slope in slopes:
             total = self.add(total, [slope * y for y in moved])
@@ -238,7 +249,10 @@ class LayerExpansion(SeriesRing[Expr]):
         return total
 
     def _given(self, e: AppliedUndef, inner: list[Expr]) -> PowerCoefficients:
-        """A given function of a scalar: its derivatives by the scalar are ``d``, ``dd`` and its name."""
+        """Return the series of a given function of a scalar.
+
+        Its derivatives have prefixes ``d``, ``dd``, ....
+        """
         if len(inner) > 1 or e.args[-1] != inner[0]:
             raise NotApplicable(f"{e}: only the last argument may be a function")
         scalar = self.series(inner[0])
@@ -249,44 +263,48 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- sums over layers ------------------------------------------------------------------------------------
 
     def _sum(self, e: Sum | Integral) -> PowerCoefficients:
-        """Over times as it is; over the layer of a source an integral and what it misses."""
+        """Return the series of a sum: over times term by term, over source layers by Euler and Maclaurin."""
         over = [x for x in e.limits if x[0] == k]
-        rest = [x for x in e.limits if x[0] != k]
+        times = [x for x in e.limits if x[0] != k]
         inside = self.series(e.function)
         if over:
             ((_, low, high),) = over
             inside = self._layers(e.function, inside, int(low), int(high - L))
-        return tuple(_spread(x, rest, e.func) for x in inside) if rest else inside
+        return tuple(_spread(x, times, e.func) for x in inside) if times else inside
 
     def _layers(self, body: Expr, f: PowerCoefficients, low: int, high: int) -> PowerCoefficients:
-        """``sum over k from low to L + high, over L``: an integral, both ends, and where sides change."""
+        """Return the series of ``1/L sum over k from low to L + high`` by Euler and Maclaurin.
+
+        The terms are the integral, those of both ends, and those of the changes of side.
+        """
         total = [Integral(x, (tau_, S.Zero, S.One)) if x != 0 else S.Zero for x in f]
-        # k counts as above up to ell + a - cut
+        # k is above up to ell + a - cut
         firsts = {n: a - self.cuts[n] + 1 for n, a in self._crossing(body, low, high)} if self.order else {}
         ends = self.missed(f, tau_, (S.Zero, low), (S.One, high + 1))
         jumps = self.jump(f, tau_, tau, firsts, (ABOVE, BELOW))
         return self.add(total, ends, jumps)
 
     def _crossing(self, body: Expr, low: int, high: int) -> list[tuple[str, int]]:
-        """Functions of (ell + a, k) in a summand over k, and a."""
-        found = []
+        """Return the functions of (ell + a, k) in a summand over k, with their shifts a."""
+        functions = []
         for x in sorted(body.atoms(AppliedUndef), key=str):
             name = str(x.func)
             if self.slots.get(name) != 2 or x.args[1] != k:
                 continue
             at, a = place(x.args[0])
             if at == tau:
-                found.append((name, a))
+                functions.append((name, a))
             elif (at == 0 and a - self.cuts[name] >= low) or (at == 1 and a - self.cuts[name] < high):
                 raise NotApplicable(f"{x} changes sides within a sum over k")
-        return found
+        return functions
 
     def missed(
         self, f: PowerCoefficients, x: Symbol, lower: tuple[Expr, int] | None, upper: tuple[Expr, int] | None
     ) -> PowerCoefficients:
-        """What an integral over x misses at its ends ``(place, offset)``, in units of 1/L.
+        """Return the Euler-Maclaurin terms of an integral over x at its ends, in units of 1/L.
 
-        ``sum over j of L^-(j+1) [B_(j+1)(b) f^(j)(upper) - B_(j+1)(a) f^(j)(lower)] / (j+1)!``
+        ``sum over j of L^-(j+1) [B_(j+1)(b) f^(j)(upper) - B_(j+1)(a) f^(j)(lower)] / (j+1)!``; an end is a
+        pair of layer time and offset.
         """
         total = [S.Zero] * (self.order + 1)
         for j, shift in self.steps(1):
@@ -306,10 +324,10 @@ class LayerExpansion(SeriesRing[Expr]):
         firsts: Mapping[str, int],
         sides: tuple[str, str],
     ) -> PowerCoefficients:
-        """What a jump of the summand at ``x = place`` adds: the sum goes from one side to the other.
+        """Return the Euler-Maclaurin terms of a jump of the summand at ``x = place``.
 
-        ``firsts`` says for each function how far behind the place its second side begins; where some have
-        changed sides and others have not, layers are counted one by one.
+        ``firsts`` maps each function to the number of layers behind ``place`` at which its second side
+        begins. Layers at which only some functions have changed sides are counted one by one.
         """
         total = [S.Zero] * (self.order + 1)
         if not firsts:
@@ -317,7 +335,7 @@ class LayerExpansion(SeriesRing[Expr]):
         start, stop = min(firsts.values()), max(firsts.values())
 
         def at(e: Expr, shift: int) -> Expr:
-            """``e`` on the sides on which its functions are ``shift`` layers behind the place."""
+            """Return ``e`` with its functions on their sides ``shift`` layers behind the place."""
             return self.on_sides(e, {n: sides[shift >= c] for n, c in firsts.items()}, place)
 
         for j, shift in self.steps(1):
@@ -330,30 +348,33 @@ class LayerExpansion(SeriesRing[Expr]):
         return tuple(total)
 
     def at_layer(self, e: Expr, where: Symbol, value: Expr) -> Expr:
-        """``e`` at an end of layer time; a function at twice the same end is on the side that there is."""
-        found = e.xreplace({where: value})
+        """Return ``e`` at an end of layer time.
+
+        A function at equal ends is on the side within the network.
+        """
+        at_end = e.xreplace({where: value})
         if not value.is_number or not self.order:
-            return found
+            return at_end
 
         def put(x: AppliedUndef) -> Expr:
             name, m, i, j, _ = self.made[str(x.func)]
             return self.value(name, m, (i, j), x.args[:2], x.args[2:], ABOVE if value == 1 else BELOW)
 
-        return found.replace(lambda x: self._layered(x) and x.args[:2] == (value, value), put)
+        return at_end.replace(lambda x: self._layered(x) and x.args[:2] == (value, value), put)
 
     def on_sides(self, e: Expr, sides: Mapping[str, str] | str, place: Expr) -> Expr:
-        """Functions of both layers at ``tau_ = tau``, each on its side."""
+        """Return functions of both layers at ``tau_ = tau``, each on its side."""
 
         def put(x: AppliedUndef) -> Expr:
             name, m, i, j, _ = self.made[str(x.func)]
             side = sides if isinstance(sides, str) else sides[name]
             return self.value(name, m, (i, j), (place,), x.args[2:], side)
 
-        found = e.replace(lambda x: self._layered(x) and x.args[:2] == (tau, tau_), put)
-        return found.xreplace({tau: place, tau_: place})
+        on_side = e.replace(lambda x: self._layered(x) and x.args[:2] == (tau, tau_), put)
+        return on_side.xreplace({tau: place, tau_: place})
 
     def _layered(self, x: Expr) -> bool:
-        """Is it a function of two layers, not at one place?"""
+        """Return whether an expression is a function of two different layers."""
         if not (isinstance(x, AppliedUndef) and str(x.func) in self.made):
             return False
         name, *_, side = self.made[str(x.func)]
@@ -362,56 +383,66 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- derivatives by layer time ---------------------------------------------------------------------------
 
     def derivatives(self, e: Expr, x: Symbol, times: int) -> Expr:
-        """The derivative by x, several times."""
+        """Return the derivative by x of order ``times``."""
         for _ in range(times):
             e = self.derivative(e, x)
         return e
 
     def derivative(self, e: Expr, x: Symbol) -> Expr:
-        """The derivative of an expression in coefficients by tau or tau_, on either side of the jump."""
-        if isinstance(e, Add):
-            return Add(*[self.derivative(y, x) for y in e.args])
+        """Return the derivative by tau or tau_ of an expression in coefficients, beside the jump."""
         if isinstance(e, Sum):
             return _spread(self.derivative(e.function, x), e.limits)
         if isinstance(e, Integral):
-            inner = self.derivative(e.function, x)
-            found = Integral(inner, *e.limits) if inner != 0 else S.Zero
-            if any(self._layered(y) and y.args[:2] == (tau, tau_) for y in e.function.atoms(AppliedUndef)):
-                found += self.on_sides(e.function, ABOVE, x) - self.on_sides(e.function, BELOW, x)
-            return found
-        if isinstance(e, Mul):
-            return Add(
-                *[Mul(*e.args[:i], self.derivative(y, x), *e.args[i + 1 :]) for i, y in enumerate(e.args)]
-            )
-        if isinstance(e, Pow) and e.exp.is_Integer:
-            return e.exp * e.base ** (e.exp - 1) * self.derivative(e.base, x)
+            return self._derivative_of_integral(e, x)
+        if isinstance(e, Add | Mul) or (isinstance(e, Pow) and e.exp.is_Integer):
+            return self._derivative_of_polynomial(e, x)
         if isinstance(e, AppliedUndef) and str(e.func) in self.made:
-            name, m, i, j, side = self.made[str(e.func)]
-            places = (2 if self.slots[name] == 2 else 0) if side else self.slots[name]
-            at = e.args[:1] * 2 if side else e.args[:places]
-            rest = e.args[1 if side else places :]
-            slopes = [(i + (n == 0), j + (n == 1)) for n, y in enumerate(at) if y == x]
-            return Add(*[self.value(name, m, w, at, rest, side) for w in slopes])
+            return self._derivative_of_function(e, x)
         if e.has(x):
             raise NotApplicable(f"{e} has no derivative by layer time here")
         return S.Zero
 
+    def _derivative_of_integral(self, e: Integral, x: Symbol) -> Expr:
+        """Return the derivative of an integral, with the jump of the integrand where its ends move."""
+        inner = self.derivative(e.function, x)
+        total = Integral(inner, *e.limits) if inner != 0 else S.Zero
+        if any(self._layered(y) and y.args[:2] == (tau, tau_) for y in e.function.atoms(AppliedUndef)):
+            total += self.on_sides(e.function, ABOVE, x) - self.on_sides(e.function, BELOW, x)
+        return total
+
+    def _derivative_of_polynomial(self, e: Expr, x: Symbol) -> Expr:
+        """Return the derivative of a sum, product or integer power."""
+        if isinstance(e, Add):
+            return Add(*[self.derivative(y, x) for y in e.args])
+        if isinstance(e, Pow):
+            return e.exp * e.base ** (e.exp - 1) * self.derivative(e.base, x)
+        return Add(*[Mul(*e.args[:i], self.derivative(y, x), *e.args[i + 1 :]) for i, y in enumerate(e.args)])
+
+    def _derivative_of_function(self, e: AppliedUndef, x: Symbol) -> Expr:
+        """Return the derivative of a coefficient by a layer time among its arguments."""
+        name, m, i, j, side = self.made[str(e.func)]
+        places = (2 if self.slots[name] == 2 else 0) if side else self.slots[name]
+        layer_times = e.args[:1] * 2 if side else e.args[:places]
+        other_arguments = e.args[1 if side else places :]
+        slopes = [(i + (n == 0), j + (n == 1)) for n, y in enumerate(layer_times) if y == x]
+        return Add(*[self.value(name, m, w, layer_times, other_arguments, side) for w in slopes])
+
 
 def place(layer: Expr) -> tuple[Expr, int]:
-    """The layer time of a layer, and how many layers it is away from there."""
+    """Return the layer time of a layer, and the offset of the layer from it."""
     base, at = next(((x, y) for x, y in ((ell, tau), (k, tau_), (L, S.One)) if layer.has(x)), (0, S.Zero))
     if not (layer - base).is_Integer:
-        raise NotApplicable(f"{layer} is no layer: close the system and rescale it first (derive.depth)")
+        raise NotApplicable(f"{layer} is not a layer: close the system and rescale it first (derive.depth)")
     return at, int(layer - base)
 
 
 def _spread(e: Expr, limits: Iterable[Expr], kind: type[Expr] = Sum) -> Expr:
-    """A sum (or integral) over times of each term."""
+    """Return the sum (or integral) over times of each term."""
     return Add(*[kind(x, *limits) for x in Add.make_args(e.expand(deep=False)) if x != 0])
 
 
 def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]:
-    """Where each function of two layers goes from one side to the other, from its recursion."""
+    """Return the offset ``ell - k`` at which each function of two layers changes sides."""
     found: dict[str, int] = {}
     of_two = [e for e in rows if slots[str(e.lhs.func)] == 2]
 
@@ -428,21 +459,21 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
                 found[name] = at - e.jumps[0][1] + (0 if e.direction == 1 else 1)
             elif begun := firsts(e):
                 found[name] = at + min(begun.values())
-        if len(found) == before:  # smooth everywhere: any place will do
+        if len(found) == before:  # smooth everywhere: the offset is arbitrary
             found |= {n: 0 for e in of_two if (n := str(e.lhs.func)) not in found}
-    for e in of_two:  # a function's own jump and those of its summands must come together
+    for e in of_two:  # the jumps of a function and of its summands must be at the same layer
         gaps = {found[str(e.lhs.func)] - e.shift - c for c in firsts(e).values()}
         if gaps - ({0, -1} if e.direction == 1 else {0, 1}):
-            raise NotApplicable(f"{e.lhs} jumps at another layer than what drives it")
+            raise NotApplicable(f"{e.lhs} jumps at another layer than the functions in its equation")
     return found
 
 
 def crossings(added: Iterable[Expr], slots: Mapping[str, int], cuts: Mapping[str, int]) -> dict[str, int]:
-    """Functions of (ell + a, k) in the terms: from which ``ell - k`` on they are above."""
-    found: dict[str, int] = {}
+    """Return the offsets ``ell - k`` from which on the functions of (ell + a, k) in the terms are above."""
+    offsets: dict[str, int] = {}
     for e in added:
         for x in e.atoms(AppliedUndef):
             name = str(x.func)
             if slots.get(name) == 2 and x.args[1] == k and name in cuts:
-                found[name] = min(found.get(name, 99), cuts[name] - int(x.args[0] - ell))
-    return found
+                offsets[name] = min(offsets.get(name, 99), cuts[name] - int(x.args[0] - ell))
+    return offsets

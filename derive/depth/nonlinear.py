@@ -1,10 +1,10 @@
-"""Deep residual networks with a nonlinearity: each branch is small, so the residual stream stays Gaussian
-(depth2023 Def. E.1).
+"""Deep residual networks with a nonlinearity and small branches, averaged to a linear theory of the stream.
 
-``h^l = W^l x^{l-1}`` and ``x^l = x^{l-1} + L^-a o(h^l)`` with ``o`` of mean zero, such as ``MS(phi(h))``.
-At leading order in the branch ``h^l`` is its own source u, independent of the rest of its unit; what else
-enters it, and what the unit's gradient knows of it, are small and kept to first order.  Averaged over u, a
-layer then acts on the stream like a linear one, with Gaussian averages of phi and its derivatives.
+``h^l = W^l x^{l-1}`` and ``x^l = x^{l-1} + L^-a o(h^l)`` with ``o`` of mean zero, such as ``MS(phi(h))``
+(depth2023 Def. E.1). At leading order in the branch ``h^l`` is its own Gaussian source u, independent of the
+rest of its unit; all other contributions to it, and the dependence of the unit's gradient on it, are kept to
+first order. Averaged over u, a layer acts on the stream like a linear layer, with Gaussian averages of phi
+and its derivatives as coefficients.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from derive.theory.theory import Theory
 
 phi = Function("phi")
 e = Function("e")
-"""The gradient on the stream, without what it knows of the layer's own source: Gaussian, independent of u."""
+"""The gradient on the stream without its dependence on the layer's source: Gaussian, independent of u."""
 x_, y_ = Symbol("x_", real=True), Symbol("y_", real=True)
 ASSUMED = (
     "small branches: a layer's h is its own source at leading order, what else enters it is first order",
     "the gradient on the stream is Gaussian and independent of the layer's source, but for its answer to it",
     "products of two derivatives of phi, and of two gradients, are averaged",
 )
-"""What :func:`effective` takes for granted; it stands in the theory's ``reduction``."""
+"""The assumptions of :func:`effective`, stated in the theory's ``reduction``."""
 
 
 def effective(theory: Theory) -> Theory:
-    """The linear theory of the stream to which a theory of nonlinear residual layers tends as L grows.
+    """Return the linear theory of the stream of a nonlinear residual network as L grows.
 
-    ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>`` with z Gaussian of covariance ``C_x(ell - 1)`` and
-    ``M_m(ell, t) = <phi^(m)(z_t)>``, both among its order parameters as typed Gaussian averages.  What is
-    assumed stands in its ``reduction``.  Raises :class:`NotApplicable` for a theory without such layers.
+    ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>`` with z Gaussian of covariance ``C_x(ell - 1)``, and
+    ``M_m(ell, t) = <phi^(m)(z_t)>``, are among its order parameters as Gaussian averages. Assumptions are
+    stated in its ``reduction``. Raises :class:`NotApplicable` for a theory without such layers.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
@@ -76,7 +76,10 @@ def effective(theory: Theory) -> Theory:
 
 
 class _Effective:
+    """Average of a theory of nonlinear residual layers over the source of each layer."""
+
     def __init__(self, theory: Theory) -> None:
+        """Identify the stream x, its gradient dx, the inner field h and its gradient b in the equations."""
         self.whole = theory
         self.averages: dict[str, OrderParameter] = {}
         families = [q for q in theory.equations if q.layers]
@@ -101,12 +104,14 @@ class _Effective:
     # -- Gaussian averages of phi and its derivatives ----------------------------------------------------
 
     def mean(self, n: int, time: Expr) -> Expr:
+        """Return ``<phi^(n)(z_t)>`` as an order parameter."""
         variance = self.covariance.xreplace({s: t})
         body = Derivative(phi(x_), (x_, n)) if n else phi(x_)
         return self.named(f"M_{n}", (time,), GaussianAverage(body, {(x_, x_): variance}))
 
     def pair(self, m: int, n: int, time: Expr, past: Expr) -> Expr:
-        if m > n or (m == n and past == t):  # <x y> and <y x> are one average: t first, or the lower order
+        """Return ``<phi^(m)(z_t) phi^(n)(z_s)>`` as an order parameter."""
+        if m > n or (m == n and past == t):  # <x y> = <y x>: write t first, or the lower order first
             m, n, time, past = n, m, past, time
         now, then = (self.covariance.xreplace(w) for w in ({s: t}, {t: s}))
         a, b = (Derivative(phi(v), (v, k)) if k else phi(v) for v, k in ((x_, m), (y_, n)))
@@ -114,6 +119,7 @@ class _Effective:
         return self.named(f"V_{m}{n}", (time, past), GaussianAverage(a * b, both))
 
     def named(self, name: str, times: tuple[Expr, ...], value: Expr) -> Expr:
+        """Return an order parameter of this name, defined as a Gaussian average."""
         symbol = Function(name)(ell, *(t, s)[: len(times)])
         inside = next(r for r in self.x.ranges if r.index == ell)
         self.averages.setdefault(name, OrderParameter(symbol, value, "correlation", (inside,)))
@@ -121,15 +127,15 @@ class _Effective:
 
     @cached_property
     def gradients(self) -> Expr:
-        """``<dx(ell, t) dx(ell, s)>``, the covariance of e."""
+        """The covariance ``<dx(ell, t) dx(ell, s)>`` of e."""
         pair = self.above * self.above.xreplace({t: s})
-        found = [q for q in self.whole.correlations() if q.definition == Average(pair)]
-        if not found:
+        matching = [q for q in self.whole.correlations() if q.definition == Average(pair)]
+        if not matching:
             raise NotApplicable(f"the theory has no order parameter for <{pair}>")
-        return found[0].symbol
+        return matching[0].symbol
 
     def averaged(self, body: Expr) -> Expr:
-        """The average of a polynomial in ``phi^(n)(u(ell, .))`` and ``e(ell, .)``, also under sums."""
+        """Return the average of a polynomial in ``phi^(n)(u(ell, .))`` and ``e(ell, .)``, also under sums."""
         total = S.Zero
         for y in addends(drawn_out(body.expand(), lambda _: False)):
             inside, limits = opened(y)
@@ -140,7 +146,7 @@ class _Effective:
         return total
 
     def product(self, body: Expr) -> Expr:
-        """The average of one product."""
+        """Return the average of one product."""
         plain, slopes, gradients = S.One, [], []
         for y in factors(body):
             if isinstance(y, AppliedUndef) and y.func == e:
@@ -150,7 +156,9 @@ class _Effective:
             else:
                 plain *= y
         if len(gradients) > 2 or len(slopes) > 2:
-            raise NotApplicable(f"the average of {body} is none of two slopes and two gradients")
+            raise NotApplicable(
+                f"the average of {body} has more than two derivatives of phi or two gradients"
+            )
         if len(gradients) == 1:
             return S.Zero
         if gradients:
@@ -162,7 +170,7 @@ class _Effective:
         return plain * self.mean(*slopes[0]) if slopes else plain
 
     def order(self, y: Expr) -> tuple[int, Expr] | None:
-        """The order of the derivative of phi, and the time at which it is taken."""
+        """Return the order of a derivative of phi and its time; None for another expression."""
         body, n = (y.expr, y.derivative_count) if isinstance(y, Derivative) else (y, 0)
         if isinstance(body, AppliedUndef) and body.func == phi and body.args[0].func == self.u:
             return n, body.args[0].args[-1]
@@ -171,7 +179,7 @@ class _Effective:
     # -- one layer ---------------------------------------------------------------------------------------
 
     def leading(self, body: Expr) -> Expr:
-        """At leading order: h is u, dx is e, b what follows; averages done."""
+        """Return an expression at leading order: h is u, dx is e, and averages are carried out."""
         body = body.replace(lambda y: isinstance(y, Average), lambda y: self.averaged(self.leading(y.body)))
         names = {self.h.lhs.func: self.u, self.dx.lhs.func: e}
 
@@ -183,16 +191,16 @@ class _Effective:
         return rewritten(body, {*map(str, names), self.b.name}, put)
 
     def slope(self, body: Expr, by: AppliedUndef) -> Expr:
-        """The derivative of an expression at leading order by u or e at time t."""
+        """Return the derivative of an expression at leading order by u or e at time t."""
         mark = Dummy()
         return body.xreplace({by: mark}).diff(mark).xreplace({mark: by})
 
     @cached_property
     def gradient(self) -> Expr:
-        """``b(ell, t)`` to first order: it moves with what enters h, and with what dx knows of u.
+        """The gradient ``b(ell, t)`` to first order in the drift of h and in the dependence of dx on u.
 
-        The latter is dx's answer to the branch's output; also within the step: dx contains x of the layers
-        above, as soon as b answers u at equal time.
+        The latter is the response of dx to the output of the branch. It is present at equal time too: dx
+        contains x of the layers above, as soon as b responds to u at equal time.
         """
         first = self.leading(self.b.rhs)
         drift = Add(*[self.leading(y.expr) for y in self.h.terms if y.kind != "source"])
@@ -201,7 +209,7 @@ class _Effective:
         return first + by_h * drift + by_dx * known
 
     def response(self) -> tuple[list[tuple[Expr, Expr]], Expr]:
-        """``<d b(t) / d u(s)>``: terms with the last s at which each is there, and what s = t alone has."""
+        """Return ``<d b(t) / d u(s)>``: pairs of a term and its last s, and the term at s = t alone."""
         past = Symbol("s_1", **s.assumptions0)
         moved = chain_rule(self.gradient, self.u(ell, past), frozenset({str(self.u)}), frozenset({"e"}))
         moved = moved.replace(lambda y: isinstance(y, Response), lambda _: S.Zero)
@@ -220,6 +228,7 @@ class _Effective:
     # -- the stream --------------------------------------------------------------------------------------
 
     def theory(self) -> Theory:
+        """Return the linear theory of the stream."""
         stream = {self.x.lhs: self.forward(), self.dx.lhs: self.backward()}
         others = (q for q in self.whole.equations if q not in (self.h, self.b))
         equations = tuple(replace(q, terms=tuple(stream.get(q.lhs, q.terms))) for q in others)
@@ -232,6 +241,7 @@ class _Effective:
         output = self.output
 
         def covariance(v: Source) -> Expr:
+            """Return the covariance of a source after the average."""
             if v.symbol.func == self.u:
                 return self.averaged(output * output.xreplace({t: s}))
             return self.known(sympify(v.covariance))
@@ -246,7 +256,10 @@ class _Effective:
         )
 
     def forward(self) -> Iterator[Term]:
-        """``x(ell) = x(ell - 1) + share (u + sum of kernels weighted by <o'(u_t) d b(s) / d e(s)>)``."""
+        """Yield the terms of ``x(ell) = x(ell - 1) + share (u + sum of averaged kernels)``.
+
+        Kernels are weighted by ``<o'(u_t) d b(s) / d e(s)>``.
+        """
         yield next(y for y in self.x.terms if y.expr == neighbour(self.x))
         rise = self.slope(self.output, self.u(ell, t))
         back = self.slope(self.leading(self.b.rhs), e(ell, t)).xreplace({t: s})
@@ -266,7 +279,7 @@ class _Effective:
                 )
 
     def backward(self) -> Iterator[Term]:
-        """As it was, with the averages of the gradient's answer and of its overlap."""
+        """Yield the terms of dx, with averages of the response of the gradient and of its overlap."""
         later, instant = self.response()
         for y in self.dx.terms:
             if y.kind not in ("response", "memory"):
@@ -284,22 +297,23 @@ class _Effective:
                 yield replace(y, kernel=self.known(y.kernel), rule=rule)
 
     def known(self, body: Expr) -> Expr:
-        """Averages over the layer's own fields, such as ``<b(t) b(s)>``, at leading order."""
+        """Return averages over the layer's own fields, such as ``<b(t) b(s)>``, at leading order."""
         inner = {self.h.name, self.b.name}
-        found = {q.name: q for q in self.whole.correlations() if inner & _names(q.definition)}
+        by_name = {q.name: q for q in self.whole.correlations() if inner & _names(q.definition)}
 
         def value(y: AppliedUndef) -> Expr:
-            return self.leading(found[str(y.func)].definition).xreplace({ell: y.args[0]})
+            return self.leading(by_name[str(y.func)].definition).xreplace({ell: y.args[0]})
 
-        return rewritten(body, found, value)
+        return rewritten(body, by_name, value)
 
 
 def _names(body: Expr) -> set[str]:
+    """Return the names of the functions in an expression."""
     return {str(y.func) for y in body.atoms(AppliedUndef)}
 
 
 def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
-    """The same with phi given: its averages are done where they have a closed form.
+    """Return the theory with phi given; Gaussian averages with a closed form are evaluated.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
@@ -321,7 +335,7 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
 
 @dataclass(frozen=True)
 class BranchDiversity(ConditionalResult):
-    """The difference of neighbouring branches of a deep nonlinear residual network.
+    """Difference of neighbouring branches of a deep nonlinear residual network.
 
     Parameters
     ----------
@@ -336,7 +350,13 @@ class BranchDiversity(ConditionalResult):
     alignment: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what the diversity rests on."""
+        """Return the assumptions of the diversity.
+
+        Returns
+        -------
+        tuple of str
+            One sentence per condition.
+        """
         return (
             "assumed: branches are small, so that h of a layer is Gaussian and independent of other layers",
             "assumed: the gradient on the stream is the same in close layers, and independent of their h",
@@ -348,27 +368,27 @@ class BranchDiversity(ConditionalResult):
 
 
 def branch_diversity(theory: Theory, activation: Callable[[Expr], Expr] | None = None) -> BranchDiversity:
-    """Return the roughness of the stream and the alignment of the branches' gradients.
+    """Return the roughness of the stream and the alignment of the gradients of neighbouring branches.
 
-    Layers are independent at leading order.  So the product of two branches' gradients averages to the square
-    of their mean slope ``d b/d e``, times ``<e^2>`` of the gradient on the stream.
+    Layers are independent at leading order, so that the product of the gradients of two branches averages to
+    the square of their mean derivative ``d b/d e``, times ``<e^2>`` of the gradient on the stream.
 
     Parameters
     ----------
     theory : Theory
-        That of a network with nonlinear residual layers, as for :func:`effective`.
+        The theory of a network with nonlinear residual layers, as for :func:`effective`.
     activation : callable, optional
-        phi as a function of an expression; without it averages stay folded.
+        phi as a function of an expression; without it averages stay unevaluated.
 
     Returns
     -------
     BranchDiversity
-        Both at time t in layer ``ell``.
+        Both quantities at time t in layer ``ell``.
 
     Raises
     ------
     NotApplicable
-        For a theory without nonlinear residual layers.
+        If the theory has no nonlinear residual layers.
 
     Examples
     --------
@@ -383,6 +403,7 @@ def branch_diversity(theory: Theory, activation: Callable[[Expr], Expr] | None =
     variance = layer.covariance.xreplace({s: t})
 
     def average(body: Expr) -> Expr:
+        """Return the Gaussian average of an expression in the source."""
         body = body.xreplace({layer.u(ell, t): x_})
         if activation is not None:
             body = body.replace(phi, activation).doit()

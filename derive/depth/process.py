@@ -1,9 +1,10 @@
-"""The stochastic process in layer time to which a unit of a deep nonlinear residual network tends.
+"""Stochastic process in layer time of a unit of a deep nonlinear residual network.
 
-A layer adds ``branch W phi(h)`` to the stream h, and its gradient comes back by the same matrix.  With the
-branch ``beta0/sqrt(L)`` the source of a layer enters with ``L^-1/2``, as white noise in ``tau = ell/L``, and
-memory and responses enter with ``1/L``, as drift.  This module counts these powers in a theory of symbolic
-depth and writes the differential equations; their Euler scheme of n cells is the theory of n layers.
+A layer adds ``branch W phi(h)`` to the residual stream h, and the gradient passes back through the same
+matrix. With the branch multiplier ``beta0/sqrt(L)`` the source of a layer enters with ``L^-1/2``, as white
+noise in ``tau = ell/L``, while memory and responses enter with ``1/L``, as drift. The module counts these
+powers in a theory of symbolic depth and returns the stochastic differential equations; their Euler scheme
+with n cells is the theory of n layers.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ NOISE, DRIFT = Rational(-1, 2), S.NegativeOne
 
 @dataclass(frozen=True)
 class LayerProcess(ConditionalResult):
-    """Stochastic differential equations in layer time, and what closes them.
+    """Stochastic differential equations in layer time, with the averages that close them.
 
     Parameters
     ----------
     single_site : tuple of Eq
-        Those of fields in the body of the network, ``d h/d tau``, and the values at its two ends.
+        Equations of fields in the body of the network, ``d h/d tau``, and of those at its two ends.
     noise : tuple of Eq
         Covariances of the Gaussian sources; those of the body are white in layer time.
     order_parameters, numbers : tuple of Eq
         Averages at a layer time, and the outputs, errors and tangent kernel.
-    units : mapping
-        What each response is divided by, so that it has a limit.
+    units : mapping of str to Expr
+        The power of L by which each response is divided, so that it has a limit.
     dropped : tuple of Dropped
         Terms that vanish as L grows.
     """
@@ -55,14 +56,36 @@ class LayerProcess(ConditionalResult):
     dropped: tuple[Dropped, ...]
 
     def field(self, name: str) -> Eq:
-        """Return the equation of a field in layer time.  Raises KeyError for an unknown name."""
+        """Return the equation of a field in layer time.
+
+        Parameters
+        ----------
+        name : str
+            The name of a field in the body of the network.
+
+        Returns
+        -------
+        Eq
+            The equation ``d field/d tau = ...``.
+
+        Raises
+        ------
+        KeyError
+            If there is no such field.
+        """
         for e in self.single_site:
             if isinstance(e.lhs, Derivative) and str(e.lhs.expr.func) == name:
                 return e
         raise KeyError(name)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what is derived and what is assumed."""
+        """Return what is derived and what is assumed.
+
+        Returns
+        -------
+        tuple of str
+            One sentence per condition.
+        """
         scheme = "the theory of n layers is the Euler scheme of these equations with n cells of layer time"
         same = f"derived: {scheme}" if not self.dropped else f"derived: {scheme}, but for terms that vanish"
         units = ", ".join(f"{name} by {unit}" for name, unit in self.units.items())
@@ -88,9 +111,9 @@ def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
     Parameters
     ----------
     theory : Theory
-        That of a network of symbolic depth, whose layers add branches to a stream.
+        The theory of a network of symbolic depth whose layers add branches to a residual stream.
     scaling : Scaling
-        How its symbols depend on the depth, such as ``{beta: beta0/sqrt(L)}``.
+        The dependence of symbols on the depth, such as ``{beta: beta0/sqrt(L)}``.
 
     Returns
     -------
@@ -100,7 +123,7 @@ def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
     Raises
     ------
     NotApplicable
-        For a theory without such a stream, and for a term that grows with the depth.
+        If the theory has no residual stream, or a term grows with the depth.
 
     Examples
     --------
@@ -119,16 +142,17 @@ def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
 
 
 class _Process:
-    """Sorts the terms of a layer by powers of L."""
+    """Classification of the terms of a layer by powers of L."""
 
     def __init__(self, theory: Theory, scaling: Scaling) -> None:
+        """Find residual streams, inner fields, sources and the units of responses."""
         self.theory, self.scaling = theory, scaling
         families = [e for e in theory.equations if e.layers is not None]
         self.streams = [e for e in families if neighbour(e) is not None]
         self.inner = {e.name: e for e in families if neighbour(e) is None}
         if not self.streams:
             raise NotApplicable(
-                "no field of a layer is that of its neighbour and a branch: no residual stream"
+                "no residual stream: no field of a layer is that of the neighbouring layer plus a branch"
             )
         self.sources = {str(u.symbol.func): u for u in theory.sources if u.symbol.args[0].has(ell)}
         layered = {str(q.symbol.func) for q in theory.order_parameters if q.symbol.args[0].has(ell)}
@@ -138,7 +162,7 @@ class _Process:
         self.units = {q.name: unit for q in theory.responses() if (unit := self.unit(q, added)) != 1}
 
     def result(self) -> LayerProcess:
-        """The equations."""
+        """Return the equations in layer time."""
         return LayerProcess(
             single_site=tuple(self.single_site()),
             noise=tuple(self.noise()),
@@ -156,34 +180,35 @@ class _Process:
         return self.unfolded(Add(*[x.expr for x in e.terms if x.expr != near]))
 
     def unfolded(self, e: Expr) -> Expr:
-        """An expression with the fields put in that are local to a layer."""
+        """Return an expression with the fields of the inner layer replaced by their equations."""
 
         def put(x: AppliedUndef) -> Expr:
-            own = self.inner[str(x.func)]
-            if x.args[1:] != own.lhs.args[1:] or not (x.args[0] - own.lhs.args[0]).is_Integer:
-                raise NotApplicable(f"{x} is read at another time or sample than that of its equation")
-            return own.rhs.xreplace({ell: ell + x.args[0] - own.lhs.args[0]})
+            equation = self.inner[str(x.func)]
+            if x.args[1:] != equation.lhs.args[1:] or not (x.args[0] - equation.lhs.args[0]).is_Integer:
+                raise NotApplicable(f"{x} is used at another time or sample than that of its equation")
+            return equation.rhs.xreplace({ell: ell + x.args[0] - equation.lhs.args[0]})
 
         while any(str(x.func) in self.inner for x in e.atoms(AppliedUndef)):
             e = rewritten(e, self.inner, put)
         return e
 
     def terms(self, e: Expr) -> list[tuple[Expr, Expr]]:
-        """Powers of L and what they multiply."""
+        """Return the terms of an expression as powers of L and their prefactors."""
         whole = drawn_out(self.scaling(e).expand(), lambda _: False).expand()
         return [power(y) for x in Add.make_args(whole) for y in addends(x)]
 
     def unit(self, q: OrderParameter, added: list[tuple[Expr, Expr]]) -> Expr:
-        """The factor of the source that a response answers; the answer is as small."""
+        """Return the unit of a response: the power of L with which its source enters."""
         pushed = {x.args[1].func for x in q.definition.atoms(Response)}
         orders = [order for order, rest in added if pushed & {x.func for x in rest.atoms(AppliedUndef)}]
         return L ** max(orders) if orders else S.One
 
     def in_units(self, e: Expr) -> Expr:
+        """Return an expression with responses in their units."""
         return rewritten(e, self.units, lambda x: self.units[str(x.func)] * x)
 
     def kept(self, lhs: Expr, e: Expr, least: Expr) -> Expr:
-        """The terms of order ``L**least``, at layer times; smaller ones are noted."""
+        """Return the terms of order ``L**least`` at layer times, and record smaller ones as dropped."""
         total = S.Zero
         for order, rest in self.terms(self.in_units(e)):
             white = any(str(x.func) in self.sources for x in rest.atoms(AppliedUndef))
@@ -199,7 +224,7 @@ class _Process:
     # -- at layer times ----------------------------------------------------------------------------------
 
     def at(self, e: Expr) -> Expr:
-        """Functions of layers at their layer times."""
+        """Return functions of layers at their layer times."""
 
         def put(x: AppliedUndef) -> Expr:
             return x.func(place(x.args[0])[0], *x.args[1:])
@@ -207,7 +232,7 @@ class _Process:
         return rewritten(e, self.layered, put)
 
     def single_site(self) -> Iterator[Eq]:
-        """The streams, then the ends of the network."""
+        """Yield the equations of the residual streams, then those of the ends of the network."""
         for e in self.streams:
             near = neighbour(e)
             assert near is not None
@@ -219,7 +244,10 @@ class _Process:
                 yield Eq(self.at(e.lhs), self.kept(e.lhs, self.named(e.rhs), S.Zero), evaluate=False)
 
     def named(self, e: Expr) -> Expr:
-        """Sources of single layers by names of their own, because they are no white noise."""
+        """Return an expression in which sources of single layers have individual names.
+
+        They are not white noise in layer time.
+        """
 
         def put(x: AppliedUndef) -> Expr:
             single = x.args[0].is_Integer or x.args[0] == L
@@ -229,7 +257,7 @@ class _Process:
         return rewritten(e, singles, put)
 
     def noise(self) -> Iterator[Eq]:
-        """Covariances."""
+        """Yield the covariances of the sources."""
         for u in self.theory.sources:
             value = self.kept(u.symbol, sympify(u.covariance), S.Zero)
             if u.symbol.args[0].has(ell):
@@ -240,12 +268,12 @@ class _Process:
             yield Eq(Average(pair), value, evaluate=False)
 
     def order_parameters(self) -> Iterator[Eq]:
-        """Correlations at a layer time, and responses in their units."""
+        """Yield the correlations at a layer time, and the responses in their units."""
         for q in self.theory.order_parameters:
             yield Eq(self.at(q.symbol), self.at(q.definition), evaluate=False)
 
     def numbers(self) -> Iterator[Eq]:
-        """Outputs, errors and the tangent kernel; a sum over layers is an integral over layer time."""
+        """Yield outputs, errors and the tangent kernel; sums over layers become integrals over layer time."""
         for e in (*self.theory.scalars, *self.theory.observables):
             value = S.Zero
             for order, rest in self.terms(self.in_units(e.rhs)):

@@ -1,9 +1,10 @@
-"""Responses in units in which they stay of order one, the two ends of a network told apart.
+"""Responses in units in which they are of order one in the depth, with the two ends of a network separated.
 
-In the body of a residual network a layer's source enters with the factor of the branch, so the answers to it
-are as small; the first and last layer's sources enter whole.  Each gets a name of its own (``R_hu_1`` for the
-answers to ``u(1, s)``), and the others are divided by the branch's factor (linear2025 (88)).  In units of
-``1/sqrt(L)``, sources labelled by their matrix, these are the Gamma and C of depth2023 (before Lemma 4.3).
+In the body of a residual network the source of a layer enters with the branch multiplier, so that responses
+to it are proportional to the multiplier; the sources of the first and last layer enter without it. Responses
+to these have individual names (``R_hu_1`` to ``u(1, s)``), and the others are divided by the multiplier
+(linear2025 (88)). In units of ``1/sqrt(L)``, with sources labelled by their matrix, they are the Gamma and C
+of depth2023 (before Lemma 4.3).
 """
 
 from __future__ import annotations
@@ -23,8 +24,20 @@ from derive.theory import Equation, Theory
 
 
 def ends_apart(cross: CrossLayer) -> CrossLayer:
-    """The same equations, with names of their own for answers to single members of a family of sources.
+    """Return the equations with individual names for responses to single members of a family of sources.
 
+    Parameters
+    ----------
+    cross : CrossLayer
+        The recursions over layers of a linear theory.
+
+    Returns
+    -------
+    CrossLayer
+        The closed recursions; ``R_hu_1`` is the response to ``u(1, s)``.
+
+    Examples
+    --------
     >>> from sympy import Symbol
     >>> from derive import isotropic, mean_field
     >>> theory = mean_field(isotropic(data="population", branch=Symbol("beta")))
@@ -37,34 +50,37 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     }
 
     def single(x: AppliedUndef) -> Expr:
-        own = len(x.args) >= 4 and x.args[1] in of[str(x.func)].singles
-        return Function(f"{x.func}_{x.args[1]}")(x.args[0], *x.args[2:]) if own else x
+        """Return a response to a single member under its individual name."""
+        is_single = len(x.args) >= 4 and x.args[1] in of[str(x.func)].singles
+        return Function(f"{x.func}_{x.args[1]}")(x.args[0], *x.args[2:]) if is_single else x
 
     def named(x: Expr) -> Expr:
+        """Return an expression with individual names."""
         return rewritten(x, of, single)
 
     def members(e: Equation) -> Iterator[Equation]:
-        """The equation for each single member, and for the family."""
+        """Yield the equation for each single member, and for the family."""
         p = of.get(str(e.lhs.func))
         if p is None or p.family is None:
             yield _mapped(e, named)
             return
 
         def at_site(site: Expr, x: Expr) -> Expr:
+            """Return an expression at a single layer of the source."""
             return named(_decided(x.xreplace({k: site}), e.ranges))
 
-        rest = tuple(r for r in e.ranges if r.index != k)
+        ranges = tuple(r for r in e.ranges if r.index != k)
         for site in p.singles:
-            there = replace(e, lhs=e.lhs.xreplace({k: site}), ranges=rest)
+            there = replace(e, lhs=e.lhs.xreplace({k: site}), ranges=ranges)
             yield _mapped(there, partial(at_site, site))
-        inside = (*rest, p.family)
+        inside = (*ranges, p.family)
         yield _mapped(replace(e, ranges=inside), lambda x: named(_decided(x, inside)))
 
     return replace(cross.map(named), responses=tuple(x for e in cross.responses for x in members(e)))
 
 
 def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
-    """Divide the answers to every family of sources by ``factor`` (the ends apart, the system closed).
+    """Divide the responses to every family of sources by ``factor``; close the system, separate its ends.
 
     >>> from sympy import Symbol
     >>> from derive import isotropic, mean_field
@@ -82,12 +98,16 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
 
 
 def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
-    """``X = unit X`` for the functions in ``units``, divided out on the left; those of unit 0 are gone."""
+    """Write ``X = unit X`` for the functions in ``units`` and divide their equations.
+
+    Unit 0 removes a function.
+    """
 
     def put(e: Expr) -> Expr:
         return rewritten(e, units, lambda x: units[str(x.func)] * x)
 
     def row(e: Equation) -> Equation:
+        """Return the equation of a response in its unit."""
         return _mapped(e, lambda x: without_empty(times(1 / units.get(str(e.lhs.func), S.One), put(x))))
 
     rows = [row(e) for e in cross.responses if units.get(str(e.lhs.func)) != 0]
@@ -95,7 +115,7 @@ def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
 
 
 def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
-    """Sources of these names counted by other labels: what stands at k is called ``k + shift``."""
+    """Return the equations with sources of these names relabelled from layer k to ``k + shift``."""
     of = {f"R_{e.name}{n}": x for n, x in shifts.items() for e in cross.theory.equations}
 
     def label(x: AppliedUndef) -> Expr:
@@ -105,14 +125,15 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
         return rewritten(e, of, label)
 
     def row(e: Equation) -> Equation:
+        """Return the equation of a response with the new label."""
         shift = of.get(str(e.lhs.func), S.Zero)
         ranges = (IndexRange(k, r.lower + shift, r.upper + shift) if r.index == k else r for r in e.ranges)
         return _mapped(replace(e, ranges=tuple(ranges)), lambda x: _tidy(moved(x.xreplace({k: k - shift}))))
 
     def put(x: Sum) -> Expr:
-        """A sum over k in which only relabelled answers occur runs over the new labels."""
-        found = {of[n] for a in x.function.atoms(AppliedUndef) if (n := str(a.func)) in of}
-        shift = next(iter(found), S.Zero)
+        """Return a sum over k of relabelled responses as a sum over the new labels."""
+        label_shifts = {of[n] for a in x.function.atoms(AppliedUndef) if (n := str(a.func)) in of}
+        shift = next(iter(label_shifts), S.Zero)
         if shift == 0 or not any(lim[0] == k for lim in x.limits):
             return x
         limits = [(v, a + shift, b + shift) if v == k else (v, a, b) for v, a, b in x.limits]
@@ -123,15 +144,17 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
 
 
 def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
+    """Return an equation with ``fun`` applied to all terms; vanishing terms are dropped."""
     terms = tuple(x.rewrite(fun) for x in e.terms)
     kept = tuple(x for x in terms if x.expr != 0) or (terms[0].put(S.Zero),)
     return Equation(fun(e.lhs), kept, e.ranges)
 
 
 def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Kronecker deltas between layers that never meet are zero."""
+    """Replace Kronecker deltas between layers that never coincide by zero."""
 
     def decide(x: KroneckerDelta) -> Expr:
+        """Return a delta, or zero if its layers never coincide."""
         met = ((pinned(x, r.index), r) for r in ranges if r.index in (ell, k))
         apart = any(place and within(place[1], r.lower, r.upper, r.index) == 0 for place, r in met)
         return S.Zero if apart else x
@@ -140,11 +163,11 @@ def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
 
 
 def _tidy(e: Expr) -> Expr:
-    """``delta(k - 1, ell - 1)`` is ``delta(k, ell)``."""
+    """Write deltas with the index k alone: ``delta(k - 1, ell - 1)`` becomes ``delta(k, ell)``."""
 
     def put(x: KroneckerDelta) -> Expr:
-        mine, other = sorted(x.args, key=lambda y: not y.has(k))
-        return KroneckerDelta(k, other - (mine - k))
+        with_k, other = sorted(x.args, key=lambda y: not y.has(k))
+        return KroneckerDelta(k, other - (with_k - k))
 
     return e.replace(lambda x: isinstance(x, KroneckerDelta) and x.has(k) and x.has(ell), put)
 
@@ -153,14 +176,34 @@ def _tidy(e: Expr) -> Expr:
 
 
 def gamma_c_recursion(theory: Theory) -> CrossLayer:
-    """The recursions of depth2023's Lemma 4.3 and appendix D.3, for any multiplier and rate of the branches.
+    """Return the recursions of depth2023's Lemma 4.3 and appendix D.3.
 
-    ``Gamma_ab(ell, k, t, s) = sqrt(L) d field_a(ell, t) / d source_b(W^k, s)``, 0 forward and 1 backward;
-    ``Gamma_aU(ell, t)`` and ``Gamma_aV`` for the frozen ends, without the factor.  The correlations ``C_0(k,
-    t, s)`` and ``C_1(k, t, s)`` are the covariances of the forward and backward source of W^k.
+    They hold for any multiplier and learning rate of the branches.
 
-    Raises :class:`NotApplicable` for a theory that has not one field upwards and one downwards.
+    Parameters
+    ----------
+    theory : Theory
+        A linear theory with one field upwards and one downwards.
 
+    Returns
+    -------
+    CrossLayer
+        The recursions of Gamma and C.
+
+    Raises
+    ------
+    NotApplicable
+        If the theory has other fields or families of sources.
+
+    Notes
+    -----
+    ``Gamma_ab(ell, k, t, s) = sqrt(L) d field_a(ell, t) / d source_b(W^k, s)`` with a, b = 0 forward and 1
+    backward; ``Gamma_aU(ell, t)`` and ``Gamma_aV`` are responses to the frozen ends, without the factor. The
+    correlations ``C_0(k, t, s)`` and ``C_1(k, t, s)`` are the covariances of the forward and backward source
+    of W^k.
+
+    Examples
+    --------
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import depth_program
     >>> for x in gamma_c_recursion(mean_field(depth_program())).response("Gamma_01", ell).terms:
@@ -180,7 +223,7 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
     named: dict[str, tuple[str, Expr]] = {}
     for b, u in enumerate(families):
         if not isinstance(u.covariance, AppliedUndef):
-            raise NotApplicable(f"the covariance of {u.symbol} is no order parameter: {u.covariance}")
+            raise NotApplicable(f"the covariance of {u.symbol} is not an order parameter: {u.covariance}")
         named[str(u.covariance.func)] = (f"C_{b}", ell - u.covariance.args[0])
     labels = {str(u.symbol.func): str(b) for b, u in enumerate(families)}
     labels |= {p.name: p.name for p in cross.pushes if p.layers is None}
@@ -193,7 +236,7 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
         return e.xreplace({x: Function(n)(x.args[0] + d, *x.args[1:]) for x, (n, d) in covariances.items()})
 
     def row(e: Eq) -> Eq:
-        """A covariance is labelled by its matrix."""
+        """Return the equation of a covariance labelled by its matrix."""
         back = {ell: ell - named[str(e.lhs.func)][1]} if str(e.lhs.func) in named else {}
         return Eq(put(e.lhs).xreplace(back), put(e.rhs).xreplace(back), evaluate=False)
 
