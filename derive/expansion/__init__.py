@@ -1,4 +1,8 @@
-"""Theories in powers of one small parameter: gamma0, one over a size, the learning rate."""
+"""Expansions of mean-field theories in a small parameter: gamma0, one over a size, or the learning rate.
+
+`expand` chooses the kind of expansion from a theory and the parameter; all results are an `Expansion`.
+`numerics.expansion` evaluates them.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,16 +38,41 @@ from derive.theory.conditioning import theory_of
 def expand(
     theory: Theory | Program | Mapping[Expr, Expr], small: Expr = gamma0, order: int = 2, **options: Any
 ) -> Expansion:
-    """Expand a theory in a small parameter up to ``order``.
+    """Expand a theory in a small parameter up to an order.
 
-    ``small`` is ``gamma0`` (operator words for a linear theory, trees layer by layer for a nonlinear one, the
-    first powers of ``|gamma0|`` where phi has a kink), one over a size, such as ``1/nu``, ``1/alpha`` or
-    ``1/alpha_B`` (``together={alpha: 3 * nu}`` lets other sizes grow with it), or the learning rate ``eta``.
-    A theory at an integer depth is expanded at symbolic depth, of which it is a member.
-    In place of a theory a map ``{x: x after one step}`` gives the differential equation behind it.
-    Raises :class:`~derive.errors.NotApplicable` for a theory that has no such expansion, and ValueError for a
-    negative order and for another parameter.
+    Parameters
+    ----------
+    theory : Theory | Program | Mapping[Expr, Expr]
+        Theory or program. A map ``{x: x after one step}`` gives the differential equation whose solution it
+        follows.
+    small : Expr, optional
+        ``gamma0``, one over a size, such as ``1/nu``, ``1/alpha`` or ``1/alpha_B``, or the learning rate
+        ``eta``.
+    order : int, optional
+        Highest order.
+    **options : Any
+        ``together={alpha: 3 * nu}``: other sizes that grow with the size.
 
+    Returns
+    -------
+    Expansion
+        `LinearExpansion` for a linear theory in gamma0, `NonlinearExpansion` for a nonlinear one,
+        `KinkExpansion` in powers of ``|gamma0|`` if phi has a kink, `TheorySeries` in a size or the learning
+        rate, `ModifiedEquation` for a map.
+
+    Raises
+    ------
+    NotApplicable
+        If the theory has no such expansion.
+    ValueError
+        If the order is negative or the parameter is another one.
+
+    Notes
+    -----
+    A theory at an integer depth is expanded at symbolic depth, because it is a member of that family.
+
+    Examples
+    --------
     >>> from sympy import Function
     >>> from derive import L, isotropic, mean_field, mlp
     >>> from derive.program.networks.random_data import nu
@@ -73,7 +102,7 @@ def expand(
 
 
 def _in_gamma0(theory: Theory, order: int) -> Expansion:
-    """The expansion of a theory; of one at an integer depth that of its program at symbolic depth."""
+    """Return the expansion of a theory, or of its program at symbolic depth if the depth is an integer."""
     try:
         return _expanded(theory, order)
     except NotApplicable:
@@ -83,7 +112,7 @@ def _in_gamma0(theory: Theory, order: int) -> Expansion:
 
 
 def _at_symbolic_depth(theory: Theory) -> Theory | None:
-    """The theory for any number of layers; None if it is no member of such a family."""
+    """Return the theory for any number of layers, or None if the theory is not a member of such a family."""
     depth = theory.program.depth
     try:
         general = mean_field(at_symbolic_depth(theory.program)) if depth.is_Integer else None
@@ -95,6 +124,7 @@ def _at_symbolic_depth(theory: Theory) -> Theory | None:
 
 
 def _expanded(theory: Theory, order: int) -> Expansion:
+    """Return the linear or nonlinear expansion of a theory in gamma0."""
     try:
         linear_form(theory)
     except NotApplicable:

@@ -1,10 +1,11 @@
-"""The error of a theory as a function of the output, and its orders.
+"""Error of a theory as a function of its output, and the orders of the error.
 
-Minus the slope of the loss gives ``Delta_mu(t) = e(f_mu(t))``.  With ``f = f_0 + gamma0 f_1 + ...``
+The error, minus the slope of the loss, is ``Delta_mu(t) = e(f_mu(t))``. With ``f = f_0 + gamma0 f_1 + ...``
 
     Delta_n = sum_k e^(k)(f_0) / k! [(gamma0 f_1 + gamma0^2 f_2 + ...)^k]_n ,
 
-where ``[ ]_n`` is the coefficient of gamma0^n: ``y - f_0`` and ``-f_n`` for the square loss.
+where ``[ ]_n`` is the coefficient of gamma0^n: ``y - f_0`` and ``-f_n`` for the square loss. All expansions
+in gamma0 use it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ERROR, OUTPUT = "Delta", "f"
 
 @dataclass(frozen=True)
 class ErrorLaw:
-    """``e`` as an expression in the ``output``, at one time and sample.
+    """Error as an expression in the ``output``, at one time and sample.
 
     >>> from derive import mean_field, mlp
     >>> law = ErrorLaw.of(mean_field(mlp(2, objective="logistic")))
@@ -38,10 +39,10 @@ class ErrorLaw:
 
     @classmethod
     def of(cls, theory: Theory) -> ErrorLaw:
-        """That of a theory with one output, of the sample mu.
+        """Return the error of a theory with one output, for the sample mu.
 
-        Raises :class:`~derive.errors.NotApplicable` where the error is none of the output at the same time
-        and sample alone.
+        Raises :class:`~derive.errors.NotApplicable` if the error is not a function of the output at the same
+        time and sample alone.
         """
         found = {e.name: e for e in theory.scalars}
         error, out = _error_and_output(found)
@@ -55,14 +56,14 @@ class ErrorLaw:
 
     @property
     def affine(self) -> bool:
-        """Is the error the target less the output, up to what a sample counts?"""
+        """Whether the error is the target minus the output, up to a factor of the sample."""
         x = Dummy("x", real=True)
         return not self.body.xreplace({self.output: x}).diff(x).has(x)
 
     def slope(self, k: int) -> Expr:
-        """``e^(k)/k!`` at the output.
+        """Return ``e^(k)/k!`` at the output.
 
-        Raises :class:`~derive.errors.NotApplicable` where the error or a slope of it jumps.
+        Raises :class:`~derive.errors.NotApplicable` if the error or its slope jumps.
         """
         x = Dummy("x", real=True)
         found = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body
@@ -73,7 +74,7 @@ class ErrorLaw:
         return found.xreplace({x: self.output})
 
     def order(self, outputs: Sequence[Expr]) -> Expr:
-        """The last order of the error, from those of the output.
+        """Return the last order of the error, from the orders of the output.
 
         >>> from derive import mean_field, mlp
         >>> from sympy import symbols

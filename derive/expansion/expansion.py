@@ -1,4 +1,8 @@
-"""What every expansion is: the coefficients of a theory's quantities in powers of one small parameter."""
+"""Base class of all expansions: coefficients of the quantities of a theory in powers of a small parameter.
+
+Subclasses give `coefficient`; truncated series, compiled functions and error estimates follow from it.
+`derive.expansion.expand` returns them.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,11 @@ PrintedBlock = Iterable[tuple[str, list[str]]]
 
 
 class Expansion(ABC):
-    """A theory in powers of a small ``variable``, known up to ``order``.
+    """Theory in powers of a small ``variable``, known up to ``order``.
 
-    The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``, ``1/alpha_B`` or ``eta``.  Arguments
-    besides the name and the order (``layer=``, ``now=``) are those that a kind of expansion understands, and
-    are handed through by all methods.
+    The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``, ``1/alpha_B`` or ``eta``. Arguments after
+    the name and the order (``layer=``, ``now=``) depend on the kind of expansion and are passed on by all
+    methods.
     """
 
     order: int
@@ -31,52 +35,176 @@ class Expansion(ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """The quantities that have coefficients."""
+        """Names of the quantities that have coefficients."""
 
     @abstractmethod
     def coefficient(self, name: str, n: int, *args: Any, **where: Any) -> Expr:
-        """The coefficient of ``variable**n``.
+        """Return the coefficient of ``variable**n``.
 
-        Raises KeyError for an unknown name, IndexError beyond the order.
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
+        n : int
+            Order.
+        *args : Any
+            Further arguments of the kind of expansion.
+        **where : Any
+            Further options of the kind of expansion, such as ``layer``.
+
+        Returns
+        -------
+        Expr
+            Coefficient.
+
+        Raises
+        ------
+        KeyError
+            If there is no quantity of that name.
+        IndexError
+            If ``n`` is beyond the order.
         """
 
     def truncate(self, n: int) -> Self:
-        """The same up to order n only.  Raises IndexError beyond the order."""
+        """Return the expansion up to a lower order.
+
+        Parameters
+        ----------
+        n : int
+            New order.
+
+        Returns
+        -------
+        Self
+            Truncated expansion.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order.
+        """
         self.check_order(n)
         return replace(self, order=n)  # type: ignore[type-var]
 
     @abstractmethod
     def render(self, format: str = "text") -> str:
-        """All that is known, as ``text`` or ``latex``.  Raises ValueError for another format."""
+        """Return all coefficients as text or LaTeX.
+
+        Parameters
+        ----------
+        format : {"text", "latex"}
+            Format.
+
+        Returns
+        -------
+        str
+            The coefficients.
+
+        Raises
+        ------
+        ValueError
+            If the format is another one.
+        """
 
     def conditions(self) -> tuple[str, ...]:
-        """What was assumed beyond the theory itself; empty if nothing was."""
+        """Return the assumptions beyond those of the theory itself.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences; empty if there are none.
+        """
         return ()
 
     def series(self, name: str, *args: Any, **where: Any) -> PowerSeries:
-        """All coefficients of ``name`` as one truncated power series."""
+        """Return all coefficients of a quantity as one truncated power series.
+
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
+        *args : Any
+            As in :meth:`coefficient`.
+        **where : Any
+            As in :meth:`coefficient`.
+
+        Returns
+        -------
+        PowerSeries
+            Series in the variable.
+        """
         found = (self.coefficient(name, n, *args, **where) for n in range(self.order + 1))
         return PowerSeries(tuple(found), self.variable)
 
     def lambdify(self, name: str, *symbols: Symbol, modules: Any = None, **where: Any) -> Callable[..., Any]:
-        """The truncated series as a function of the variable's symbol and of ``symbols``.
+        """Return the truncated series as a function of the variable and of ``symbols``.
 
-        See :meth:`.PowerSeries.lambdify`.  Raises ValueError where a coefficient is no number for given
-        symbols: operators that do not commute, and functions without a definition.
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
+        *symbols : Symbol
+            Further arguments of the function.
+        modules : Any, optional
+            Modules for the compiled function, as in SymPy's ``lambdify``.
+        **where : Any
+            As in :meth:`coefficient`.
+
+        Returns
+        -------
+        Callable[..., Any]
+            Function; see :meth:`.PowerSeries.lambdify`.
+
+        Raises
+        ------
+        ValueError
+            If a coefficient is not a number for given symbols, such as an operator or an undefined function.
         """
         return self.series(name, **where).lambdify(*symbols, modules=modules)
 
     def error_estimate(self, name: str, *args: Any, **where: Any) -> Expr:
-        """An estimate of what the truncation misses in ``name``; see :meth:`.PowerSeries.error_estimate`."""
+        """Return an estimate of the truncation error.
+
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
+        *args : Any
+            As in :meth:`coefficient`.
+        **where : Any
+            As in :meth:`coefficient`.
+
+        Returns
+        -------
+        Expr
+            Estimate; see :meth:`.PowerSeries.error_estimate`.
+        """
         return self.series(name, *args, **where).error_estimate()
 
     def check_order(self, n: int) -> None:
-        """Raise IndexError beyond the order."""
+        """Raise IndexError if an order is not known.
+
+        Parameters
+        ----------
+        n : int
+            Order.
+        """
         if not 0 <= n <= self.order:
             raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
 
     def unknown(self, name: str) -> KeyError:
-        """The error for a name that is not there."""
+        """Return the error for an unknown name.
+
+        Parameters
+        ----------
+        name : str
+            Name.
+
+        Returns
+        -------
+        KeyError
+            Error that lists the known names.
+        """
         return KeyError(f"no series {name!r}; there are {', '.join(self.names)}")
 
     def _repr_latex_(self) -> str:
@@ -84,7 +212,7 @@ class Expansion(ABC):
 
 
 def printed(format: str, head: str, blocks: Mapping[str, PrintedBlock]) -> str:
-    """Blocks of sums, a term on each line; in text under a head.  Raises ValueError for another format.
+    """Return blocks of sums, one term on each line; text has a headline. Raise ValueError for another format.
 
     >>> print(printed("text", "A series", {"Orders": [("f", ["1", "-x [y]"])]}))
     A series
@@ -111,4 +239,5 @@ def printed(format: str, head: str, blocks: Mapping[str, PrintedBlock]) -> str:
 
 
 def _signed(x: str) -> str:
+    """Return a term with its sign."""
     return x if x.startswith("-") else f"+ {x}"

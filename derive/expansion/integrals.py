@@ -1,16 +1,17 @@
-"""Words of a linear expansion as iterated integrals of the error over time, and how both are printed.
+"""Words of a linear expansion as iterated integrals of the error over time.
 
-With the error's coefficients Delta0, Delta2, ... and a, b, ... samples,
+With the coefficients Delta0, Delta2, ... of the error and samples a, b, ...,
 
     v(a, b, ..., t) = int_0^t dt' Delta0_a(t') int_0^t' dt'' Delta0_b(t'') ... ,
 
-sums in discrete time; ``v(a, ..., t, s)`` starts at s, and ``v_2_0(a, b, t)`` has Delta2 in front of Delta0.
+or sums in discrete time; ``v(a, ..., t, s)`` starts at s, and ``v_2_0(a, b, t)`` has Delta2 in front of
+Delta0.
 
-A constant kernel (the data's K^x, or 1) cuts a word into a function of t and one of s; each is a chain of
-causal kernels applied to a constant.  All of it is read off the definitions of the kernels.  Where integrals
-multiply each other under one more integral they are shuffled, and integrals that start at 0 are split at s
-(Chen), so that for the flow every entry is a sum of products of iterated integrals.  Sums over steps obey
-other rules and are not rewritten.
+A constant kernel (the K^x of the data, or 1) splits a word into a function of t and a function of s; each is
+a chain of causal kernels applied to a constant, by the definitions of the kernels. Products of integrals
+under one more integral are shuffled, and integrals that start at 0 are split at s (Chen), so that every entry
+of a flow is a sum of products of iterated integrals. Sums over steps obey other rules and are not rewritten.
+`LinearExpansion.entry` and the printed form use the module.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
-from sympy import Add, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol
+from sympy import Add, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol, transpose
 from sympy.core.function import AppliedUndef
-from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.recurrences import factored
 from derive.calculus.symbols import IndexRange, alpha, mu, s, t
@@ -33,7 +33,7 @@ from derive.linear.operators import J
 
 @dataclass(frozen=True)
 class Group:
-    """``coefficient * weight * sum_samples outer [inner + inner + ...]``, products as tuples of factors."""
+    """Sum ``coefficient * weight * sum_samples outer [inner + inner + ...]``; products are tuples."""
 
     coefficient: Expr
     weight: Expr
@@ -43,7 +43,7 @@ class Group:
 
     @property
     def expr(self) -> Expr:
-        """All of it as one expression."""
+        """Sum as one expression."""
         body = Mul(*self.outer, Add(*[Mul(*x) for x in self.inner]))
         limits = [r.limits for r in reversed(self.samples)]  # SymPy's first sum is the innermost
         return Mul(self.coefficient, self.weight, Sum(body, *limits) if limits else body)
@@ -52,11 +52,35 @@ class Group:
 def time_integrals(
     expansion: LinearSeries, e: Expr, row: Symbol | None, col: Symbol | None, now: Expr = t, past: Expr = s
 ) -> Expr:
-    """The entry of a sum of words at ``(row, now), (col, past)``, as time integrals.
+    """Return an entry of a sum of operator words as time integrals of the error.
 
-    ``row`` and ``col`` are the samples that the operator has on either side, None where it has none.  Raises
-    :class:`NotApplicable` where a discrete rule leaves products of sums within sums.
+    Parameters
+    ----------
+    expansion : LinearSeries
+        Linear expansion.
+    e : Expr
+        Sum of words.
+    row : Symbol | None
+        Sample on the left of the operator, or None.
+    col : Symbol | None
+        Sample on the right of the operator, or None.
+    now : Expr, optional
+        First time.
+    past : Expr, optional
+        Second time.
 
+    Returns
+    -------
+    Expr
+        Entry at ``(row, now), (col, past)``.
+
+    Raises
+    ------
+    NotApplicable
+        If a discrete rule leaves products of sums within sums.
+
+    Examples
+    --------
     >>> from derive.expansion import expand_linear
     >>> from derive import mean_field, mlp
     >>> x = expand_linear(mean_field(mlp(rule="flow")), 0)
@@ -69,12 +93,34 @@ def time_integrals(
 
 
 def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr = s) -> Expr:
-    """The coefficient of gamma0^n of an order parameter's entry, as time integrals ``v`` of the error.
+    """Return a coefficient of an order parameter as time integrals of the error.
 
-    ``name`` is one of ``H``, ``G``, ``A``, ``B``, ``C``, ``D``, ``K`` (the tangent kernel) and ``f`` (at time
-    ``now``); samples are called mu and alpha.  Raises :class:`NotApplicable` where products of such integrals
-    under one more sum over time do not reduce (discrete rules, from order 4).
+    Parameters
+    ----------
+    expansion : LinearSeries
+        Linear expansion.
+    name : str
+        ``H``, ``G``, ``A``, ``B``, ``C``, ``D``, ``K`` (the tangent kernel) or ``f`` (at time ``now``).
+    n : int
+        Order.
+    now : Expr, optional
+        First time.
+    past : Expr, optional
+        Second time.
 
+    Returns
+    -------
+    Expr
+        Expression in the integrals ``v``; samples are mu and alpha.
+
+    Raises
+    ------
+    NotApplicable
+        If products of such integrals under one more sum over time do not reduce (discrete rules, from order
+        4).
+
+    Examples
+    --------
     >>> from derive.expansion import expand_linear
     >>> from derive import mean_field, mlp
     >>> expand_linear(mean_field(mlp(rule="flow")), 0).entry("A", 0)
@@ -84,7 +130,7 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
 
 
 def groups(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr = s) -> list[Group]:
-    """The entry as terms with different coefficients or kernels."""
+    """Return an entry as terms with different coefficients or kernels."""
     if name == TANGENT:
         found = _Entries(expansion, mu, alpha, now, past)
         for c, g, h in expansion.triples(n):
@@ -100,7 +146,7 @@ def groups(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr
 
 
 def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
-    """Whether an operator has samples on its left and on its right."""
+    """Return whether an operator has samples on its left and on its right."""
     for k in expansion.closure.kernels:
         if str(k.operator.args[0]) == name:
             return bool(k.rows), bool(k.cols)
@@ -111,11 +157,25 @@ def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
 
 
 def error_equation(expansion: LinearSeries, n: int) -> Eq:
-    """The error at order n in time integrals, from the orders of the output (:class:`.ErrorLaw`).
+    """Return the equation of the error at order n in time integrals.
 
-    The part with ``v_n`` is linear in the error sought: of the square loss, and of any beyond order 0, it is
-    a linear Volterra equation driven by the rest.
+    The part with ``v_n`` is linear in the unknown error: for the square loss, and for any loss beyond order
+    0, it is a linear Volterra equation driven by the remaining terms.
 
+    Parameters
+    ----------
+    expansion : LinearSeries
+        Linear expansion.
+    n : int
+        Order.
+
+    Returns
+    -------
+    Eq
+        Equation, from the orders of the output (:class:`.ErrorLaw`).
+
+    Examples
+    --------
     >>> from derive.expansion import expand_linear
     >>> from derive import mean_field, mlp
     >>> print(expand_linear(mean_field(mlp(rule="flow")), 0).error_equation(0).rhs)
@@ -134,8 +194,22 @@ def error_equation(expansion: LinearSeries, n: int) -> Eq:
 
 
 def iterated_integral(expansion: LinearSeries, v: AppliedUndef) -> Expr:
-    """What ``v(a, b, ..., t)`` stands for, as nested integrals (or sums with the rule's weights).
+    """Return the definition of ``v(a, b, ..., t)`` as nested integrals.
 
+    Parameters
+    ----------
+    expansion : LinearSeries
+        Linear expansion.
+    v : AppliedUndef
+        Iterated integral as it occurs in an entry.
+
+    Returns
+    -------
+    Expr
+        Nested integrals, or sums with the weights of the rule.
+
+    Examples
+    --------
     >>> from derive.expansion import expand_linear
     >>> from derive import mean_field, mlp
     >>> iterated_integral(expand_linear(mean_field(mlp(rule="flow")), 0), Function("v")(mu, t))
@@ -180,20 +254,22 @@ PERMUTED = 6
 
 
 def _of(piece: IntegralProduct, *kinds: int) -> IntegralProduct:
+    """Return the factors of some kinds."""
     return tuple(x for x in piece if x[0] in kinds)
 
 
 def _nested(piece: IntegralProduct, kind: int) -> tuple[Nested, ...]:
+    """Return the iterated integrals of one kind."""
     return tuple(v for k, _, v in piece if k == kind)
 
 
 def _summed(piece: IntegralProduct) -> list[int]:
-    """The samples that are summed over."""
+    """Return the samples that are summed over."""
     return sorted({i for _, _, v in piece for i, _ in v if i >= FREE})
 
 
 class _Entries:
-    """Reads the entries of words and collects them with their coefficients; equal ones are put together."""
+    """Entries of words, collected with their coefficients; equal ones are added."""
 
     def __init__(
         self, expansion: LinearSeries, row: Symbol | None, col: Symbol | None, now: Expr, past: Expr
@@ -209,7 +285,7 @@ class _Entries:
         self.count = FREE
 
     def add(self, e: Expr) -> None:
-        """A sum of words."""
+        """Add the entries of a sum of words."""
         for c, w in terms(e):
             self.count, ls = FREE, letters(w)
             if response := not any(is_constant(x) for x in ls):
@@ -222,7 +298,7 @@ class _Entries:
                 self.note(c, p, response)
 
     def add_product(self, c: Expr, a: Expr, b: Expr) -> None:
-        """The entries of two words, multiplied; only the second has samples."""
+        """Add the product of the entries of two words; only the second has samples."""
         self.count = FREE
         right = list(self.correlation(b, self.row, self.col))
         for x in self.correlation(a, None, None):
@@ -230,20 +306,21 @@ class _Entries:
                 self.note(c, x + y, False)
 
     def note(self, c: Expr, p: IntegralProduct, response: bool) -> None:
+        """Add one product with its coefficient."""
         if self.now == self.past:
             p = tuple((NOW if k == PAST else k, name, v) for k, name, v in p)
         key = self.standard(p), response
         self.found[key] = self.found.get(key, S.Zero) + c
 
     def standard(self, p: IntegralProduct) -> IntegralProduct:
-        """The same product with its summed samples named in a standard way, for comparison with others."""
+        """Return the product with standard names of its summed samples, for comparison with others."""
         old = _summed(p)
         fresh = range(FREE, FREE + len(old))
         orders = permutations(fresh) if len(old) <= PERMUTED else iter([tuple(fresh)])
         return min(self.renamed(p, dict(zip(old, new, strict=True))) for new in orders)
 
     def renamed(self, p: IntegralProduct, names: Mapping[int, int]) -> IntegralProduct:
-        """With other samples, and factors in their standard order."""
+        """Return the product with renamed samples, and factors in standard order."""
         moved = ((k, name, tuple((names.get(i, i), n) for i, n in v)) for k, name, v in p)
         return tuple(sorted((k, x, tuple(sorted(v)) if x in self.symmetric else v) for k, x, v in moved))
 
@@ -252,7 +329,7 @@ class _Entries:
     def letter(
         self, x: Expr, row: int | None
     ) -> tuple[Memory, int, tuple[int | None, int | None], int | None]:
-        """A causal letter, a new sample, the samples of what it remembers, and the row of the next letter."""
+        """Return a causal letter, a new sample, the samples of its memory, and the row of the next letter."""
         if not isinstance(x, Memory):
             raise NotApplicable(f"{x} in a chain of causal kernels")
         self.count += 1
@@ -261,13 +338,13 @@ class _Entries:
         return x, a, (row, a) if rows else (None, None), None if rows else a
 
     def correlation(self, word: Expr, row: int | None, col: int | None) -> Iterator[IntegralProduct]:
-        """The entry ``(row, t), (col, s)`` of a word that has a constant kernel."""
+        """Yield the products in the entry ``(row, t), (col, s)`` of a word with a constant kernel."""
         ls = letters(word)
         at = [k for k, x in enumerate(ls) if is_constant(x)]
         if len(at) != 1:
             raise NotApplicable(f"{word} must have one constant kernel; it has {len(at)}")
         before, constant, after = ls[: at[0]], ls[at[0]], ls[at[0] + 1 :]
-        if any(not isinstance(x, Transpose) for x in after):
+        if any(not isinstance(x, transpose) for x in after):
             raise NotApplicable(f"{word} has a causal kernel to the right of a constant one")
         for left, i in self.chain(before, row):
             for right, j in self.chain([x.args[0] for x in reversed(after)], col):
@@ -280,7 +357,7 @@ class _Entries:
                 yield (*left, *middle, *past)
 
     def chain(self, ls: list[Expr], row: int | None) -> Iterator[tuple[IntegralProduct, int | None]]:
-        """Causal letters applied to a constant, as a function of t; with the sample of the constant."""
+        """Yield causal letters applied to a constant, as a function of t, with the sample of the constant."""
         if not ls:
             yield (), row
             return
@@ -292,7 +369,7 @@ class _Entries:
                     yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL), own), last
 
     def between(self, ls: list[Expr], row: int | None, col: int | None) -> Iterator[IntegralProduct]:
-        """The entry ``(row, t), (col, s)``, s < t, of a word of causal letters only."""
+        """Yield the products in the entry ``(row, t), (col, s)``, s < t, of a word of causal letters only."""
         x, a, place, following = self.letter(ls[0], row)
         final = len(ls) == 1
         if final and self.kernels[x.kernel].cols and col is not None:
@@ -309,7 +386,7 @@ class _Entries:
                     yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL, PAST, SOURCE), own, *past)
 
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
-        """A product of integrals over the same range as a sum of integrals."""
+        """Return a product of integrals over the same range as a sum of integrals."""
         if len(vs) > 1 and self.rule.discrete:
             raise NotApplicable("a product of sums over steps, within another sum, is left as it is")
         found: list[Nested] = [vs[0] if vs else ()]
@@ -320,7 +397,7 @@ class _Entries:
     def from_past(
         self, whole: tuple[Nested, ...], since: tuple[Nested, ...]
     ) -> Iterator[tuple[tuple[Nested, ...], Nested]]:
-        """Integrals from 0 times integrals from s: those up to s, and one from s on."""
+        """Yield integrals from 0 times integrals from s as integrals up to s and one from s on."""
         if not whole:
             yield from (((), v) for v in self.product(since))
             return
@@ -335,7 +412,7 @@ class _Entries:
     # -- to expressions --------------------------------------------------------------------------------
 
     def groups(self) -> list[Group]:
-        """One for each coefficient and set of kernels; short integrals first."""
+        """Return one group for each coefficient and set of kernels, with short integrals first."""
         together: dict[tuple[Expr, IntegralProduct, bool], list[IntegralProduct]] = {}
         for (p, response), c in self.found.items():
             coefficient = c.expand()
@@ -344,6 +421,7 @@ class _Entries:
         return [self.group(factored(c), outer, ps, r) for (c, outer, r), ps in together.items()]
 
     def group(self, c: Expr, outer: IntegralProduct, ps: list[IntegralProduct], response: bool) -> Group:
+        """Return the group of some products with one coefficient."""
         weight = self.rule.memory(self.now, self.past)[1] if response else S.One
         inner = sorted((_of(p, NOW, SINCE, PAST) for p in ps), key=lambda p: (len(p), len(_of(p, PAST))))
         kernel = next(iter(self.kernels.values()))
@@ -353,6 +431,7 @@ class _Entries:
         return Group(c, weight, ranges, factors[0], factors[1:])
 
     def factor(self, x: IntegralFactor) -> Expr:
+        """Return a factor as an expression."""
         kind, name, v = x
         samples, orders = [self.sample(i) for i, _ in v], [n for _, n in v]
         if kind == KERNEL:
@@ -363,13 +442,13 @@ class _Entries:
         return Function("_".join(["v", *map(str, orders if any(orders) else ())]))(*samples, *times)
 
     def sample(self, i: int) -> Symbol:
-        """The row's, the column's, or a summed one: beta, beta', beta'', ..."""
+        """Return the symbol of a sample; summed samples are beta, beta', beta'', ..."""
         given = self.samples.get(i)
         return Symbol("beta" + "_" * (i - FREE), **mu.assumptions0) if given is None else given
 
 
 def shuffled(a: Nested, b: Nested) -> list[Nested]:
-    """All interleavings of two integrals."""
+    """Return all interleavings of two integrals."""
     found = []
     for places in combinations(range(len(a) + len(b)), len(a)):
         first, second = iter(a), iter(b)
@@ -378,5 +457,5 @@ def shuffled(a: Nested, b: Nested) -> list[Nested]:
 
 
 def is_constant(x: Expr) -> bool:
-    """Is the letter a kernel without memory?"""
-    return not isinstance(x, Memory | Transpose)
+    """Return whether a letter is a kernel without memory."""
+    return not isinstance(x, Memory | transpose)

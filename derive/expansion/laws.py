@@ -1,8 +1,9 @@
-"""One order of a linear expansion by those below it: what is known beyond the orders written in words.
+"""Recursions of a linear expansion: each order as a function of lower orders.
 
-With ``X = sum_n gamma0^n X_n``, a law ``X = (1 - M)^-1 N (1 - M')^-1`` of the closure is
-``X = N + M X + X M' - M X M'``, and what a product contributes to order n are the products of orders that add
-up to n.
+With ``X = sum_n gamma0^n X_n``, an equation ``X = (1 - M)^-1 N (1 - M')^-1`` of the closure becomes ``X = N +
+M X + X M' - M X M'``; a product contributes to order n the products of orders that add up to n.
+`LinearExpansion` uses the recursions beyond the orders that it writes as operator words, and compiles them at
+an integer depth.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any
 
 from sympy import Add, Expr, HadamardProduct, Integer, MatAdd, MatMul, MatrixSymbol, Mul, Pow, S, transpose
 from sympy.core.function import AppliedUndef
-from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.symbols import L, ell, gamma0
 from derive.errors import NotApplicable
@@ -27,9 +27,9 @@ OperatorTerm = tuple[Expr, int, OperatorFactors]
 
 
 def laws(closure: LinearClosure) -> dict[str, list[OperatorTerm]]:
-    """The law of each operator at layer ``ell``, and of the output at L, without inverses.
+    """Return the equation of each operator at layer ``ell``, and of the output at L, without inverses.
 
-    In ``C0[X]`` the error has an order of its own, which counts with that of X.
+    In ``C0[X]`` the error has its own order, which is added to that of X.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> for c, power, word in laws(linear_closure(mean_field(mlp())))["A"]: print(c, power, word)
@@ -52,11 +52,12 @@ def laws(closure: LinearClosure) -> dict[str, list[OperatorTerm]]:
 
 
 def _letter(x: AppliedUndef) -> Expr:
+    """Return an order parameter as an operator."""
     return operator(str(x.func), x.args[0])
 
 
 def _without_inverses(x: Expr, e: Expr) -> Expr:
-    """``N + X - a X b`` where ``X = a^-1 N b^-1``."""
+    """Return ``N + X - a X b`` for ``X = a^-1 N b^-1``."""
     numbers, factors = e.args_cnc()
     kept = [f for f in factors if not (isinstance(f, Pow) and f.exp == -1)]
     at = factors.index(kept[0])
@@ -67,6 +68,7 @@ def _without_inverses(x: Expr, e: Expr) -> Expr:
 
 
 def _terms(e: Expr) -> list[OperatorTerm]:
+    """Return a sum of operator words as terms."""
     found = []
     for part in Add.make_args(e):
         numbers, word = part.args_cnc()
@@ -76,10 +78,10 @@ def _terms(e: Expr) -> list[OperatorTerm]:
 
 
 class Orders:
-    """The laws at each order, in letters ``H12[ell]`` that stand for coefficients of lower orders.
+    """Equations at each order, with letters such as ``H12[ell]`` for coefficients of lower orders.
 
-    ``there`` are the operators and orders that do not vanish, ``errors`` the orders at which the error does
-    not: those of the output that do not depend on it.
+    ``there`` are the operators and orders that do not vanish. ``errors`` are the orders at which the error
+    does not vanish, which follow from those of the output.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> found = Orders(linear_closure(mean_field(mlp())), 4)
@@ -100,29 +102,29 @@ class Orders:
                 self.add(n)
 
     def add(self, n: int) -> None:
-        """What does not vanish at order n."""
+        """Add the operators that do not vanish at order n."""
         while more := {(x, n) for x in self.laws if (x, n) not in self.there and any(self.products(x, n))}:
             self.there |= more
 
     def coefficient(self, name: str, n: int) -> Expr:
-        """Order n of an operator at layer ``ell``."""
+        """Return order n of an operator at layer ``ell``."""
         return Add(*self.products(name, n))
 
     def products(self, name: str, n: int) -> Iterator[Expr]:
-        """Its addends."""
+        """Yield the terms of order n of an operator."""
         for c, power, factors in self.laws[name]:
             yield from (Mul(c, *x) for x in self.filled(factors, n - power))
 
     def filled(self, factors: OperatorFactors, n: int) -> Iterator[OperatorFactors]:
-        """Factors at orders that add up to n."""
+        """Yield the products of factors at orders that add up to n."""
         if not factors and n == 0:
             yield ()
         for k, x in self.at_orders(factors[0], n) if factors else ():
             yield from ((x, *rest) for rest in self.filled(factors[1:], n - k))
 
     def at_orders(self, x: Expr, n: int) -> Iterator[tuple[int, Expr]]:
-        """A factor at all orders up to n at which it does not vanish."""
-        if isinstance(x, Transpose):
+        """Yield a factor at all orders up to n at which it does not vanish."""
+        if isinstance(x, transpose):
             yield from ((k, transpose(y)) for k, y in self.at_orders(x.args[0], n))
         elif isinstance(x, Memory):
             for i in sorted(self.errors):
@@ -137,11 +139,11 @@ class Orders:
 
 
 class _Matrices:
-    """Matrix expressions; every sum and product is named once, and ``steps`` says what the names are.
+    """Algebra of matrix expressions in which every sum and product is a named step.
 
-    A kernel with samples on its left remembers X as ``W_C * (X E_k)``, entry by entry, where
-    ``E_k[(alpha, s), s'] = Delta_k,alpha(s)`` at ``s' = s``, and one with samples on its right as
-    ``W_D * (X E_k^T)``; ``W[.., t, .., s]`` is the weight of an update at s in the weights at t.
+    ``C[X]`` is ``W_C * (X E_k)``, entry by entry, for a kernel with samples on its left, with ``E_k[(alpha,
+    s), s'] = Delta_k,alpha(s)`` at ``s' = s``. For a kernel with samples on its right, ``D[X]`` is ``W_D * (X
+    E_k^T)``. ``W[.., t, .., s]`` is the weight of an update at s in the weights at t.
     """
 
     def __init__(self, closure: LinearClosure) -> None:
@@ -151,38 +153,48 @@ class _Matrices:
         self.given: dict[str, MatrixSymbol] = {}
 
     def named(self, e: Expr) -> Expr:
+        """Return the name of an expression, after adding a step for it."""
         if e not in self.names:
             self.names[e] = MatrixSymbol(f"x{len(self.steps)}", *e.shape)
             self.steps.append((self.names[e], e))
         return self.names[e]
 
     def letter(self, name: str, rows: Any, columns: Any) -> MatrixSymbol:
+        """Return a given matrix of this name and shape."""
         return self.given.setdefault(name, MatrixSymbol(name, rows, columns))
 
     def identity(self, c: Expr | int) -> Expr:
+        """Return a multiple of the identity."""
         return Integer(c) if isinstance(c, int) else c
 
     def constant(self, x: Expr) -> Expr:
+        """Return a constant kernel as a given matrix."""
         return self.letter(str(x), *self.closure.shape(x))
 
     def sum(self, parts: Sequence[Expr]) -> Expr:
+        """Return the sum as a named matrix."""
         if len(parts) == 1 or not parts[0].is_Matrix:
             return Add(*parts)
         return self.named(MatAdd(*parts))
 
     def times(self, a: Expr, b: Expr) -> Expr:
+        """Return the product as a named matrix."""
         return self.named(MatMul(a, b)) if a.is_Matrix and b.is_Matrix else a * b
 
     def transpose(self, a: Expr) -> Expr:
+        """Return the transpose."""
         return a.T if a.is_Matrix else a
 
     def entrywise(self, a: Expr, b: Expr) -> Expr:
+        """Raise NotApplicable, because the factors have different shapes."""
         raise NotApplicable("the tangent kernel's products of entries have no matrices of one shape")
 
     def orders(self, n: int) -> Iterable[int]:
+        """Return the orders up to n at which the error does not vanish."""
         return [k for k in self.errors if k <= n]
 
     def remembered(self, kernel: str, order: int, body: Expr) -> Expr:
+        """Return the memory of a matrix in a kernel, with the error of one order."""
         k = self.closure.kernel(kernel)
         error = self.letter(f"Delta_{order}", size((*k.rows, *k.cols)), T)
         weight = self.letter(f"W_{kernel}", size(k.rows), size(k.cols))
@@ -194,9 +206,9 @@ MatrixChain = tuple[list[tuple[MatrixSymbol, Expr]], list[MatrixSymbol], Expr]
 
 
 def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int) -> MatrixChain:
-    """The truncated series of an operator as steps between matrices, what these start from, and the result.
+    """Return the truncated series of an operator: steps between matrices, given matrices and result.
 
-    What is given are K_x, J, the weights ``W_C`` and ``W_D`` and the error's orders ``Delta_0``, ....
+    Given are K_x, J, the weights ``W_C`` and ``W_D`` and the orders of the error ``Delta_0``, ....
     """
     algebra = _Matrices(closure)
     recursion: Recursion[Expr] = Recursion(closure, algebra, depth)

@@ -1,4 +1,8 @@
-"""The linear theory expanded in gamma0, with the layer and the depth symbolic."""
+"""Expansion of a linear theory in gamma0, with symbolic layer and depth.
+
+`expand_linear` derives from a theory the coefficients of its order parameters as sums of operator words.
+`LinearExpansion` gives them as words, matrices, iterated integrals of the error, or functions of time.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +27,59 @@ from derive.theory import Theory
 
 @dataclass(frozen=True)
 class LinearExpansion(LinearSeries, Expansion):
-    """The order parameters of a linear theory as power series in gamma0.
+    """Order parameters of a linear theory as power series in gamma0.
 
     ``words[X][n]`` is the coefficient of gamma0^n of the operator X (``H``, ``G``, ``A``, ``B``, and the
     kernels ``C``, ``D``) at layer ``ell``: a sum of operator words with coefficients polynomial in ell and L.
-    ``output[n]`` is the operator whose entries at equal times are f at that order; ``tangent[n]`` the tangent
-    kernel as triples (coefficient, word of G, word of H), to be multiplied entry by entry.  ``Memory``
-    letters carry the error's own coefficients.  Compare selfconsistent2023 (16), (P.2)-(P.4), which leave out
-    A and B.
+    ``output[n]`` is the operator whose entries at equal times are f at that order. ``tangent[n]`` is the
+    tangent kernel as triples (coefficient, word of G, word of H), to be multiplied entry by entry. ``Memory``
+    letters contain the coefficients of the error. Compare selfconsistent2023 (16), (P.2)-(P.4), which leave
+    out A and B.
+
+    Parameters
+    ----------
+    closure : LinearClosure
+        Operator equations of the theory.
+    order : int
+        Highest order.
+    sums : dict
+        Words of each operator with their coefficients, one mapping for each order.
     """
 
     variable = gamma0
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The operators that have a series."""
+        """Names of the operators that have a series."""
         return tuple(x for x in self.sums if x not in (OUTPUT, TANGENT))
 
     def coefficient(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
-        """The coefficient of gamma0^n in the operator ``name`` at ``layer``; a sum of words.
+        """Return the coefficient of gamma0^n in an operator at a layer.
 
-        Beyond order 8 words are too many: these coefficients are given by lower orders, ``H2[ell]`` being
-        that of gamma0^2 in H.  Raises KeyError for an unknown name and IndexError beyond ``order``.
+        Parameters
+        ----------
+        name : str
+            Name of the operator.
+        n : int
+            Order.
+        layer : Expr | int, optional
+            Layer.
 
+        Returns
+        -------
+        Expr
+            Sum of words. Beyond order 8 there are too many words; the coefficient is then given by lower
+            orders, where ``H2[ell]`` is the coefficient of gamma0^2 in H.
+
+        Raises
+        ------
+        KeyError
+            If there is no operator of that name.
+        IndexError
+            If ``n`` is beyond the order.
+
+        Examples
+        --------
         >>> from derive import L, mean_field, mlp
         >>> e = expand_linear(mean_field(mlp(rule="flow")), 2)
         >>> e.coefficient("C", 0)
@@ -63,12 +97,28 @@ class LinearExpansion(LinearSeries, Expansion):
 
     @cached_property
     def recursion(self) -> Orders:
-        """Each order by those below."""
+        """Recursion of each order in terms of lower orders."""
         return Orders(self.closure, self.order)
 
     def matrix(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
-        """The same as a matrix expression, for ``lambdify``; rows and columns are (sample, time), or times.
+        """Return a coefficient as a matrix expression, for ``lambdify``.
 
+        Parameters
+        ----------
+        name : str
+            Name of the operator.
+        n : int
+            Order.
+        layer : Expr | int, optional
+            Layer.
+
+        Returns
+        -------
+        Expr
+            Matrix expression; rows and columns are pairs (sample, time), or times.
+
+        Examples
+        --------
         >>> from derive import L, mean_field, mlp
         >>> sorted(map(str, expand_linear(mean_field(mlp(rule="flow")), 2).matrix("G", 2, L).args))
         ['D0[J]*K_x*D0[J].T', 'L*D0[J]*C0[K_x]*J', 'L*J*C0[K_x].T*D0[J].T']
@@ -77,8 +127,22 @@ class LinearExpansion(LinearSeries, Expansion):
         return self.closure.matrix(self.coefficient(name, n, layer))
 
     def letters(self, name: str, layer: Expr | int = ell) -> tuple[Expr, ...]:
-        """What the series of an operator is computed from: matrices, then numbers (the depth, the layer).
+        """Return the matrices and numbers that the series of an operator depends on.
 
+        Parameters
+        ----------
+        name : str
+            Name of the operator.
+        layer : Expr | int, optional
+            Layer.
+
+        Returns
+        -------
+        tuple[Expr, ...]
+            Matrices, then numbers (the depth, the layer).
+
+        Examples
+        --------
         >>> from derive import mean_field, mlp
         >>> expand_linear(mean_field(mlp(rule="flow")), 2).letters("G", 1)
         (C0[K_x], D0[J], J, K_x, L)
@@ -97,13 +161,36 @@ class LinearExpansion(LinearSeries, Expansion):
         depth: int | None = None,
         **where: Any,
     ) -> Callable[..., Any]:
-        """The truncated series of an operator as a function of gamma0 and the matrices that letters are.
+        """Return the truncated series of an operator as a function of matrices.
 
-        Arguments are gamma0 and ``symbols``, by default :meth:`letters`.  Rows and columns are (sample, time)
-        or times: ``K_x`` is the data's kernel at all pairs of times, ``J`` is 1 there, and ``C0[X]`` is
-        what C remembers of X.  The words themselves have no ``lambdify``; for functions of time alone see
+        Parameters
+        ----------
+        name : str
+            Name of the operator.
+        *symbols : Expr
+            Arguments after gamma0; :meth:`letters` by default, or :meth:`given` if ``depth`` is given.
+        modules : Any, optional
+            Modules for the compiled function, as in SymPy's ``lambdify``.
+        layer : Expr | int, optional
+            Layer.
+        depth : int | None, optional
+            Integer depth, at which the recursion of the closure is compiled, to any order.
+        **where : Any
+            Not used.
+
+        Returns
+        -------
+        Callable[..., Any]
+            Function of gamma0 and the symbols.
+
+        Notes
+        -----
+        Rows and columns are pairs (sample, time), or times: ``K_x`` is the kernel of the data at all pairs of
+        times, ``J`` is 1 there, and ``C0[X]`` is the memory of X in C. For functions of time alone see
         :meth:`in_time`.
 
+        Examples
+        --------
         >>> import mpmath
         >>> from derive import mean_field, mlp
         >>> one = mpmath.matrix([[1]])
@@ -127,12 +214,31 @@ class LinearExpansion(LinearSeries, Expansion):
         return found
 
     def given(self, name: str, layer: int, depth: int) -> tuple[MatrixSymbol, ...]:
-        """What the series at an integer depth is computed from, by matrices of (sample, time), or times.
+        """Return the matrices that the series at an integer depth depends on.
 
-        The data's ``K_x`` at all pairs of times, ``J``, which is 1 there; ``W_C`` and ``W_D``, the weight of
-        what is learned at s in the weights at t, in the shapes of C and D; and of each order of the error
-        ``Delta_0[(alpha, s), s']``, which is the error of sample alpha at s where s' = s.
+        Parameters
+        ----------
+        name : str
+            Name of the operator.
+        layer : int
+            Layer.
+        depth : int
+            Number of hidden layers.
 
+        Returns
+        -------
+        tuple[MatrixSymbol, ...]
+            Matrices, see Notes.
+
+        Notes
+        -----
+        Indices are pairs (sample, time), or times. ``K_x`` is the kernel of the data at all pairs of times,
+        and ``J`` is 1 there. ``W_C`` and ``W_D`` are the weights of an update at s in the weights at t, in
+        the shapes of C and D. ``Delta_0[(alpha, s), s']`` is, for each order of the error, the error of
+        sample alpha at s if s' = s.
+
+        Examples
+        --------
         >>> from derive import mean_field, mlp
         >>> expand_linear(mean_field(mlp()), 4).given("H", 2, depth=2)
         (J, K_x, W_C, W_D, Delta_0, Delta_2)
@@ -140,6 +246,7 @@ class LinearExpansion(LinearSeries, Expansion):
         return tuple(self._at_depth(name, layer, depth)[1])
 
     def _at_depth(self, name: str, layer: Expr | int, depth: int) -> MatrixChain:
+        """Return steps, given matrices and result of the series at an integer depth."""
         if name not in self.names:
             raise self.unknown(name)
         if depth < 1 or not sympify(layer).is_Integer:
@@ -147,11 +254,38 @@ class LinearExpansion(LinearSeries, Expansion):
         return chain(self.closure, depth, self.order, name, int(layer))
 
     def error_estimate(self, name: str, now: Expr = t, past: Expr = s) -> Expr:
-        """An estimate of what the truncation misses in an order parameter's :meth:`entry`."""
+        """Return an estimate of the truncation error of an entry of an order parameter.
+
+        Parameters
+        ----------
+        name : str
+            Name of the order parameter.
+        now : Expr, optional
+            First time.
+        past : Expr, optional
+            Second time.
+
+        Returns
+        -------
+        Expr
+            Estimate for the :meth:`entry`.
+        """
         found = (self.entry(name, n, now, past) for n in range(self.order + 1))
         return PowerSeries(tuple(found), gamma0).error_estimate()
 
     def truncate(self, n: int) -> LinearExpansion:
+        """Return the expansion up to a lower order.
+
+        Parameters
+        ----------
+        n : int
+            New order.
+
+        Returns
+        -------
+        LinearExpansion
+            Truncated expansion.
+        """
         self.check_order(n)
         return replace(self, order=n, sums={name: values[: n + 1] for name, values in self.sums.items()})
 
@@ -163,11 +297,29 @@ class LinearExpansion(LinearSeries, Expansion):
 
 
 def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
-    """Expand a linear theory (of a family of layers) in gamma0 up to ``order``.
+    """Expand a linear theory (of a family of layers) in gamma0.
 
-    Raises :class:`~derive.errors.NotApplicable` when the closure is no first-order
-    recursion in the layer, ValueError for a negative order.
+    Parameters
+    ----------
+    theory : Theory
+        Linear theory.
+    order : int, optional
+        Highest order.
 
+    Returns
+    -------
+    LinearExpansion
+        The expansion.
+
+    Raises
+    ------
+    NotApplicable
+        If the closure is not a first-order recursion in the layer.
+    ValueError
+        If the order is negative.
+
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> expand_linear(mean_field(mlp()), 1).output[1]
     0

@@ -1,24 +1,25 @@
 """Expansions that are theories again: in one over a size, and in the learning rate.
 
-**Orders.** Every field is ``a = a_0 + x a_1 + x^2 a_2 + ...``, every order parameter and the covariance of
-every source likewise; the equations of a linear theory, order by order, are the single-site equations of
-the ``a_n``.  A source whose covariance is a series is a sum of sources: with ``<u_0 u_n> = <u_n u_0> =
-S_n/2`` and no other covariances but ``<u_0 u_0> = S_0``, the sum ``u_0 + x u_1 + ...`` has the covariance
-``S_0 + x S_1 + ...``.  Such sources cannot be drawn (``u_n`` has variance zero), but in a linear theory
-nothing but covariances is ever asked for: whatever reads theories prints, lowers and solves expanded ones.
+**Orders.** Every field is ``a = a_0 + x a_1 + x^2 a_2 + ...``, and so are order parameters and covariances.
+The equations of a linear theory, order by order, are the single-site equations of the ``a_n``. A source whose
+covariance is a series is a sum of sources: with ``<u_0 u_n> = <u_n u_0> = S_n/2`` and no other covariances
+except ``<u_0 u_0> = S_0``, the sum ``u_0 + x u_1 + ...`` has the covariance ``S_0 + x S_1 + ...``. Such
+sources cannot be sampled (``u_n`` has variance zero), but a linear theory needs only covariances, so that
+solvers and printers take expanded theories like any other.
 
 **Small steps.** Descent sums over past steps where the flow integrates, and by Euler and Maclaurin
 
     eta sum_{s<t} F(s) = int_0^t F ds + sum_n b_n eta^n [F^(n-1)(t) - F^(n-1)(0)],
 
-with b_n the Taylor coefficients of z/(e^z - 1): shifting by a step is exp(eta d/dt), and the sum over steps
-its geometric series.  So the theory of descent is that of the flow, in which a past update counts with
-weights that are a power series in the rate.
+with b_n the Taylor coefficients of z/(e^z - 1): the shift by one step is exp(eta d/dt), and the sum over
+steps is its geometric series. The theory of descent is therefore that of the flow, with weights of past
+updates that are a power series in the rate.
 
-**The modified equation.** A map ``x -> x + eta m_1(x) + eta^2 m_2(x) + ...`` (a step of descent: ``m_1``
-the flow, and nothing else) is the time-eta map of ``dx/dt = F_0 + eta F_1 + eta^2 F_2 + ...``.  With L the
-derivative along the right-hand side it is exp(eta L); comparing powers of eta gives one F after the other
-(backward error analysis).  The series is asymptotic: unless the map is linear it converges for no eta.
+**The modified equation.** A map ``x -> x + eta m_1(x) + eta^2 m_2(x) + ...`` (for a step of descent, ``m_1``
+is the flow and the others vanish) is the time-eta map of ``dx/dt = F_0 + eta F_1 + eta^2 F_2 + ...``. With L
+the derivative along the right-hand side it is exp(eta L); comparing powers of eta gives one F after the other
+(backward error analysis). The series is asymptotic: unless the map is linear it does not converge for any
+eta.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ SourceAtIndices = tuple[str, tuple[Expr, ...]]
 
 
 def named(name: object, *orders: int) -> str:
-    """What the part of some order is called; that of order zero keeps its name.
+    """Return the name of the part of some order; the part of order zero keeps its name.
 
     >>> named("v", 0), named("v", 2), named("C_v", 1, 0)
     ('v', 'v__2', 'C_v__1_0')
@@ -77,7 +78,7 @@ def named(name: object, *orders: int) -> str:
 
 
 def orders_in(name: str) -> tuple[str, tuple[int, ...]]:
-    """The name that :func:`named` was given, and the orders; none of a name that holds no order.
+    """Return the name and the orders from which :func:`named` made a name; no orders for other names.
 
     >>> orders_in("C_h__1_2"), orders_in("a___1"), orders_in("a__b")
     (('C_h', (1, 2)), ('a_', (1,)), ('a__b', ()))
@@ -87,19 +88,36 @@ def orders_in(name: str) -> tuple[str, tuple[int, ...]]:
 
 
 def at_order(a: AppliedUndef, *orders: int) -> AppliedUndef:
-    """The part of a field, source or order parameter, at the same indices and times."""
+    """Return the part of some order of a field, source or order parameter, at the same indices and times."""
     return Function(named(a.func, *orders))(*a.args)
 
 
 @dataclass(frozen=True)
 class TheorySeries(Expansion):
-    """A linear ``theory`` in powers of ``variable``, up to ``order``.
+    """Linear theory in powers of a small parameter.
 
-    ``scaled`` is the theory in which the small parameter is the symbol ``small``, and ``tables`` names
-    functions of two times that are series too; ``scales`` are the factors by which responses of ``theory``
-    are those of ``scaled``, whose sources may be others.  ``expanded`` is the theory of all orders: for
-    each field ``a`` fields ``a, a__1, a__2, ...`` whose sum, with powers of the variable, it is.  A
-    correlation function has at order n the parts ``C__k_l = <a_k b_l>`` with ``k + l = n``.
+    Parameters
+    ----------
+    theory : Theory
+        Original theory.
+    scaled : Theory
+        Theory in which the small parameter is the symbol ``small``.
+    variable : Expr
+        Small parameter, such as ``1/nu``.
+    small : Symbol
+        Symbol that represents the small parameter in ``scaled``.
+    order : int
+        Highest order.
+    tables : frozenset of str
+        Names of functions of two times that are series as well.
+    scales : tuple of (str, Expr)
+        Factors between responses of ``theory`` and those of ``scaled``, whose sources may be scaled.
+
+    Notes
+    -----
+    :attr:`expanded` is the theory of all orders: for each field ``a`` it has fields ``a, a__1, a__2, ...``
+    whose sum, with powers of the variable, is the field. A correlation has at order n the parts ``C__k_l =
+    <a_k b_l>`` with ``k + l = n``.
     """
 
     theory: Theory
@@ -112,32 +130,72 @@ class TheorySeries(Expansion):
 
     @cached_property
     def expanded(self) -> Theory:
-        """The theory of all orders, that can be solved like any other."""
+        """Theory of all orders, which can be solved like any other."""
         found = self.expander().expanded()
         what = f"expanded in {self.variable} to order {self.order}"
         return replace(found, reduction=f"{self.theory.reduction}, {what}".strip(", "))
 
     def expander(self) -> Expander:
-        """What finds the orders."""
+        """Return the expander that finds the orders.
+
+        Returns
+        -------
+        Expander
+            Expander of the scaled theory.
+        """
         return Expander(self.scaled, self.small, self.order, self.tables)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Fields, order parameters and scalars."""
+        """Names of fields, order parameters and scalars."""
         return tuple(self._symbols)
 
     def equations(self, n: int) -> tuple[Eq, ...]:
-        """The equations of order n: of fields, then of scalars.  Raises IndexError beyond the order."""
+        """Return the equations of one order.
+
+        Parameters
+        ----------
+        n : int
+            Order.
+
+        Returns
+        -------
+        tuple[Eq, ...]
+            Equations of fields, then of scalars.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order.
+        """
         self.check_order(n)
         names = {named(e.name, n) for e in (*self.theory.equations, *self.theory.scalars)}
         return tuple(e.eq for e in (*self.expanded.equations, *self.expanded.scalars) if e.name in names)
 
     def coefficient(self, name: str, n: int) -> Expr:
-        """Order n of a field, order parameter or scalar, in terms of the parts that :attr:`expanded` has.
+        """Return one order of a field, order parameter or scalar.
 
-        They are functions that its solution gives.  Raises KeyError for a name that the theory does not have,
-        IndexError beyond the order.
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
+        n : int
+            Order.
 
+        Returns
+        -------
+        Expr
+            Expression in the parts of :attr:`expanded`, which its solution gives.
+
+        Raises
+        ------
+        KeyError
+            If the theory has no quantity of that name.
+        IndexError
+            If ``n`` is beyond the order.
+
+        Examples
+        --------
         >>> from derive import isotropic, mean_field
         >>> from derive.program.networks.random_data import nu
         >>> expand_sizes(mean_field(isotropic()), nu, 1).coefficient("C_v", 1)
@@ -150,17 +208,36 @@ class TheorySeries(Expansion):
 
     @cached_property
     def _symbols(self) -> dict[str, AppliedUndef]:
+        """Symbols of fields, order parameters and scalars by name."""
         singles = (*self.theory.scalars, *self.theory.equations)
         found = {q.name: q.symbol for q in self.theory.order_parameters}
         return found | {e.name: e.lhs for e in singles if isinstance(e.lhs, AppliedUndef)}
 
     def conditions(self) -> tuple[str, ...]:
-        """What was assumed."""
+        """Return the assumptions of the expansion.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (f"every quantity is a power series in {self.variable}",)
 
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
-        """What an order parameter or scalar is made of, order by order: numbers, and orders of parts.
+        """Return the parts of an order parameter or scalar, order by order.
 
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
+
+        Returns
+        -------
+        tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]
+            For each order, pairs of a number and the orders of a part.
+
+        Examples
+        --------
         >>> from derive import isotropic, mean_field
         >>> from derive.program.networks.random_data import nu
         >>> wide = expand_sizes(mean_field(isotropic()), nu, 1)
@@ -177,12 +254,25 @@ class TheorySeries(Expansion):
         )
 
     def render(self, format: str = "text", show: Show = "single-site") -> str:
-        """The theory of all orders as text, LaTeX, srepr or JSON; orders are written as lower marks."""
+        """Return the theory of all orders, with orders as lower indices.
+
+        Parameters
+        ----------
+        format : {"text", "latex", "srepr", "json"}
+            Format.
+        show : Show, optional
+            Part of the theory, as in :meth:`.Theory.render`.
+
+        Returns
+        -------
+        str
+            The document.
+        """
         return render(self.expanded, show, format, self.marks)
 
     @property
     def marks(self) -> dict[str, str]:
-        """The LaTeX of the names of all parts but those of order zero."""
+        """LaTeX of the names of all parts except those of order zero."""
         plain = notation(self.theory)
         single = [e.name for e in (*self.theory.equations, *self.theory.scalars)]
         single += [str(x.func) for u in self.theory.sources for x in (u.symbol, u.partner)]
@@ -199,6 +289,7 @@ class TheorySeries(Expansion):
 
 
 def _marked(name: Name, orders: tuple[int, ...]) -> str:
+    """Return LaTeX of a name with its orders as lower index."""
     lower = f"{name.lower}({','.join(map(str, orders))})"
     base = f"{{{name.base}}}" if "_" in name.base else name.base
     return base + (f"^{{{name.upper}}}" if name.upper else "") + f"_{{{lower}}}"
@@ -210,16 +301,40 @@ def _marked(name: Name, orders: tuple[int, ...]) -> str:
 def expand_sizes(
     theory: Theory, size: Symbol, order: int, together: Mapping[Symbol, Expr] | None = None
 ) -> TheorySeries:
-    """A linear theory on random data in powers of ``1/size``, up to ``order``.
+    """Expand a linear theory on random data in powers of one over a size.
 
-    Sizes in ``together`` grow with it, as the given multiples of it (``{alpha: 2 * nu}``).  Sources in
-    front of which a size stands are scaled (:func:`.absorb_factors`), and responses that are there at equal
-    time only are put in.  The order zero is :func:`.theory_limit`, and what that refuses is refused here:
-    widths in NTK parametrisation, where features do not move in the limit but the initial function stays.
+    Parameters
+    ----------
+    theory : Theory
+        Linear theory on random data.
+    size : Symbol
+        Size, such as ``nu`` or ``alpha``.
+    order : int
+        Highest order.
+    together : Mapping[Symbol, Expr] | None, optional
+        Sizes that grow with it, as multiples of it: ``{alpha: 2 * nu}``.
 
-    Raises :class:`NotApplicable` for a theory that is no power series in ``1/size``, that is not linear, or
-    that does not depend on the size, and ValueError for a negative order.
+    Returns
+    -------
+    TheorySeries
+        Expansion in ``1/size``.
 
+    Raises
+    ------
+    NotApplicable
+        If the theory is not a power series in ``1/size``, is not linear, or does not depend on the size.
+    ValueError
+        If the order is negative.
+
+    Notes
+    -----
+    Sources with a factor of the size are scaled (:func:`.absorb_factors`), and responses that exist only at
+    equal times are substituted. The order zero is :func:`.theory_limit`, with the same restrictions: widths
+    in NTK parametrisation are refused because features do not move in the limit but the initial function
+    remains.
+
+    Examples
+    --------
     >>> from derive import isotropic, mean_field
     >>> from derive.program.networks.random_data import nu
     >>> wide = expand_sizes(mean_field(isotropic(data="population", depth=1)), nu, 2)
@@ -253,10 +368,10 @@ def expand_sizes(
 
 
 class Expander(Expressions):
-    """Expands a theory, linear in its fields, to ``order`` in ``variable``.
+    """Expansion of a theory that is linear in its fields, to ``order`` in ``variable``.
 
-    ``tables`` are given functions of two times (the weights of a rule) that are series themselves: the
-    parts of order one and higher of such a function are there at ``s = t`` too.
+    ``tables`` are given functions of two times (the weights of a rule) that are series themselves: their
+    parts of order one and higher also exist at ``s = t``.
     """
 
     def __init__(
@@ -281,7 +396,7 @@ class Expander(Expressions):
     # -- the theory ------------------------------------------------------------------------------------
 
     def expanded(self) -> Theory:
-        """The theory of all orders.  Raises :class:`NotApplicable` for a term that is no power series."""
+        """Return the theory of all orders; raise NotApplicable for a term that is no power series."""
         sources = tuple(x for u in self.theory.sources for x in self.source(u))
         pushed = {_place(x.source) for q in self.theory.responses() for x in q.definition.atoms(Response)}
         live = pushed | {_place(x) for u in sources for x in (u.symbol, u.partner)}
@@ -294,7 +409,7 @@ class Expander(Expressions):
         return replace(self.theory, sources=sources, observables=()).each(orders)
 
     def equation(self, e: Equation, live: set[SourceAtIndices]) -> Iterator[Equation]:
-        """Its orders; ``live`` are the sources that are left."""
+        """Yield the orders of an equation; ``live`` are the sources that remain."""
         if not isinstance(e.lhs, AppliedUndef):
             raise NotApplicable(f"{e.lhs} is given by its rate of change, not by its past")
         terms = [(x, self.series(x.coefficient * x.kernel * x.field, x)) for x in e.terms]
@@ -303,11 +418,11 @@ class Expander(Expressions):
             yield Equation(at_order(e.lhs, n), tuple(self.term(x, y) for x, y in kept if y != 0), e.ranges)
 
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
-        """The orders of a covariance, or of what stands in a term."""
+        """Return the orders of a covariance, or of the product in a term."""
         return self.coefficients(e)
 
     def term(self, x: Term, body: Expr) -> Term:
-        """One product at some order in the place of ``x``; a sum reaches the present where a factor does."""
+        """Return one product in the place of ``x``; a sum includes the present if a factor exists there."""
         reach = "past" if x.reach == "strict" and self.instant & _names(body) else x.reach
         own = [a for a in Mul.make_args(body) if isinstance(a, AppliedUndef) and str(a.func) in self.random]
         rest = body / own[0] if own else S.One
@@ -315,21 +430,21 @@ class Expander(Expressions):
         return replace(x, field=own[0] if own else body, reach=reach, **parts)
 
     def alive(self, e: Expr, live: set[SourceAtIndices]) -> Expr:
-        """Without sources that have no covariance with any other, and that nothing responds to."""
+        """Return ``e`` without sources that have no covariance and to which nothing responds."""
         own = [
             a for a in e.atoms(AppliedUndef) if self.kinds.get(self.random.get(str(a.func), "")) == "source"
         ]
         return sympify(e.xreplace({a: S.Zero for a in own if _place(a) not in live}))
 
     def source(self, u: Source) -> Iterator[Source]:
-        """``<u_0 u_0>``, and half of each further order as ``<u_0 u_n>`` and as ``<u_n u_0>``."""
+        """Yield ``<u_0 u_0>``, and half of each further order as ``<u_0 u_n>`` and as ``<u_n u_0>``."""
         for n, c in enumerate(self.series(u.covariance)):
             for a, b in [] if c == 0 else [(0, 0)] if n == 0 else [(0, n), (n, 0)]:
                 ends = {"symbol": at_order(u.symbol, a), "partner": at_order(u.partner, b)}
                 yield replace(u, **ends, covariance=(c if n == 0 else c / 2).expand())
 
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
-        """``<a_k b_l>`` with k + l up to the order; ``<d a_n / d u_0>``."""
+        """Yield ``<a_k b_l>`` with k + l up to the order, or ``<d a_n / d u_0>``."""
         average = next(iter(q.definition.atoms(Average)))
         body = average.body
         if q.definition.has(self.variable):
@@ -350,7 +465,7 @@ class Expander(Expressions):
             )
 
     def answered(self, body: Expr, n: int) -> Expr:
-        """The response of order n: that of the field's part to the source's part of order zero."""
+        """Return the response of order n: that of the field's part to the source's part of order zero."""
         node = next(iter(body.atoms(Response)))
         fields = [a for a in node.body.atoms(AppliedUndef) if self.kind(a) == "field"]
         if len(fields) != 1:
@@ -359,7 +474,7 @@ class Expander(Expressions):
         return body.xreplace({node: Response(moved, node.source)})
 
     def pair(self, body: Expr) -> tuple[AppliedUndef, AppliedUndef]:
-        """The two fields in an average: that at time t first."""
+        """Return the two fields in an average, the one at time t first."""
         atoms = [a for a in factors(body) if not self.is_given(a)]
         if len(atoms) != 2 or any(self.kind(a) != "field" for a in atoms):
             raise NotApplicable(f"<{body}> is not an average of two fields: the theory must be linear")
@@ -369,16 +484,20 @@ class Expander(Expressions):
     # -- expressions -----------------------------------------------------------------------------------
 
     def is_given(self, e: Expr) -> bool:
-        """Is it made of the data, such as an eigenvalue or its root?"""
+        """Return whether an expression depends on the data alone, such as an eigenvalue or its root."""
         own = e.atoms(AppliedUndef)
         return bool(own) and not any(self.kind(a) for a in own) and not e.has(self.variable, Average)
 
     def kind(self, a: AppliedUndef) -> str:
+        """Return the kind of a function: field, source, scalar, correlation, response, table, or empty."""
         return self.kinds.get(str(a.func), "")
 
     def coefficients(self, e: Expr) -> PowerCoefficients:
-        """The powers of the variable in an expression of the theory, for which sums, products and powers are
-        formed.  Raises :class:`NotApplicable` where it is no power series."""
+        """Return the powers of the variable in an expression of the theory.
+
+        Sums, products and powers are expanded. Raises :class:`NotApplicable` if the expression is no power
+        series.
+        """
         try:
             found: PowerCoefficients = self.evaluate(sympify(e), self.known)
         except NotApplicable:
@@ -388,25 +507,17 @@ class Expander(Expressions):
         return found
 
     def known(self, x: Expr) -> PowerCoefficients | None:
-        """The series of what is no sum, product or power of others; sums over indices and times stay."""
-        orders = range(self.order + 1)
+        """Return the series of an expression that is no sum of terms, product or power."""
         if x == self.variable:
-            return [Integer(n == 1) for n in orders]
+            return [Integer(n == 1) for n in range(self.order + 1)]
         if isinstance(x, Sum | Integral):
             return [x.func(c, *x.limits) if c != 0 else S.Zero for c in self.coefficients(x.function)]
-        if isinstance(x, Average):
-            a, b = self.pair(x.body)
-            return [
-                Add(*[Average(at_order(a, n - k) * at_order(b, k)) for k in range(n + 1)]) for n in orders
-            ]
-        if isinstance(x, AppliedUndef) and self.kind(x) == "correlation":
-            return [Add(*[at_order(x, n - k, k) for k in range(n + 1)]) for n in orders]
-        if isinstance(x, AppliedUndef):
-            return [at_order(x, n) for n in orders] if self.kind(x) else None
+        if isinstance(x, Average | AppliedUndef):
+            return self.quantity(x)
         if isinstance(x, Add | Mul) or (isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0):
             return None
         if self.is_given(x):
-            return [x if n == 0 else S.Zero for n in orders]
+            return [x if n == 0 else S.Zero for n in range(self.order + 1)]
         if x.has(AppliedUndef, Average):
             raise NotApplicable(
                 f"{x} is no product of fields and order parameters: the theory must be linear"
@@ -415,12 +526,25 @@ class Expander(Expressions):
             raise NotApplicable(f"{x} is no power series in {self.variable}")
         return None
 
+    def quantity(self, x: Average | AppliedUndef) -> PowerCoefficients | None:
+        """Return the series of an average or a function; None for a function that is not of the theory."""
+        orders = range(self.order + 1)
+        if isinstance(x, Average):
+            a, b = self.pair(x.body)
+            products = ([at_order(a, n - k) * at_order(b, k) for k in range(n + 1)] for n in orders)
+            return [Add(*map(Average, each)) for each in products]
+        if self.kind(x) == "correlation":
+            return [Add(*[at_order(x, n - k, k) for k in range(n + 1)]) for n in orders]
+        return [at_order(x, n) for n in orders] if self.kind(x) else None
+
 
 def _place(a: AppliedUndef) -> SourceAtIndices:
+    """Return name and indices of a source."""
     return str(a.func), tuple(a.args[:-1])
 
 
 def _names(e: Expr) -> set[str]:
+    """Return the names of the functions in an expression."""
     return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
@@ -429,7 +553,7 @@ WEIGHT = "w"
 
 
 def boundary_coefficients(order: int) -> tuple[Expr, ...]:
-    """b_1 ... b_order: what the derivatives at both ends of a sum over steps count.
+    """Return b_1 ... b_order, the coefficients of the derivatives at both ends of a sum over steps.
 
     >>> boundary_coefficients(4)
     (-1/2, 1/12, 0, -1/720)
@@ -440,7 +564,7 @@ def boundary_coefficients(order: int) -> tuple[Expr, ...]:
 
 
 def weights(order: int) -> tuple[Eq, ...]:
-    """What a sum with the weights of each order means, for a smooth function F.
+    """Return the meaning of a sum with the weights of each order, for a smooth function F.
 
     >>> for e in weights(2): print(e.rhs)
     Integral(F(s), (s, 0, t))
@@ -456,17 +580,36 @@ def weights(order: int) -> tuple[Eq, ...]:
 
 
 def _weighed(n: int, F: Function) -> Expr:
+    """Return the sum of F with the weights of order n."""
     return Sum(Function(named(WEIGHT, n))(t, s) * F(s), (s, 0, t))
 
 
 def expand_step_size(theory: Theory, order: int) -> TheorySeries:
-    """The theory of descent, linear and without fresh noise, in powers of the rate, up to ``order``.
+    """Expand the theory of gradient descent in powers of the learning rate.
 
-    The order zero is the theory of the flow (its rule ``multistep``: weights ``w`` stand for the integral);
-    t is rate times steps.  Raises :class:`NotApplicable` where updates decay or gain momentum within few
-    steps, so that the rate enters in another way than as the weight of past updates, and where noise is
-    drawn at each step; and ValueError for a negative order.
+    Parameters
+    ----------
+    theory : Theory
+        Linear theory without noise that is drawn at each step.
+    order : int
+        Highest order.
 
+    Returns
+    -------
+    TheorySeries
+        Expansion in ``eta``. The order zero is the theory of the flow (its rule ``multistep``: weights ``w``
+        represent the integral); t is rate times steps.
+
+    Raises
+    ------
+    NotApplicable
+        If updates decay or gain momentum within few steps, so that the rate is not only the weight of past
+        updates, or if noise is drawn at each step.
+    ValueError
+        If the order is negative.
+
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> gd = expand_step_size(mean_field(mlp(1)), 1)
     >>> print(gd.equations(1)[1].rhs)
@@ -489,12 +632,12 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
 
 
 def _counts_steps(e: Expr) -> bool:
-    """Does it depend on the number of steps, other than by functions of the times?"""
+    """Return whether an expression depends on the number of steps other than by functions of the times."""
     return bool(e.replace(lambda a: isinstance(a, AppliedUndef), lambda _: S.One).has(t, s))
 
 
 def _weighted(x: Term) -> Term:
-    """A sum over past steps with the rate as weight: with the weights of the flow in its place."""
+    """Return a sum over past steps with the weights of the flow in place of the rate."""
     body = x.coefficient * x.kernel
     kept = body / eta
     if not body.has(eta) and not x.field.has(eta):
@@ -509,7 +652,19 @@ def _weighted(x: Term) -> Term:
 
 @dataclass(frozen=True)
 class ModifiedEquation(Expansion):
-    """``dx/dt = rates[x]`` as power series in the step ``variable``; the step itself is ``map``."""
+    """Differential equation behind a map, as power series in its step.
+
+    Parameters
+    ----------
+    map : Mapping
+        Map, as ``{x: x after one step}``.
+    rates : Mapping
+        Right-hand sides of ``dx/dt = rates[x]``, as power series.
+    variable : Symbol
+        Step.
+    order : int
+        Highest order.
+    """
 
     map: Mapping[Expr, Expr]
     rates: Mapping[Expr, PowerSeries]
@@ -518,13 +673,30 @@ class ModifiedEquation(Expansion):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The unknowns."""
+        """Names of the unknowns."""
         return tuple(self._named)
 
     def coefficient(self, name: str, n: int) -> Expr:
-        """How fast an unknown changes at order n: 0 is the flow.
+        """Return one order of the rate of change of an unknown.
 
-        Raises KeyError for what is none of the unknowns, IndexError beyond the order.
+        Parameters
+        ----------
+        name : str
+            Name of the unknown.
+        n : int
+            Order; 0 is the flow.
+
+        Returns
+        -------
+        Expr
+            Coefficient.
+
+        Raises
+        ------
+        KeyError
+            If there is no unknown of that name.
+        IndexError
+            If ``n`` is beyond the order.
         """
         if name not in self._named:
             raise self.unknown(name)
@@ -532,19 +704,50 @@ class ModifiedEquation(Expansion):
 
     @property
     def _named(self) -> dict[str, PowerSeries]:
+        """Rates by name of the unknown."""
         return {str(x.func if isinstance(x, AppliedUndef) else x): rate for x, rate in self.rates.items()}
 
     def conditions(self) -> tuple[str, ...]:
-        """What was assumed."""
+        """Return the assumptions of the expansion.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return ("the map is a polynomial in the step; its series is asymptotic, unless the map is linear",)
 
     def truncate(self, n: int) -> ModifiedEquation:
+        """Return the modified equation up to a lower order.
+
+        Parameters
+        ----------
+        n : int
+            New order.
+
+        Returns
+        -------
+        ModifiedEquation
+            Truncated equation.
+        """
         cut = {x: rate.truncate(n) for x, rate in self.rates.items()}
         return replace(self, rates=cut, order=n)
 
     def drift(self, quantity: Expr) -> PowerSeries:
-        """How fast a function of the unknowns changes.  What the flow conserves starts at order 1 or later.
+        """Return the rate of change of a function of the unknowns.
 
+        Parameters
+        ----------
+        quantity : Expr
+            Function of the unknowns.
+
+        Returns
+        -------
+        PowerSeries
+            Rate of change; it starts at order 1 or later if the flow conserves the quantity.
+
+        Examples
+        --------
         >>> from sympy import symbols
         >>> q, p = symbols("q p")
         >>> circle = modified_equation({q: q + eta * p, p: p - eta * q}, 3)
@@ -557,7 +760,23 @@ class ModifiedEquation(Expansion):
         return PowerSeries(tuple(x.expand() for x in total), self.variable)
 
     def render(self, format: str = "text") -> str:
-        """One equation a line, as ``text`` or ``latex``.  Raises ValueError for another format."""
+        """Return one equation a line.
+
+        Parameters
+        ----------
+        format : {"text", "latex"}
+            Format.
+
+        Returns
+        -------
+        str
+            The equations.
+
+        Raises
+        ------
+        ValueError
+            If the format is another one.
+        """
         if format not in ("text", "latex"):
             raise ValueError(f"format = {format!r}: must be one of text, latex")
         if format == "text":
@@ -571,10 +790,10 @@ class ModifiedEquation(Expansion):
 
 
 def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = eta) -> ModifiedEquation:
-    """The modified equation of the map ``x -> step[x]``, up to ``order`` in ``variable``.
+    """Return the modified equation of the map ``x -> step[x]``, up to ``order`` in ``variable``.
 
-    Raises ValueError for a negative order, a map that moves at step zero, and one that is no polynomial in
-    the step.
+    Raises ValueError for a negative order, for a map that moves at step zero, and for one that is not a
+    polynomial in the step.
 
     >>> from sympy import Function, Symbol
     >>> x, f = Symbol("x"), Function("f")
@@ -594,7 +813,7 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
     known: dict[tuple[int, int], dict[Expr, Expr]] = {}
 
     def repeated(j: int, m: int) -> dict[Expr, Expr]:
-        """The part of order m of ``(F . d/dx)^j x``; it contains fields up to order m."""
+        """Return the part of order m of ``(F . d/dx)^j x``, which contains vector fields up to order m."""
         if j == 1:
             return fields[m]
         if (j, m) not in known:
@@ -613,12 +832,12 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
 
 
 def _along(field: Mapping[Expr, Expr], e: Expr) -> Expr:
-    """The derivative of ``e`` along a vector field."""
+    """Return the derivative of ``e`` along a vector field."""
     return Add(*[e.diff(x) * v for x, v in field.items()])
 
 
 def _map_powers(e: Expr, variable: Symbol, order: int) -> tuple[Expr, ...]:
-    """The coefficients of a polynomial in the step, powers from 0 to ``order``."""
+    """Return the coefficients of a polynomial in the step, powers from 0 to ``order``."""
     e = e.expand()
     if not e.is_polynomial(variable):
         raise ValueError(f"{e} is no polynomial in the step {variable}")

@@ -1,4 +1,7 @@
-"""A linear expansion as printed: words, entries as time integrals, and order n by those below."""
+"""Printed form of a linear expansion: words, entries as time integrals, and recursions of higher orders.
+
+`LinearExpansion.render` uses it. Equations are pairs of a left-hand side and one string for each order.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from sympy import Expr, Function, Indexed, Rational, S, Symbol
+from sympy import Expr, Function, Indexed, Rational, S, Symbol, transpose
 from sympy.core.function import AppliedUndef
-from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement, PolyRing
 
 from derive.calculus.recurrences import prime_factors
@@ -43,7 +45,25 @@ ENTRIES = {"H": (mu, alpha), "G": (), "A": (mu,), "B": (alpha,), "K": (mu, alpha
 
 
 def render(series: LinearSeries, format: str = "text") -> str:
-    """All series, their letters and their time integrals.  Raises ValueError for an unknown format."""
+    """Return all series, their letters and their time integrals.
+
+    Parameters
+    ----------
+    series : LinearSeries
+        Linear expansion.
+    format : {"text", "latex"}
+        Format.
+
+    Returns
+    -------
+    str
+        The equations.
+
+    Raises
+    ------
+    ValueError
+        If the format is another one.
+    """
     x = _EquationWriter(series, LATEX if format == "latex" else TEXT)
     depth = x.theory.program.depth
     head = (
@@ -70,7 +90,7 @@ def render(series: LinearSeries, format: str = "text") -> str:
 
 
 class _EquationWriter:
-    """The equations of an expansion as pairs: a left-hand side, and one string for each order."""
+    """Writer of the equations of an expansion as pairs of a left-hand side and strings."""
 
     def __init__(self, series: LinearSeries, script: Script) -> None:
         self.x, self.script = series, script
@@ -89,11 +109,11 @@ class _EquationWriter:
         self.printer = script.printer(notation(self.theory, names))
 
     def show(self, e: Expr) -> str:
-        """An expression in the papers' notation."""
+        """Return an expression in the notation of the papers."""
         return str(self.printer.doprint(e))
 
     def in_orders(self, parts: list[tuple[int, str]]) -> list[str]:
-        """``a + gamma0^2 [b] + ...``, one string for each order; 0 if there are none."""
+        """Return ``a + gamma0^2 [b] + ...``, one string for each order; 0 if there are none."""
         shown = [
             f"{self.script.power(self.script.gamma, n)}{self.script.gap}{self.script.bracket(x)}" if n else x
             for n, x in parts
@@ -101,7 +121,7 @@ class _EquationWriter:
         return shown or ["0"]
 
     def series(self) -> PrintedBlock:
-        """The operators as words."""
+        """Yield the operators as words."""
         for name in self.known:
             write = self.words.products if name == TANGENT else self.words.total
             found = [(n, write(e)) for n, e in enumerate(self.x.sums[name][: self.last + 1]) if e]
@@ -110,7 +130,7 @@ class _EquationWriter:
             yield self.script.operator(name), self.in_orders(found)
 
     def counted(self) -> PrintedBlock:
-        """How many words there are beyond those printed, as far as they are known."""
+        """Yield the known numbers of words beyond those printed."""
         for name in self.known:
             counts = [(n, len(e)) for n, e in enumerate(self.x.sums[name]) if e and n > self.last]
             shown = ", ".join(f"{count} words at order {n}" for n, count in counts)
@@ -120,7 +140,7 @@ class _EquationWriter:
             yield self.script.operator(name), [self.script.prose(shown)]
 
     def laws(self) -> PrintedBlock:
-        """Operators, output and tangent kernel at order n, and where they start."""
+        """Yield operators, output and tangent kernel at order n, and their initial values."""
         known = laws(self.x.closure)
         for name, law in known.items():
             left = self.at_order(operator(name, L if name == OUTPUT else ell), iter("n"))
@@ -143,7 +163,7 @@ class _EquationWriter:
         yield self.show(Function(ERROR)(mu, t)), [self.show(ErrorLaw.of(self.theory).body)]
 
     def term(self, x: OperatorTerm, joint: str | None = None) -> str:
-        """An addend of a law at order n, summed over all orders that add up to it."""
+        """Return a term of an equation at order n, summed over all orders that sum to n."""
         c, power, factors = x
         total = f"n-{power}" if power else "n"
         count = sum(len(y.atoms(Indexed)) + len(y.atoms(Memory)) for y in factors)
@@ -155,8 +175,8 @@ class _EquationWriter:
         return self.words.signed_sum([(c, shown)])
 
     def at_order(self, x: Expr, orders: Iterator[str]) -> str:
-        """An operator at the next order."""
-        if isinstance(x, Transpose):
+        """Return an operator at the next order."""
+        if isinstance(x, transpose):
             return self.script.flipped(self.at_order(x.args[0], orders))
         if not isinstance(x, Memory | Indexed):
             return self.words.of_letter(x)
@@ -167,13 +187,13 @@ class _EquationWriter:
         return self.script.placed(str(x.args[0]), n, self.script.plain(x.args[1]))
 
     def kernels(self) -> PrintedBlock:
-        """What C and D remember."""
+        """Yield the memory in C and D."""
         for k in self.x.closure.kernels:
             if k.causal and k.definition != 0:
                 yield self.show(k.entry), [self.show(k.definition)]
 
     def letters(self) -> PrintedBlock:
-        """The entries of the shortest letters."""
+        """Yield the entries of the shortest letters."""
         for name in ("C", "D"):
             small = self.x.expr(name, 0).atoms(Memory) if name in self.x.sums else []
             for x in small:
@@ -184,7 +204,7 @@ class _EquationWriter:
                     yield self.show(Function(name.lower())(sample, t, s)), [self.show(e)]
 
     def groups(self, found: list[Group]) -> str:
-        """Coefficients, sums over samples, and the rest in the order of the paper."""
+        """Return coefficients, sums over samples, and the other factors in the order of the paper."""
         parts: list[tuple[Expr, str]] = []
         for c, same in groupby(found, key=lambda x: x.coefficient):
             bodies = [self.body(x) for x in same]
@@ -193,6 +213,7 @@ class _EquationWriter:
         return self.words.signed_sum(parts)
 
     def body(self, x: Group) -> str:
+        """Return the inner sum of a group."""
         samples = "".join(self.show(r.index) for r in x.samples)
         parts = [] if x.weight == 1 else [self.script.weight(self.show(x.weight))]
         parts += [self.script.summation(samples)] if samples else []
@@ -202,7 +223,7 @@ class _EquationWriter:
         return " ".join(filter(None, parts))
 
     def entries(self) -> PrintedBlock:
-        """The order parameters as time integrals."""
+        """Yield the order parameters as time integrals."""
         for name, samples in ENTRIES.items():
             if name not in self.known:
                 continue
@@ -214,14 +235,14 @@ class _EquationWriter:
             yield self.show(Function(name)(*layer, *samples, t, s)), self.in_orders(parts)
 
     def written(self, name: str, n: int) -> list[Group] | None:
-        """The terms of an entry; None of one that sums over time do not give (responses with momentum)."""
+        """Return the terms of an entry, or None if it has no time integrals (responses with momentum)."""
         try:
             return groups(self.x, name, n)
         except NotApplicable:
             return None
 
     def errors(self) -> PrintedBlock:
-        """The equations of the error's coefficients."""
+        """Yield the equations of the coefficients of the error."""
         law = ErrorLaw.of(self.theory)
         for n in self.orders:
             found = groups(self.x, OUTPUT, n)
@@ -240,7 +261,7 @@ class _EquationWriter:
             yield self.show(lower[n]), [self.groups(found)]
 
     def integrals(self) -> PrintedBlock:
-        """What the integrals ``v`` stand for, as far as they occur: one example of each kind."""
+        """Yield the definitions of the integrals ``v`` that occur, one example of each kind."""
         seen: dict[tuple[str, int, int], AppliedUndef] = {}
         for n in self.orders:
             for name in (*ENTRIES, OUTPUT):
@@ -263,7 +284,7 @@ _INDICES = str.maketrans("ijklmn", "ᵢⱼₖₗₘₙ")
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """Signs of one output format."""
+    """Symbols of one output format."""
 
     printer: type[PaperLatex | PaperText]
     plain: Callable[[Expr], str]
@@ -288,12 +309,12 @@ class Script:
     weight: Callable[[str], str]
 
     def bracket(self, body: str) -> str:
-        """In square brackets."""
+        """Return text in square brackets."""
         return f"{self.brackets[0]}{body}{self.brackets[1]}"
 
 
 class Words:
-    """Coefficients and words in one script; each coefficient and each letter is written once."""
+    """Printed coefficients and words in one format, with a cache."""
 
     def __init__(self, script: Script, symmetric: Iterable[Expr] = ()) -> None:
         self.script, self.spelled, self.flipped = script, Spelled(), Flipped(symmetric)
@@ -304,16 +325,17 @@ class Words:
     # -- coefficients ----------------------------------------------------------------------------------
 
     def coefficient(self, c: Expr | PolyElement) -> str:
-        """A positive coefficient in front of a word: nothing for 1, sums in parentheses."""
+        """Return a positive coefficient in front of a word: empty for 1, sums in parentheses."""
         return self.signed(c)[1]
 
     def signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
-        """Whether a coefficient is negative, and what it is in front of a word."""
+        """Return whether a coefficient is negative, and its text in front of a word."""
         if c not in self.numbers:
             self.numbers[c] = self._signed(c)
         return self.numbers[c]
 
     def _signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
+        """Return sign and text of a coefficient, without cache."""
         number, found = prime_factors(c)
         assert isinstance(number, Rational)
         size = {p: _simplicity(p) for p, _ in found}
@@ -328,7 +350,7 @@ class Words:
         return number.is_negative, "" if body == "1" else body
 
     def factor(self, p: PolyElement, k: int) -> str:
-        """A power; a sum in parentheses, what is added first."""
+        """Return a power; a sum stands in parentheses with positive terms first."""
         if p.ring not in self.symbols:
             self.symbols[p.ring] = [self.script.plain(x) for x in p.ring.symbols]
         names = self.symbols[p.ring]
@@ -339,7 +361,7 @@ class Words:
         return shown if k == 1 else self.script.power(shown, k)
 
     def monomial(self, names: list[str], powers: tuple[int, ...], c: int) -> str:
-        """A term of a polynomial, without its sign."""
+        """Return a term of a polynomial, without its sign."""
         shown = [x if m == 1 else self.script.power(x, m) for x, m in zip(names, powers, strict=True) if m]
         number = [str(abs(c))] if abs(c) != 1 or not shown else []
         return self.script.tight.join([*number, *shown])
@@ -347,17 +369,18 @@ class Words:
     # -- words -----------------------------------------------------------------------------------------
 
     def word(self, w: Word) -> str:
-        """A word; 1 if empty."""
+        """Return a word as text; 1 if empty."""
         return self.script.joint.join(map(self.of_letter, w)) or "1"
 
     def of_letter(self, x: Expr) -> str:
-        """A lower-case letter remembers a constant kernel; C[X] remembers the word X."""
+        """Return a letter as text, lower case for the memory of a constant kernel."""
         if x not in self.letters:
             self.letters[x] = self._of_letter(x)
         return self.letters[x]
 
     def _of_letter(self, x: Expr) -> str:
-        if isinstance(x, Transpose):
+        """Return a letter as text, without cache."""
+        if isinstance(x, transpose):
             return self.script.flipped(self.of_letter(x.args[0]))
         if x == J:
             return self.script.one
@@ -368,7 +391,7 @@ class Words:
         return self.script.data(str(x))
 
     def signed_sum(self, parts: Iterable[tuple[Expr | PolyElement, str]]) -> str:
-        """``coefficient word + ...``."""
+        """Return ``coefficient word + ...``."""
         out: list[str] = []
         for c, shown in parts:
             minus, number = self.signed(c)
@@ -377,7 +400,7 @@ class Words:
         return "".join(out) or "0"
 
     def words(self, ws: Iterable[Word]) -> list[str]:
-        """Words with coefficient 1: a word and its transpose as one, memories of several words as one."""
+        """Return words with coefficient 1; a word and its transpose share one text."""
         left, shown = dict.fromkeys(ws), []
         alike: dict[tuple[str, int], list[Word]] = {}
         for w in left:
@@ -396,14 +419,14 @@ class Words:
             other = self.flipped.word(w)
             if other != w and other in left:
                 done.add(other)
-                w = min(w, other, key=lambda x: sum(isinstance(y, Transpose) for y in x))
+                w = min(w, other, key=lambda x: sum(isinstance(y, transpose) for y in x))
                 shown.append(self.script.symmetrized(self.word(w)))
             else:
                 shown.append(self.word(w))
         return shown
 
     def total(self, found: Mapping[Word, PolyElement]) -> str:
-        """A sum of words, those with the same coefficient together."""
+        """Return a sum of words, grouped by coefficient."""
         together: dict[PolyElement, list[Word]] = {}
         for w in sorted(found, key=lambda w: (len(w), self.spelled.word(w))):
             together.setdefault(found[w], []).append(w)
@@ -417,7 +440,7 @@ class Words:
         return self.signed_sum(shown)
 
     def products(self, found: Mapping[tuple[Word, Word], PolyElement]) -> str:
-        """Products of two words, entry by entry: those with the same coefficient and a constant together."""
+        """Return products of two words, entry by entry, grouped by coefficient and constant."""
         together: dict[PolyElement, dict[tuple[str, Word], list[Word]]] = {}
         for (a, b), c in found.items():
             side = ("right", b) if all(map(is_constant, b)) else ("left", a)
@@ -437,17 +460,19 @@ class Words:
 
 
 def _simplicity(p: PolyElement) -> tuple[bool, int, int, int]:
-    """Simple factors come first."""
+    """Return a sort key that puts simple factors first."""
     size = max(abs(int(c)) for c in p.coeffs())
     variables = sum(any(x) for x in zip(*p.monoms(), strict=True))
     return len(p) > 1, max(map(sum, p.monoms())), variables, size
 
 
 def _raised(layer: str) -> str:
+    """Return a layer as upper index."""
     return "" if not layer else f"^{layer}" if len(layer) == 1 else f"^{{{layer}}}"
 
 
 def _tight(shown: str) -> str:
+    """Return text without spaces around signs."""
     return shown.replace(" + ", "+").replace(" - ", "-")
 
 

@@ -1,9 +1,9 @@
-r"""Lazy wide networks on a full batch, in closed form: linear regression in powers of 1/alpha.
+"""Lazy wide networks on a full batch in closed form: linear regression in powers of 1/alpha.
 
 At gamma0 = 0 the tangent kernel of wide layers is a number and the error vector obeys a linear recursion.
-Then responses depend on differences of times only, and generating functions ``a(z) = sum_t z^t a(t)`` turn
+Responses then depend on differences of times only, and generating functions ``a(z) = sum_t z^t a(t)`` turn
 sums over past steps into products: the expanded theory becomes linear equations between rational functions,
-solved order by order.  A coefficient is a polynomial in t times a power, read off partial fractions.
+which are solved order by order. A coefficient is a polynomial in t times a power, from partial fractions.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ ON_DATA = ("v", "Delta", "h0")
 
 
 def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSeries:
-    """``name`` at equal times for ``gamma0 -> 0`` and wide layers, in powers of 1/alpha, as functions of t.
+    """Return an order parameter at equal times for ``gamma0 -> 0`` and wide layers, in powers of 1/alpha.
 
-    ``q`` stands for :func:`kept_share`.  Raises :class:`NotApplicable` for a flow, weights that decay, gain
-    momentum or meet noise, fresh batches, and what has no sample ratio.
+    Coefficients are functions of t, with ``q`` as in :func:`kept_share`. Raises :class:`NotApplicable` for a
+    flow, for weights with decay, momentum or noise, for fresh batches, and for theories without a sample
+    ratio.
 
     >>> from derive.program import isotropic
     >>> losses = lazy_regression(mean_field(isotropic()), 1)
@@ -78,7 +79,7 @@ def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSerie
 
 
 def kept_share(theory: Theory) -> Expr:
-    """What ``q`` is: by the lazy limit of the network on one sample, which is what unlimited data leave.
+    """Return ``q``, the lazy limit of the network on one sample, which is also the limit of unlimited data.
 
     Raises :class:`NotApplicable` as :func:`lazy_regression` does, and for residual networks.
 
@@ -96,6 +97,8 @@ def kept_share(theory: Theory) -> Expr:
 
 
 class _Regression:
+    """Solution of the expanded equations by generating functions."""
+
     def __init__(self, theory: Theory, order: int) -> None:
         if not theory.program.rule.discrete:
             raise NotApplicable("a flow has no steps")
@@ -124,11 +127,11 @@ class _Regression:
     # -- fields ----------------------------------------------------------------------------------------
 
     def pushed(self, row: Row) -> set[str]:
-        """The names of responses in an equation."""
+        """Return the names of the responses in an equation."""
         return {str(a.func) for x in row.actions for a in x.weight.atoms(AppliedUndef)} & set(self.responses)
 
     def answer(self, name: str) -> Expr | None:
-        """The generating function of a response; None while its field is not known."""
+        """Return the generating function of a response, or None if its field is not yet solved."""
         if name not in self.answers:
             node = next(iter(self.responses[name].definition.atoms(Response)))
             form = self.forms.get(node.body)
@@ -141,7 +144,7 @@ class _Regression:
         return self.answers[name]
 
     def together(self, rows: list[Row]) -> None:
-        """Solve equations that may need each other, one unknown after the other."""
+        """Solve coupled equations by elimination."""
         forms = {r.lhs: self.form(r) for r in rows}
         for a in list(forms):
             own = forms[a].pop(a, self.numbers.zero)
@@ -152,7 +155,7 @@ class _Regression:
         self.forms |= forms
 
     def form(self, row: Row) -> SourceCombination:
-        """An equation between generating functions, in unknown fields and sources.
+        """Return an equation between generating functions, in unknown fields and sources.
 
         ``sum_(s<t) R(t - s) a(s)`` becomes ``R(z) a(z)``, and ``sum_(s<t) a(s)`` becomes ``z/(1 - z) a(z)``.
         """
@@ -167,7 +170,7 @@ class _Regression:
     # -- correlations ----------------------------------------------------------------------------------
 
     def correlation(self, a: AppliedUndef) -> Any:
-        """Of two fields, as a function of z and y."""
+        """Return a correlation of two fields as a function of z and y."""
         name = str(a.func)
         if name not in self.found:
             q = self.theory.order_parameter(name)
@@ -184,7 +187,7 @@ class _Regression:
         return self.found[name]
 
     def covariance(self, e: Expr) -> Any:
-        """A constant is a geometric series in both arguments."""
+        """Return a covariance as a function of z and y; a constant is a geometric series in both."""
         total = self.numbers.zero
         for part in Add.make_args(e.expand()):
             number, rest = part.as_independent(AppliedUndef)
@@ -193,7 +196,7 @@ class _Regression:
         return total
 
     def at_equal_times(self, name: str) -> PowerSeries:
-        """The coefficients as functions of t."""
+        """Return the coefficients as functions of t."""
         found = []
         for terms in self.series.parts(name):
             parts = [self.correlation(Function(named(name, *k))(t, s)) for _, k in terms]
@@ -204,17 +207,17 @@ class _Regression:
 
 
 def _fields(row: Row) -> set[Expr]:
-    """The fields that an equation contains, at time t."""
+    """Return the fields in an equation, at time t."""
     return {x.field.xreplace({s: t}) for x in row.actions}
 
 
 def _added(form: SourceCombination, other: SourceCombination, factor_: Any) -> SourceCombination:
-    """``form + factor_ * other``."""
+    """Return ``form + factor_ * other``."""
     return gathered((*form.items(), *((x, factor_ * c) for x, c in other.items())))
 
 
 def _inverted(e: Expr) -> Expr:
-    """The coefficient of ``z^t y^t``."""
+    """Return the coefficient of ``z^t y^t``."""
     above, below = fraction(e)
     number, poles = factor_list(below)
     if all(len(base.free_symbols & {z, y}) < 2 for base, _ in poles):
@@ -232,7 +235,7 @@ def _inverted(e: Expr) -> Expr:
 
 
 def _tidy(e: Expr) -> Expr:
-    """Factored, with one power of q for each factor."""
+    """Return ``e`` factored, with one power of q for each factor."""
     X = Dummy("X", positive=True)  # q**t
     split = expand_power_exp(e).replace(
         lambda p: isinstance(p, Pow) and p.exp.has(t), lambda p: X ** (p.exp / t) if p.base == kept else p
@@ -243,12 +246,12 @@ def _tidy(e: Expr) -> Expr:
 
 
 def _shifted(poles: list[tuple[Expr, int]], i: int, j: int) -> Expr:
-    """The coefficient of ``z^t y^t`` in ``z^i y^j`` over one pole in each, of higher power than these."""
+    """Return the coefficient of ``z^t y^t`` in ``z^i y^j`` over a pole in z and a pole in y."""
     return Mul(*[_at(base, m, t - (i if base.has(z) else j)) for base, m in poles])
 
 
 def _at(base: Expr, m: int, time: Expr) -> Expr:
-    """The coefficient of power ``time`` of ``base^-m``, for a base that is linear in z or in y."""
+    """Return the coefficient of power ``time`` of ``base^-m``, for a base that is linear in z or in y."""
     (argument,) = base.free_symbols & {z, y}
     slope, start = Poly(base, argument).all_coeffs()
     if m < 1 or start == 0:
@@ -258,7 +261,7 @@ def _at(base: Expr, m: int, time: Expr) -> Expr:
 
 
 def _regression(theory: Theory) -> Theory:
-    """With the lazy kernel in place of the network, and without the fields of its layers."""
+    """Return the theory with the lazy kernel in place of the network, without the fields of its layers."""
     own = [e for e in theory.equations if e.name in ON_DATA]
     kernel = Term("memory", Function("h0")(s), kernel=kept - 1, reach="strict")
 

@@ -1,15 +1,16 @@
-"""Theories in powers of gamma0 that are theories again, order by order.
+"""Expansion of a linear theory in powers of gamma0 as a theory again, order by order.
 
-The equations of a linear theory hold gamma0 in front of updates, and 1/gamma0 in front of the output (and, as
-the papers write them, of responses).  A quantity with 1/gamma0 in front is expanded without it, as
-``q = (q_0 + gamma0 q_1 + ...)/gamma0``, so that ``q_0`` must vanish identically and one order more of it is
-needed.  What vanishes identically is found by asking which sources each field is made of, order by order:
+The equations of a linear theory contain gamma0 in updates, and 1/gamma0 in the output and in responses as the
+papers define them. A quantity with a factor 1/gamma0 is expanded without it, as ``q = (q_0 + gamma0 q_1 +
+...)/gamma0``, so that ``q_0`` must vanish and one more order is needed. The parts that vanish are found from
+the sources on which each field depends, order by order:
 
     made(a_n) = sources in its terms + made(fields in its terms whose kernels do not vanish),
     <a_k b_l> vanishes if no source of a_k is correlated with one of b_l,
-    <d a_k / d u> vanishes if a_k is not made of u.
+    <d a_k / d u> vanishes if a_k does not depend on u.
 
-The least solution of these is what is there.  It also leaves out what parity in gamma0 forbids.
+The smallest solution of these conditions gives the parts that exist. It also excludes orders that parity in
+gamma0 forbids.
 """
 
 from __future__ import annotations
@@ -40,17 +41,20 @@ UNKNOWN = Dummy("beyond")
 
 @dataclass(frozen=True)
 class StrengthSeries(TheorySeries):
-    """A linear ``theory`` in powers of gamma0; ``poles`` are order parameters and scalars with 1/gamma0 in
-    front, by the power.  ``scaled`` has them without it."""
+    """Linear theory in powers of gamma0.
+
+    ``poles`` are order parameters and scalars with a factor 1/gamma0, with its power. ``scaled`` has them
+    without it.
+    """
 
     poles: tuple[tuple[str, int], ...] = ()
 
     def expander(self) -> Expander:
-        """What finds the orders, of which only what does not vanish is there."""
+        """Return the expander, which keeps only parts that do not vanish."""
         return _Strength(self)
 
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
-        """What an order parameter, field or scalar is made of, order by order; none where it vanishes.
+        """Return the parts of an order parameter, field or scalar, order by order; none if they vanish.
 
         >>> from derive import mean_field, mlp
         >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 2)
@@ -67,12 +71,13 @@ class StrengthSeries(TheorySeries):
 
     @cached_property
     def _there(self) -> frozenset[str]:
+        """Names of the parts that do not vanish."""
         x = self.expanded
         items: tuple[Any, ...] = (*x.order_parameters, *x.equations, *x.scalars)
         return frozenset(str(i.name) for i in items)
 
     def observable(self, e: Equation) -> PowerCoefficients:
-        """The orders of an observable in terms of the parts, up to the order."""
+        """Return the orders of an observable in terms of the parts."""
         there = self._there
         series = _Strength(self)
         _, found = series.laurent(series.scaled(e.rhs))
@@ -86,10 +91,10 @@ class StrengthSeries(TheorySeries):
 
 
 def expand_strength(theory: Theory, order: int) -> StrengthSeries:
-    """A linear theory in powers of gamma0, up to ``order``: any network, data and rule, as a theory again.
+    """Expand a linear theory in powers of gamma0, for any network, data and rule, as a theory again.
 
     Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear, and for one in which
-    1/gamma0 does not cancel (what layers of finite width are at the start); ValueError for a negative order.
+    1/gamma0 does not cancel (initial values of layers of finite width); ValueError for a negative order.
 
     >>> from derive import mean_field, mlp
     >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 1)
@@ -132,23 +137,24 @@ def expand_strength(theory: Theory, order: int) -> StrengthSeries:
 
 
 def _power(e: Expr) -> int:
-    """The power of gamma0 in front."""
+    """Return the power of gamma0 in front of an expression."""
     _, power = e.as_coeff_exponent(gamma0)
     return int(power)
 
 
 def _without(e: Expr, shifted: dict[str, int]) -> Expr:
-    """``e`` with ``q / gamma0`` in place of what has that in front."""
+    """Return ``e`` with ``q / gamma0^p`` for each quantity q with a pole of power p."""
     own = [a for a in sympify(e).atoms(AppliedUndef) if str(a.func) in shifted]
     return sympify(e).xreplace({a: a / gamma0 ** shifted[str(a.func)] for a in own})
 
 
 def _term(x: Term, put: Any, front: Expr) -> Term:
+    """Return a term with replaced expressions and a further factor."""
     return replace(x, coefficient=put(x.coefficient) * front, kernel=put(x.kernel), field=put(x.field))
 
 
 class _Strength(Expander):
-    """Expands with one order more of what has 1/gamma0 in front."""
+    """Expansion with one more order of quantities that have a factor 1/gamma0."""
 
     def __init__(self, series: StrengthSeries) -> None:
         self.shifted, self.wanted = dict(series.poles), series.order
@@ -158,15 +164,15 @@ class _Strength(Expander):
         self.made: Made | None = None
 
     def own(self, a: AppliedUndef) -> bool:
-        """Is it something of the theory, not of the data?"""
+        """Return whether a function belongs to the theory and not to the data."""
         return orders_in(str(a.func))[0] in self.kinds
 
     def scaled(self, e: Expr) -> Expr:
-        """An expression of the theory in what the scaled one has."""
+        """Return an expression of the theory in the quantities of the scaled theory."""
         return _without(e, self.shifted)
 
     def expanded(self) -> Theory:
-        """The theory of the orders that are known, without what vanishes."""
+        """Return the theory of the known orders, without parts that vanish."""
         found = super().expanded()
         self.made = Made(found, frozenset(self.random))
         while True:
@@ -192,25 +198,26 @@ class _Strength(Expander):
         return there.theory()
 
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
+        """Return the series of an expression, and record its terms with 1/gamma0."""
         pole, found = self.laurent(e.expand())
         summed = term is not None and (term.reach or term.over)
         self.poles += [term.expr.func(y, *term.expr.limits) if term and summed else y for y in pole]
         return found
 
     def equation(self, e: Equation, live: Any) -> Iterator[Equation]:
-        """Its orders, as far as they are known."""
+        """Yield the orders of an equation and record which are known."""
         for x in super().equation(e, live):
             self.note(e.name, order_of(x.symbol), [y.expr for y in x.terms])
             yield x
 
     def source(self, u: Source) -> Iterator[Source]:
-        """Its parts, as far as they are known."""
+        """Yield the parts of a source and record which are known."""
         for x in super().source(u):
             self.note(u.name, order_of(x.symbol) + order_of(x.partner), [x.covariance])
             yield x
 
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
-        """``<a_k b_l>`` and ``<d a_n / d u_0>``, as far as their fields are known."""
+        """Yield ``<a_k b_l>`` and ``<d a_n / d u_0>`` and record which are known."""
         for x in super().parameter(q):
             fields = [a for a in x.definition.atoms(AppliedUndef) if self.kind_of(a) == "field"]
             orders = sum(order_of(a) for a in fields)
@@ -220,10 +227,11 @@ class _Strength(Expander):
             yield x
 
     def kind_of(self, a: AppliedUndef) -> str:
+        """Return the kind of the quantity of which a function is a part."""
         return self.kinds.get(orders_in(str(a.func))[0], "")
 
     def note(self, name: str, n: int, parts: Iterable[Expr]) -> None:
-        """An order that is made of what is not known is not known."""
+        """Record that an order is unknown if it depends on an unknown part."""
         if self.made is not None and any(y.has(UNKNOWN) for y in parts):
             self.known_to[name] = min(self.known_to[name], n - 1)
             if self.known_to[name] < 0:
@@ -233,7 +241,7 @@ class _Strength(Expander):
                 )
 
     def laurent(self, e: Expr) -> tuple[list[Expr], PowerCoefficients]:
-        """What stands in front of 1/gamma0^k, k = 1, 2, ..., and the series, up to ``order``."""
+        """Return the coefficients of 1/gamma0^k, k = 1, 2, ..., and the series up to ``order``."""
         poles: list[Expr] = []
         total: PowerCoefficients = [S.Zero] * (self.order + 1)
         for part in Add.make_args(sympify(e)):
@@ -246,7 +254,7 @@ class _Strength(Expander):
         return poles, total
 
     def known(self, x: Expr) -> PowerCoefficients | None:
-        """The series, with what is not known marked."""
+        """Return the series of a quantity, with unknown orders marked."""
         found = super().known(x)
         if not isinstance(x, AppliedUndef) or not self.kind(x) or found is None:
             return found
@@ -264,12 +272,12 @@ class _Strength(Expander):
 
 
 def order_of(a: AppliedUndef) -> int:
-    """The order of a part: that of all its orders together."""
+    """Return the order of a part, the sum of all its orders."""
     return sum(orders_in(str(a.func))[1])
 
 
 def _known(theory: Theory) -> Theory:
-    """Without equations and parts that are made of what is not known."""
+    """Return the theory without equations and parts that depend on unknown orders."""
 
     def known(x: Any) -> bool:
         made = x.covariance if isinstance(x, Source) else x.rhs if isinstance(x, Equation) else S.Zero
@@ -279,13 +287,13 @@ def _known(theory: Theory) -> Theory:
 
 
 def place(a: AppliedUndef) -> QuantityAtLayer:
-    """Where something stands; a family of layers is one place with the members that stand beside it."""
+    """Return name and layer of a quantity; None as layer for a family."""
     first = a.args[0] if len(a.args) > 1 else None
     return str(a.func), first if first is not None and first.is_Integer else None
 
 
 class Made:
-    """What the quantities of a linear theory are made of; what is made of nothing vanishes."""
+    """Sources on which the quantities of a linear theory depend; a quantity without sources vanishes."""
 
     def __init__(self, theory: Theory, random: frozenset[str]) -> None:
         self.whole, self.random = theory, random
@@ -301,14 +309,16 @@ class Made:
             self.sweep()
 
     def place(self, a: AppliedUndef) -> QuantityAtLayer:
+        """Return name and layer of a quantity; families of layers have no layer."""
         return (str(a.func), None) if self.families else place(a)
 
     @property
     def size(self) -> int:
+        """Size of the sets, which stops growing at the solution."""
         return len(self.there) + len(self.pairs) + sum(map(len, self.fields.values()))
 
     def sweep(self) -> None:
-        """One use of every equation."""
+        """Update all sets once from every equation."""
         for u in self.whole.sources:
             if self.kept(u.covariance) != 0:
                 a, b = self.place(u.symbol), self.place(u.partner)
@@ -331,15 +341,15 @@ class Made:
                 self.there.add(self.place(e.symbol))
 
     def moving(self, e: Expr) -> list[QuantityAtLayer]:
-        """The fields and sources in a product."""
+        """Return the fields and sources in a product."""
         return [self.place(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.random]
 
     def made(self, x: QuantityAtLayer) -> set[QuantityAtLayer]:
-        """The sources in something; what is given is a source of its own."""
+        """Return the sources on which a quantity depends; given data count as a source."""
         return self.fields.get(x, {x})
 
     def average(self, a: Average) -> bool:
-        """May it differ from zero?"""
+        """Return whether an average may differ from zero."""
         if isinstance(a.body, Response):
             pushed = self.place(a.body.source)
             return any(pushed in self.made(x) for x in self.moving(a.body.body))
@@ -347,7 +357,7 @@ class Made:
         return any((u, v) in self.pairs for u in self.made(own[0]) for v in self.made(own[-1]))
 
     def holds(self, e: Expr) -> bool:
-        """May a product differ from zero?"""
+        """Return whether a product may differ from zero."""
         if any(not self.average(a) for a in e.atoms(Average)):
             return False
         inner = {x for a in e.atoms(Average) for x in a.atoms(AppliedUndef)}
@@ -356,11 +366,11 @@ class Made:
         )
 
     def kept(self, e: Expr) -> Expr:
-        """The products in ``e`` that may differ from zero."""
+        """Return the products in ``e`` that may differ from zero."""
         return Add(*[x for x in Add.make_args(sympify(e).expand()) if self.holds(x)])
 
     def theory(self) -> Theory:
-        """Without what vanishes."""
+        """Return the theory without parts that vanish."""
 
         def left(x: Any) -> Iterator[Any]:
             if isinstance(x, Source):
@@ -373,7 +383,7 @@ class Made:
         return self.whole.each(left)
 
     def term(self, x: Term) -> Term | None:
-        """A term with what is left of it."""
+        """Return a term without parts that vanish, or None."""
         if x.field.has(Average):  # of a scalar: averages stand in one term
             left = self.kept(x.field)
             return None if left == 0 or not self.holds(x.coefficient * x.kernel) else replace(x, field=left)

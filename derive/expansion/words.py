@@ -1,11 +1,10 @@
-"""Operator words: noncommutative products of kernels, the alphabet of the expansion in gamma0.
+"""Operator words: noncommutative products of kernels, in which the linear expansion in gamma0 is written.
 
-The one operation beyond products and transposes is the *memory* of an operator: what the definition of a
-causal kernel does to a correlation function, ``C_mu(t,s) = ... + sum_alpha Delta_alpha(s) H_mu,alpha(t,s)``.
-It is linear in the operator and in the error Delta, so at each order of the error it is a letter of its own.
-
-Order by order, the closure of a linear theory is a recursion in the layer between sums of words; summing
-polynomials in the layer solves it.
+The only operation besides products and transposes is the *memory* of an operator: the effect of a causal
+kernel's definition on a correlation function, ``C_mu(t,s) = ... + sum_alpha Delta_alpha(s) H_mu,alpha(t,s)``.
+It is linear in the operator and in the error Delta, so it is a separate letter at each order of the error.
+Order by order, the closure of a linear theory is a recursion in the layer between sums of words, which is
+solved by sums of polynomials in the layer.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from sympy import Add, Expr, Indexed, Integer, Mul, Pow, S, Symbol, sympify, transpose
 from sympy.core.function import AppliedUndef
-from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement
 
 from derive.calculus.recurrences import GridTooSmall, Sampled, ValueGrid
@@ -31,10 +29,21 @@ from derive.linear.operators import J, Kernel, Operator, Refusing, operator
 
 
 class Memory(Refusing, Expr):  # type: ignore[misc, unused-ignore]
-    """``Memory(C, n, X)``: the part of kernel C that remembers X, with the error's coefficient of order n.
+    """Memory ``Memory(C, n, X)`` of X in kernel C, with the error at order n.
 
-    Linear in the correlation X; a noncommutative letter when X is a single word.
+    It is linear in the correlation X, and a noncommutative letter if X is a single word.
 
+    Parameters
+    ----------
+    kernel : str
+        Name of the kernel.
+    order : int
+        Order of the error.
+    body : Expr
+        Remembered word.
+
+    Examples
+    --------
     >>> from derive.linear.operators import operator
     >>> Memory("C", 0, operator("K_x"))
     C0[K_x]
@@ -43,26 +52,38 @@ class Memory(Refusing, Expr):  # type: ignore[misc, unused-ignore]
     is_commutative = False
 
     def __new__(cls, kernel: Any, order: Any, body: Any) -> Memory:
+        """Return the letter for a kernel, an order of the error and a word."""
         name = Symbol(str(kernel))
         return Expr.__new__(cls, name, Integer(order), sympify(body))  # type: ignore[no-any-return]
 
     @property
     def kernel(self) -> str:
-        """The name of the kernel whose definition is meant."""
+        """Name of the kernel."""
         return str(self.args[0])
 
     @property
     def order(self) -> int:
-        """The order of the error."""
+        """Order of the error."""
         return int(self.args[1])
 
     @property
     def body(self) -> Expr:
-        """The word that is remembered."""
+        """Remembered word."""
         return self.args[2]
 
     def as_matrix(self, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Operator:
-        """The letter as a matrix of the shape of its kernel."""
+        """Return the letter as a matrix with the shape of its kernel.
+
+        Parameters
+        ----------
+        shape : Callable[[Expr], tuple[Expr, Expr]]
+            Function that returns rows and columns of a letter.
+
+        Returns
+        -------
+        Operator
+            Matrix.
+        """
         return Operator(f"{self.kernel}{self.order}", self.body, *shape(self))
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
@@ -77,7 +98,7 @@ Word = tuple[Expr, ...]
 
 
 def terms(e: Expr) -> list[tuple[Expr, Expr]]:
-    """``e`` as a list of (number, word); the word of a pure number is 1.
+    """Return ``e`` as a list of (number, word); the word of a pure number is 1.
 
     >>> from derive.linear.operators import operator
     >>> C, D = operator("C"), operator("D")
@@ -100,15 +121,16 @@ def terms(e: Expr) -> list[tuple[Expr, Expr]]:
 
 
 def _is_letter(x: Expr) -> bool:
+    """Return whether an expression is a letter or a positive power of one."""
     base = x.base if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0 else x
-    return isinstance(base, Memory | Transpose) or base.is_Symbol or isinstance(base, Indexed)
+    return isinstance(base, Memory | transpose) or base.is_Symbol or isinstance(base, Indexed)
 
 
 class Spelled(dict[Expr, str]):
-    """Letters as ``str`` writes them; each is written once."""
+    """Cache of letters as text, as ``str`` writes them."""
 
     def __missing__(self, x: Expr) -> str:
-        if isinstance(x, Transpose):
+        if isinstance(x, transpose):
             found = f"transpose({self[x.args[0]]})"
         elif isinstance(x, Memory):
             found = f"{x.kernel}{x.order}[{'*'.join(self.word(letters(x.body)))}]"
@@ -118,27 +140,27 @@ class Spelled(dict[Expr, str]):
         return found
 
     def word(self, w: Iterable[Expr]) -> tuple[str, ...]:
-        """The letters of a word."""
+        """Return the letters of a word as text."""
         return tuple([self[x] for x in w])
 
 
 def letters(word: Expr) -> list[Expr]:
-    """The letters of a word, left to right; powers written out."""
+    """Return the letters of a word from left to right, with powers written out."""
     return [x for x in factors(word) if x != 1]
 
 
 class Flipped(dict[Expr, Expr]):
-    """The transpose of letters; ``symmetric`` ones, and J, are their own."""
+    """Cache of the transposes of letters; ``symmetric`` letters and J are their own transposes."""
 
     def __init__(self, symmetric: Iterable[Expr]) -> None:
         super().__init__((x, x) for x in (J, *symmetric))
 
     def __missing__(self, x: Expr) -> Expr:
-        found = self[x] = x.args[0] if isinstance(x, Transpose) else transpose(x)
+        found = self[x] = x.args[0] if isinstance(x, transpose) else transpose(x)
         return found
 
     def word(self, w: Word) -> Word:
-        """The transpose of a word."""
+        """Return the transpose of a word."""
         return tuple([self[x] for x in reversed(w)])
 
 
@@ -146,7 +168,7 @@ class Flipped(dict[Expr, Expr]):
 
 
 def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef], list[AppliedUndef]]:
-    """What a causal kernel is made of at its layer: responses as they are, and correlations remembered.
+    """Return the responses and the remembered correlations in a causal kernel at its layer.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> closure = linear_closure(mean_field(mlp()))
@@ -169,9 +191,10 @@ OperatorProduct = tuple[LayerLimits | None, AppliedUndef | None, AppliedUndef]
 
 
 def layer_products(closure: LinearClosure) -> list[OperatorProduct]:
-    """The tangent kernel's addends: limits of the layer, if summed over, and two factors, entry by entry.
+    """Return the terms of the tangent kernel: limits of the layer, if summed, and two factors.
 
-    The factor with samples is last; None stands for the kernel that is 1.  Empty without a tangent kernel.
+    Factors are multiplied entry by entry. The factor with samples is last; None stands for the kernel that is
+    1. The result is empty without a tangent kernel.
     """
     if not closure.theory.observables:
         return []
@@ -194,39 +217,39 @@ AlgebraElement = TypeVar("AlgebraElement")
 
 
 class Algebra(Protocol[AlgebraElement]):
-    """What operators are: sums of words, or functions of time.  None stands for zero."""
+    """Operations on operators, which are sums of words or functions of time. None stands for zero."""
 
     def identity(self, c: Expr | int) -> AlgebraElement:
-        """A multiple of the identity."""
+        """Return a multiple of the identity."""
 
     def constant(self, x: Expr) -> AlgebraElement:
-        """A kernel that does not depend on gamma0."""
+        """Return a kernel that does not depend on gamma0."""
 
     def sum(self, parts: Sequence[AlgebraElement]) -> AlgebraElement | None:
-        """The sum of one or more."""
+        """Return the sum of one or more operators."""
 
     def times(self, a: AlgebraElement, b: AlgebraElement) -> AlgebraElement | None:
-        """The product, in this order."""
+        """Return the product, in this order."""
 
     def transpose(self, a: AlgebraElement) -> AlgebraElement:
-        """The transpose."""
+        """Return the transpose."""
 
     def entrywise(self, a: AlgebraElement, b: AlgebraElement) -> AlgebraElement:
-        """The product entry by entry."""
+        """Return the product entry by entry."""
 
     def orders(self, n: int) -> Iterable[int]:
-        """The orders up to n at which the error does not vanish, as far as it is known."""
+        """Return the known orders up to n at which the error does not vanish."""
 
     def remembered(self, kernel: str, order: int, body: AlgebraElement) -> AlgebraElement:
-        """What a kernel remembers of a correlation with the error of one order."""
+        """Return the memory of a correlation in a kernel, with the error of one order."""
 
 
 class Recursion(Generic[AlgebraElement]):
-    """The operators of a closure at an integer depth, order by order in gamma0; None stands for zero.
+    """Operators of a closure at an integer depth, order by order in gamma0; None stands for zero.
 
-    ``[a b]_n = sum_k a_k b_(n-k)``, and ``[1/a]_n = - sum_(k>0) a_k [1/a]_(n-k)`` where ``a_0 = 1``; an
-    operator follows from those of the neighbouring layer.  Nothing about parity is assumed: odd orders are
-    computed like even ones, and vanish.
+    ``[a b]_n = sum_k a_k b_(n-k)``, and ``[1/a]_n = - sum_(k>0) a_k [1/a]_(n-k)`` for ``a_0 = 1``. An
+    operator follows from those of the neighbouring layer. Parity is not assumed: odd orders are computed like
+    even ones, and vanish.
     """
 
     def __init__(self, closure: LinearClosure, algebra: Algebra[AlgebraElement], depth: Any) -> None:
@@ -242,25 +265,25 @@ class Recursion(Generic[AlgebraElement]):
         self.follow: Callable[[str, Expr, int], AlgebraElement | None] = self.at
 
     def at(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Order n of an operator at a layer."""
+        """Return order n of an operator at a layer, from the cache if known."""
         if ((name, layer), n) not in self.operators:
             self.operators[(name, layer), n] = self.found(name, layer, n)
         return self.operators[(name, layer), n]
 
     def found(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """The same, from the end of the network or from the neighbouring layer."""
+        """Return order n of an operator, from the end of the network or from the neighbouring layer."""
         place, value = self.ends.get(name, (None, S.Zero))
         return self.at_order(value, n) if layer == place else self.law(name, layer, n)
 
     def output(self, n: int) -> AlgebraElement | None:
-        """f at order n: the average it is made of carries one power of the scale more."""
+        """Return f at order n; its average contains one more power of the scale."""
         average = self.closure.outputs[0]
         if self.at_order(average.rhs, 0) is not None:
             raise NotApplicable(f"{average.lhs} does not carry a factor {gamma0}")
         return self.at_order(self.placed(average.rhs), n + 1)
 
     def tangent(self, n: int) -> AlgebraElement | None:
-        """The tangent kernel at order n: products entry by entry, summed over the layers."""
+        """Return the tangent kernel at order n: products entry by entry, summed over the layers."""
 
         def product(a: AppliedUndef | None, b: AppliedUndef, layer: Expr) -> AlgebraElement | None:
             pairs = [(self.factor(a, layer, k), self.factor(b, layer, n - k)) for k in range(n + 1)]
@@ -273,27 +296,27 @@ class Recursion(Generic[AlgebraElement]):
     def over_layers(
         self, f: Callable[[Expr], AlgebraElement | None], lower: Expr, upper: Expr
     ) -> AlgebraElement | None:
-        """A sum over layers."""
+        """Return a sum over layers."""
         ends = (int(self.placed(x)) for x in (lower, upper + 1))
         return self.total(f(Integer(layer)) for layer in range(*ends))
 
     def factor(self, a: AppliedUndef | None, layer: Expr, n: int) -> AlgebraElement | None:
-        """Order n of a factor of the tangent kernel; None stands for the kernel that is 1."""
+        """Return order n of a factor of the tangent kernel; None as factor is the kernel that is 1."""
         if a is not None and str(a.func) in self.laws:
             return self.at(str(a.func), self.placed(a.args[0].subs(ell, layer)), n)
         return self.algebra.constant(J if a is None else operator(str(a.func))) if n == 0 else None
 
     def forget(self, n: int) -> None:
-        """Forget what has been computed at order n and beyond: an error has been found."""
+        """Delete cached values of order n and beyond, because an error has been found."""
         self.kept = {k: v for k, v in self.kept.items() if k[1] < n}
         self.operators = {k: v for k, v in self.operators.items() if k[1] < n}
 
     def placed(self, e: Any) -> Expr:
-        """With the depth put in."""
+        """Return an expression with the depth substituted."""
         return sympify(e).subs(L, self.depth)
 
     def law(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Order n of an operator by its own equation."""
+        """Return order n of an operator by its own equation."""
         if name in self.laws:
             e = self.laws[name]
             return self.at_order(self.placed(e.rhs.subs(ell, layer + ell - e.lhs.args[1])), n)
@@ -307,23 +330,25 @@ class Recursion(Generic[AlgebraElement]):
         return self.total(parts)
 
     def known(self, x: Indexed, n: int) -> AlgebraElement | None:
-        """Order n of a letter of the closure's equations."""
+        """Return order n of a letter of the closure's equations."""
         return self.at(str(x.args[0]), x.args[1], n)
 
     # -- expressions -----------------------------------------------------------------------------------
 
     def at_order(self, e: Expr, n: int) -> AlgebraElement | None:
-        """The coefficient of gamma0^n of an expression between operators."""
+        """Return the coefficient of gamma0^n of an expression between operators."""
         return self._once(e, n, self._at_order)
 
     def _once(
         self, e: Any, n: int, rule: Callable[[Any, int], AlgebraElement | None]
     ) -> AlgebraElement | None:
+        """Return the result of a rule for an expression at order n, from the cache if known."""
         if (e, n) not in self.kept:
             self.kept[e, n] = rule(e, n)
         return self.kept[e, n]
 
     def _at_order(self, e: Expr, n: int) -> AlgebraElement | None:
+        """Return the coefficient of gamma0^n by the type of the expression."""
         if e.is_commutative:
             if not e.is_polynomial(gamma0):
                 raise NotApplicable(f"{e} is no power series in gamma0")
@@ -331,20 +356,25 @@ class Recursion(Generic[AlgebraElement]):
             return self.algebra.identity(c) if c != 0 else None
         if isinstance(e, Indexed):
             return self.known(e, n)
-        if isinstance(e, Transpose):
-            found = self.at_order(e.args[0], n)
-            return None if found is None else self.algebra.transpose(found)
+        if isinstance(e, transpose):
+            inner = self.at_order(e.args[0], n)
+            return None if inner is None else self.algebra.transpose(inner)
         if isinstance(e, Add):
             return self.total([self.at_order(x, n) for x in e.args])
-        if isinstance(e, Mul):
-            return self._once(e.args, n, self._product)
         if isinstance(e, Pow) and e.exp == -1:
             return self._inverse(e, n)
+        return self._power(e, n)
+
+    def _power(self, e: Expr, n: int) -> AlgebraElement | None:
+        """Return order n of a product, a positive power or a constant."""
+        if isinstance(e, Mul):
+            return self._once(e.args, n, self._product)
         if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
             return self._once((e.base,) * int(e.exp), n, self._product)
         return self.algebra.constant(e) if n == 0 else None
 
     def _product(self, factors: tuple[Expr, ...], n: int) -> AlgebraElement | None:
+        """Return order n of a product."""
         first, *rest = factors
         if not rest:
             return self.at_order(first, n)
@@ -353,6 +383,7 @@ class Recursion(Generic[AlgebraElement]):
         return self.total([self.algebra.times(a, b) for a, b in later if b is not None])
 
     def _inverse(self, e: Pow, n: int) -> AlgebraElement | None:
+        """Return order n of an inverse."""
         one = self.algebra.identity(1)
         if n == 0:
             if self.at_order(e.base, 0) != one:
@@ -364,7 +395,7 @@ class Recursion(Generic[AlgebraElement]):
         return None if found is None else self.algebra.times(self.algebra.identity(-1), found)
 
     def total(self, parts: Iterable[AlgebraElement | None]) -> AlgebraElement | None:
-        """The sum of what is not zero."""
+        """Return the sum of the parts that are not zero."""
         found = [x for x in parts if x is not None]
         return self.algebra.sum(found) if found else None
 
@@ -382,9 +413,9 @@ WORDS = 8
 class LinearSeries:
     """Operators, output and tangent kernel of a linear theory in words; see :class:`.LinearExpansion`.
 
-    ``sums[X][n]`` are the words of X with their coefficients, elements of a polynomial ring; ``sums["f"]``
-    are those of the output and ``sums["K"]`` pairs of words of the tangent kernel.  They end at order
-    ``written``; beyond, :mod:`.laws` has each order by those below.
+    ``sums[X][n]`` are the words of X with their coefficients, elements of a polynomial ring. ``sums["f"]``
+    are those of the output and ``sums["K"]`` are pairs of words of the tangent kernel. They end at order
+    ``written``; beyond it, :mod:`.laws` gives each order by lower orders.
     """
 
     closure: LinearClosure
@@ -392,21 +423,21 @@ class LinearSeries:
     sums: dict[str, tuple[dict[Any, PolyElement], ...]]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The closure and the order, from which copies are made: SymPy's rings cannot be pickled."""
+        """Return the closure and the order, because polynomial rings of SymPy cannot be pickled."""
         return _made_again, (type(self), self.closure, self.order)
 
     def expr(self, name: str, n: int) -> Expr:
-        """Order n of an operator, or of the output, as a SymPy expression."""
+        """Return order n of an operator, or of the output, as a SymPy expression."""
         self.check_written(n)
         return _exprs(self.sums[name][n])
 
     @property
     def written(self) -> int:
-        """The last order in words."""
+        """Last order in words."""
         return min(self.order, WORDS)
 
     def check_written(self, n: int) -> None:
-        """Raises :class:`~derive.errors.NotApplicable` beyond the orders in words."""
+        """Raise :class:`~derive.errors.NotApplicable` beyond the orders in words."""
         if n > self.written:
             raise NotApplicable(
                 f"order {n} has too many words to be written: they end at order {self.written}; "
@@ -415,22 +446,22 @@ class LinearSeries:
 
     @cached_property
     def words(self) -> dict[str, list[Expr]]:
-        """All operators as SymPy expressions."""
+        """Coefficients of all operators as SymPy expressions."""
         names = [x for x in self.sums if x not in (OUTPUT, TANGENT)]
         return {x: [self.expr(x, n) for n in range(self.written + 1)] for x in names}
 
     @cached_property
     def output(self) -> list[Expr]:
-        """The output as SymPy expressions."""
+        """Coefficients of the output as SymPy expressions."""
         return [self.expr(OUTPUT, n) for n in range(self.written + 1)]
 
     @cached_property
     def tangent(self) -> list[list[tuple[Expr, Expr, Expr]]]:
-        """The tangent kernel, at each order, as triples (coefficient, word of G, word of H)."""
+        """Coefficients of the tangent kernel as triples (number, word of G, word of H)."""
         return [self.triples(n) for n in range(self.written + 1)]
 
     def triples(self, n: int) -> list[tuple[Expr, Expr, Expr]]:
-        """Order n of the tangent kernel."""
+        """Return order n of the tangent kernel."""
         self.check_written(n)
         found = self.sums[TANGENT][n]
         shown = {c: c.as_expr() for c in found.values()}
@@ -438,20 +469,21 @@ class LinearSeries:
 
 
 def _exprs(found: dict[Word, PolyElement]) -> Expr:
+    """Return a sum of words as a SymPy expression."""
     shown = {c: c.as_expr() for c in found.values()}
     return sympify(Add(*[shown[c] * Mul(*w) for w, c in found.items()]))
 
 
 def _made_again(kind: type[LinearSeries], closure: LinearClosure, order: int) -> LinearSeries:
-    """A series of this class from what it is made of."""
+    """Return a series of this class from its closure and order; used for pickling."""
     return kind(**vars(linear_series(closure, order)))
 
 
 def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
-    """Solve the closure's recursion in the layer up to ``order``, in words up to order ``WORDS``.
+    """Return the solution of the recursion in the layer up to ``order``, in words up to order ``WORDS``.
 
-    The error is one letter in the recursion; its own series is put into the words found.  Raises
-    :class:`NotApplicable` when the closure is no first-order recursion in the layer.
+    The error is one letter in the recursion; its series is then substituted in the words. Raises
+    :class:`NotApplicable` if the closure is not a first-order recursion in the layer.
     """
     last = min(order, WORDS)
     degree = 3 * last // 2 + 2
@@ -478,7 +510,7 @@ def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
 
 
 class Errors:
-    """The error's series put into words that have the error's coefficient of order 0 in all letters.
+    """Substitution of the series of the error in words whose letters contain the error of order 0.
 
     ``orders`` are those at which the error does not vanish.
 
@@ -494,10 +526,10 @@ class Errors:
 
     @classmethod
     def of(cls, output: Sequence[WordCoefficients]) -> Errors:
-        """The orders follow from those of the output.
+        """Return the orders of the error, from those of the output.
 
-        Where all its words have the error of their own order, that obeys a homogeneous Volterra equation, so
-        there is none.
+        If all words of an order of the output contain the error of that order, it obeys a homogeneous
+        Volterra equation and vanishes.
         """
         orders = [0]
         for n in range(1, len(output)):
@@ -506,7 +538,7 @@ class Errors:
         return cls(orders)
 
     def expanded(self, parts: Sequence[WordCoefficients], n: int) -> Iterable[tuple[Any, Sampled]]:
-        """The words of order n from those of all orders."""
+        """Yield the words of order n, from the words of all orders."""
         for m, words in enumerate(parts[: n + 1]):
             for w, c in words.items():
                 if w and isinstance(w[0], tuple):
@@ -516,18 +548,18 @@ class Errors:
                     yield from ((x, c) for x in self.word(w, n - m))
 
     def word(self, w: Word, n: int) -> list[Word]:
-        """A word with errors whose orders add up to n in its letters."""
+        """Return the words with errors whose orders sum to n."""
         if n == 0 or not w:
             return [w] if n == 0 else []
         return [(x, *v) for k in range(n + 1) for x in self.letter(w[0], k) for v in self.word(w[1:], n - k)]
 
     def letter(self, x: Expr, n: int) -> list[Expr]:
-        """The same of one letter."""
+        """Return the letters with errors whose orders sum to n."""
         if n == 0:
             return [x]
         if (x, n) not in self.kept:
             found: list[Expr] = []
-            if isinstance(x, Transpose):
+            if isinstance(x, transpose):
                 found = [transpose(y) for y in self.letter(x.args[0], n)]
             elif isinstance(x, Memory):
                 body, orders = tuple(letters(x.body)), [k for k in self.orders if k <= n]
@@ -537,7 +569,7 @@ class Errors:
 
 
 class _WordAlgebra:
-    """Sums of words.  The error is not expanded: in all letters it is of order 0."""
+    """Algebra of sums of words, in which the error of all letters has order 0."""
 
     def __init__(self, closure: LinearClosure, degree: int) -> None:
         laws = (*closure.covariances, *closure.responses, *closure.base, *closure.outputs)
@@ -547,37 +579,47 @@ class _WordAlgebra:
         self.flipped = Flipped(e.rhs for e in closure.base if e.rhs != 0)
 
     def identity(self, c: Expr | int) -> WordCoefficients:
+        """Return a multiple of the empty word."""
         return {(): self.numbers.of(c)}
 
     def constant(self, x: Expr) -> WordCoefficients:
+        """Return the word of a constant kernel."""
         return {tuple(letters(x)): self.numbers.one}
 
     def sum(self, parts: Sequence[WordCoefficients]) -> WordCoefficients | None:
+        """Return the sum."""
         return gathered(pair for x in parts for pair in x.items()) or None
 
     def times(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients | None:
+        """Return the product."""
         return self.sum([{v + w: c * d for w, d in b.items()} for v, c in a.items()])
 
     def transpose(self, a: WordCoefficients) -> WordCoefficients:
+        """Return the transpose."""
         return {self.flipped.word(w): c for w, c in a.items()}
 
     def entrywise(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients:
+        """Return pairs of words, which are multiplied entry by entry."""
         return {(v, w): c * d for v, c in a.items() for w, d in b.items()}
 
     def moved(self, a: WordCoefficients, layer: Expr) -> WordCoefficients | None:
+        """Return the words with coefficients at another layer."""
         return {w: x for w, c in a.items() if (x := self.numbers.moved(c, layer))} or None
 
     def summed(self, a: WordCoefficients, lower: Expr, upper: Expr) -> WordCoefficients | None:
+        """Return the words with coefficients summed over layers."""
         return {w: x for w, c in a.items() if (x := self.numbers.summed(c, lower, upper))} or None
 
     def orders(self, n: int) -> Iterable[int]:
+        """Return order 0, because the error is not expanded here."""
         return (0,)
 
     def remembered(self, kernel: str, order: int, body: WordCoefficients) -> WordCoefficients:
+        """Return the memory of words in a kernel."""
         return {(memory(kernel, order, w),): c for w, c in body.items()}
 
     def rest(self, a: WordCoefficients) -> WordCoefficients | None:
-        """Without the operator sought, which must stand alone."""
+        """Return the words without the unknown operator, which must occur alone."""
         own = {w: c for w, c in a.items() if any(isinstance(x, Indexed) for x in w)}
         if beside := [w for w, c in own.items() if len(w) > 1 or c is not self.numbers.one]:
             raise NotApplicable(f"an operator depends on {Mul(*beside[0])} at the same order")
@@ -585,10 +627,10 @@ class _WordAlgebra:
 
 
 class AnyDepth(Recursion[WordCoefficients]):
-    """The same in words, with the layer and the depth symbolic.
+    """Recursion in words, with symbolic layer and depth.
 
     Each operator obeys ``X(ell) = X(ell -+ 1) + known(ell)`` with coefficients polynomial in ell and L, and
-    is a sum over layers of polynomials, in closed form.
+    is a sum over layers of polynomials in closed form.
     """
 
     algebra: _WordAlgebra
@@ -600,6 +642,7 @@ class AnyDepth(Recursion[WordCoefficients]):
         """Operators being solved for, each with the distance of the layer that it is related to."""
 
     def found(self, name: str, layer: Expr, n: int) -> WordCoefficients | None:
+        """Return order n of an operator at a layer, from its closed form at ``ell``."""
         if layer == ell:
             return self.closed(name, n)
         here = self.at(name, ell, n)
@@ -608,11 +651,12 @@ class AnyDepth(Recursion[WordCoefficients]):
     def over_layers(
         self, f: Callable[[Expr], WordCoefficients | None], lower: Expr, upper: Expr
     ) -> WordCoefficients | None:
+        """Return a sum over layers with symbolic limits."""
         here = f(ell)
         return here and self.algebra.summed(here, lower, upper)
 
     def closed(self, name: str, n: int) -> WordCoefficients | None:
-        """Solve ``X(ell) = X(ell + step) + e(ell)``: sum e from the end at which X is given."""
+        """Return the solution of ``X(ell) = X(ell + step) + e(ell)``, a sum of e from a given end value."""
         if (name, n) in self.steps:
             raise NotApplicable(f"{name} depends on {next(reversed(self.steps))[0]}, and that on {name}")
         self.steps[name, n] = S.Zero
@@ -634,6 +678,7 @@ class AnyDepth(Recursion[WordCoefficients]):
         return self.total([self.at_order(value, n), e and self.algebra.summed(e, *limits)])
 
     def known(self, x: Indexed, n: int) -> WordCoefficients | None:
+        """Return order n of a letter; the unknown operator itself is a letter of its own equation."""
         name, layer = str(x.args[0]), x.args[1]
         if (name, n) != next(reversed(self.steps), None):
             return self.at(name, layer, n)
@@ -642,5 +687,5 @@ class AnyDepth(Recursion[WordCoefficients]):
 
 
 def memory(kernel: str, order: int, word: Word) -> Memory:
-    """The letter that remembers a word."""
+    """Return the letter that remembers a word."""
     return Memory(kernel, order, Mul(*word))

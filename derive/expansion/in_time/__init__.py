@@ -1,4 +1,8 @@
-"""The expansion of the linear theory as explicit functions of time."""
+"""Linear expansion as explicit functions of time, in the eigenmodes of the data.
+
+`in_time` derives the coefficients from the operator words of a `LinearExpansion`, or from its closure at an
+integer depth; both become exponential polynomials (:mod:`.operators`).
+"""
 
 from derive.expansion.in_time.operators import Exponentials
 from derive.expansion.in_time.series import InTime, Mode, in_time, modes_of

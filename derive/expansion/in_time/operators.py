@@ -1,14 +1,14 @@
-"""Functions of time that integrals and sums do not leave, operators between them, and the error that is left.
+"""Exponential polynomials in time, operators between them, and the solution for the error.
 
 **Functions** are exponential polynomials with exact coefficients: sums of ``c t^a E_1(t)^n_1 E_2(t)^n_2
-...``.  Either time is continuous and E_k an exponential function ``exp(v_k t)``, or it counts steps and E_k
-is ``v_k^t``: an eigenfunction of the derivative, or of the step forward, with eigenvalue v_k.  Everything
-else follows from solving ``(advance - v) u = f`` term by term.  Where f itself grows with the eigenvalue v
-(a resonance) the solution has one more power of t; this is decided in the field of the v_k, exactly.
+...``. Either time is continuous and E_k is ``exp(v_k t)``, or it counts steps and E_k is ``v_k^t``: an
+eigenfunction of the derivative, or of the step forward, with eigenvalue v_k. Integrals and sums solve
+``(advance - v) u = f`` term by term and do not leave this class. Where f itself grows with the eigenvalue v
+(a resonance) the solution has one more power of t; this is decided exactly in the field of the v_k.
 
-**Operators** act in the eigenmodes of the data.  Words are products of them at any depth, and the closure's
-recursion runs over them at an integer one.  Either says what the output is for given errors; the error is
-what that leaves of the targets.
+**Operators** act in the eigenmodes of the data. At any depth they are given by operator words, and at an
+integer depth by the recursion of the closure. Both give the output for given errors; the error is then the
+solution of a linear Volterra equation.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 from math import comb
 from typing import Any, TypeVar
 
-from sympy import Add, Expr, Symbol, sympify
-from sympy.functions.elementary.complexes import transpose as Transpose
+from sympy import Add, Expr, Symbol, sympify, transpose
 from sympy.polys.rings import PolyElement, PolyRing
 
 from derive.calculus.recurrences import particular
@@ -39,8 +38,21 @@ Image = dict[TimeErrorPowers, Any]
 
 
 class Exponentials:
-    """Functions of one time over ``field``, with further ``parameters`` as polynomial variables.
+    """Exponential polynomials of one time with exact coefficients.
 
+    Parameters
+    ----------
+    field : sympy field
+        Field of the coefficients.
+    eigenvalues : Sequence[Any]
+        Eigenvalues v_k of the exponentials.
+    discrete : bool
+        Whether time counts steps.
+    parameters : Sequence[Symbol]
+        Further polynomial variables.
+
+    Examples
+    --------
     >>> from sympy import QQ
     >>> x = Exponentials(QQ, [QQ(-1)], discrete=False)
     >>> t, E = x.ring.gens
@@ -65,16 +77,49 @@ class Exponentials:
         self._maps: dict[tuple[str, TimeErrorPowers], dict[TimeErrorPowers, Image]] = {}
 
     def exponential(self, powers: Sequence[int]) -> PolyElement:
-        """``E_1^n_1 E_2^n_2 ...``."""
+        """Return ``E_1^n_1 E_2^n_2 ...``.
+
+        Parameters
+        ----------
+        powers : Sequence[int]
+            Exponents n_k.
+
+        Returns
+        -------
+        PolyElement
+            Element.
+        """
         return self.term((0, *powers))
 
     def term(self, powers: TimeErrorPowers) -> PolyElement:
-        """``t^a E_1^n_1 ...``."""
+        """Return ``t^a E_1^n_1 ...``.
+
+        Parameters
+        ----------
+        powers : TimeErrorPowers
+            Exponents (a, n_1, ...).
+
+        Returns
+        -------
+        PolyElement
+            Element.
+        """
         rest = (0,) * (self.ring.ngens - self.width)
         return self.ring.from_dict({(*powers, *rest): self.field.one})
 
     def eigenvalue(self, powers: Sequence[int]) -> Any:
-        """The eigenvalue of ``E_1^n_1 E_2^n_2 ...``."""
+        """Return the eigenvalue of ``E_1^n_1 E_2^n_2 ...``.
+
+        Parameters
+        ----------
+        powers : Sequence[int]
+            Exponents n_k.
+
+        Returns
+        -------
+        field element
+            Eigenvalue.
+        """
         key = tuple(powers)
         if key not in self._values:
             value = self.field.one if self.discrete else self.field.zero
@@ -84,7 +129,18 @@ class Exponentials:
         return self._values[key]
 
     def number(self, c: Any) -> PolyElement:
-        """A polynomial in the parameters, as an element."""
+        """Return a polynomial in the parameters as an element.
+
+        Parameters
+        ----------
+        c : Expr
+            Polynomial.
+
+        Returns
+        -------
+        PolyElement
+            Element.
+        """
         out = self.zero
         for part in Add.make_args(sympify(c).expand()):
             number, rest = part.as_coeff_Mul()
@@ -98,29 +154,103 @@ class Exponentials:
     # -- linear maps -----------------------------------------------------------------------------------
 
     def integral(self, f: PolyElement) -> PolyElement:
-        """The integral of f from 0 to t; in steps, the sum of ``f(0), ..., f(t-1)``."""
+        """Return the integral of f from 0 to t; in steps, a sum from 0 to t-1.
+
+        Parameters
+        ----------
+        f : PolyElement
+            Function.
+
+        Returns
+        -------
+        PolyElement
+            Integral.
+        """
         return self._mapped("solve", self.idle[1:], f, self._solved)
 
     def solve(self, f: PolyElement, powers: Sequence[int], start: PolyElement) -> PolyElement:
-        """``advance u = v u + f`` with ``u(0) = start`` (free of t), v the eigenvalue of E^powers."""
+        """Return the solution of ``advance u = v u + f``.
+
+        Parameters
+        ----------
+        f : PolyElement
+            Drive.
+        powers : Sequence[int]
+            Exponents of the exponential with eigenvalue v.
+        start : PolyElement
+            Initial value, which does not depend on t.
+
+        Returns
+        -------
+        PolyElement
+            Solution.
+        """
         key = tuple(powers)
         return self._mapped("solve", key, f, self._solved) + start * self.exponential(key)
 
     def difference(self, f: PolyElement) -> PolyElement:
-        """The derivative of f; in steps, ``f(t+1) - f(t)``."""
+        """Return the derivative of f; in steps, ``f(t+1) - f(t)``.
+
+        Parameters
+        ----------
+        f : PolyElement
+            Function.
+
+        Returns
+        -------
+        PolyElement
+            Derivative.
+        """
         return self._mapped("difference", self.idle[1:], f, self._difference)
 
     def volterra(self, drive: PolyElement, rate: Any, powers: Sequence[int]) -> PolyElement:
-        """``u = drive - rate * integral(u)``; E^powers is its solution for a drive of 1."""
+        """Return the solution of ``u = drive - rate * integral(u)``.
+
+        Parameters
+        ----------
+        drive : PolyElement
+            Drive.
+        rate : field element
+            Rate.
+        powers : Sequence[int]
+            Exponents of the solution for a drive of 1.
+
+        Returns
+        -------
+        PolyElement
+            Solution.
+        """
         return self.solve(self.difference(drive), powers, self.at_start(drive))
 
     def at_start(self, f: PolyElement) -> PolyElement:
-        """The value at t = 0."""
+        """Return the value at t = 0.
+
+        Parameters
+        ----------
+        f : PolyElement
+            Function.
+
+        Returns
+        -------
+        PolyElement
+            Value.
+        """
         kept = (((*self.idle, *m[self.width :]), c) for m, c in f.iterterms() if m[0] == 0)
         return self.ring.from_dict(gathered(kept))
 
     def parts(self, f: PolyElement) -> dict[TimeErrorPowers, PolyElement]:
-        """The coefficient, free of t, of every ``t^a E^n`` in f."""
+        """Return the coefficient of every ``t^a E^n`` in a function.
+
+        Parameters
+        ----------
+        f : PolyElement
+            Function.
+
+        Returns
+        -------
+        dict[TimeErrorPowers, PolyElement]
+            Coefficients, which do not depend on t, by exponents.
+        """
         found: dict[TimeErrorPowers, dict[TimeErrorPowers, Any]] = {}
         for m, c in f.iterterms():
             found.setdefault(m[: self.width], {})[(*self.idle, *m[self.width :])] = c
@@ -133,6 +263,7 @@ class Exponentials:
         f: PolyElement,
         image: Callable[[TimeErrorPowers, TimeErrorPowers], Image],
     ) -> PolyElement:
+        """Return a linear map of f, term by term, with cached images."""
         known = self._maps.setdefault((name, key), {})
         parts = [(m[: self.width], m[self.width :], c) for m, c in f.iterterms()]
         for time in {time for time, *_ in parts} - set(known):
@@ -143,7 +274,7 @@ class Exponentials:
     # -- one term --------------------------------------------------------------------------------------
 
     def _solved(self, term: TimeErrorPowers, powers: TimeErrorPowers) -> Image:
-        """``(advance - v) u = t^a E^n`` with u(0) = 0."""
+        """Return the solution of ``(advance - v) u = t^a E^n`` with u(0) = 0."""
         degree, exponents = term[0], term[1:]
         w = self.eigenvalue(exponents)
         gap = w - self.eigenvalue(powers)
@@ -155,12 +286,13 @@ class Exponentials:
         return {p: c for p, c in out.items() if c}
 
     def _moved(self, i: int, j: int, w: Any) -> Any:
-        """The coefficient of t^j, j < i, in ``advance(t^i w^t) / w^t``."""
+        """Return the coefficient of t^j, j < i, in ``advance(t^i w^t) / w^t``."""
         if self.discrete:
             return w * self.field.convert(comb(i, j))
         return self.field.convert(i) if j == i - 1 else self.field.zero
 
     def _difference(self, term: TimeErrorPowers, _: TimeErrorPowers) -> Image:
+        """Return the derivative of one term."""
         degree, exponents = term[0], term[1:]
         w = self.eigenvalue(exponents)
         out = {(j, *exponents): self._moved(degree, j, w) for j in range(degree)}
@@ -170,10 +302,10 @@ class Exponentials:
 
 @dataclass(frozen=True)
 class ModeVector:
-    """``unit^unit feedback^-damping entries``: functions of time, one for each mode that has one.
+    """Functions of time for each mode: ``unit^unit feedback^-damping entries``.
 
-    ``unit`` is that of the entries, the feedback the number that multiplies the error in its own equation.
-    Entries themselves are free of both.
+    ``unit`` is the power of the unit of the entries. The feedback is the factor of the error in its own
+    equation. Entries themselves contain neither.
     """
 
     entries: dict[Any, PolyElement]
@@ -182,17 +314,18 @@ class ModeVector:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What must agree in a sum."""
+        """Properties that must agree in a sum."""
         return (self.unit,)
 
 
 @dataclass(frozen=True)
 class ModeKernel(ModeVector):
-    """The same for kernels: ``entries[row, column, powers of (s, E(s))]`` are functions of t.
+    """Functions of two times for pairs of modes.
 
-    Rows and columns are modes, or 0 where the operator has no sample index.  Entries of a ``causal`` operator
-    hold for s < t; as exponential polynomials they continue to all times, and products need no more than
-    running integrals.  It may be ``flipped``: then it is the transpose of the operator with these entries.
+    ``entries[row, column, powers of (s, E(s))]`` are functions of t. Rows and columns are modes, or 0 if the
+    operator has no sample index. Entries of a ``causal`` operator hold for s < t; as exponential polynomials
+    they extend to all times, and products need only running integrals. A ``flipped`` kernel is the transpose
+    of the operator with these entries.
     """
 
     causal: bool = True
@@ -200,16 +333,17 @@ class ModeKernel(ModeVector):
 
     @property
     def kind(self) -> tuple[Any, ...]:
+        """Properties that must agree in a sum."""
         return self.unit, self.causal, self.flipped
 
     def at(self, row: int, column: int) -> dict[TimeErrorPowers, PolyElement]:
-        """One entry: functions of t, by the powers of (s, E(s)) beside them."""
+        """Return one entry: functions of t, by their powers of (s, E(s))."""
         return {m: f for (i, j, m), f in self.entries.items() if (i, j) == (row, column)}
 
 
 @dataclass(frozen=True)
 class Multiple:
-    """A multiple of the identity."""
+    """Multiple of the identity."""
 
     number: PolyElement
 
@@ -220,9 +354,10 @@ ZERO = ModeKernel({}, causal=False)
 
 
 class Modes:
-    """The algebra of operators for the ``errors`` found so far; ``rates`` are the data's eigenvalues.
+    """Algebra of operators in eigenmodes, for the ``errors`` found so far.
 
-    ``feedback`` is the number whose inverse they carry.
+    ``rates`` are the eigenvalues of the data; ``feedback`` is the number whose inverse powers operators
+    contain.
     """
 
     def __init__(
@@ -241,10 +376,11 @@ class Modes:
     # -- what the recursion asks for -------------------------------------------------------------------
 
     def identity(self, c: Expr | int) -> ModeOperator:
+        """Return a multiple of the identity."""
         return Multiple(self.functions.number(c))
 
     def constant(self, x: Expr) -> ModeKernel:
-        """1, or the data's kernel, which is diagonal."""
+        """Return 1, or the kernel of the data, which is diagonal."""
         f = self.functions
         if x == J:
             return ModeKernel({(0, 0, f.idle): f.one}, causal=False)
@@ -254,6 +390,7 @@ class Modes:
         return ModeKernel(entries, unit=-1, causal=False)
 
     def sum(self, parts: Sequence[ModeOperator]) -> ModeOperator | None:
+        """Return the sum of operators."""
         operators = [x for x in parts if isinstance(x, ModeKernel)]
         total = sum((x.number for x in parts if isinstance(x, Multiple)), self.functions.zero)
         if operators and len(operators) < len(parts):
@@ -263,6 +400,7 @@ class Modes:
         return Multiple(total) if total else None
 
     def times(self, a: ModeOperator, b: ModeOperator) -> ModeOperator:
+        """Return the product of two operators."""
         if isinstance(a, ModeKernel) and isinstance(b, ModeKernel):
             return self.product(a, b)
         if isinstance(a, ModeKernel):
@@ -271,10 +409,11 @@ class Modes:
         return Multiple(a.number * b.number) if isinstance(b, Multiple) else self.scale(a.number, b)
 
     def transpose(self, x: ModeOperator) -> ModeOperator:
+        """Return the transpose."""
         return x if isinstance(x, Multiple) else self.flipped(x)
 
     def flipped(self, x: ModeKernel) -> ModeKernel:
-        """Rows and columns, and the two times, exchanged."""
+        """Return the kernel with rows and columns, and the two times, exchanged."""
         if x.causal:
             return replace(x, flipped=not x.flipped)
         turned = (
@@ -285,7 +424,7 @@ class Modes:
         return replace(x, entries=gathered(turned))
 
     def entrywise(self, a: ModeOperator, b: ModeOperator) -> ModeKernel:
-        """Entry by entry; a has no sample indices."""
+        """Return the product entry by entry; ``a`` has no sample indices."""
         assert isinstance(a, ModeKernel)
         assert isinstance(b, ModeKernel)
         both = (
@@ -296,12 +435,13 @@ class Modes:
         return ModeKernel(gathered(both), a.unit + b.unit, a.damping + b.damping, False)
 
     def orders(self, n: int) -> Iterable[int]:
+        """Return the orders of the error up to n that are known."""
         return range(min(n + 1, len(self.errors)))
 
     def remembered(self, kernel: str, order: int, body: ModeOperator) -> ModeKernel:
-        """The causal operator ``sum_j X_ij(t, s) error_j(s)`` (with rows), or ``X(t, s) error_j(s)``.
+        """Return the causal operator ``sum_j X_ij(t, s) error_j(s)`` (with rows), or ``X(t, s) error_j(s)``.
 
-        One letter carries one power of the unit and one of the inverse feedback: the weight of an update.
+        Each memory has one power of the unit and one of the inverse feedback: the weight of an update.
         """
         assert isinstance(body, ModeKernel)
         rows, error = self.rows[kernel], self.errors[order]
@@ -318,11 +458,11 @@ class Modes:
     # -- sums and products -----------------------------------------------------------------------------
 
     def scale(self, c: PolyElement, x: ModeVectorLike) -> ModeVectorLike:
-        """A number (a polynomial in the parameters) times a vector or an operator."""
+        """Return a polynomial in the parameters times a vector or an operator."""
         return x if c == self.functions.one else replace(x, entries={k: f * c for k, f in x.entries.items()})
 
     def add(self, *xs: ModeVectorLike) -> ModeVectorLike:
-        """The sum.  Raises NotApplicable where units, or kinds of operators, differ."""
+        """Return the sum; raise NotApplicable if units, or kinds of operators, differ."""
         live = [x for x in xs if x.entries] or [xs[0]]
         if len(kinds := {x.kind for x in live}) > 1:
             raise NotApplicable(f"a sum of different kinds (unit, causal, flipped): {sorted(kinds)}")
@@ -335,9 +475,9 @@ class Modes:
         return replace(live[0], entries=gathered(out), damping=top)
 
     def product(self, a: ModeKernel, b: ModeKernel) -> ModeKernel:
-        """``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, from s on if b is causal; a must be.
+        """Return ``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, from s on if b is causal.
 
-        Raises NotApplicable where nothing bounds the time in between.
+        Raises NotApplicable if ``a`` is not causal, because the integration time is then unbounded.
         """
         if b.flipped:
             return self.flipped(self.product(self.flipped(b), self.flipped(a)))
@@ -359,12 +499,12 @@ class Modes:
         return ModeKernel(gathered(parts()), a.unit + b.unit, a.damping + b.damping, b.causal)
 
     def equal_times(self, x: ModeKernel) -> ModeVector:
-        """The entries at s = t, one for each row."""
+        """Return the entries at s = t, one for each row."""
         now = ((i, f * self.functions.term(m)) for (i, _, m), f in x.entries.items())
         return ModeVector(gathered(now), x.unit, x.damping)
 
     def reduced(self, v: ModeVector) -> ModeVector:
-        """The same vector with common factors of feedback divided out."""
+        """Return the same vector with common factors of feedback divided out."""
         damping, entries = v.damping, v.entries
         while damping > 0 and entries and not self.feedback.is_ground:
             halves = {i: f.div(self.feedback) for i, f in entries.items()}
@@ -375,6 +515,7 @@ class Modes:
 
 
 def _times(a: TimeErrorPowers, b: TimeErrorPowers) -> TimeErrorPowers:
+    """Return the sum of exponents."""
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
@@ -389,21 +530,21 @@ class OperatorValues(ABC):
 
     @abstractmethod
     def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
-        """Order n of an operator; ``K`` is the tangent kernel."""
+        """Return order n of an operator; ``K`` is the tangent kernel."""
 
     @abstractmethod
     def output(self, n: int) -> ModeVector:
-        """Order n of the output, without the part that errors not found yet have in it."""
+        """Return order n of the output, without the part from unknown errors."""
 
     @abstractmethod
     def forget(self, n: int) -> None:
-        """Forget values of order n and beyond: an error has been found."""
+        """Delete cached values of order n and beyond, because an error has been found."""
 
     def solve(self, targets: Sequence[PolyElement], powers: Sequence[TimeErrorPowers], order: int) -> None:
-        """Find the errors: each obeys a linear Volterra equation, driven by what is known of the output.
+        """Solve the linear Volterra equation of each error, driven by the known part of the output.
 
-        Every solution is put back.  Raises NotApplicable where it is none, since then the output depends on
-        the error of its own order in another way than at order 0.
+        Every solution is substituted back. Raises NotApplicable if it is not a solution, because then the
+        output depends on the error of its own order in another way than at order 0.
         """
         a, f = self.algebra, self.algebra.functions
         for n in range(order + 1):
@@ -419,7 +560,7 @@ class OperatorValues(ABC):
             self.check(targets, n)
 
     def check(self, targets: Sequence[PolyElement], n: int) -> None:
-        """Error and output of order n must add up to the targets, exactly."""
+        """Raise NotApplicable unless error and output of order n add up to the targets, exactly."""
         a, zero = self.algebra, self.algebra.functions.zero
         found = (self.output(n), a.errors[n])
         top = max(v.damping for v in found)
@@ -433,9 +574,9 @@ class OperatorValues(ABC):
                 )
 
     def feedback(self) -> PolyElement:
-        """The number c in ``f = c rate integral(Delta)``: how the output depends on the error of its order.
+        """Return the number c in ``f = c rate integral(Delta)``, the dependence of the output on the error.
 
-        There must be no errors yet, and ``1`` for the feedback of the algebra.
+        No error may be known yet, and the feedback of the algebra must be 1.
         """
         f = self.algebra.functions
         trial = f.one + f.ring.gens[0] * 3
@@ -457,16 +598,18 @@ class OperatorValues(ABC):
 
 
 class AtDepth(OperatorValues):
-    """Values by the closure's equations, at an integer depth."""
+    """Operators from the equations of the closure, at an integer depth."""
 
     def __init__(self, closure: LinearClosure, depth: int, algebra: Modes) -> None:
         super().__init__(algebra)
         self.recursion: Recursion[ModeOperator] = Recursion(closure, algebra, depth)
 
     def forget(self, n: int) -> None:
+        """Delete cached values of order n and beyond."""
         self.recursion.forget(n)
 
     def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
+        """Return order n of an operator at an integer layer."""
         place = self.recursion.placed(layer)
         if name != "K" and not place.is_Integer:
             raise ValueError(f"layer = {layer}: at depth {self.recursion.depth} give an integer, or L")
@@ -475,13 +618,14 @@ class AtDepth(OperatorValues):
         return found or ZERO
 
     def output(self, n: int) -> ModeVector:
+        """Return order n of the output."""
         found = self.recursion.output(n)
         assert not isinstance(found, Multiple)
         return self.algebra.equal_times(found or ZERO)
 
 
 class FromWords(OperatorValues):
-    """Values of operator words; the layer and the depth may be symbols."""
+    """Operators from words; the layer and the depth may be symbols."""
 
     def __init__(self, series: LinearSeries, algebra: Modes) -> None:
         super().__init__(algebra)
@@ -490,6 +634,7 @@ class FromWords(OperatorValues):
         self.outputs: dict[int, tuple[ModeVector, list[tuple[Expr, Expr]]]] = {}
 
     def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
+        """Return order n of an operator as a sum of products of letters."""
         a = self.algebra
         if name == "K":
             products = [(c, a.entrywise(self.word(g), self.word(h))) for c, g, h in self.series.tangent[n]]
@@ -499,6 +644,7 @@ class FromWords(OperatorValues):
         return a.add(ZERO, *[a.scale(a.functions.number(c), x) for c, x in products])
 
     def output(self, n: int) -> ModeVector:
+        """Return order n of the output, from the words whose errors are known."""
         # words are kept once their errors are known; equal times first, which leaves far fewer terms
         found, pending = self.outputs.get(n) or (ModeVector({}), terms(self.series.output[n]))
         ready = [(c, w) for c, w in pending if self.settled(letters(w))]
@@ -508,17 +654,18 @@ class FromWords(OperatorValues):
         return self.outputs[n][0]
 
     def forget(self, n: int) -> None:
-        """Words that an error was missing from were not kept."""
+        """Keep all values, because only words with known errors were cached."""
 
     def settled(self, ls: Sequence[Expr]) -> bool:
-        """Are all errors in these letters known?"""
+        """Return whether all errors in these letters are known."""
         return all(x.order < len(self.algebra.errors) for y in ls for x in y.atoms(Memory))
 
     def word(self, w: Expr) -> ModeKernel:
-        """A word: the product of its letters."""
+        """Return a word as the product of its letters."""
         return self.product(tuple(letters(w)))
 
     def product(self, ls: tuple[Expr, ...]) -> ModeKernel:
+        """Return the product of letters, from the cache if known."""
         if ls in self.known:
             return self.known[ls]
         value = self.letter(ls[0])
@@ -532,7 +679,8 @@ class FromWords(OperatorValues):
         return value
 
     def letter(self, x: Expr) -> ModeKernel:
-        if isinstance(x, Transpose):
+        """Return one letter as an operator."""
+        if isinstance(x, transpose):
             return self.algebra.flipped(self.letter(x.args[0]))
         if not isinstance(x, Memory):
             return self.algebra.constant(x)

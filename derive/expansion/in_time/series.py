@@ -1,7 +1,8 @@
-"""The linear expansion with time written out: every coefficient an explicit function of t and s.
+"""Linear expansion with every coefficient as an explicit function of t and s.
 
-The input kernel is diagonal in its eigenbasis, so a theory of many samples is one of a few modes.  Within an
-eigenspace only the direction of the targets moves; the others are one more mode, on which there is no target.
+The input kernel is diagonal in its eigenbasis, so that a theory of many samples is one of a few modes. Within
+an eigenspace only the direction of the targets changes in time; the other directions are one further mode
+without target. `LinearExpansion.in_time` is :func:`in_time`.
 """
 
 from __future__ import annotations
@@ -57,8 +58,17 @@ from derive.show import latex, text
 
 @dataclass(frozen=True)
 class Mode:
-    """An eigendirection of the input kernel, the projection of the targets on it, and how many directions of
-    the same kind there are (more than one only without a target)."""
+    """Eigendirection of the input kernel.
+
+    Parameters
+    ----------
+    eigenvalue : Expr
+        Eigenvalue.
+    target : Expr
+        Projection of the targets on the direction.
+    multiplicity : Expr
+        Number of equivalent directions; more than one only without a target.
+    """
 
     eigenvalue: Expr
     target: Expr
@@ -68,12 +78,30 @@ class Mode:
 def modes_of(
     eigenvalues: Sequence[Any], targets: Sequence[Any], multiplicities: Sequence[Any] | None = None
 ) -> tuple[Mode, ...]:
-    """The modes of a kernel with these eigenvalues; equal ones are put together.
+    """Return the modes of a kernel; equal eigenvalues are combined.
 
-    ``targets`` are the projections of the target vector on the eigenvectors (on the eigenspace, where
-    ``multiplicities`` say that there is more than one).  Raises ValueError for lists of different lengths, an
-    eigenvalue that is negative or a decimal number, a multiplicity that is not positive.
+    Parameters
+    ----------
+    eigenvalues : Sequence[Any]
+        Eigenvalues.
+    targets : Sequence[Any]
+        Projections of the target vector on the eigenvectors, or on the eigenspaces.
+    multiplicities : Sequence[Any] | None, optional
+        Number of eigenvectors of each eigenvalue; one by default.
 
+    Returns
+    -------
+    tuple[Mode, ...]
+        Modes with a target first, then those without.
+
+    Raises
+    ------
+    ValueError
+        If the lists have different lengths, an eigenvalue is negative or a decimal number, or a multiplicity
+        is not positive.
+
+    Examples
+    --------
     >>> for m in modes_of([2, 1, 2], [3, 1, 4]):
     ...     print(m.eigenvalue, m.target, m.multiplicity)
     2 5 1
@@ -106,7 +134,7 @@ def modes_of(
 
 
 def exact(name: str, x: Any) -> Expr:
-    """``x`` as an expression.  Raises ValueError for a decimal number and for text, never evaluated."""
+    """Return ``x`` as an expression; raise ValueError for a decimal number and for text."""
     if isinstance(x, str):
         raise ValueError(f"{name}: {x!r} is text; give a number or a SymPy expression, such as Symbol('a')")
     value = sympify(x, strict=True)
@@ -119,11 +147,11 @@ def exact(name: str, x: Any) -> Expr:
 
 @dataclass(frozen=True)
 class Scales:
-    """What the entries of operators are measured in.
+    """Units of the entries of operators.
 
     ``rates[k]`` is the eigenvalue of mode k in units of ``1/unit``, in ``field``; time runs ``clock`` times
     as fast as t. The lazy error of mode k has the powers ``powers[k]`` of the exponentials with eigenvalues
-    ``exponents``. ``names`` says what the field's symbols stand for; ``reference`` has been set to 1.
+    ``exponents``. ``names`` are the meanings of the symbols of the field; ``reference`` has been set to 1.
     """
 
     field: Any
@@ -137,10 +165,10 @@ class Scales:
 
 
 def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
-    """The scales for an error that decays by ``weight * eigenvalue`` per unit time (or step).
+    """Return the units for an error that decays by ``weight * eigenvalue`` per unit time (or step).
 
-    Raises NotApplicable when one step removes the lazy error of a mode (its geometric sums have ratio 0), and
-    for an irrational number beside symbols.
+    Raises NotApplicable if one step removes the lazy error of a mode (its geometric sums have ratio 0), and
+    for an irrational number together with symbols.
     """
     values = [m.eigenvalue for m in modes]
     irrational = [x for v in values for x in v.atoms(Pow, NumberSymbol) if x.is_number and not x.is_Rational]
@@ -163,7 +191,7 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
 
 
 def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
-    """Rates in units of one of the symbols, if all are homogeneous in them."""
+    """Return rates in units of one of the symbols if all are homogeneous in them."""
     symbols = sorted({x for v in values for x in v.free_symbols}, key=str)
     for one in symbols[:1]:
         scaled = {x: x * one for x in symbols if x != one}
@@ -175,7 +203,7 @@ def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]
 
 
 def _steps(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
-    """Decays per step: letters for the remaining parts, where these are independent."""
+    """Return decays per step, with letters for the remaining fractions if these are independent."""
     scales = {"unit": weight, "clock": S.One}
     if weight.is_Rational and not any(v.free_symbols for v in values):
         return [v * weight for v in values], {**scales, "names": {}}
@@ -191,7 +219,7 @@ def _steps(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]
 def _generators(
     field: Any, decays: Sequence[Any], rates: Sequence[Any], discrete: bool
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
-    """Exponentials of which the modes' are products: one if all rates are multiples of one number."""
+    """Return exponentials whose products are those of the modes: one if all rates have a common divisor."""
     distinct = list(dict.fromkeys(v for v, x in zip(decays, rates, strict=True) if x))
     if not distinct:
         return tuple(() for _ in rates), ()
@@ -207,15 +235,16 @@ def _generators(
 
 
 def samples_of(modes: Sequence[Mode]) -> Expr:
-    """How many samples there are."""
+    """Return the number of samples."""
     return simplify(Add(*[m.multiplicity for m in modes]))
 
 
 @dataclass(frozen=True)
 class ExpressionWriter:
-    """Writes elements out.
+    """Writer of elements as SymPy expressions.
 
-    ``known`` says what parameters stand for; ``feedback`` is the number whose inverse powers operators carry.
+    ``known`` are the meanings of parameters; ``feedback`` is the number whose inverse powers operators
+    contain.
     """
 
     functions: Exponentials
@@ -225,11 +254,11 @@ class ExpressionWriter:
     rates: dict[TimeErrorPowers, tuple[Expr, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def front(self, x: ModeVector) -> Expr:
-        """``unit^unit feedback^-damping``."""
+        """Return ``unit^unit feedback^-damping``."""
         return Mul(Pow(self.scales.unit, x.unit), Pow(self.feedback, -x.damping))
 
     def written(self, f: Mapping[TimeErrorPowers, PolyElement], front: Expr, now: Expr, past: Expr) -> Expr:
-        """``front f(now, past)``, where f is given by the powers of (past, E(past))."""
+        """Return ``front f(now, past)``, where f is given by the powers of (past, E(past))."""
         out = []
         for last, g in f.items():
             for m, c in self.functions.parts(g).items():
@@ -238,7 +267,7 @@ class ExpressionWriter:
         return Add(*out)
 
     def wave(self, m: TimeErrorPowers, time: Expr) -> Expr:
-        """``time^a E(time)^n``, without the clock's factor of the power."""
+        """Return ``time^a E(time)^n``, without the factor of the power from the units of time."""
         power = Pow(time, m[0])
         if not any(m[1:]):
             return power
@@ -253,7 +282,7 @@ class ExpressionWriter:
         return Mul(power, *waves)
 
     def rate(self, powers: TimeErrorPowers) -> tuple[Expr, ...]:
-        """The eigenvalue of ``E^powers`` in t, as factors."""
+        """Return the eigenvalue of ``E^powers`` in t, as factors."""
         if powers not in self.rates:
             number, factors = self.factored(self.functions.ring(self.functions.eigenvalue(powers)))
             clock = Mul.make_args(Mul(self.scales.clock, *factors))
@@ -261,15 +290,16 @@ class ExpressionWriter:
         return self.rates[powers]
 
     def coefficient(self, c: PolyElement, front: Expr, degree: int) -> Expr:
-        """``front clock^degree c``, factored; c is free of time."""
+        """Return ``front clock^degree c`` in factored form; c does not depend on time."""
         number, factors = self.factored(c)
         value = Mul(number, front, Pow(self.scales.clock, degree), *factors)
         return value.xreplace(dict(self.known)) if self.known else value
 
     def factored(self, c: PolyElement, time: bool = False) -> tuple[Expr, list[Expr]]:
-        """A number, and factors that are polynomials or inverse ones.
+        """Return a number, and factors that are polynomials or inverse polynomials.
 
-        With ``time`` c may depend on time; factors then contain the ring's letters for t and exponentials.
+        With ``time``, c may depend on time; factors then contain the letters of the ring for t and
+        exponentials.
         """
         f = self.functions
         first = 0 if time else f.width
@@ -297,13 +327,13 @@ class ExpressionWriter:
         return a * b, [*up, *down]
 
     def listed(self, p: PolyElement, sign: int) -> tuple[Expr, list[Expr]]:
-        """The factors of a polynomial, each to the power ``sign``."""
+        """Return the factors of a polynomial, each to the power ``sign``."""
         number, factors = p.factor_list()
         found = Rational(int(QQ(number).numerator), int(QQ(number).denominator))
         return Pow(found, sign), [Pow(self.named(q.as_expr()), sign * k) for q, k in factors]
 
     def named(self, e: Expr) -> Expr:
-        """A polynomial with what the field's symbols stand for; ratios are cleared."""
+        """Return a polynomial with the meanings of the field's symbols and without ratios."""
         reference, names = self.scales.reference, self.scales.names
         if reference is None:
             return e.xreplace(names)
@@ -326,10 +356,23 @@ SIDES = {"H": 2, "K": 2, "G": 0, "A": 1, "B": 1, "C": 1, "D": 1, "Delta": 1, "f"
 
 @dataclass(frozen=True)
 class InTime(Expansion):
-    """The series of a linear theory in the eigenmodes of the data; coefficients are functions of time.
+    """Series of a linear theory in the eigenmodes of the data, in time.
 
-    ``modes`` says which mode has which number: first one for each different eigenvalue, along the targets,
-    then one for the other directions of each eigenspace.  For the flow, A, B, C and D are densities in s.
+    Parameters
+    ----------
+    modes : tuple of Mode
+        Modes by number: first one for each different eigenvalue, along the targets, then one for the other
+        directions of each eigenspace.
+    order : int
+        Highest order.
+    depth : Expr
+        Number of hidden layers.
+    discrete : bool
+        Whether times are steps. For the flow, A, B, C and D are densities in s.
+    values : OperatorValues
+        Operators as exponential polynomials.
+    expressions : ExpressionWriter
+        Writer of these as SymPy expressions.
     """
 
     modes: tuple[Mode, ...]
@@ -343,19 +386,43 @@ class InTime(Expansion):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The order parameters, the tangent kernel, error, output and loss."""
+        """Names of the order parameters, the tangent kernel, error, output and loss."""
         return tuple(SIDES)
 
     def coefficient(
         self, name: str, n: int, *modes: int, layer: Any = ell, now: Expr = t, past: Expr = s
     ) -> Expr:
-        """The coefficient of gamma0^n of ``H``, ``G``, ``A``, ``B``, ``C`` or ``D`` at a layer, of the
-        tangent kernel ``K``, or of ``Delta``, ``f`` and ``loss`` at time ``now``.
+        """Return the coefficient of gamma0^n of a quantity as a function of time.
 
-        ``modes`` are the numbers of the modes: two for H and K, one for A, B, C, D, Delta and f; those
-        left out are 0.  A, B, C and D are meant for ``past < now``.  Raises KeyError for an unknown
-        name, IndexError beyond ``order`` or for a mode that there is not, ValueError for a symbolic layer at
-        integer depth.
+        Parameters
+        ----------
+        name : str
+            ``H``, ``G``, ``A``, ``B``, ``C`` or ``D`` at a layer, the tangent kernel ``K``, or ``Delta``,
+            ``f`` or ``loss`` at time ``now``.
+        n : int
+            Order.
+        *modes : int
+            Numbers of the modes: two for H and K, one for A, B, C, D, Delta and f. Missing ones are 0.
+        layer : Any, optional
+            Layer.
+        now : Expr, optional
+            First time.
+        past : Expr, optional
+            Second time. A, B, C and D hold for ``past < now``.
+
+        Returns
+        -------
+        Expr
+            Function of time.
+
+        Raises
+        ------
+        KeyError
+            If there is no quantity of that name.
+        IndexError
+            If ``n`` is beyond the order, or if a mode does not exist.
+        ValueError
+            If the layer is symbolic at integer depth.
         """
         self.check_order(n)
         at = self._place(name, modes)
@@ -370,7 +437,7 @@ class InTime(Expansion):
         return self.expressions.written(x.at(*at), front, now, past)
 
     def _place(self, name: str, modes: tuple[int, ...]) -> tuple[int, int]:
-        """Row and column."""
+        """Return row and column of an entry."""
         if name not in SIDES:
             raise self.unknown(name)
         if len(modes) > SIDES[name]:
@@ -385,15 +452,44 @@ class InTime(Expansion):
         return (0, one) if name in ("B", "D") else (one, 0)
 
     def Delta(self, n: int, mode: int = 0, now: Expr = t) -> Expr:
-        """The coefficient of gamma0^n of the error along a mode."""
+        """Return the coefficient of gamma0^n of the error along a mode.
+
+        Parameters
+        ----------
+        n : int
+            Order.
+        mode : int, optional
+            Number of the mode.
+        now : Expr, optional
+            Time.
+
+        Returns
+        -------
+        Expr
+            Function of time.
+        """
         self.check_order(n)
         return self._written(self.values.algebra.errors[n], mode, now)
 
     def drive(self, n: int, mode: int = 0, now: Expr = t) -> Expr:
-        """What moves the error at order n beside itself: ``dDelta_n/dt + rate Delta_n`` along a mode.
+        """Return the drive of the error at order n: ``dDelta_n/dt + rate Delta_n``.
 
-        In steps ``Delta_n(t + 1) - (1 - rate) Delta_n(t)``.
+        Parameters
+        ----------
+        n : int
+            Order.
+        mode : int, optional
+            Number of the mode.
+        now : Expr, optional
+            Time.
 
+        Returns
+        -------
+        Expr
+            Function of time; ``Delta_n(t + 1) - (1 - rate) Delta_n(t)`` in steps.
+
+        Examples
+        --------
         >>> from derive.expansion import expand_linear
         >>> from derive import mean_field, mlp
         >>> expand_linear(mean_field(mlp(rule="flow", loss="sum")), 2).in_time(depth=1).drive(2)
@@ -405,21 +501,46 @@ class InTime(Expansion):
         return scales.clock * self._written(replace(v, entries=left), mode, now)
 
     def _written(self, v: ModeVector, mode: int, now: Expr, count: Expr = S.One) -> Expr:
+        """Return an entry of a vector as a SymPy expression."""
         f = v.entries.get(mode)
         found = {} if f is None else {self.values.algebra.functions.idle: f}
         return self.expressions.written(found, self.expressions.front(v) / count, now, S.Zero)
 
     def loss(self, n: int, now: Expr = t) -> Expr:
-        """The coefficient of gamma0^n of the mean over samples of the squared error."""
+        """Return the coefficient of gamma0^n of the mean squared error over samples.
+
+        Parameters
+        ----------
+        n : int
+            Order.
+        now : Expr, optional
+            Time.
+
+        Returns
+        -------
+        Expr
+            Function of time.
+        """
         return self._written(self.squared(n), 0, now, self.samples)
 
     @property
     def samples(self) -> Expr:
-        """How many samples there are."""
+        """Number of samples."""
         return samples_of(self.modes)
 
     def squared(self, n: int) -> ModeVector:
-        """Order n of the sum of squared errors, as the one entry of a vector."""
+        """Return order n of the sum of squared errors.
+
+        Parameters
+        ----------
+        n : int
+            Order.
+
+        Returns
+        -------
+        ModeVector
+            Vector with one entry.
+        """
         self.check_order(n)
         errors, total = self.values.algebra.errors, ModeVector({})
         for u, v in ((errors[k], errors[n - k]) for k in range(n + 1)):
@@ -429,13 +550,35 @@ class InTime(Expansion):
         return total
 
     def conditions(self) -> tuple[str, ...]:
-        """What was assumed: symbols among the eigenvalues are generic, so that no rates resonate."""
+        """Return the assumptions: symbolic eigenvalues are generic.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         symbols = {x for m in self.modes for x in m.eigenvalue.free_symbols}
         shown = ", ".join(sorted(map(str, symbols)))
         return (f"{shown} generic: rates resonate only where they do for all values",) if symbols else ()
 
     def render(self, format: str = "text") -> str:
-        """Error and loss as ``text`` or ``latex``.  Raises ValueError for another format."""
+        """Return error and loss.
+
+        Parameters
+        ----------
+        format : {"text", "latex"}
+            Format.
+
+        Returns
+        -------
+        str
+            The series.
+
+        Raises
+        ------
+        ValueError
+            If the format is another one.
+        """
         return _printed(self, format)
 
 
@@ -449,19 +592,45 @@ def in_time(
     order: int | None = None,
     constants: Mapping[Symbol, Any] | None = None,
 ) -> InTime:
-    """The series for a kernel with these eigenvalues: explicit functions of time, in its eigenbasis.
+    """Return the linear expansion as explicit functions of time.
 
-    ``targets`` are the projections of the targets on the eigenvectors (symbols by default), and
-    ``multiplicities`` how many eigenvectors each eigenvalue has; the default is whitened data, of any number
-    of samples.  All are exact: numbers decide themselves whether rates resonate, symbols are taken to be
-    generic.  Layer and depth stay symbols, to the order of this expansion; with an integer ``depth`` the
-    closure's equations are solved as they stand, to any ``order``.  ``constants`` gives values to symbols of
-    the rule, such as eta.
+    Parameters
+    ----------
+    expansion : LinearSeries
+        Linear expansion.
+    eigenvalues : Sequence[Any], optional
+        Eigenvalues of the kernel; by default those of whitened data, of any number of samples.
+    targets : Sequence[Any] | None, optional
+        Projections of the targets on the eigenvectors; symbols by default.
+    multiplicities : Sequence[Any] | None, optional
+        Number of eigenvectors of each eigenvalue.
+    depth : int | None, optional
+        Integer depth, at which the equations of the closure are solved to any ``order``. By default layer and
+        depth are symbols, to the order of the expansion.
+    order : int | None, optional
+        Highest order; that of the expansion by default.
+    constants : Mapping[Symbol, Any] | None, optional
+        Values of symbols of the rule, such as eta.
 
-    Raises ValueError for numbers that are not exact or not possible, :class:`~derive.errors.NotApplicable`
-    for a rule whose weights forget, for errors that are not the target less the output, and for steps that
-    remove the lazy error of a mode at once.
+    Returns
+    -------
+    InTime
+        Series in time.
 
+    Raises
+    ------
+    ValueError
+        If numbers are not exact or not possible.
+    NotApplicable
+        For a rule whose weights decay, for errors that are not the target minus the output, and for steps
+        that remove the lazy error of a mode at once.
+
+    Notes
+    -----
+    All numbers are exact, so that resonances of rates are decided; symbols are assumed to be generic.
+
+    Examples
+    --------
     >>> from derive.expansion import expand_linear
     >>> from derive import mean_field, mlp
     >>> e = expand_linear(mean_field(mlp(rule="flow", loss="sum")), 2)
@@ -498,6 +667,7 @@ def in_time(
         raise NotApplicable(f"kernels remember with a weight that depends on time: {weight}")
 
     def values_of(algebra: Modes) -> OperatorValues:
+        """Return the operators from words, or from the closure at an integer depth."""
         return FromWords(expansion, algebra) if depth is None else AtDepth(closure, depth, algebra)
 
     plain = Exponentials(QQ, [], discrete, layers)
@@ -521,7 +691,7 @@ def in_time(
 
 
 class _Letters:
-    """What formulas are written in: the time in units of the rates, one letter for each exponential."""
+    """Letters of printed formulas: time in units of the rates, and one for each exponential."""
 
     def __init__(self, x: InTime) -> None:
         self.x = x
@@ -543,7 +713,7 @@ class _Letters:
         self.expressions = replace(x.expressions, scales=replace(scales, names=kept))
 
     def definitions(self) -> Iterator[tuple[Expr, Expr]]:
-        """Each letter and what it stands for."""
+        """Yield each letter and its definition."""
         expressions = self.expressions
         if self.time == tau:
             yield tau, Mul(expressions.scales.clock, t)
@@ -557,14 +727,14 @@ class _Letters:
             yield e, value**self.time if self.x.discrete else exp(value * self.time)
 
     def compact(self, f: Any, front: Expr) -> Expr:
-        """A function as one product."""
+        """Return a function as one product."""
         expressions = self.expressions
         number, factors = expressions.factored(f, time=True)
         shown = [y.xreplace(self.renamed).xreplace(dict(expressions.known)) for y in factors]
         return Mul(number, front, *shown)
 
     def lines(self) -> Iterator[tuple[Expr, list[tuple[int, Expr]]]]:
-        """The error along each mode that has a target, and the loss; orders that do not vanish."""
+        """Yield the non-zero orders of the error along each mode that has a target, and of the loss."""
         x, errors = self.x, self.x.values.algebra.errors[: self.x.order + 1]
         aims = [k for k, m in enumerate(x.modes) if m.target != 0]
         rows = [(f"Delta_{k + 1}" if len(aims) > 1 else "Delta", errors, k, S.One) for k in aims]
@@ -576,6 +746,7 @@ class _Letters:
 
 
 def _printed(x: InTime, format: str) -> str:
+    """Return error and loss as text or LaTeX."""
     letters, theory = _Letters(x), x.values.algebra.theory
     show = latex if format == "latex" else text
     brackets = (r"\left[", r"\right]") if format == "latex" else ("[", "]")

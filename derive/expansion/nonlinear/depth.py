@@ -1,16 +1,15 @@
-"""How coefficients depend on the layer and the depth, for one sample: the recursions over layers solved.
+"""Depth dependence of coefficients of the nonlinear expansion for one sample: solved recursions over layers.
 
-For one sample every tensor is a number for each layer, and its recursion is affine,
-``X(ell) = m X(ell -+ 1) + known``.  There are two cases.
+For one sample every tensor is a number for each layer, and its recursion is affine, ``X(ell) = m X(ell -+ 1)
++ known``. There are two cases.
 
-* Where the variance of the sources is the same at each layer (the sample's ``K_x`` is a fixed point of
-  ``q -> <phi^2>_q``) the multipliers are constant, and all tensors are sums of
-  ``ell^a L^b x^(i ell + j L) p^(k ell + l L)`` with ``x = <phi'^2>`` and
-  ``p = d<phi^2>/dq = <phi'^2> + <phi phi''>``: :class:`AtFixedPoint`.
-* For an odd phi with slope 1 that bends down at zero (tanh, sin) the variance falls as ``1/(mu ell)``, from
-  ``<phi^2> = q - mu q^2 + ..``, whatever it is at first.  Averages become powers of ell, multipliers
-  ``1 - r/ell``, and the recursions differential equations; for large ell and L every tensor is a sum of
-  ``c ell^a L^b`` of one degree ``a + b``: :class:`AtCriticality`.
+* If the variance of the sources is the same at each layer (the ``K_x`` of the sample is a fixed point of ``q
+-> <phi^2>_q``), the multipliers are constant, and all tensors are sums of ``ell^a L^b x^(i ell + j L) p^(k
+ell + l L)`` with ``x = <phi'^2>`` and ``p = d<phi^2>/dq = <phi'^2> + <phi phi''>``: :class:`AtFixedPoint`. *
+For an odd phi with slope 1 that bends down at zero (tanh, sin) the variance falls as ``1/(mu ell)``, from
+``<phi^2> = q - mu q^2 + ..``, for any initial value. Averages become powers of ell, multipliers ``1 -
+r/ell``, and the recursions differential equations; for large ell and L every tensor is a sum of ``c ell^a
+L^b`` of one degree ``a + b``: :class:`AtCriticality`.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ LayerPolynomial = dict[LayerMonomial, Any]
 
 
 def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficient, LayerPolynomial]:
-    """The laws of these order parameters, and of what they need, each after those that it needs.
+    """Return the recursions of these order parameters and of all tensors they need, in order of dependence.
 
-    Responses are written with the kernels C and D.  Raises :class:`NotApplicable` where tensors need each
-    other at a layer.
+    Responses are replaced by the kernels C and D. Raises :class:`NotApplicable` if tensors depend on each
+    other at one layer.
     """
     raw = {t: _at_layer(law.terms, -law.shift) for t, law in laws.laws.items() if oriented(t)[0] == t}
     responses, D = ({t: v for t, v in raw.items() if t.name in ns} for ns in (("A", "B"), ("D",)))
@@ -90,6 +89,7 @@ def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficie
 
 
 def _at_layer(terms: Terms, moved: int = 0) -> LayerPolynomial:
+    """Return a sum of products as a polynomial in tensors and averages, at a shifted layer."""
     found = []
     for p, c in terms.items():
         orders = tuple(sorted(a for _, found in p.averages for a in found))
@@ -101,11 +101,12 @@ def _at_layer(terms: Terms, moved: int = 0) -> LayerPolynomial:
 def _collected(
     parts: Iterable[tuple[list[tuple[ForestCoefficient, int]], list[tuple[DerivativeOrders, int]], Any]],
 ) -> LayerPolynomial:
+    """Return a polynomial with equal monomials added."""
     return gathered(((tuple(sorted(tensors)), tuple(sorted(averages))), c) for tensors, averages, c in parts)
 
 
 def _put_in(law: LayerPolynomial, rules: Mapping[ForestCoefficient, LayerPolynomial]) -> LayerPolynomial:
-    """With the laws of some tensors in their place."""
+    """Return a recursion with some tensors replaced by their own recursions."""
     done, left = [], [([*tensors], [*averages], c) for (tensors, averages), c in law.items()]
     while left:
         tensors, averages, c = left.pop()
@@ -124,7 +125,7 @@ def _put_in(law: LayerPolynomial, rules: Mapping[ForestCoefficient, LayerPolynom
 def _with_whole_kernels(
     laws: dict[ForestCoefficient, LayerPolynomial],
 ) -> dict[ForestCoefficient, LayerPolynomial]:
-    """With ``D + D_now`` in place of D."""
+    """Return the recursions with ``D + D_now`` in place of D."""
     parts = [t for t in laws if t.name == "D" and t.order == 0]
     now = next((t for t in parts if t.shape[0].marked), None)
     plain = next((t for t in parts if not t.shape[0].marked), None)
@@ -142,11 +143,11 @@ def _with_whole_kernels(
 
 
 class AtFixedPoint:
-    """All tensors of one sample whose variance is the same at every layer, with ell and L symbolic.
+    """Tensors of one sample with the same variance at every layer, with ell and L symbolic.
 
-    ``moments`` gives numbers for averages by the orders of the derivatives in them, ``{(1, 1): 1}`` for
-    ``<phi'^2> = 1``; others stay symbols, `symbols`.  The powers of a multiplier that is one are sums.
-    ``found`` has the tensors in closed form.
+    ``moments`` gives numbers for averages by the orders of their derivatives, ``{(1, 1): 1}`` for ``<phi'^2>
+    = 1``; other averages stay `symbols`. The powers of a multiplier equal to one are sums. ``found`` contains
+    the tensors in closed form.
     """
 
     def __init__(
@@ -171,18 +172,18 @@ class AtFixedPoint:
             self.found[t] = self.solved(t, law)
 
     def constant(self, c: Any) -> PolyElement:
-        """A number of the field."""
+        """Return a number as an element of the field."""
         return self.growth.ring(self.growth.field(c))
 
     def exponents(self, m: Any) -> tuple[int, int]:
-        """``m`` as ``x^i p^k``."""
+        """Return i and k of a multiplier ``x^i p^k``."""
         for found in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0)):
             if self.growth.power(found) == m:
                 return found
         raise NotApplicable(f"the multiplier {m.as_expr()} is no product of x and p")
 
     def written(self, e: PolyElement) -> Expr:
-        """As a SymPy expression."""
+        """Return an element as a SymPy expression."""
         return Add(
             *[
                 c.as_expr() * ell**a * L**b * x ** (i * ell + j * L) * p ** (k * ell + n * L)
@@ -191,7 +192,7 @@ class AtFixedPoint:
         )
 
     def product(self, y: LayerMonomial, c: Any, without: ForestCoefficient | None = None) -> PolyElement:
-        """A term, in closed form."""
+        """Return a term of a recursion in closed form."""
         number = Rational(c)
         value = self.constant(QQ(int(number.p), int(number.q)))
         for orders, _ in y[1]:
@@ -202,9 +203,9 @@ class AtFixedPoint:
         return value
 
     def base(self, tensor: ForestCoefficient) -> tuple[Expr, PolyElement]:
-        """A layer at which a tensor is known, and its value there.
+        """Return a layer at which a tensor is known, and its value there.
 
-        C and D are known at the first and the last layer, where the response in them is gone.
+        C and D are known at the first and the last layer, where their response vanishes.
         """
         if tensor.name in KERNELS:
             whole = tensor.shape == WHOLE
@@ -224,7 +225,7 @@ class AtFixedPoint:
         raise NotApplicable(f"{tensor.name} is given at no layer")
 
     def solved(self, tensor: ForestCoefficient, law: LayerPolynomial) -> PolyElement:
-        """``X(ell) = m X(ell + step) + known``."""
+        """Return the solution of ``X(ell) = m X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return self.constant(self.moments[0, 0])
         step, m, known = 0, self.growth.field.zero, self.constant(0)
@@ -243,7 +244,7 @@ class AtFixedPoint:
         return self.growth.solved(known, self.exponents(m), step, *self.base(tensor))
 
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
-        """What multiplies the forest ``shape`` in the tangent kernel at order n."""
+        """Return the coefficient of the forest ``shape`` in the tangent kernel at order n."""
         total = self.constant(0)
         for y in self.site.tangent:
             for k in range(len(y.factors) if n else 1):
@@ -257,17 +258,17 @@ class AtFixedPoint:
         return self.written(total)
 
     def expression(self, tensor: ForestCoefficient) -> Expr:
-        """A tensor as a function of ell and L."""
+        """Return a tensor as a function of ell and L."""
         return self.written(self.found[tensor])
 
     def average(self, orders: DerivativeOrders) -> Expr:
-        """What a symbol ``m_..`` stands for."""
+        """Return the average that a symbol ``m_..`` represents."""
         u, phi = Symbol("u"), self.site.activation
         return GaussianAverage(Mul(*[phi(u).diff(u, a) if a else phi(u) for a in orders]), {(u, u): q})
 
 
 def _moved(name: str, n: int, shape: Forest) -> ForestCoefficient:
-    """The tensor that stands in the tangent kernel where a factor has moved, or rests."""
+    """Return the tensor in the tangent kernel for a factor of order n."""
     return oriented(ForestCoefficient(name, n, shape if n else PAIR))[0]
 
 
@@ -285,24 +286,25 @@ NOTHING = Rational(-(10**6))
 
 @dataclass(frozen=True)
 class Leading:
-    """Terms of the highest degree, and the degree (up to logarithms) from which on nothing is known."""
+    """Terms of the highest degree, and the degree (up to logarithms) from which terms are unknown."""
 
     terms: DepthPowers
     beyond: Rational = NOTHING
 
     @property
     def degree(self) -> Rational:
-        """The highest degree that there may be."""
+        """Upper bound of the degree."""
         return max((i + j for i, j in self.terms), default=self.beyond)
 
     def __mul__(self, other: Leading) -> Leading:
+        """Return the leading terms of a product."""
         terms = [
             {(i + k, j + m): c * d} for (i, j), c in self.terms.items() for (k, m), d in other.terms.items()
         ]
         return Leading(_added(*terms), max(self.degree + other.beyond, self.beyond + other.degree))
 
     def __add__(self, other: Leading) -> Leading:
-        """Where the leading terms cancel, what is left is not known."""
+        """Return the leading terms of a sum; if they cancel, the remainder is unknown."""
         beyond = max(self.beyond, other.beyond)
         terms = {k: c for k, c in _added(self.terms, other.terms).items() if k[0] + k[1] > beyond}
         top = max((i + j for i, j in terms), default=beyond)
@@ -310,7 +312,7 @@ class Leading:
         return Leading(kept, max(beyond, top - 1) if terms else beyond)
 
     def expr(self) -> Expr:
-        """As a SymPy expression.  Raises :class:`NotApplicable` where the leading powers cancel."""
+        """Return a SymPy expression; raise :class:`NotApplicable` if the leading powers cancel."""
         if not self.terms:
             known = self.beyond + 1
             raise NotApplicable(f"the leading powers cancel: it is of a degree below {known} in ell and L")
@@ -321,13 +323,14 @@ UNIT = Leading({(S.Zero, S.Zero): S.One})
 
 
 def _added(*parts: DepthPowers) -> DepthPowers:
+    """Return the sum of powers with coefficients."""
     return gathered(pair for part in parts for pair in part.items())
 
 
 class AtCriticality:
-    """Leading powers of ell and L of all tensors of one sample, for phi given.
+    """Leading powers of ell and L of all tensors of one sample, for a given phi.
 
-    Raises :class:`NotApplicable` for a phi whose variance does not fall as 1/ell, and where a leading power
+    Raises :class:`NotApplicable` for a phi whose variance does not fall as 1/ell, and if a leading power
     depends on the first layers.
 
     >>> from sympy import tanh
@@ -358,7 +361,7 @@ class AtCriticality:
             self.found[t] = self.solved(t, law)
 
     def moment(self, orders: DerivativeOrders) -> dict[int, Any]:
-        """``<prod phi^(a)(u)>`` in powers of the variance q of u: ``<u^2k> = (2k - 1)!! q^k``."""
+        """Return ``<prod phi^(a)(u)>`` in powers of the variance q of u: ``<u^2k> = (2k - 1)!! q^k``."""
         x = self.phi.variables[0]
         product = Poly(Mul(*[self.taylor.diff(x, a) for a in orders]), x)
         even = {k // 2: c * factorial2(k - 1) for (k,), c in product.terms() if k % 2 == 0}
@@ -366,13 +369,13 @@ class AtCriticality:
         return {k: c for k, c in sorted(even.items()) if k <= TERMS - 4}
 
     def average(self, orders: DerivativeOrders) -> Leading:
-        """The leading term of an average, with the variance 1/(mu ell)."""
+        """Return the leading term of an average, with the variance 1/(mu ell)."""
         series = self.moment(orders)
         k = min(series)
         return Leading({(Rational(-k), S.Zero): series[k] / self.mu**k}, Rational(-k - 1))
 
     def solved(self, tensor: ForestCoefficient, law: LayerPolynomial) -> Leading:
-        """The leading part of the solution of ``X(ell) = (1 - r/ell + ..) X(ell + step) + known``."""
+        """Return the leading solution of ``X(ell) = (1 - r/ell + ..) X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return Leading({(Rational(-1), S.Zero): 1 / self.mu}, Rational(-2))
         step, multiplier, rate, known = 0, S.Zero, S.Zero, Leading({})
@@ -393,7 +396,7 @@ class AtCriticality:
         return self.forward(known, rate) if step == -1 else self.backward(tensor, known, rate)
 
     def product(self, y: LayerMonomial, c: Any) -> Leading:
-        """A term of a law."""
+        """Return a term of a recursion."""
         value = Leading({(S.Zero, S.Zero): c})
         for orders, _ in y[1]:
             value *= self.average(orders)
@@ -402,7 +405,7 @@ class AtCriticality:
         return value
 
     def forward(self, known: Leading, rate: Any) -> Leading:
-        """``X' = -rate X/ell + known``; what the first layers leave falls as ``ell^-rate``."""
+        """Return the solution of ``X' = -rate X/ell + known``, without terms that fall as ``ell^-rate``."""
         for a, _ in known.terms:
             if (a + 1 + rate).is_nonpositive:
                 raise NotApplicable(f"a sum of ell^{a} with the rate {rate} depends on the first layers")
@@ -410,7 +413,7 @@ class AtCriticality:
         return Leading(out, known.beyond + 1)
 
     def backward(self, tensor: ForestCoefficient, known: Leading, rate: Any) -> Leading:
-        """``X' = rate X/ell - known`` with X given beyond the last layer."""
+        """Return the solution of ``X' = rate X/ell - known`` with X given beyond the last layer."""
         total = Leading({})
         base = self.site.bases.get((tensor.name, L + 1))
         if base is not None and tensor.order == 0 and tensor.shape == PAIR:
@@ -424,9 +427,9 @@ class AtCriticality:
         return total + Leading(out, known.beyond + 1) if out or not total.terms else total
 
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
-        """The leading part of what multiplies the forest ``shape`` in the tangent kernel at order n.
+        """Return the leading coefficient of the forest ``shape`` in the tangent kernel at order n.
 
-        That is the sum over layers; the terms at the ends are of lower degree.
+        It is the sum over layers; the terms at the ends have lower degree.
         """
         total = Leading({})
         for y in self.site.tangent:
@@ -441,8 +444,8 @@ class AtCriticality:
         return total.expr()
 
     def expression(self, tensor: ForestCoefficient) -> Expr:
-        """A tensor's leading power law in ell and L.
+        """Return the leading power law of a tensor in ell and L.
 
-        Raises :class:`NotApplicable` where the leading powers cancel.
+        Raises :class:`NotApplicable` if the leading powers cancel.
         """
         return self.found[tensor].expr()

@@ -1,13 +1,13 @@
-"""The nonlinear theory expanded in gamma0, with the layer and the depth symbolic.
+"""Expansion of a nonlinear theory in gamma0, with symbolic layer and depth.
 
-Decorated trees are written as SymPy expressions: sums over samples and earlier times, Gaussian averages.
-Kernels at order 0 are static tensors, ``Phi0(ell, mu, alpha)``: ``C0`` and ``D0`` are what stands beside
-``k(t, s) Delta0_alpha(s)`` in the kernels of h and z, ``D0_now`` what multiplies ``v`` in the part of D at
-equal times.  Higher orders are functions of two times, ``Phi2(ell, mu, alpha, t, s)``.  With samples a, b,
+Decorated trees are written as SymPy expressions with sums over samples and earlier times and Gaussian
+averages. Kernels at order 0 are static tensors, ``Phi0(ell, mu, alpha)``: ``C0`` and ``D0`` multiply ``k(t,
+s) Delta0_alpha(s)`` in the kernels of h and z, and ``D0_now`` multiplies ``v`` in the part of D at equal
+times. Higher orders are functions of two times, ``Phi2(ell, mu, alpha, t, s)``. With samples a, b,
 
     v(a, b, ..., t) = int_0^t dt' Delta0_a(t') int_0^t' dt'' Delta0_b(t'') ... ,
 
-sums with the rule's weights in discrete time; ``v_since(a, ..., t, s)`` starts at s.
+or sums with the weights of the rule in discrete time; ``v_since(a, ..., t, s)`` starts at s.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ DATA = "K_x"
 
 
 class Writer:
-    """Writes the pieces of one layer; ``numbers`` tell tensors of the same name and order apart."""
+    """Writer of the products of one layer; ``numbers`` distinguish tensors of the same name and order."""
 
     def __init__(
         self, site: Site, layer: Expr, numbers: Mapping[ForestCoefficient, int] | None = None
@@ -88,24 +88,24 @@ class Writer:
     # -- what does not depend on time ------------------------------------------------------------------
 
     def sample(self, i: int) -> Symbol:
-        """mu, alpha, beta, beta', ..."""
+        """Return the symbol of a sample: mu, alpha, beta, beta', ..."""
         if i in (ROW, COL):
             return (mu, alpha)[i]
         return Symbol("beta" + "_" * (i - COL - 1), integer=True, positive=True)
 
     def given(self, name: str, samples: Iterable[Symbol]) -> Expr:
-        """Given data, which are symmetric."""
+        """Return given data, which are symmetric."""
         return S.One if name == "1" else Function(name)(*sorted(samples, key=str))
 
     def known(self, name: str, at: Expr, samples: SampleIndices) -> Expr:
-        """A tensor of order 0 at a layer, or what it is beyond the ends."""
+        """Return a tensor of order 0 at a layer, or its base case beyond the ends."""
         base = self.site.bases.get((name, at))
         if base is not None:
             return base if not base.free_symbols else self.given(DATA, samples)
         return Function(f"{name}0")(at, *samples)
 
     def static(self, x: StaticTensor, times: Mapping[int, Expr]) -> Expr:
-        """A number that depends on samples, or an opaque function of two times."""
+        """Return a number that depends on samples, or a function of two times."""
         at, samples = sympify(self.layer + x.shift), tuple(map(self.sample, x.samples))
         name, n = x.tensor.name, x.tensor.order
         if name in (DATA, "1"):
@@ -122,7 +122,7 @@ class Writer:
         return Function(self.name(x.tensor))(at, *samples)
 
     def at_end(self, x: ForestCoefficient, at: Expr, samples: SampleIndices) -> Expr | None:
-        """C and D where one of the kernels that they are made of is given."""
+        """Return C or D where one of its kernels is given, else None."""
         edges = self.site.edges(x.name)
         if not any(e.kernel.given or (e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges):
             return None
@@ -130,34 +130,34 @@ class Writer:
         return Add(*[self.kernel(k, at, samples) for k in parts])
 
     def kernel(self, k: Neighbour, at: Expr, samples: SampleIndices) -> Expr:
-        """Order 0 of a kernel."""
+        """Return order 0 of a kernel."""
         return self.given(k.name, samples) if k.given else self.known(k.name, at + k.shift, samples)
 
     def name(self, x: ForestCoefficient) -> str:
-        """What a tensor is called: those of higher order are numbered."""
+        """Return the name of a tensor; those of higher order are numbered."""
         if x.order:
             return f"{x.name}{x.order}_{self.numbers[x]}"
         return f"{x.name}0" + ("_now" if x.shape[0].marked else "")
 
     def symbol(self, x: ForestCoefficient, at: Expr, samples: SampleIndices) -> Expr:
-        """A tensor at a layer."""
+        """Return a tensor at a layer."""
         return Function(self.name(x))(
             at, *(_in_order(samples) if x.order == 0 and x.shape == PAIR else samples)
         )
 
     def source(self, i: int, time: Expr | None = None) -> Expr:
-        """u at a sample; at a time too where it is not averaged."""
+        """Return u at a sample, and at a time if it is not averaged."""
         return Function("u")(self.layer, self.sample(i), *(() if time is None else (time,)))
 
     def derivative(self, order: int, u: Expr) -> Expr:
-        """A derivative of phi at u."""
+        """Return a derivative of phi at u."""
         x = self.site.activation.variables[0]
         if self.site.activation.expr == Function("phi")(x):
             return Function("phi")(u).diff(u, order) if order else Function("phi")(u)
         return self.site.activation.expr.diff(x, order).doit().xreplace({x: u})
 
     def average(self, p: Piece) -> Expr:
-        """The average over the sources at order 0, whose covariances are the neighbour's."""
+        """Return the average over the sources at order 0, with covariances of the neighbouring layer."""
         body = Mul(*[self.derivative(a, self.source(i)) for i, orders in p.averages for a in orders])
         labels = [i for i, _ in p.averages if body.has(self.source(i))]
         if not labels:
@@ -172,19 +172,19 @@ class Writer:
         )
 
     def number(self, p: Piece, coefficient: Expr) -> Expr:
-        """The part of a product that does not depend on time."""
+        """Return the part of a product that does not depend on time."""
         return Mul(coefficient, *[self.static(x, {}) for x in p.statics], self.average(p))
 
     # -- functions of time -----------------------------------------------------------------------------
 
     def piece(self, p: Piece, coefficient: Expr, row: Expr = t, col: Expr = s) -> Expr:
-        """All of a product, samples summed over."""
+        """Return a whole product, summed over samples."""
         body = Mul(coefficient, self.average(p), self.time(p, row, col))
         bound = sorted(i for i in p.labels() if i > COL)
         return Sum(body, *[(self.sample(i), 1, P) for i in bound]) if bound and body != 0 else body
 
     def time(self, p: Piece, row: Expr = t, col: Expr = s) -> Expr:
-        """A product without its average: a function of time, samples not summed over."""
+        """Return a product without its average: a function of time, not summed over samples."""
         tree = _Tree(self, p, row, col)
         times = {x.sample: tree.times[i] for i, x in reversed(list(enumerate(p.nodes)))}
         parts = [self.static(x, times) for x in p.statics]
@@ -195,16 +195,16 @@ class Writer:
         return tree.over_times(Mul(*parts))
 
     def weight(self, now: Expr, past: Expr) -> Expr:
-        """k(t, s)."""
+        """Return k(t, s)."""
         return self.site.weight.subs({t: now, s: past}, simultaneous=True)
 
     def terms(self, terms: Terms, row: Expr = t, col: Expr = s) -> Expr:
-        """A sum of products."""
+        """Return a sum of products."""
         return Add(*[self.piece(p, c, row, col) for p, c in terms.items()])
 
 
 class _Tree:
-    """The times of one product."""
+    """Times of the nodes of one product."""
 
     def __init__(self, writer: Writer, p: Piece, row: Expr, col: Expr) -> None:
         self.writer, self.p, self.col = writer, p, col
@@ -223,9 +223,9 @@ class _Tree:
                 self.times.append(Symbol("t" + "_" * count, nonnegative=True))
 
     def chain(self, i: int, marked: bool = False) -> list[Symbol] | None:
-        """The samples of an iterated integral of the error at order 0 that begins here; None if it is more.
+        """Return the samples of an iterated integral of the error at order 0 that begins at a node, or None.
 
-        With ``marked`` it must end at the pushed time.
+        With ``marked`` it must end at the time of the perturbation.
         """
         x = self.p.nodes[i]
         if marked and x.marked:
@@ -238,7 +238,7 @@ class _Tree:
         return None if rest is None else [self.writer.sample(x.sample), *rest]
 
     def hanging(self, i: int) -> Expr:
-        """What stands at a node, and at all earlier ones that hang on it."""
+        """Return the factors at a node and at all earlier nodes below it."""
         x, writer, now = self.p.nodes[i], self.writer, self.times[i]
         u = writer.source(x.sample, now)
         own = [writer.derivative(a, u) for a in x.phi]
@@ -246,7 +246,7 @@ class _Tree:
         return Mul(*own, *[self.below(j, now) for j in self.children[i]])
 
     def below(self, i: int, now: Expr) -> Expr:
-        """A node and what hangs on it."""
+        """Return the kernel to a node times the factors at and below the node."""
         x, writer = self.p.nodes[i], self.writer
         if (samples := self.chain(i)) is not None:
             return Function("v")(*samples, now)
@@ -264,13 +264,13 @@ class _Tree:
         return weight * self.hanging(i)
 
     def reaches(self, i: int) -> bool:
-        """Does the kernel that leads to node i reach equal times?"""
+        """Return whether the kernel of node i includes equal times."""
         x = self.p.nodes[i]
         kernels = {y.tensor.name for y in self.p.statics if x.sample in y.samples and y.tensor.moves}
         return not self.writer.site.discrete or (x.error == OPAQUE and "D" in kernels)
 
     def over_times(self, e: Expr) -> Expr:
-        """Summed over earlier times, what does not depend on them in front."""
+        """Return the sum over earlier times, with constant factors outside."""
         if not self.limits or e == 0:
             return e
         add = Sum if self.writer.site.discrete else Integral
@@ -278,6 +278,7 @@ class _Tree:
 
 
 def _in_order(samples: SampleIndices) -> SampleIndices:
+    """Return samples sorted by name."""
     return tuple(sorted(samples, key=str))
 
 
@@ -290,12 +291,23 @@ EARLIER = Heaviside(t - s, 0)
 
 @dataclass(frozen=True)
 class NonlinearExpansion(Laws, Expansion):
-    """The order parameters of a nonlinear theory as power series in gamma0.
+    """Order parameters of a nonlinear theory as power series in gamma0.
 
-    Each is a sum of tensors, which depend on samples and the layer, times forests, which depend on time:
-    iterated sums (integrals) of the error.  ``laws[tensor]`` is the tensor's recursion over layers, in which
-    averages over the static sources of derivatives of phi stand; ``errors`` are the orders at which the error
-    has a coefficient.  Compare selfconsistent2023 (P.9)-(P.26).
+    Each coefficient is a sum of tensors, which depend on samples and the layer, times forests, which depend
+    on time: iterated sums (integrals) of the error. Compare selfconsistent2023 (P.9)-(P.26).
+
+    Parameters
+    ----------
+    site : Site
+        Equations of one layer.
+    order : int
+        Highest order.
+    laws : dict
+        Recursion over layers of each tensor, with averages of derivatives of phi over the static sources.
+    errors : tuple of int
+        Orders at which the error has a coefficient.
+    theory : Theory
+        Theory.
     """
 
     theory: Theory
@@ -304,26 +316,49 @@ class NonlinearExpansion(Laws, Expansion):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Order parameters, the kernels C and D, ``f``, ``Delta``, ``K`` and ``loss``."""
+        """Names of order parameters, kernels C and D, ``f``, ``Delta``, ``K`` and ``loss``."""
         return (*sorted({x.name for x in self.laws}), "Delta", "K", "loss")
 
     @property
     def activation(self) -> Lambda:
-        """phi, a function of one variable."""
+        """Activation phi, a function of one variable."""
         return self.site.activation
 
     def coefficient(self, name: str, n: int, layer: Any = None) -> Expr:
-        """The coefficient of gamma0^n at ``layer``: averages over static sources, kernels of the neighbours.
+        """Return the coefficient of gamma0^n of a quantity at a layer.
 
-        ``name`` is an order parameter (``Phi``, ``G``, ``A``, ``B``), a kernel (``C``, ``D``: those of h and
-        z), ``f``, ``Delta``, ``K`` (the tangent kernel) or ``loss``, the mean of Delta^2.  What is static has
-        samples only, ``Phi0(ell, mu, alpha)``, and ``C0``, ``D0``, ``D0_now`` obey :meth:`recursions`;
-        coefficients of higher order at other layers are functions of two times, ``Phi2(ell - 1, ...)``.
-        ``v(alpha, beta, t)`` are iterated integrals of the error at order 0, ``v_since(.., t, s)`` from s on.
-        Responses and kernels are zero at s > t: ``Heaviside(t - s, 0)`` stands in them.
+        Parameters
+        ----------
+        name : str
+            Order parameter (``Phi``, ``G``, ``A``, ``B``), kernel (``C``, ``D`` of h and z), ``f``,
+            ``Delta``, ``K`` (the tangent kernel) or ``loss``, the mean of Delta^2.
+        n : int
+            Order.
+        layer : Any, optional
+            Layer, symbolic by default.
 
-        Raises KeyError for an unknown name and IndexError beyond ``order``.
+        Returns
+        -------
+        Expr
+            Averages over static sources, and kernels of the neighbouring layers.
 
+        Raises
+        ------
+        KeyError
+            If there is no quantity of that name.
+        IndexError
+            If ``n`` is beyond the order.
+
+        Notes
+        -----
+        Static tensors have samples only, ``Phi0(ell, mu, alpha)``; ``C0``, ``D0`` and ``D0_now`` obey
+        :meth:`recursions`. Coefficients of higher order at other layers are functions of two times,
+        ``Phi2(ell - 1, ...)``. ``v(alpha, beta, t)`` are iterated integrals of the error at order 0, and
+        ``v_since(.., t, s)`` start at s. Responses and kernels vanish for s > t, which the factor
+        ``Heaviside(t - s, 0)`` states.
+
+        Examples
+        --------
         >>> from sympy import Function
         >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 2)
@@ -354,12 +389,33 @@ class NonlinearExpansion(Laws, Expansion):
         return _causal(found) if name in ("A", "B") else found
 
     def field(self, name: str, n: int, layer: Any = None) -> Expr:
-        """The coefficient of gamma0^n of a field, ``h``, ``z``, ``g`` or ``phi`` (of h), at mu and t.
+        """Return the coefficient of gamma0^n of a field, at mu and t.
 
-        In terms of the sources u and r at all times, and of the kernels C and D, as in selfconsistent2023
-        (P.9).  Raises KeyError for another name, ValueError for a negative order.  Orders beyond those of
-        the series are there too; no kernel that they contain is then known to vanish.
+        Parameters
+        ----------
+        name : str
+            ``h``, ``z``, ``g`` or ``phi`` (of h).
+        n : int
+            Order; it may exceed that of the series. Kernels beyond the order of the series are then not known
+            to vanish.
+        layer : Any, optional
+            Layer, symbolic by default.
 
+        Returns
+        -------
+        Expr
+            Expression in the sources u and r at all times and the kernels C and D, as in selfconsistent2023
+            (P.9).
+
+        Raises
+        ------
+        KeyError
+            If there is no field of that name.
+        ValueError
+            If the order is negative.
+
+        Examples
+        --------
         >>> from sympy import Function
         >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 0)
@@ -380,7 +436,18 @@ class NonlinearExpansion(Laws, Expansion):
         raise KeyError(f"no field {name!r}; there are h, z, g, phi")
 
     def fields(self, n: int) -> OpaqueFields:
-        """The fields of one layer up to order n as trees."""
+        """Return the fields of one layer up to order n as trees.
+
+        Parameters
+        ----------
+        n : int
+            Order.
+
+        Returns
+        -------
+        OpaqueFields
+            Fields.
+        """
         known = set(self.errors) | set(range(self.order + 1, n + 1))
 
         def shapes(kernel: str, k: int) -> list[Forest]:
@@ -389,10 +456,20 @@ class NonlinearExpansion(Laws, Expansion):
         return OpaqueFields(self.site, n, shapes, known)
 
     def recursions(self, n: int = 0) -> tuple[Eq, ...]:
-        """The tensors of order n with their recursions over layers, written at layer ``ell``.
+        """Return the recursions over layers of the tensors of one order, at layer ``ell``.
 
-        ``Phi2_1`` is what multiplies the first of :meth:`factors` of Phi at order 2, and so on.
+        Parameters
+        ----------
+        n : int, optional
+            Order.
 
+        Returns
+        -------
+        tuple[Eq, ...]
+            Equations; ``Phi2_1`` multiplies the first of the :meth:`factors` of Phi at order 2, and so on.
+
+        Examples
+        --------
         >>> from sympy import Function
         >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 0)
@@ -409,14 +486,37 @@ class NonlinearExpansion(Laws, Expansion):
         return tuple(found)
 
     def tensors(self, n: int) -> tuple[ForestCoefficient, ...]:
-        """The tensors of order n, one of two that say the same."""
+        """Return the tensors of one order, without those that are equal by symmetry.
+
+        Parameters
+        ----------
+        n : int
+            Order.
+
+        Returns
+        -------
+        tuple[ForestCoefficient, ...]
+            Tensors.
+        """
         return tuple(x for x in self.laws if x.order == n and oriented(x)[0] == x)
 
     def factors(self, name: str, n: int) -> tuple[tuple[Expr, Expr], ...]:
-        """An order parameter as a sum of tensors times functions of time: pairs of both.
+        """Return a coefficient of an order parameter as tensors times functions of time.
 
-        Samples but mu and alpha are summed over.
+        Parameters
+        ----------
+        name : str
+            Name of the order parameter.
+        n : int
+            Order.
 
+        Returns
+        -------
+        tuple[tuple[Expr, Expr], ...]
+            Pairs of both. Samples except mu and alpha are summed over.
+
+        Examples
+        --------
         >>> from sympy import Function
         >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 2)
@@ -439,12 +539,29 @@ class NonlinearExpansion(Laws, Expansion):
     def depth_dependence(
         self, where: str = "fixed point", names: tuple[str, ...] = ("Phi", "G")
     ) -> AtFixedPoint | AtCriticality:
-        """The recursions over layers solved for one sample, with ell and L symbolic.
+        """Return the solution of the layer recursions for one sample.
 
-        ``"fixed point"``: the sample's variance is the same at each layer; exact, for any phi.
-        ``"critical"``: phi known, odd, of slope 1 and bent down at zero; the leading powers of ell and L.
-        ``names`` are the order parameters wanted, and ``f``.  Raises ValueError for another place.
+        Parameters
+        ----------
+        where : {"fixed point", "critical"}
+            ``"fixed point"``: the variance of the sample is the same at each layer; exact, for any phi.
+            ``"critical"``: phi is known, odd, of slope 1 and concave for positive arguments; the result is
+            the leading powers of ell and L.
+        names : tuple[str, ...], optional
+            Names of the order parameters, and ``f``.
 
+        Returns
+        -------
+        AtFixedPoint | AtCriticality
+            Solution.
+
+        Raises
+        ------
+        ValueError
+            If ``where`` is another one.
+
+        Examples
+        --------
         >>> from sympy import tanh
         >>> from derive import L, mean_field, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, tanh)), 0)
@@ -460,7 +577,23 @@ class NonlinearExpansion(Laws, Expansion):
         raise ValueError(f"where = {where!r}: must be 'fixed point' or 'critical'")
 
     def render(self, format: str = "text") -> str:
-        """The series as ``text`` or ``latex``.  Raises ValueError for another format."""
+        """Return the series as text or LaTeX.
+
+        Parameters
+        ----------
+        format : {"text", "latex"}
+            Format.
+
+        Returns
+        -------
+        str
+            The series.
+
+        Raises
+        ------
+        ValueError
+            If the format is another one.
+        """
         shown, program = _Shown(self, format == "latex"), self.theory.program
         head = (
             f"Expansion in γ₀ to order {self.order}: {program.name}, {program.depth} hidden layers, "
@@ -470,6 +603,18 @@ class NonlinearExpansion(Laws, Expansion):
         return printed(format, head, blocks)
 
     def truncate(self, n: int) -> NonlinearExpansion:
+        """Return the expansion up to a lower order.
+
+        Parameters
+        ----------
+        n : int
+            New order.
+
+        Returns
+        -------
+        NonlinearExpansion
+            Truncated expansion.
+        """
         self.check_order(n)
         laws = {x: law for x, law in self.laws.items() if x.order <= n}
         return replace(self, order=n, laws=laws, errors=tuple(m for m in self.errors if m <= n))
@@ -478,19 +623,33 @@ class NonlinearExpansion(Laws, Expansion):
 
     @property
     def _last(self) -> Expr:
+        """Last layer."""
         return L if self.site.layer == ell else S.One
 
     def writer(self, layer: Expr) -> Writer:
-        """Writes terms at a layer."""
+        """Return the writer of terms at a layer.
+
+        Parameters
+        ----------
+        layer : Expr
+            Layer.
+
+        Returns
+        -------
+        Writer
+            Writer.
+        """
         numbers: dict[ForestCoefficient, int] = {}
         for x in (x for n in range(1, self.order + 1) for x in self.tensors(n)):
             numbers[x] = 1 + sum((y.name, y.order) == (x.name, x.order) for y in numbers)
         return Writer(self.site, layer, numbers)
 
     def _shapes(self, name: str, n: int) -> list[Forest]:
+        """Return the forests of an order parameter at order n."""
         return list(self.forests(name, n))
 
     def _kernel(self, name: str, n: int, layer: Expr) -> Expr:
+        """Return order n of a kernel C or D."""
         writer = self.writer(layer)
         if n == 0:
             return _causal(writer.terms(coefficient(Neighbour(name), 0, self._shapes)))
@@ -507,7 +666,7 @@ class NonlinearExpansion(Laws, Expansion):
         return total
 
     def _order_parameter(self, kernel: Neighbour, n: int, at: Expr) -> Expr:
-        """As a function of two times, at order 0 of a correlation as it is."""
+        """Return order n of an order parameter, a function of two times or static at order 0."""
         name = kernel.name
         if kernel.given:
             value = S.One if name == "1" else Function(name)(mu, alpha)
@@ -520,19 +679,40 @@ class NonlinearExpansion(Laws, Expansion):
         return Function(f"{name}{n}")(at, mu, alpha, t, s) if self.forests(name, n) else S.Zero
 
     def _error(self, n: int) -> Expr:
+        """Return the coefficient of the error at order n."""
         return Function(f"Delta{n}")(mu, t) if n in self.errors else S.Zero
 
 
 def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
-    """Expand a theory with a nonlinearity in gamma0 up to ``order``.
+    """Expand a theory with a nonlinearity in gamma0.
 
+    Parameters
+    ----------
+    theory : Theory
+        Theory of perceptrons.
+    order : int, optional
+        Highest order.
+
+    Returns
+    -------
+    NonlinearExpansion
+        The expansion.
+
+    Raises
+    ------
+    NotApplicable
+        If the theory has another form; the message names the part.
+    ValueError
+        If the order is negative.
+
+    Notes
+    -----
     phi may be a symbol, ``Function("phi")``, or known; the averages then hold for a phi with as many
-    derivatives as they name.  Odd orders are computed and vanish.  A phi with a kink has order 0 only: units
-    that cross it add terms of order ``|gamma0|``.
+    derivatives as they contain. Odd orders are computed and vanish. A phi with a kink has order 0 only,
+    because units that cross it add terms of order ``|gamma0|``.
 
-    Raises :class:`~derive.errors.NotApplicable` for a theory of another form (the
-    reason says which part), ValueError for a negative order.
-
+    Examples
+    --------
     >>> from sympy import Function
     >>> from derive import L, mean_field, mlp
     >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"))), 2)
@@ -553,7 +733,7 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
 
 
 def _causal(e: Expr) -> Expr:
-    """A response at s < t, and what there is of it at equal times."""
+    """Return a response with its part at s < t marked by a Heaviside function."""
     before, now = e.as_independent(KroneckerDelta(s, t), DiracDelta(t - s), as_Add=True)
     return Add(*[EARLIER * x for x in Add.make_args(before)], now)
 
@@ -561,7 +741,7 @@ def _causal(e: Expr) -> Expr:
 def tangent_kernel(
     summands: Iterable[Summand], n: int, order_parameter: Callable[[Neighbour, int, Expr], Expr]
 ) -> Expr:
-    """Order n of the tangent kernel: its definition with the coefficients of its order parameters put in."""
+    """Return order n of the tangent kernel: its definition with the coefficients of its order parameters."""
     total: Expr = S.Zero
     for x in summands:
         parts: list[Expr] = [x.given, *[S.Zero] * n]
@@ -585,7 +765,7 @@ is what D has at equal times.  v_αβ..(t) are iterated integrals of Δ^(0), or 
 
 
 class _Shown:
-    """The coefficients as strings, in the papers' notation."""
+    """Coefficients as strings, in the notation of the papers."""
 
     def __init__(self, expansion: NonlinearExpansion, latex: bool) -> None:
         self.x, self.latex, self.orders = expansion, latex, range(expansion.order + 1)
@@ -595,35 +775,35 @@ class _Shown:
             self.names |= {base + "_" * k: shown + "'" * k for k in range(1, 9)}
 
     def show(self, e: Expr) -> str:
-        """An expression."""
+        """Return an expression as text or LaTeX."""
         return (latex if self.latex else text)(e, self.x.theory, self.names)
 
     def label(self, name: str, n: int, rest: tuple[Expr, ...]) -> str:
-        """``[X]_n``."""
+        """Return ``[X]_n``."""
         whole = self.show(Function(name)(*(() if name in ("K", "Delta") else (ell,)), *rest))
         return rf"\left[{whole}\right]_{{{n}}}" if self.latex else f"[{whole}]_{n}"
 
     def terms(self, e: Expr) -> list[str]:
-        """A sum, the shortest terms first."""
+        """Return the terms of a sum, shortest first."""
         terms = Add.make_args(e.subs(EARLIER, 1).replace(Function("v_since"), Function("v")))
         if len(terms) > LONGEST:
             return [rf"\text{{{len(terms)} terms}}" if self.latex else f"{len(terms)} terms"]
         return [self.show(x) for x in sorted(terms, key=lambda x: (len(str(x)), str(x)))]
 
     def fields(self) -> Iterator[tuple[str, list[str]]]:
-        """The fields as far as the kernels at this order need them."""
+        """Yield the fields up to the order that the kernels need."""
         for name in ("h", "z", "g"):
             for n in self.orders:
                 yield self.label(name, n, (mu, t)), self.terms(self.x.field(name, n))
 
     def static(self) -> Iterator[tuple[str, list[str]]]:
-        """The recursions over layers of what does not depend on time."""
+        """Yield the recursions over layers of static tensors."""
         for tensor, e in zip(self.x.tensors(0), self.x.recursions(0), strict=True):
             if tensor.name != OUTPUT:
                 yield self.show(e.lhs), self.terms(e.rhs)
 
     def coefficients(self) -> Iterator[tuple[str, list[str]]]:
-        """The order parameters, the tangent kernel and the error."""
+        """Yield the order parameters, the tangent kernel and the error."""
         for name in ("Phi", "G", "A", "B", "K", "Delta"):
             if name in ("A", "B") and not self.x.forests(name, 0):
                 continue

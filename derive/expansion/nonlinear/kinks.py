@@ -1,18 +1,19 @@
-"""Slopes that jump at zero: the first powers of ``|gamma0|``.
+"""Activations whose slope jumps at zero: the first powers of ``|gamma0|``.
 
-Most units keep the slopes of the start.  They are the *bulk*, whose features are linear in what it moves, so
-that Taylor series end after the slope; sources move as in any network (Price's theorem): :func:`straight`.
+Most units keep their initial slopes. They are the *bulk*; their features are linear in the change of their
+fields, so that Taylor series end after the slope, and sources move as in any network (Price's theorem):
+:func:`straight`.
 
-A unit with ``u_kappa = |gamma0| x`` moves during training by as much as it is away from the kink.  There are
-``|gamma0| dx <delta(u_kappa) ...>`` of them; each changes its slope, which is of order one, and its feature,
-which is of order gamma0.  Their path ``|gamma0| X(t)`` obeys the theory's own equation of h at leading order,
-and what they change is an average minus its regular continuation, with every slope as at the start.  Where
-the source u moves, by ``|gamma0| xi(t)``, it takes units across too.  What it does alone is in the bulk, and
-is subtracted.  What they change comes into the bulk through the kernels:
+A unit with ``u_kappa = |gamma0| x`` moves during training by a distance that is comparable to its distance
+from the kink. There are ``|gamma0| dx <delta(u_kappa) ...>`` of these units. Each changes its slope, by order
+one, and its feature, by order gamma0. Their path ``|gamma0| X(t)`` obeys the equation of h of the theory at
+leading order, and their contribution is an average minus its regular continuation, with every slope at its
+initial value. Where the source u moves, by ``|gamma0| xi(t)``, it also takes units across the kink; its
+effect alone belongs to the bulk and is subtracted. These contributions enter the bulk through the kernels:
 
-* ``D_{-1}(t, s)``: with a kink B starts at ``1/gamma0``.  A push of u at one time turns the slopes of units
-  that it takes across.  One that lasts from the start only relabels them, so that the sum over s is zero.
-* ``D_0(t, s)``: acts on features that rest, so that its sum over s is all that counts.
+* ``D_{-1}(t, s)``: with a kink B starts at ``1/gamma0``. A perturbation of u at one time turns the slopes of
+units that it takes across. A constant perturbation only relabels units, so that the sum over s is zero. *
+``D_0(t, s)``: acts on static features, so that only its sum over s matters.
 """
 
 from __future__ import annotations
@@ -109,11 +110,11 @@ Cases = dict[tuple[bool, ...], Expr]
 
 @dataclass(frozen=True)
 class AverageJump:
-    """What the unit changes in an average, at its first order in ``|gamma0|``, before the integral over x.
+    """Contribution of units at the kink to an average at first order, before integration over x.
 
-    ``cases`` say which of the observed samples are kappa: for ``(mu, alpha)``, or ``(mu,)`` for f.  A case
-    that is not there changes nothing at this order.  ``after`` is added after the integral: minus what the
-    source alone has changed.
+    The keys of ``cases`` say which of the samples ``(mu, alpha)``, or ``(mu,)`` for f, equal kappa. A missing
+    case contributes nothing at this order. ``after`` is added after the integral: minus the effect of the
+    source alone.
     """
 
     name: str
@@ -124,19 +125,32 @@ class AverageJump:
 
 @dataclass(frozen=True)
 class KinkExpansion(Expansion):
-    """The first powers of ``|gamma0|`` of a network whose phi has a kink at zero.
+    """First powers of ``|gamma0|`` of a network whose phi has a kink at zero.
 
-    ``above`` and ``below`` are the slopes at both sides, ``value`` is phi(0).  ``bulk`` is the expansion at
-    order 0, :attr:`laws` what units that cross no kink add; orders above ``highest`` were cut off.  In
-    :attr:`jumps` and :attr:`equations` stand
+    With several layers all quantities belong to one layer, whose index is left out.
 
-    * ``X(t)``, ``sigma(kappa, t)``: place and slope of the unit at the kink of ``kappa``, and ``Xbar(t)``,
-      ``sigma(kappa)`` its regular continuation;
-    * ``V(mu, t)``, ``Vbar(mu, t)``: the same unit's ``[h_mu - u_mu]_1`` for the other samples, whose slopes
-      ``sigma(mu)`` and features ``phi(u(mu))`` stay at the start;
-    * ``xi(t)``: what the source ``u_kappa`` has moved, Gaussian of covariance :attr:`drift`.
+    Parameters
+    ----------
+    theory : Theory
+        Theory.
+    bulk : NonlinearExpansion
+        Expansion at order 0.
+    above : Expr
+        Slope of phi for positive arguments.
+    below : Expr
+        Slope of phi for negative arguments.
+    value : Expr
+        Value phi(0).
+    highest : int
+        Highest order that is kept.
 
-    With several layers they are those of one layer, whose index is left out.
+    Notes
+    -----
+    :attr:`jumps` and :attr:`equations` contain * ``X(t)``, ``sigma(kappa, t)``: position and slope of the
+    unit at the kink of ``kappa``, and ``Xbar(t)``, ``sigma(kappa)``, their regular continuation; * ``V(mu,
+    t)``, ``Vbar(mu, t)``: ``[h_mu - u_mu]_1`` of the same unit for the other samples, whose slopes
+    ``sigma(mu)`` and features ``phi(u(mu))`` keep their initial values; * ``xi(t)``: the change of the source
+    ``u_kappa``, Gaussian with covariance :attr:`drift`.
     """
 
     theory: Theory
@@ -150,28 +164,41 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def generic(self) -> NonlinearExpansion:
-        """The expansion at order 0 with phi kept a symbol."""
+        """Expansion at order 0 with phi as a symbol."""
         (slot,) = self.bulk.activation.variables
         return replace(self.bulk, site=replace(self.bulk.site, activation=Lambda(slot, phi(slot))))
 
     @property
     def side(self) -> Lambda:
-        """The slope at a place."""
+        """Slope of phi as a function of its argument."""
         z = Dummy("z", real=True)
         return Lambda(z, Piecewise((self.above, z > 0), (self.below, True)))
 
     @property
     def place(self) -> Expr:
-        """Where the unit would be if nothing but its source moved it."""
+        """Position of the unit if only its source moves."""
         return x + xi(t) if self.drifts else x
 
     @cached_property
     def motion(self) -> Terms:
-        """``[h - u]_1`` of one sample as trees: read off the equation of h."""
+        """Trees of ``[h - u]_1`` of one sample, from the equation of h."""
         return self.generic.fields(1).moved[1]
 
     def moved(self, sample: Expr, followed: bool = True) -> Expr:
-        """``[h - u]_1`` of one sample, with the unit's slopes in it: at their times if ``followed``."""
+        """Return ``[h - u]_1`` of one sample, with the slopes of the unit in it.
+
+        Parameters
+        ----------
+        sample : Expr
+            Sample.
+        followed : bool, optional
+            Whether slopes are taken at their times; otherwise they keep their initial values.
+
+        Returns
+        -------
+        Expr
+            Expression in slopes and sources.
+        """
         e = self.generic.field("h", 1)
         at = {slope: slope.expr.args[0].args[1:] for slope in e.atoms(Derivative)}
         unit = {slope: sigma(*place) if followed else sigma(place[0]) for slope, place in at.items()}
@@ -179,19 +206,19 @@ class KinkExpansion(Expansion):
 
     @property
     def drifts(self) -> bool:
-        """Does the source u move?"""
+        """Whether the source u moves."""
         return not self.bulk.site.u.given
 
     @property
     def drift(self) -> Expr:
-        """``<xi(t) xi(s)>``: what u has moved since the start, from its covariance at order two."""
+        """Covariance ``<xi(t) xi(s)>`` of the change of u, from its covariance at order two."""
         if not self.drifts:  # with one hidden layer sources rest
             return S.Zero
         ends = (((t, s), 1), ((t, S.Zero), -1), ((S.Zero, s), -1), ((S.Zero, S.Zero), 1))
         return Add(*[c * self._variance(2, *times) for times, c in ends])
 
     def _variance(self, order: int, *times: Expr) -> Expr:
-        """The variance of the source ``u_kappa`` at an order."""
+        """Return the variance of the source ``u_kappa`` at an order."""
         source = self.bulk.site.u
         if source.given:
             return Function(source.name)(kappa, kappa)
@@ -200,7 +227,7 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def density(self) -> Expr:
-        """``<delta(u_kappa)>``: units at the kink, for each unit of x and of gamma0.
+        """Density ``<delta(u_kappa)>`` of units at the kink, per unit of x and of gamma0.
 
         >>> from derive import mean_field, mlp
         >>> expand_kinks(mean_field(mlp(1, "relu"))).density
@@ -213,7 +240,7 @@ class KinkExpansion(Expansion):
 
     @property
     def equations(self) -> tuple[Eq, ...]:
-        """The unit's own equations, at leading order in gamma0."""
+        """Equations of a unit at the kink, at leading order in gamma0."""
         rest = self.side(u(mu))
 
         def slope(place: Expr) -> Expr:
@@ -232,7 +259,7 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def jumps(self) -> dict[str, AverageJump]:
-        """What the unit changes in Phi, G and f; in the responses too, if there are any.
+        """Contributions of units at the kink to Phi, G and f, and to the responses if they exist.
 
         >>> from derive import L, mean_field, mlp
         >>> found = expand_kinks(mean_field(mlp(1, "relu"))).jumps
@@ -248,11 +275,11 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def turning(self) -> AverageJump:
-        """B at order -1: a push of u at one time turns slopes later on."""
+        """Contribution to B at order -1: a perturbation of u at one time turns later slopes."""
         return AverageJump("B", LOWEST, {(True, True): turned(kappa, t, s) * r(kappa)})
 
     def _fields(self, own: bool, sample: Expr, time: Expr, followed: bool) -> dict[str, tuple[Expr, Expr]]:
-        """phi(h), g and z of the unit at orders 0 and 1 in ``|gamma0|``; ``own``: the sample is kappa."""
+        """Return phi(h), g and z of the unit at orders 0 and 1; ``own``: the sample is kappa."""
         at = kappa if own else sample
         if own:
             slope = sigma(kappa, time) if followed else sigma(kappa)
@@ -266,7 +293,7 @@ class KinkExpansion(Expansion):
         return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | pushed
 
     def _jump(self, name: str, one: str, two: str) -> AverageJump:
-        """The first order at which the product of two fields changes."""
+        """Return the change of the product of two fields at the first order at which it changes."""
         single = name == OUTPUT
         divided = single or name in RESPONSES
 
@@ -296,7 +323,7 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def _excess(self) -> Expr:
-        """What the source alone changes in ``phi(h_kappa)``, over all x: between -xi and 0 slopes differ."""
+        """Change of ``phi(h_kappa)`` by the source alone, integrated over x from -xi to 0."""
         if not self.drifts:
             return S.Zero
         return integrate((self.above - self.below) * (x + xi(t)), (x, -xi(t), 0))
@@ -305,14 +332,14 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def laws(self) -> TermsByLaw:
-        """What the bulk of a layer adds, see :func:`straight`."""
+        """Contributions of the bulk of a layer, see :func:`straight`."""
         return straight(self.bulk.site)
 
     variable = Abs(gamma0)
 
     @property
     def known(self) -> dict[str, int]:
-        """The highest power of ``|gamma0|`` that is known of each variable."""
+        """Highest known power of ``|gamma0|`` of each quantity."""
         orders = {name: min(j.order, self.highest) for name, j in self.jumps.items() if name in FACTORS}
         least = min(orders.values())
         read = ("K", "Delta", "loss") if ErrorLaw.of(self.bulk.theory).affine else ("K", "Delta")
@@ -320,30 +347,57 @@ class KinkExpansion(Expansion):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is :attr:`known`."""
+        """Names of the :attr:`known` quantities."""
         return tuple(self.known)
 
     @property
     def order(self) -> int:  # type: ignore[override]
-        """The highest power that is known of all variables."""
+        """Highest power that is known of all quantities."""
         return min(self.known.values())
 
     def truncate(self, n: int) -> KinkExpansion:
+        """Return the expansion up to a lower order.
+
+        Parameters
+        ----------
+        n : int
+            New order.
+
+        Returns
+        -------
+        KinkExpansion
+            Truncated expansion.
+        """
         self.check_order(n)
         return replace(self, highest=n)
 
     def conditions(self) -> tuple[str, ...]:
-        """What is assumed, not derived."""
+        """Return the assumptions of the expansion.
+
+        Returns
+        -------
+        tuple[str, ...]
+            Assumptions as sentences.
+        """
         return (
             "the next order in |gamma0| is smaller: at the kink r may be taken at rest",
             "averages over units at the kink and over the rest may be taken apart",
         )
 
     def layer(self, name: str) -> Expr:
-        """The part of Phi, G or f that comes from units at the kink, at its order in ``|gamma0|``.
+        """Return the contribution of units at the kink to an average.
 
-        ``<delta(u_kappa) ...>``: the density of ``u_kappa`` at zero, times the average over the others there.
-        Of the responses ``A`` and ``B``, if there are any, it is the part of what a lasting push does.
+        Parameters
+        ----------
+        name : str
+            ``Phi``, ``G`` or ``f``; also ``A`` or ``B`` if they exist, for their sum over the times of a
+            perturbation.
+
+        Returns
+        -------
+        Expr
+            Density of ``u_kappa`` at zero, times the average over the other fields there: ``<delta(u_kappa)
+            ...>``.
         """
         jump, ways = self.jumps[name], []
         for cases in (jump.cases, jump.after):
@@ -357,16 +411,35 @@ class KinkExpansion(Expansion):
 
     @staticmethod
     def _at_kinks(body: Expr) -> Expr:
+        """Return the average over units at the kink of any sample."""
         return Sum(Average(DiracDelta(u(kappa)) * body), (kappa, 1, P))
 
     def coefficient(self, name: str, n: int) -> Expr:
-        """The coefficient of ``|gamma0|^n`` of ``Phi``, ``G``, ``f``, ``K``, ``Delta`` or ``loss``.
+        """Return the coefficient of ``|gamma0|^n`` of a quantity.
 
-        With several layers Phi and G are at layer ell.  There ``D_1``, ``D0`` are the kernel of z at orders
-        -1 and 0, and ``A1`` is the response A without what comes from ``Delta1``; see :meth:`response`.
+        Parameters
+        ----------
+        name : str
+            ``Phi``, ``G``, ``f``, ``K``, ``Delta`` or ``loss``. With several layers Phi and G are at layer
+            ell.
+        n : int
+            Order.
 
-        Raises KeyError for another name, IndexError for a coefficient that is not :attr:`known`.
+        Returns
+        -------
+        Expr
+            Coefficient. ``D_1`` and ``D0`` are the kernel of z at orders -1 and 0, and ``A1`` is the response
+            A without the part from ``Delta1``; see :meth:`response`.
 
+        Raises
+        ------
+        KeyError
+            If there is no quantity of that name.
+        IndexError
+            If the coefficient is not :attr:`known`.
+
+        Examples
+        --------
         >>> from derive import mean_field, mlp
         >>> series = expand_kinks(mean_field(mlp(1, "relu")))
         >>> series.coefficient("Phi", 1), series.coefficient("K", 1)
@@ -392,11 +465,28 @@ class KinkExpansion(Expansion):
         return moved + self._of_bulk(name, n)
 
     def response(self, name: str, n: int) -> Expr:
-        """``A`` at order 1, ``B`` at -1 and 0, of the population at layer ell; zero with one hidden layer.
+        """Return a response of the population at layer ell; zero with one hidden layer.
 
-        B is stored one layer below.  A, and B at 0, are what counts: summed over the times of the push, and
-        A without what comes from ``Delta1``.  Raises KeyError for another one.
+        Parameters
+        ----------
+        name : str
+            ``A`` or ``B``; B is stored one layer below.
+        n : int
+            Order: 1 for A, -1 or 0 for B.
 
+        Returns
+        -------
+        Expr
+            Response. A, and B at order 0, are summed over the times of the perturbation, and A is without the
+            part from ``Delta1``.
+
+        Raises
+        ------
+        KeyError
+            If the name or order is another one.
+
+        Examples
+        --------
         >>> from derive import L, mean_field, mlp
         >>> found = expand_kinks(mean_field(mlp(L, "relu"))).response("B", -1)
         >>> found.has(Function("turned")), found.has(Function("D_1"))
@@ -413,7 +503,7 @@ class KinkExpansion(Expansion):
         return self._at_kinks(Integral(at * turn, (x, -oo, oo))) + self._of_bulk(name, n)
 
     def _of_bulk(self, name: str, n: int) -> Expr:
-        """What units that cross no kink add; the order 1 of C is the response of the layer below."""
+        """Return the contribution of units that do not cross a kink."""
         layer, past = (L, t) if name == OUTPUT else (self.bulk.site.layer, s)
         found = self.generic.writer(layer).terms(self.laws.get((name, n), {}), t, past)
         for edge in self.bulk.site.h:
@@ -425,22 +515,41 @@ class KinkExpansion(Expansion):
         return found
 
     def _order_parameter(self, kernel: Neighbour, n: int, at: Expr) -> Expr:
-        """Phi and G in the tangent kernel, at orders 0 and 1."""
+        """Return Phi or G in the tangent kernel, at orders 0 and 1."""
         if n == 0:
             return Function(f"{kernel.name}0")(at, *sorted((mu, alpha), key=str))
         moves = self.jumps[kernel.name].order == 1
         return Function(f"{kernel.name}1")(at, mu, alpha, t, s) if moves else S.Zero
 
     def one_sample(self, name: str) -> Expr:
-        """The kink's part of ``G`` or ``f`` for one sample and ``v(t) = int Delta0`` that rises, in v alone.
+        """Return the contribution of units at the kink for one sample.
 
-        Integrals over the place of the units at the kink and over their r: a unit moves in one direction, and
-        if that is towards the kink it arrives at a ``v`` proportional to its place, and goes on with the
-        slope of the other side.
-        ``v`` is at the earlier of both times, ``v + dv`` at the later one; for f, ``v`` is at t.  Exact for
-        the flow; for steps too if the unit rests at the other side, as with relu.  Raises KeyError for
-        another name, :class:`NotApplicable` where both sides push units onto the kink, to slide along it.
+        Parameters
+        ----------
+        name : str
+            ``G`` or ``f``.
 
+        Returns
+        -------
+        Expr
+            Function of ``v`` at the earlier time and ``v + dv`` at the later one; for f, of ``v`` at t.
+
+        Raises
+        ------
+        KeyError
+            If the name is another one.
+        NotApplicable
+            If both sides push units onto the kink, so that they slide along it.
+
+        Notes
+        -----
+        ``v(t) = int Delta0`` must increase. The result integrates over the positions of the units at the kink
+        and over their r. A unit moves in one direction; if that is towards the kink, it arrives at a ``v``
+        proportional to its position and continues with the slope of the other side. This is exact for the
+        flow, and for steps if units rest on the other side, as with relu.
+
+        Examples
+        --------
         >>> from derive import mean_field, mlp
         >>> series = expand_kinks(mean_field(mlp(1, "relu", "flow")))
         >>> series.one_sample("G"), series.one_sample("f")
@@ -466,7 +575,23 @@ class KinkExpansion(Expansion):
         return simplify(numbered(self.density) * total)
 
     def render(self, format: str = "text") -> str:
-        """The unit's equations and the coefficients as ``text`` or ``latex``.  ValueError for another."""
+        """Return the equations of a unit at the kink and the coefficients.
+
+        Parameters
+        ----------
+        format : {"text", "latex"}
+            Format.
+
+        Returns
+        -------
+        str
+            The equations.
+
+        Raises
+        ------
+        ValueError
+            If the format is another one.
+        """
         names = NAMES[format == "latex"]
 
         def show(e: Expr) -> str:
@@ -493,7 +618,7 @@ class KinkExpansion(Expansion):
         return printed(format, head, {"Unit": unit, "Coefficients": coefficients()})
 
     def _entries(self) -> Iterator[tuple[str, int, tuple[Expr, ...], Expr]]:
-        """All coefficients, and the responses that z and h are made of; B belongs to the layer below."""
+        """Yield all coefficients, and the responses in the equations of z and h."""
         place = dict.fromkeys(("Phi", "G", "K"), (mu, alpha, t, s)) | {"loss": (t,)}
         for name, top in self.known.items():
             for n in range(top + 1):
@@ -530,13 +655,26 @@ kernels of z.  A and B₀ are meant summed over s, of A what does not come from 
 
 
 def expand_kinks(theory: Theory) -> KinkExpansion:
-    """Expand in ``|gamma0|`` with a phi that is piecewise linear with its kink at zero.
+    """Expand in ``|gamma0|`` for a piecewise linear phi with a kink at zero.
 
-    The theory is of one hidden layer, or of symbolic depth.  G, the tangent kernel, the error and the loss
-    have a term linear in ``|gamma0|``; Phi starts to move at gamma0^2.  These coefficients are found.
+    Parameters
+    ----------
+    theory : Theory
+        Theory of one hidden layer, or of symbolic depth.
 
-    Raises :class:`~derive.errors.NotApplicable` for other functions and theories.
+    Returns
+    -------
+    KinkExpansion
+        Expansion. G, the tangent kernel, the error and the loss have a term linear in ``|gamma0|``; Phi
+        changes at gamma0^2.
 
+    Raises
+    ------
+    NotApplicable
+        For other functions and theories.
+
+    Examples
+    --------
     >>> from derive import mean_field, mlp
     >>> series = expand_kinks(mean_field(mlp(1, "relu", "flow")))
     >>> print(series.moved(kappa))
@@ -564,9 +702,9 @@ TermsByLaw = dict[tuple[str, int], Terms]
 
 
 class _StraightFields(Fields):
-    """Fields of units that keep the slopes of the start.
+    """Fields of units that keep their initial slopes.
 
-    ``C`` of order 0 is as given; ``D``, where there is a B, and higher orders are functions of two times.
+    ``C`` of order 0 is given; ``D``, if there is a B, and higher orders are functions of two times.
     """
 
     def __init__(self, site: Site, known: Mapping[tuple[str, int], list[Forest]]) -> None:
@@ -574,11 +712,11 @@ class _StraightFields(Fields):
         super().__init__(site, 2, lambda name, n: known.get((name, n), []), {0})
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
-        """Those that are known."""
+        """Return the known forests."""
         return {forest: {} for forest in self.known.get((name, n), [])}
 
     def phi(self, derivative: int, n: int) -> Terms:
-        """No derivative of a slope: the series ends."""
+        """Return order n of a derivative of phi; slopes are constant, so that the series ends."""
         here, slope = ({Piece((Node(-1, ROW, phi=(derivative + k,)),)): Rational(1)} for k in (0, 1))
         if n == 0:
             return here
@@ -586,9 +724,10 @@ class _StraightFields(Fields):
 
 
 def straight(site: Site) -> TermsByLaw:
-    """The bulk's laws: Phi at order 2, G at 1; with several layers A at 1, B at -1 and 0, f at 1 as well.
+    """Return the contributions of the bulk to Phi at order 2, G at 1, and with several layers A, B and f.
 
-    ``C_1`` in A and f is what the layer below hands on; B at 0 is meant summed over s.
+    A and f are at order 1, B at orders -1 and 0. ``C_1`` in A and f is the response of the layer below; B at
+    0 is summed over s.
 
     >>> from derive.expansion.nonlinear.site import read
     >>> from derive import L, mean_field, mlp
@@ -625,7 +764,7 @@ def straight(site: Site) -> TermsByLaw:
 
 
 def _turning(terms: Terms, summed: bool) -> Terms:
-    """Without what ``D_{-1}`` makes of features that rest: its sum over the past is zero."""
+    """Return the terms without ``D_{-1}`` applied to static features, which sums to zero."""
 
     def rests(p: Piece) -> bool:
         for i, y in enumerate(p.nodes):
@@ -650,7 +789,7 @@ size = Symbol("rho", positive=True)
 
 
 def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr) -> Expr:
-    """The integral over the units on one side that have this r: ``X' = force sigma(X)`` in v, from ``x``."""
+    """Return the integral over the units on one side with this r, which obey ``X' = force sigma(X)`` in v."""
     near, far = (series.above, series.below)[::side]
     start = side * away
     meets = solve(start + force * near * v, v)[0] if sign(force * near) == -side else None

@@ -1,7 +1,7 @@
-"""What the expansion needs of a theory: the kernels in the equations of h and z, and the averages.
+"""Input of the nonlinear expansion: the kernels in the equations of h and z, and the covariances of sources.
 
-Everything is read off the theory's terms at one layer ``ell``.  What is not of the expected form is refused
-by name.
+`read` takes them from the terms of a theory at one layer ``ell``. It raises for theories of another form,
+with the name of the unexpected part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ x = Symbol("x", real=True)
 
 @dataclass(frozen=True)
 class Neighbour:
-    """An order parameter ``name`` at layer ``ell + shift``; with ``order 0`` only if it is given data."""
+    """Order parameter ``name`` at layer ``ell + shift``; ``given`` data have order 0 only."""
 
     name: str
     shift: int = 0
@@ -32,9 +32,9 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Edge:
-    """A term ``gamma0 sum_alpha sum_s kernel(t, s) field_alpha(s)``.
+    """Term ``gamma0 sum_alpha sum_s kernel(t, s) field_alpha(s)`` of an equation.
 
-    ``memory`` says that the kernel stands with ``k(t, s) Delta_alpha(s)``; ``field`` is ``g`` or ``phi``.
+    ``memory`` is true if the kernel has the factor ``k(t, s) Delta_alpha(s)``; ``field`` is ``g`` or ``phi``.
     """
 
     kernel: Neighbour
@@ -44,9 +44,9 @@ class Edge:
 
 @dataclass(frozen=True)
 class Summand:
-    """A term of the tangent kernel: ``given`` times order parameters, each a name and a layer.
+    """Term of the tangent kernel: ``given`` times order parameters, each a name and a layer.
 
-    ``layers`` is the range of ell over which it is summed, if it is.
+    ``layers`` is the range of ell if the term is summed over layers.
     """
 
     factors: tuple[tuple[str, Expr], ...]
@@ -56,11 +56,11 @@ class Summand:
 
 @dataclass(frozen=True)
 class Site:
-    """One population: the terms of h and z, the covariances of u and r, where responses are stored.
+    """Equations of one population: terms of h and z, covariances of u and r, and layers of the responses.
 
-    ``forward`` and ``backward`` are the shifts of A and B (None if there is none); ``weight`` is k(t, s);
-    ``bases`` the values of kernels beyond the ends; ``tangent`` the terms of the tangent kernel; ``discrete``
-    says that the past is summed, not integrated.
+    ``forward`` and ``backward`` are the shifts of A and B (None if they do not exist), and ``weight`` is k(t,
+    s). ``bases`` are the values of kernels beyond the ends, ``tangent`` the terms of the tangent kernel.
+    ``discrete`` is true if the past is summed, not integrated.
     """
 
     h: tuple[Edge, ...]
@@ -77,12 +77,12 @@ class Site:
     discrete: bool
 
     def edges(self, name: str) -> tuple[Edge, ...]:
-        """What the kernel of h (``C``) or of z (``D``) is made of."""
+        """Return the terms of the kernel of h (``C``) or of z (``D``)."""
         return self.h if name == "C" else self.z
 
 
 def read(theory: Theory) -> Site:
-    """Read the equations of one layer (of the family, if there is one).
+    """Return the equations of one layer (of the family, if there is one).
 
     Raises :class:`NotApplicable` for a theory of another form.
 
@@ -108,12 +108,15 @@ def read(theory: Theory) -> Site:
 
 
 class _Reader:
+    """Reader of the equations of one layer."""
+
     def __init__(self, theory: Theory, deep: bool) -> None:
         self.theory, self.deep = theory, deep
         self.known = {q.name for q in theory.order_parameters}
         self.weights: set[Expr] = set()
 
     def site(self) -> Site:
+        """Return the equations of the layer."""
         self.phi = self.activation()
         u, r = self.source("u"), self.source("r")
         h, z = self.edges(self.family("h")), self.edges(self.family("z"))
@@ -130,12 +133,15 @@ class _Reader:
     # -- one layer -------------------------------------------------------------------------------------
 
     def family(self, name: str) -> Equation:
-        """The equation of ``name`` of the family, or the only one."""
+        """Return the equation of ``name`` of the family, or the only one."""
         found = [e for e in self.theory.equations if e.name == name]
         return next((e for e in found if e.layers), found[0])
 
     def activation(self) -> Lambda:
-        """phi, read off ``f = <phi(h) z>/gamma0``; Phi must be its correlation and g its slope times z."""
+        """Return phi from ``f = <phi(h) z>/gamma0``.
+
+        Raises NotApplicable unless Phi is the correlation of phi(h), and g is the slope of phi times z.
+        """
         f = self.theory.equation("f")
         (average,) = f.rhs.atoms(Average) or (None,)
         z = next((a for a in f.rhs.atoms(AppliedUndef) if str(a.func) == "z"), None)
@@ -161,7 +167,7 @@ class _Reader:
         return found
 
     def source(self, name: str) -> Neighbour:
-        """The kernel that is the covariance of a source."""
+        """Return the kernel that is the covariance of a source."""
         found = [u for u in self.theory.sources if str(u.symbol.func) == name]
         u = next((u for u in found if u.layers), found[0] if found else None)
         if u is None:
@@ -175,7 +181,7 @@ class _Reader:
         return kernel
 
     def kernel(self, e: Expr, layer: Expr) -> Neighbour | None:
-        """An order parameter, seen from a layer, or given data."""
+        """Return an order parameter relative to a layer, or given data; None for another expression."""
         if e == 1:
             return Neighbour("1", 0, True)
         if not isinstance(e, AppliedUndef):
@@ -184,11 +190,12 @@ class _Reader:
         return Neighbour(name, int(e.args[0] - layer)) if name in self.known else Neighbour(name, 0, True)
 
     def edges(self, e: Equation) -> tuple[Edge, ...]:
-        """The terms of an equation but its source."""
+        """Return the terms of an equation except its source."""
         sources = [Function(n)(*e.lhs.args) for n in ("u", "r")]
         return tuple(self.edge(x, e.lhs) for x in e.terms if x.kind != "source" or x.expr not in sources)
 
     def edge(self, term: Term, lhs: Expr) -> Edge:
+        """Return one term of an equation as a kernel applied to a field."""
         memory = term.kind == "memory"
         if not (memory or term.kind == "response") or len(term.over) != 1 or not term.remembers:
             raise NotApplicable(
@@ -223,7 +230,7 @@ class _Reader:
         return Edge(kernel, memory, field)
 
     def ends(self) -> dict[tuple[str, Expr], Expr]:
-        """The values of kernels beyond both ends, with which the equations there are the family's."""
+        """Return the values of kernels beyond both ends, the base cases of the family."""
         joined = families(self.theory)
         items: tuple[Equation | Source, ...] = (*joined.equations, *joined.sources)
         for x in items:
@@ -234,7 +241,7 @@ class _Reader:
     # -- responses and the tangent kernel --------------------------------------------------------------
 
     def response(self, source: str, what: str) -> int | None:
-        """At which layer, relative to its population, a response to ``source`` is stored."""
+        """Return the layer of a response to ``source``, relative to its population, or None."""
         for q in self.theory.responses():
             (atom,) = q.definition.atoms(Response)
             if str(atom.source.func) != source:
@@ -247,7 +254,7 @@ class _Reader:
         return None
 
     def summand(self, term: Term) -> Summand:
-        """A term of the tangent kernel, its order parameters apart from what is given."""
+        """Return a term of the tangent kernel, with order parameters separated from given factors."""
         factors = Mul.make_args(term.coefficient * term.kernel * term.field)
         own = [f for f in factors if isinstance(f, AppliedUndef) and str(f.func) in self.known]
         given = Mul(*[f for f in factors if f not in own])
@@ -256,7 +263,7 @@ class _Reader:
 
 
 def _alike(a: Expr, b: Expr) -> bool:
-    """Are these the same function of x?  Kinks are written in several ways, and compared at numbers."""
+    """Return whether two functions of x are equal; kinks have several forms and are compared at numbers."""
     if a == b or (a - b).expand() == 0:
         return True
     points = [Rational(n, 7) for n in (-17, -5, -2, 3, 8, 19)]

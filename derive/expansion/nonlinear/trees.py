@@ -1,16 +1,16 @@
 """Coefficients of single-site fields as decorated trees, one node for each time.
 
-A term of the expansion of ``h_mu(t)`` is a product of fields at the present and at earlier times.  Its *root*
-is the time ``t``; every other node is an earlier time ``t'`` that is summed over with the weight
-``k(t, t') Delta_alpha(t')``, t the time of its parent.  What stands at a time belongs to one sample:
-derivatives of phi at ``u_alpha``, and powers of ``r_alpha``.  Numbers that depend on samples only
-(``statics``) stand in front.  Since the sources do not move at order 0, this is all that there is.
+A term of the expansion of ``h_mu(t)`` is a product of fields at the present and at earlier times. The *root*
+of its tree is the time ``t``. Every other node is an earlier time ``t'`` that is summed over with the weight
+``k(t, t') Delta_alpha(t')``, where t is the time of its parent. The factors at one time belong to one sample:
+derivatives of phi at ``u_alpha``, and powers of ``r_alpha``. Numbers that depend on samples only
+(``statics``) are factors in front. No other factors occur because the sources do not move at order 0.
 
-:class:`Fields` finds the terms of h, z, g and phi(h) from the equations of h and z; :func:`average` averages
-their products over the sources, whose covariances move with gamma0 too.  :func:`solved_laws` gives the
-recursions over layers that the tensors obey, order by order.  Which forests an order parameter needs at an
-order is found by starting from none, as beyond the ends of the network, and going through the layer until no
-new ones appear.  An order at which nothing appears vanishes.
+:class:`Fields` gives the terms of h, z, g and phi(h) from the equations of h and z. :func:`average` averages
+their products over the sources, whose covariances also depend on gamma0. :func:`solved_laws` gives the
+recursions over layers that the tensors obey, order by order. The forests of an order parameter at an order
+are found by iteration through the layer, from none, as beyond the ends of the network, until no new ones
+appear. An order without forests vanishes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PERMUTED = 5
 
 
 class Node(NamedTuple):
-    """A time: the node that comes after it (-1 for a root), its sample, the order of the error it carries."""
+    """Time in a tree: its parent (-1 for a root), its sample, and the order of the error at it."""
 
     parent: int
     sample: int
@@ -51,8 +51,10 @@ Forest = tuple[Node, ...]
 
 
 class ForestCoefficient(NamedTuple):
-    """A number for each choice of samples and each layer: the part of order ``n`` of ``name`` that multiplies
-    the forest ``shape`` (in its standard order)."""
+    """Tensor that multiplies the forest ``shape`` in order ``n`` of the order parameter ``name``.
+
+    It is a number for each choice of samples and each layer.
+    """
 
     name: str
     order: int = 0
@@ -60,7 +62,7 @@ class ForestCoefficient(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """Is it written as a function of two times?"""
+        """Whether the tensor is written as a function of two times."""
         return self.shape == BETWEEN or (self.shape == PAIR and self.order != 0)
 
 
@@ -75,7 +77,7 @@ BETWEEN: Forest = (Node(-1, ROW), Node(0, COL, error=OPAQUE, marked=True))
 
 
 class StaticTensor(NamedTuple):
-    """A tensor at the layer ``ell + shift``, with its samples."""
+    """Tensor at the layer ``ell + shift``, with its samples."""
 
     tensor: ForestCoefficient
     shift: int
@@ -83,8 +85,10 @@ class StaticTensor(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A product: numbers that depend on samples, and a forest.  ``averages``: orders of derivatives of phi at
-    each sample, already averaged."""
+    """Product of numbers that depend on samples, and a forest.
+
+    ``averages`` are orders of derivatives of phi at each sample that have been averaged.
+    """
 
     nodes: Forest = (Node(-1, ROW),)
     statics: tuple[StaticTensor, ...] = ()
@@ -92,16 +96,16 @@ class Piece(NamedTuple):
 
     @property
     def roots(self) -> list[int]:
-        """The places of the roots."""
+        """Positions of the roots."""
         return [i for i, x in enumerate(self.nodes) if x.parent < 0]
 
     def labels(self) -> set[int]:
-        """All samples that occur."""
+        """Return all samples that occur."""
         found = {x.sample for x in self.nodes} | {i for i, _ in self.averages}
         return found.union(*[s.samples for s in self.statics])
 
     def renamed(self, names: Mapping[int, int]) -> Piece:
-        """With other samples."""
+        """Return the product with renamed samples."""
         if not names:
             return self
         return Piece(
@@ -111,15 +115,15 @@ class Piece(NamedTuple):
         )
 
     def shifted(self, by: int) -> Piece:
-        """With the summed samples renamed to higher numbers."""
+        """Return the product with the numbers of summed samples increased."""
         return self.renamed({i: i + by for i in self.labels() if i >= BOUND})
 
     def changed(self, i: int, **fields: Any) -> Piece:
-        """With another node at place i."""
+        """Return the product with fields of node i replaced."""
         return self._replace(nodes=(*self.nodes[:i], self.nodes[i]._replace(**fields), *self.nodes[i + 1 :]))
 
     def children(self) -> dict[int, list[int]]:
-        """The places of each node's children, those of the roots under -1."""
+        """Return the positions of each node's children; those of the roots have the key -1."""
         found: dict[int, list[int]] = {i: [] for i in range(-1, len(self.nodes))}
         for i, x in enumerate(self.nodes):
             found[x.parent].append(i)
@@ -134,10 +138,12 @@ TermsByOrder = list[Terms]
 
 
 def _order(x: Node) -> tuple[object, ...]:
+    """Return the sort key of a node."""
     return x.error, x.phi, x.r, x.marked, x.sample
 
 
 def _sorted(p: Piece) -> Piece:
+    """Return the product with nodes and factors in standard order."""
     children = p.children()
 
     def nested(i: int) -> tuple[object, ...]:
@@ -161,6 +167,7 @@ CORRELATIONS = frozenset({"Phi", "G", "K_x"})
 
 
 def _symmetric(s: StaticTensor) -> StaticTensor:
+    """Return the tensor or its mirror image, whichever comes first in standard order."""
     if s.tensor.name not in CORRELATIONS:
         return s
     shape, places = mirrored(s.tensor.shape)
@@ -169,7 +176,7 @@ def _symmetric(s: StaticTensor) -> StaticTensor:
 
 
 def oriented(x: ForestCoefficient) -> tuple[ForestCoefficient, tuple[int, ...]]:
-    """The tensor used in place of ``x``, and which of the samples of ``x`` stands at each place of it."""
+    """Return the tensor used in place of ``x``, and the position in ``x`` of each of its samples."""
     own = samples_of(x.shape)
     used = _symmetric(StaticTensor(x, 0, own))
     return used.tensor, tuple(own.index(i) for i in used.samples)
@@ -177,7 +184,7 @@ def oriented(x: ForestCoefficient) -> tuple[ForestCoefficient, tuple[int, ...]]:
 
 @lru_cache(maxsize=10_000)
 def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
-    """The forest with row and column exchanged, and which of the samples stands at each place there."""
+    """Return the forest with row and column exchanged, and the position of each of its samples."""
     if not shape:
         return shape, (COL, ROW)
     old = sorted({x.sample for x in shape} | {ROW, COL})
@@ -192,13 +199,14 @@ def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
 
 
 def _key(p: Piece) -> tuple[object, ...]:
+    """Return the sort key of a product."""
     nodes = tuple((x.parent, *_order(x)) for x in p.nodes)
     return nodes, p.statics, p.averages
 
 
 @lru_cache(maxsize=200_000)
 def standard(p: Piece) -> Piece:
-    """The same product, nodes and summed samples in a standard order."""
+    """Return the product with nodes and summed samples in standard order."""
     bound = sorted(i for i in p.labels() if i >= BOUND)
     fresh = range(BOUND, BOUND + len(bound))
     orders = permutations(fresh) if len(bound) <= PERMUTED else iter([tuple(fresh)])
@@ -206,17 +214,17 @@ def standard(p: Piece) -> Piece:
 
 
 def collected(parts: Iterable[tuple[Rational, Piece]]) -> Terms:
-    """Equal products together."""
+    """Return a sum with equal products added."""
     return gathered((standard(p), c) for c, p in parts)
 
 
 def added(*xs: Terms) -> Terms:
-    """The sum of sums."""
+    """Return the sum of sums."""
     return collected((c, p) for x in xs for p, c in x.items())
 
 
 def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
-    """``p`` times ``q``; ``at`` says which node of ``p`` each root of ``q`` is, by the root's place."""
+    """Return ``p`` times ``q``, where ``at`` maps each root of ``q`` to a node of ``p``."""
     nodes = list(p.nodes)
     place: dict[int, int] = {}
     for i, x in enumerate(q.nodes):
@@ -231,19 +239,19 @@ def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
 
 
 def fresh(p: Piece) -> int:
-    """By how much another piece's summed samples must be raised so as not to meet those of ``p``."""
+    """Return the shift of summed samples of another product that avoids those of ``p``."""
     return max((i for i in p.labels() if i >= BOUND), default=BOUND - 1) - BOUND + 1
 
 
 def product(a: Terms, b: Terms) -> Terms:
-    """Two fields of the same sample at the same time."""
+    """Return the product of two fields of the same sample at the same time."""
     return collected(
         (c * d, grafted(p, {0: 0}, q.shifted(fresh(p)))) for p, c in a.items() for q, d in b.items()
     )
 
 
 def side_by_side(a: Terms, b: Terms) -> Terms:
-    """Two fields at two times, of the row's sample and of the column's."""
+    """Return the product of two fields at two times, of the row's sample and of the column's."""
 
     def pair(p: Piece, q: Piece) -> Piece:
         moved = q.shifted(fresh(p)).renamed({ROW: COL})
@@ -255,7 +263,7 @@ def side_by_side(a: Terms, b: Terms) -> Terms:
 
 
 def composed(kernel: Terms, field: Terms) -> Terms:
-    """A kernel applied to a field: the field stands at the marked node."""
+    """Return a kernel applied to a field, which is placed at the marked node."""
 
     def one(p: Piece, q: Piece) -> Piece:
         place = next(i for i, x in enumerate(p.nodes) if x.marked)
@@ -272,7 +280,7 @@ def composed(kernel: Terms, field: Terms) -> Terms:
 def convolved(
     a: TermsByOrder, b: TermsByOrder, n: int, combine: Callable[[Terms, Terms], Terms] = product
 ) -> Terms:
-    """Order n of the product of two series."""
+    """Return order n of the product of two series."""
     return added(*[combine(a[k], b[n - k]) for k in range(n + 1) if a[k] and b[n - k]])
 
 
@@ -290,7 +298,7 @@ Shapes = Callable[[str, int], list[Forest]]
 
 
 def by_forest(terms: Terms) -> dict[Forest, Terms]:
-    """A sum sorted by what depends on time."""
+    """Return a sum grouped by its forests."""
     found: dict[Forest, Terms] = {}
     for p, c in terms.items():
         found.setdefault(p.nodes, {})[p] = c
@@ -298,7 +306,7 @@ def by_forest(terms: Terms) -> dict[Forest, Terms]:
 
 
 def leads(forest: Forest, i: int) -> bool:
-    """Is node i on the way to the pushed one?"""
+    """Return whether node i is on the path to the perturbed node."""
     place = next((j for j, x in enumerate(forest) if x.marked), -1)
     while place >= 0 and place != i:
         place = forest[place].parent
@@ -306,12 +314,12 @@ def leads(forest: Forest, i: int) -> bool:
 
 
 def samples_of(shape: Forest) -> tuple[int, ...]:
-    """The samples on which a tensor depends: the row's, the column's if it has one, then the others."""
+    """Return the samples of a tensor: the row's, the column's if it has one, then the others."""
     return tuple(sorted({x.sample for x in shape}))
 
 
 def coefficient(kernel: Neighbour, n: int, shapes: Shapes) -> Terms:
-    """Order n of an order parameter: tensors times forests.  Given data have order 0 only."""
+    """Return order n of an order parameter: tensors times forests. Given data have order 0 only."""
     if kernel.given:
         if n:
             return {}
@@ -330,7 +338,7 @@ def coefficient(kernel: Neighbour, n: int, shapes: Shapes) -> Terms:
 
 
 class Fields:
-    """The coefficients of the fields at one layer, with the kernels' coefficients as far as they are known.
+    """Coefficients of the fields at one layer, for kernels with known coefficients.
 
     ``errors`` are the orders at which the error has a coefficient.
     """
@@ -349,28 +357,28 @@ class Fields:
             self.z.append(added(self.next("D", n), {} if n else {Piece((Node(-1, ROW, r=1),)): Rational(1)}))
 
     def next(self, name: str, n: int) -> Terms:
-        """Order n of h - u (``C``) or of z - r (``D``): a kernel carries one power of gamma0."""
+        """Return order n of h - u (``C``) or of z - r (``D``); a kernel has one power of gamma0."""
         orders = [k for k in range(LOWEST, n) if self.kernels[name, k]]
         return added(*[composed(self.kernel(name, k), self.of(KERNELS[name], n - 1 - k)) for k in orders])
 
     def kernel(self, name: str, n: int) -> Terms:
-        """Order n of ``C`` or ``D``: a tensor for each forest."""
+        """Return order n of ``C`` or ``D``: a tensor for each forest."""
         return coefficient(Neighbour(name), n, lambda _, k: list(self.kernels[name, k]))
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
-        """The forests of order n of ``C`` or ``D``, and what they stand with."""
+        """Return the forests of order n of ``C`` or ``D`` with their factors."""
         return by_forest(added(*[self.edge(e, n) for e in self.site.edges(name)]))
 
     def of(self, field: str, n: int) -> Terms:
-        """Order n of ``g`` or ``phi``."""
+        """Return order n of ``g`` or ``phi``."""
         return self.g(n) if field == "g" else self.phi(0, n)
 
     def g(self, n: int) -> Terms:
-        """``phi'(h) z``."""
+        """Return order n of ``phi'(h) z``."""
         return convolved([self.phi(1, k) for k in range(n + 1)], self.z, n)
 
     def phi(self, derivative: int, n: int) -> Terms:
-        """Order n of a derivative of phi at h: its Taylor series around u."""
+        """Return order n of a derivative of phi at h, from its Taylor series around u."""
         parts: list[Terms] = []
         power: TermsByOrder = [ONE, *[{} for _ in range(n)]]
         for p in range(n + 1):
@@ -381,7 +389,7 @@ class Fields:
         return added(*parts)
 
     def edge(self, edge: Edge, n: int) -> Terms:
-        """Order n of a kernel: a response, or a correlation remembered with the error."""
+        """Return order n of a kernel: a response, or a correlation times the error."""
         if not edge.memory:
             return coefficient(edge.kernel, n, self.shapes)
         parts: list[Terms] = []
@@ -393,21 +401,23 @@ class Fields:
 
 
 class OpaqueFields(Fields):
-    """The same with the kernels of higher order as functions of two times, as far as they do not vanish.
+    """Fields in which kernels of higher order are functions of two times, unless they vanish.
 
-    ``shapes`` are those of a solved theory; of order 0 they stay as they are.
+    ``shapes`` are those of a solved theory; kernels of order 0 stay as they are.
     """
 
     def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
         self.solved = shapes
 
         def seen(name: str, n: int) -> list[Forest]:
+            """Return the forests of order 0, or a pair of times if the order does not vanish."""
             found = shapes(name, n)
             return found if n == 0 else [PAIR] if found else []
 
         super().__init__(site, order, seen, errors)
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
+        """Return the forests of order n, one function of two times for higher orders."""
         if n == 0:
             return super().forests(name, n)
         edges = self.site.edges(name)
@@ -416,14 +426,14 @@ class OpaqueFields(Fields):
 
 
 def remembered(p: Piece, error: int) -> Piece:
-    """A correlation of t and s as a kernel: s is an earlier time that carries the error."""
+    """Return a correlation of t and s as a kernel: s is an earlier time with the error."""
     earlier = Piece((Node(-1, ROW), Node(0, COL, error=error, marked=True)))
     row, col = p.roots
     return grafted(earlier, {row: 0, col: 1}, p)
 
 
 def pushed(terms: Terms, source: str) -> Terms:
-    """The response to ``r`` or ``u`` at an earlier time or at the same: what is pushed is marked."""
+    """Return the response to ``r`` or ``u`` at an earlier or equal time; the perturbed node is marked."""
     return collected(
         (c * many, q)
         for p, c in terms.items()
@@ -433,6 +443,7 @@ def pushed(terms: Terms, source: str) -> Terms:
 
 
 def _push(p: Piece, i: int, source: str) -> Iterator[tuple[Rational, Piece]]:
+    """Yield the derivatives of a product by the source at node i."""
     x = p.nodes[i]
     names = {x.sample: COL} if x.parent >= 0 else {}
     if source == "u":
@@ -442,7 +453,7 @@ def _push(p: Piece, i: int, source: str) -> Iterator[tuple[Rational, Piece]]:
 
 
 def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The product rule: each factor differentiated once more."""
+    """Return the terms of the product rule: each factor differentiated once more."""
     return [tuple(sorted((*phi[:j], phi[j] + 1, *phi[j + 1 :]))) for j in range(len(phi))]
 
 
@@ -453,14 +464,15 @@ WeightedProduct = tuple[Rational, Piece]
 
 
 def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) -> Terms:
-    """Order n of the average of a series, over sources whose covariances are the order parameters u and r.
+    """Return order n of the average of a series over sources with covariances u and r.
 
-    Price's theorem says what their motion does to functions of the source u,
-    ``<F> -> <exp(1/2 sum dPhi d^2/du du) F>``; the source r stands in powers only, and Isserlis' theorem
-    pairs them with the full covariance.  Sources at order 0 do not depend on time.
+    By Price's theorem the motion of the covariance acts on functions of the source u as ``<F> -> <exp(1/2 sum
+    dPhi d^2/du du) F>``. The source r occurs in powers only, and Isserlis' theorem pairs them with the full
+    covariance. Sources at order 0 do not depend on time.
     """
 
     def parts() -> Iterator[WeightedProduct]:
+        """Yield the averaged terms."""
         for k, terms in enumerate(series[: n + 1]):
             for p, c in terms.items():
                 for used in range(n - k + 1):
@@ -472,7 +484,7 @@ def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Sh
 
 
 def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[WeightedProduct]:
-    """What moves of the covariance of ``u``, in total of ``order``, do to an average of ``p``."""
+    """Yield the effect on an average of the change of the covariance of ``u``, of total order ``order``."""
     if u.given and order:
         return
     for orders in (x for many in range(order + 1) for x in compositions(order, many, 1)):
@@ -484,7 +496,7 @@ def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[Weight
 
 
 def _moved(p: Piece, kernel: Terms) -> Iterator[WeightedProduct]:
-    """``sum_{t, s} dPhi(t, s) d^2 p / du(t) du(s)``."""
+    """Yield the terms of ``sum_{t, s} dPhi(t, s) d^2 p / du(t) du(s)``."""
     for a in range(len(p.nodes)):
         for once in (p.changed(a, phi=phi) for phi in raised(p.nodes[a].phi)):
             for b in range(len(p.nodes)):
@@ -493,7 +505,7 @@ def _moved(p: Piece, kernel: Terms) -> Iterator[WeightedProduct]:
 
 
 def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[WeightedProduct]:
-    """All pairings of the factors r, the covariances of pairs at orders that sum to ``order``."""
+    """Yield all pairings of the factors r, with covariances at orders that sum to ``order``."""
     slots = [i for i, x in enumerate(p.nodes) for _ in range(x.r)]
     bare = p._replace(nodes=tuple(x._replace(r=0) for x in p.nodes))
     for pairs in pairings(slots):
@@ -506,14 +518,14 @@ def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[Wei
 
 
 def attached(p: Piece, a: int, b: int, forest: Piece) -> Piece:
-    """``p`` times a correlation between the times (and samples) ``a`` and ``b`` of ``p``."""
+    """Return ``p`` times a correlation between the times (and samples) ``a`` and ``b`` of ``p``."""
     moved = forest.shifted(fresh(p)).renamed({ROW: p.nodes[a].sample, COL: p.nodes[b].sample})
     row, col = forest.roots
     return grafted(p, {row: a, col: b}, moved)
 
 
 def averaged(p: Piece) -> Piece:
-    """The average over ``u`` taken: derivatives of phi sorted by sample, and the bare forest."""
+    """Return the average over ``u``: derivatives of phi sorted by sample, and the bare forest."""
     found: dict[int, tuple[int, ...]] = dict(p.averages)
     for x in p.nodes:
         if x.phi:
@@ -523,7 +535,7 @@ def averaged(p: Piece) -> Piece:
 
 
 def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
-    """All ways to pair."""
+    """Yield all ways to pair the elements."""
     if not slots:
         yield []
         return
@@ -534,7 +546,7 @@ def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
 
 
 def compositions(n: int, parts: int, least: int = 0) -> list[tuple[int, ...]]:
-    """Ordered sums of ``parts`` numbers, each ``least`` or more."""
+    """Return the ordered sums of ``parts`` numbers, each at least ``least``, that equal n."""
     if parts == 0:
         return [()] if n == 0 else []
     return [(k, *rest) for k in range(least, n + 1) for rest in compositions(n - k, parts - 1, least)]
@@ -547,7 +559,7 @@ OUTPUT = "f"
 
 @dataclass(frozen=True)
 class Law:
-    """``tensor = sum of terms`` at the layer of the average: ``tensor`` itself is at ``ell + shift``."""
+    """Recursion ``tensor = sum of terms`` at the layer of the average; ``tensor`` is at ``ell + shift``."""
 
     tensor: ForestCoefficient
     shift: int
@@ -556,8 +568,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Laws:
-    """The recursions of all tensors of a site up to an order, and the orders at which the error has a
-    coefficient."""
+    """Recursions of all tensors of a site up to an order, and the orders of the error."""
 
     site: Site
     order: int
@@ -565,12 +576,12 @@ class Laws:
     errors: tuple[int, ...]
 
     def forests(self, name: str, n: int) -> tuple[Forest, ...]:
-        """The forests of order n of an order parameter (or of ``f``)."""
+        """Return the forests of order n of an order parameter (or of ``f``)."""
         return tuple(x.shape for x in self.laws if (x.name, x.order) == (name, n))
 
 
 class _TreeSearch:
-    """What appears order by order: ``found[name, n]`` has the terms that stand with each forest."""
+    """Search for forests order by order; ``found[name, n]`` has the terms beside each forest."""
 
     def __init__(self, site: Site, order: int) -> None:
         self.site, self.errors = site, {0}
@@ -586,7 +597,7 @@ class _TreeSearch:
                 self.settle(n)
 
     def settle(self, n: int) -> None:
-        """Order n of everything in the layer, from the neighbours', until nothing new appears."""
+        """Find order n of all quantities of the layer by iteration until no new forest appears."""
         before = None
         while before != (before := {key: set(x) for key, x in self.found.items()}):
             fields = Fields(self.site, n + 1, lambda name, k: [*self.found.get((name, k), {})], self.errors)
@@ -596,15 +607,17 @@ class _TreeSearch:
 
 
 def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
-    """Order n of the averages that order parameters of a layer, and f, are; A, B and f are divided by gamma0.
+    """Return order n of the averages of order parameters of a layer, and of f.
 
-    Raises :class:`NotApplicable` where such an average does not begin with a power of gamma0.
+    A, B and f are divided by gamma0. Raises :class:`NotApplicable` if such an average does not begin with a
+    power of gamma0.
     """
     site = fields.site
     phi = [fields.phi(0, k) for k in range(n + 2)]
     g = [fields.g(k) for k in range(n + 2)]
 
     def mean(series: TermsByOrder, order: int) -> Terms:
+        """Return one order of the average of a series."""
         return average(series, order, site.u, site.r, fields.shapes)
 
     found = {
@@ -624,7 +637,7 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
 
 
 def solved_laws(site: Site, order: int) -> Laws:
-    """The laws of all tensors up to an order."""
+    """Return the recursions of all tensors up to an order."""
     search = _TreeSearch(site, order)
     shifts = {"A": site.forward or 0, "B": site.backward or 0}
     tensors = {
@@ -649,7 +662,7 @@ def solved_laws(site: Site, order: int) -> Laws:
 
 
 def _beyond(p: Piece, site: Site) -> bool:
-    """Does a term vanish at the last layer, since a kernel beyond it is known, and has no such part?"""
+    """Return whether a term vanishes at the last layer because a kernel beyond it has no such part."""
     for x in p.statics:
         value = site.bases.get((x.tensor.name, L + x.shift))
         if value == 0 or (value is not None and x.tensor.order > 0):
