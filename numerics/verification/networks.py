@@ -19,7 +19,7 @@ samples, the worst is shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -39,11 +39,11 @@ from numerics.names import (
     GRADIENT_KERNEL,
     LINEAR_KERNEL,
 )
-from numerics.results import AUTHORED, STDERR, SYSTEMATIC, named, systematic
+from numerics.results import AUTHORED, STDERR, SYSTEMATIC, VARIANCE, named, systematic
 from numerics.simulation import simulate
 from numerics.simulation.experiment import KERNEL_TIME, TRACE_TIME, reference_size
 from numerics.solver import solve
-from numerics.stats import Line, bound, check_same_axes, each_of
+from numerics.stats import Line, bound, check_same_axes, each_of, sample_variance
 from numerics.verification.controls import DOF, MEAN_LOSS, NetworkSamples, start_means, with_controls
 from numerics.verification.openings import FULL, Effort
 from numerics.verification.plan import NetworkPlan, keeps_pairs, measured_kernels, ratios_of
@@ -80,12 +80,14 @@ def train(
     effort: Effort = FULL,
     theory: xr.Dataset | None = None,
     repeat: int = 0,
+    variances: Collection[str] = (),
 ) -> list[xr.Dataset]:
     """Train the networks of a plan; return a dataset a width.
 
     Randomness: solver.seed, independent at each width and in each ``repeat``.  With the ``theory`` of a
     problem on fixed samples, means are taken less their regressions on the start of each network
-    (:mod:`.controls`).
+    (:mod:`.controls`).  ``variances`` are the names of variables of which N times the variance over networks
+    is wanted, with the error of the jackknife: they stand beside the means.
     """
     problem = Problem.of(source)
     streams = np.random.SeedSequence(problem.solver.seed).spawn((1 + repeat) * len(plan.widths))
@@ -110,15 +112,27 @@ def train(
                 rng=int(stream.generate_state(1)[0]),
                 kernels=kernels,
                 progress=step,
-                each=None if start is None else kept.add,
+                each=kept.add if variances or start is not None else None,
             )
         except Diverged as error:
             said = f"finite networks of width {width}: {error}"
             raise Diverged(said, start=error.start, step=error.step) from error
         if theory is not None and start is not None:
             networks = with_controls(problem, theory, networks, start, kept.arrays())
-        found.append(networks)
+        found.append(networks.assign(_variances(networks, kept.arrays(), variances)))
         before += seeds
+    return found
+
+
+def _variances(
+    networks: xr.Dataset, kept: Mapping[str, Array], names: Collection[str]
+) -> dict[str, xr.DataArray]:
+    """Return N times the variances over networks of variables that are kept, with standard errors."""
+    found, width = {}, float(networks.attrs["width"])
+    for name in (x for x in names if x in kept and x in networks):
+        own, dims = sample_variance(kept[name]), networks[name].dims
+        found[name + VARIANCE] = xr.DataArray(width * own.value, dims=dims, attrs={DOF: own.dof})
+        found[name + VARIANCE + STDERR] = xr.DataArray(width * own.stderr, dims=dims)
     return found
 
 
@@ -136,6 +150,19 @@ class ComparedQuantity:
     """What the value is divided by to be what the label says."""
     size: float | None = None
     """How large it is, beside which a straight line in 1/N leaves something out; inf if it may not."""
+    order: int = 1
+    """The power of 1/N whose coefficient is fitted."""
+    slope: Array | None = None
+    """The derived coefficient of 1/N, if it is not fitted."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A quantity, the theory that has it, and the networks that it is compared with."""
+
+    quantity: ComparedQuantity
+    theory: xr.Dataset
+    networks: Sequence[xr.Dataset]
 
 
 def quantities(
@@ -214,16 +241,21 @@ def authored_in(theory: xr.Dataset) -> list[str]:
 
 
 def against_networks(
-    theory: xr.Dataset, networks: Sequence[xr.Dataset], compared: Sequence[ComparedQuantity] | None = None
+    theory: xr.Dataset,
+    networks: Sequence[xr.Dataset],
+    compared: Sequence[ComparedQuantity] | None = None,
+    amended: Callable[[Sequence[Comparison]], Sequence[Comparison]] | None = None,
 ) -> list[Check]:
     """One check per quantity, at three widths one for the straight line; all numbers are judged together.
 
     ``networks`` are results of ``simulate``; ``compared`` is what is compared, :func:`quantities` if nobody
-    says.
+    says.  ``amended`` takes comparisons to others, as those with derived slopes (:mod:`.corrections`).
     """
     theory = _with_mean_loss(traced(theory))
     compared = quantities(theory, networks) if compared is None else compared
-    checks = [_check(q, len(compared), theory, networks) for q in compared]
+    rows: Sequence[Comparison] = [Comparison(q, theory, networks) for q in compared]
+    rows = rows if amended is None else amended(rows)
+    checks = [_check(x.quantity, len(rows), x.theory, x.networks) for x in rows]
     checks += _starts(networks)
     return [*checks, _straight(compared, theory, networks)] if len(networks) > 2 else checks
 
@@ -232,10 +264,10 @@ def _check(
     q: ComparedQuantity, rows: int, theory: xr.Dataset, networks: Sequence[xr.Dataset], level: float = LEVEL
 ) -> Check:
     """Return one of so many rows, which share the ``level`` equally; in a row its numbers do."""
-    z, stderr, dof = scores(theory, networks, q.name, q.at)
+    z, stderr, dof = scores(theory, networks, q.name, q.at, q.order)
     limit_of_z = bound(z.size, each_of(rows, level), dof)
     expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
-    slope = slopes_of(networks, q.name, q.at)
+    slope = slopes_of(networks, q.name, q.at, q.order)
     remainder = remainder_of(theory, networks, q)
     own_bias = theory[q.name].copy(data=systematic(theory, q.name))
     remainder = remainder + own_bias.isel(q.at).to_numpy()
@@ -247,11 +279,11 @@ def _check(
             float(expected + z * stderr) / own,
             float(expected) / own,
             limit / own,
-            f"z {float(z):+.1f}, {float(slope) / own:+.2g}/N",
+            f"z {float(z):+.1f}, {_of_slope(q, float(slope))}",
             error=float(stderr) / own,
         )
     moving = stderr > 0
-    weighted = zip(line_of(networks).intercept, networks, strict=True)
+    weighted = zip(line_of(networks, q.order).intercept, networks, strict=True)
     value = sum(w * entry_of(d, q.name, q.at).to_numpy() for w, d in weighted)
     missed = np.abs(value - expected)[~moving] > EXACT * (1 + np.abs(expected[~moving]))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -260,8 +292,22 @@ def _check(
     observed = np.inf if missed.any() else float(np.where(moving, np.abs(z), 0.0).flat[worst])
     label = f"{q.label}, of {z.size}"
     limit = float(np.where(moving, limits, 0.0).flat[worst])
-    return Check("networks", label, observed, 0, limit, "worst |z|", upper=True)
+    basis = f"worst |z|, {FITTED if q.slope is None else DERIVED}"
+    return Check("networks", label, observed, 0, limit, basis, upper=True)
 
+
+def _of_slope(q: ComparedQuantity, fitted: float) -> str:
+    """Return in words where the slope in 1/N comes from, and how large it is."""
+    if q.slope is None:
+        return f"{FITTED} {fitted / q.scale:+.2g}/N"
+    return f"{DERIVED} {float(q.slope) / q.scale:+.2g}/N"
+
+
+DERIVED, FITTED = "shift", "fit"
+"""Where slopes in 1/N come from, in the last column of the table."""
+
+N_VAR = "N Var"
+"""How rows of variances over networks begin."""
 
 STARTS = "exact means at the start"
 
@@ -311,10 +357,11 @@ class Deviation:
     of_square: float
 
     @classmethod
-    def of(cls, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any]) -> Self:
-        """Return that of a variable at a place."""
+    def of(cls, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any], order: int = 1) -> Self:
+        """Return that of a variable at a place; of another ``order``, off a line in 1/N^order."""
         inverse = 1.0 / np.array(widths_of(networks), dtype=float)
-        left = np.linalg.svd(np.stack([np.ones(len(inverse)), inverse]))[2][2]  # what no line has
+        design = np.stack([np.ones(len(inverse)), inverse**order])
+        left = np.linalg.svd(design)[2][2]  # what no line has
         parts = [
             (c * entry_of(d, name, at).to_numpy(), (c * entry_of(d, f"{name}_stderr", at).to_numpy()) ** 2)
             for c, d in zip(left, networks, strict=True)
@@ -325,7 +372,7 @@ class Deviation:
         with np.errstate(divide="ignore", invalid="ignore"):
             dof = variance**2 / spread
         value = np.abs(np.sum([x for x, _ in parts], axis=0))
-        return cls(value, np.sqrt(variance), dof, abs(float(left @ inverse**2)))
+        return cls(value, np.sqrt(variance), dof, abs(float(left @ inverse ** (order + 1))))
 
 
 def remainder_of(theory: xr.Dataset, networks: Sequence[xr.Dataset], q: ComparedQuantity) -> Array:
@@ -333,14 +380,20 @@ def remainder_of(theory: xr.Dataset, networks: Sequence[xr.Dataset], q: Compared
 
     As if the series were geometric, value + c/N + c^2/(value N^2); or what three widths show of a term 1/N^2,
     if that is larger: by how much they are off a line beyond one standard error, which is 2.5 of the value.
+    Where the slope c is derived, the coefficient d of 1/N^2 is fitted: the next term is ``value (r/N)^3``
+    with the larger one of ``|c/value|`` and ``|d/value|^(1/2)`` for r.
     """
-    size, curvature = size_of(theory, q), line_of(networks).curvature(widths_of(networks))
+    size, curvature = size_of(theory, q), line_of(networks, q.order).curvature(widths_of(networks), q.order)
     if not np.isfinite(size):
         return np.zeros(())
-    geometric = curvature * slopes_of(networks, q.name, q.at) ** 2 / size
+    fitted = np.abs(slopes_of(networks, q.name, q.at, q.order)) / size
+    if q.slope is None:
+        geometric = curvature * size * fitted**2
+    else:
+        geometric = curvature * size * np.maximum(np.abs(q.slope) / size, np.sqrt(fitted)) ** 3
     if len(networks) < 3:
         return np.asarray(geometric)
-    found = Deviation.of(networks, q.name, q.at)
+    found = Deviation.of(networks, q.name, q.at, q.order)
     shown = np.maximum(found.value - found.stderr, 0.0)
     return np.asarray(np.maximum(geometric, curvature * shown / found.of_square))
 
@@ -416,6 +469,13 @@ def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
     return sorted({max(1, round(share * end)) for share in (0.25, 0.5, 1.0)})
 
 
+def compared_times(theory: xr.Dataset, edge: int | None = None) -> list[int]:
+    """Return the positions of all times at which something is compared: of losses, and the end of kernels."""
+    last = theory.sizes["time"] - 1 if edge is None else edge
+    ends = [last] if "sample" in theory.sizes else []
+    return sorted({*compared_places(theory, last), *ends})
+
+
 def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
     """The first time at which networks differ in their errors, if these jump in the output; else None."""
     if not error_jumps(problem.program):
@@ -431,32 +491,41 @@ def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
 
 
 def scores(
-    theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any]
+    theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any], order: int = 1
 ) -> tuple[Array, Array, Array]:
     """z-score, standard error and degrees of freedom (Welch) of all entries of a variable `at` a place.
 
-    A theory that has a standard error itself, from as many `replicas` (or `seeds`) as its attribute says,
-    adds to that of the networks.
+    A theory that has a standard error itself, from as many `replicas` (or `seeds`) as its attribute says, or
+    with the degrees of freedom of the variable, adds to that of the networks.
     """
     value, variance, spread = (np.zeros(()) for _ in range(3))
-    for weight, d in zip(line_of(networks).intercept, networks, strict=True):
+    for weight, d in zip(line_of(networks, order).intercept, networks, strict=True):
         part = weight**2 * entry_of(d, f"{name}_stderr", at).to_numpy() ** 2
         value = value + weight * entry_of(d, name, at).to_numpy()
         variance = variance + part
         spread = spread + part**2 / degrees_of(d, name)
     if f"{name}_stderr" in theory:
         part = theory[f"{name}_stderr"].isel(at).to_numpy() ** 2
-        own = np.min(theory.attrs.get("replicas", theory.attrs.get("seeds", 2)))
-        variance, spread = variance + part, spread + part**2 / (own - 1)
+        variance, spread = variance + part, spread + part**2 / freedom_of(theory, name)
     stderr = np.sqrt(variance)
     difference = value - theory[name].isel(at).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
         return difference / stderr, stderr, np.asarray(variance**2 / spread)
 
 
-def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None) -> Array:
-    """c in value(N) = value + c/N, entry by entry, for the mean over networks of a variable `at` a place."""
-    widths, line = widths_of(networks), line_of(networks)
+def freedom_of(theory: xr.Dataset, name: str) -> Any:
+    """Return the degrees of freedom of the standard error of a variable of a theory."""
+    own = np.min(theory.attrs.get("replicas", theory.attrs.get("seeds", 2)))
+    return theory[name].attrs.get(DOF, own - 1)
+
+
+def slopes_of(
+    networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None, order: int = 1
+) -> Array:
+    """c in value(N) = value + c/N^order, entry by entry, for the mean over networks of a variable `at` a
+    place.
+    """
+    widths, line = np.asarray(widths_of(networks), dtype=float) ** order, line_of(networks, order)
     found = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
     rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # zero of one width
     return np.asarray(np.nansum(found * rise, axis=-1))
@@ -482,11 +551,11 @@ def widths_of(networks: Sequence[xr.Dataset]) -> list[int]:
     return [int(d.attrs["width"]) for d in networks]
 
 
-def line_of(networks: Sequence[xr.Dataset]) -> Line:
-    """The straight line in 1/N through all widths; at one width, its own value."""
+def line_of(networks: Sequence[xr.Dataset], order: int = 1) -> Line:
+    """The straight line in 1/N^order through all widths; at one width, its own value."""
     if len(networks) == 1:
         return Line(np.ones(1), np.ones((1, 1)))
-    return Line.through(widths_of(networks), [int(d.attrs["seeds"]) for d in networks])
+    return Line.through(widths_of(networks), [int(d.attrs["seeds"]) for d in networks], order)
 
 
 def describe(
@@ -515,7 +584,8 @@ def describe(
             "means: less regressions on outputs and kernels at the start, exact in the mean at any width;\n"
             "loss of mean error: the mean loss less the variance of errors, which vanishes as 1/N."
         )
-    reach = [c.allowed / abs(c.expected) for c in checks if c.error is not None and c.expected != 0]
+    own = [c for c in checks if c.error is not None and not c.name.startswith(N_VAR)]
+    reach = [c.allowed / abs(c.expected) for c in own if c.expected != 0]
     if reach:
         words.append(f"errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst).")
     if not all(c.passed for c in checks):

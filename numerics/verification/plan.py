@@ -27,6 +27,9 @@ from numerics.verification.report import LEVEL
 FEWEST, MOST = 12, 1000
 """Networks of one width."""
 
+MOST_OF_TWO = 4000
+"""Networks of one width where two widths suffice: narrower networks, and more of them."""
+
 
 PLAY = 0.25
 """By how much a size may be larger than asked for, so that all ratios come out as whole numbers."""
@@ -53,12 +56,13 @@ class NetworkPlan:
         return ", ".join(f"{k} of width {n}" for n, k in zip(self.widths, self.seeds, strict=True))
 
 
-def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> NetworkPlan:
+def plan_of(source: Problem | Experiment, effort: Effort = FULL, has_slopes: bool = False) -> NetworkPlan:
     """Return three widths, each twice the one before, with equal work at each.
 
     Of the smallest widths of an effort the one is taken with the smallest tolerance to be expected
-    (:func:`expected_tolerance`).  Of a program whose units have attributes widths are multiples of the
-    numbers of these.
+    (:func:`expected_tolerance`).  With ``has_slopes``, slopes in 1/N that are derived, two widths suffice,
+    and two thirds of the work are spent.  Of a program whose units have attributes widths are multiples of
+    the numbers of these.
     """
     problem = Problem.of(source)
     e = problem.experiment
@@ -67,6 +71,7 @@ def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> NetworkPlan:
         *[len(problem.arrays[x.name]) for x in problem.program.attributes if x.name in problem.arrays]
     )
     plans, controlled = [], has_controls(problem)
+    most = _most_of_two(problem, effort) if has_slopes else MOST
     fewest = max(FEWEST, LEVERAGE * controls_of(problem)) if controlled else FEWEST
     for smallest in dict.fromkeys(
         -(-n // units) * units for n in (effort.smallest if own is None else (own,))
@@ -74,12 +79,22 @@ def plan_of(source: Problem | Experiment, effort: Effort = FULL) -> NetworkPlan:
         widths = (smallest, 2 * smallest, 4 * smallest) if e is None else widths_near(e, smallest)
         costs = [_work_of_program(problem, n, effort) if e is None else work(e, n, effort) for n in widths]
         share = effort.work / len(widths)
-        seeds = tuple(int(np.clip(share / x, FEWEST, MOST)) for x in costs)
+        if has_slopes:
+            widths, costs = widths[:2], costs[:2]
+        seeds = tuple(int(np.clip(share / x, FEWEST, most)) for x in costs)
         plans.append((fewest * costs[-1] <= share, NetworkPlan(widths, seeds)))
     affordable = [plan for is_affordable, plan in plans if is_affordable]
     if not affordable:
         return plans[-1][1]
-    return min(affordable, key=lambda plan: expected_tolerance(plan, controlled))
+    return min(affordable, key=lambda plan: expected_tolerance(plan, controlled, has_slopes))
+
+
+def _most_of_two(problem: Problem, effort: Effort) -> int:
+    """Return the most networks of one of two widths, whose kernels must stay in memory as controls."""
+    measured = measured_kernels(problem, effort)
+    times = len(measured.pairs) if isinstance(measured, KernelTimes) else len(problem.times)
+    size = 8.0 * max(_kernel_numbers(problem, times), 1.0)
+    return int(np.clip(effort.kernel / (2 * size), MOST, MOST_OF_TWO))
 
 
 def wider_plan(plan: NetworkPlan, source: Problem | Experiment) -> NetworkPlan | None:
@@ -99,18 +114,21 @@ parts of the number: typical of losses and kernels at the end of training (0.5 t
 controls make the first smaller (0.2 to 0.6)."""
 
 
-def expected_tolerance(plan: NetworkPlan, controlled: bool = False) -> float:
+def expected_tolerance(plan: NetworkPlan, controlled: bool = False, has_slopes: bool = False) -> float:
     """Return about how far off the limit at 1/N = 0 may be, in parts of it, for a typical number.
+
+    With ``has_slopes`` the coefficient of 1/N is derived, and that of 1/N^2 is fitted.
 
     >>> few, many = (NetworkPlan((64, 128, 256), (n, n, n)) for n in (10, 1000))
     >>> expected_tolerance(few) > expected_tolerance(many)
     True
     """
-    line = Line.through(plan.widths, plan.seeds)
+    order = 2 if has_slopes else 1
+    line = Line.through(plan.widths, plan.seeds, order)
     widths, seeds = np.array(plan.widths, dtype=float), np.array(plan.seeds)
     deviation = SPREAD * (CONTROLLED if controlled else 1.0)
     stderr = deviation * np.sqrt((line.intercept**2 / (widths * seeds)).sum())
-    return float(bound(1, LEVEL) * stderr + line.curvature(plan.widths) * SLOPE**2)
+    return float(bound(1, LEVEL) * stderr + line.curvature(plan.widths, order) * SLOPE ** (order + 1))
 
 
 def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:

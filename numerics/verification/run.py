@@ -41,10 +41,11 @@ from numerics.solver.refine import AdamsBashforth
 from numerics.solver.registry import REFERENCE
 from numerics.stats import extrapolate
 from numerics.threads import one_thread
-from numerics.verification import identities, networks, sampled
+from numerics.verification import corrections, identities, networks, sampled
+from numerics.verification.corrections import DerivedCorrections
 from numerics.verification.figure import SERIES, draw, draw_numbers, has_kernels
 from numerics.verification.openings import FULL, Effort, by
-from numerics.verification.plan import NetworkPlan, plan_of, wider_plan
+from numerics.verification.plan import NetworkPlan, wider_plan
 from numerics.verification.report import EPS, PROVENANCE, Check, Report, page, title
 from numerics.verification.series import ORDER, expansion
 from numerics.verification.stability import edge_of_stability
@@ -277,8 +278,9 @@ def _networks(
             return [], [], MANY.format(modes, networks.MODES)
         if experiment.spec.kind == "isotropic" and experiment.network.width_ratio is None:
             return [], [], WIDE
-    plan = plan_of(problem, effort)
-    trained, rows = _trained(problem, solution, plan, progress, effort)
+    used = corrections.prepare(problem, solution, effort)
+    plan, derived = used.networks, used.found
+    trained, rows = _trained(problem, solution, plan, progress, effort, derived)
     wider = wider_plan(plan, problem)
     if wider is None or all(x.passed for x in rows):
         before = ""
@@ -286,8 +288,9 @@ def _networks(
         names = "; ".join(x.name for x in rows if not x.passed)
         before = "\n" + fill(BEFORE.format(plan, names), 105)
         plan = wider
-        trained, rows = _trained(problem, solution, plan, progress, effort, repeat=1)
+        trained, rows = _trained(problem, solution, plan, progress, effort, derived, repeat=1)
     words = networks.describe(problem, plan, rows, solution, trained, effort) + before
+    words += "\n" + corrections.describe(used, plan, rows)
     if "note" in trained[0].attrs:
         words += f"\nwidth {trained[0].attrs['width']}: {trained[0].attrs['note']}"
     return trained, rows, words
@@ -302,14 +305,15 @@ def _trained(
     plan: NetworkPlan,
     progress: Progress | None,
     effort: Effort,
+    derived: DerivedCorrections,
     repeat: int = 0,
 ) -> tuple[list[xr.Dataset], list[Check]]:
     """Return the networks of a plan and their checks."""
-    trained = networks.train(problem, plan, progress, effort, solution, repeat)
+    trained = networks.train(problem, plan, progress, effort, solution, repeat, derived.variances)
     trained = networks.less_their_theory(problem, solution, trained)
     theory, parting = networks.traced(solution), networks.parting_of(problem, trained)
     compared = networks.quantities(theory, trained, parting, edge_of_stability(problem, solution))
-    return trained, networks.against_networks(theory, trained, compared)
+    return trained, networks.against_networks(theory, trained, compared, derived.amended)
 
 
 def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:

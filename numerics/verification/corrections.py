@@ -1,0 +1,467 @@
+"""Variances over networks and slopes in 1/N, derived and held against networks.
+
+From a problem and its solution this module decides beforehand, by the cost that the solver of fluctuations
+states (:mod:`numerics.fluctuations`), up to which of the compared times N times variances and N times shifts
+are derived, and finds them.  Comparisons of :mod:`.networks` are then amended: networks less their derived
+shift take the place of a fitted slope, and rows are added for shifts and variances themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from numerics.errors import NumericsError, SpecError
+from numerics.experiment.problem import Problem
+from numerics.fluctuations.corrections import WidthCorrections, corrections
+from numerics.fluctuations.expanded_problem import SizeGrowth, lowered, size_growth
+from numerics.fluctuations.finite_width import largest_ratio
+from numerics.fluctuations.methods import REPLICAS
+from numerics.fluctuations.plan import WidthPlan
+from numerics.fluctuations.variables import VariableBuilder
+from numerics.names import FEATURE_KERNEL, GRADIENT_KERNEL
+from numerics.results import SHIFT, STDERR, SYSTEMATIC, VARIANCE, systematic
+from numerics.stats import Line, bound
+from numerics.verification.controls import DOF, MEAN_LOSS
+from numerics.verification.networks import (
+    N_VAR,
+    ComparedQuantity,
+    Comparison,
+    compared_times,
+    degrees_of,
+    entry_of,
+    freedom_of,
+    line_of,
+    size_of,
+    widths_of,
+)
+from numerics.verification.openings import Effort
+from numerics.verification.plan import NetworkPlan, keeps_pairs, plan_of
+from numerics.verification.report import LEVEL, Check
+from numerics.verification.stability import edge_of_stability
+
+Array = NDArray[np.float64]
+
+SHARE = 0.25
+"""Share of the work of a verification that derived corrections may take, by the estimate of their solver."""
+
+DERIVING = 1.0
+"""Seconds that it takes about to derive the fluctuations of a program, measured."""
+
+FEWEST = 100
+"""Networks of a width from which their variance is compared: its error needs their fourth moment."""
+
+SEEN, NUMBERS = 0.5, 30
+"""Relative error of a variance that must be seen, among so many numbers, for variances to be compared."""
+
+FLOW = "of flows variances and shifts are extrapolated in steps, which takes longer than more networks"
+SHORT = "the fluctuations of a program take longer to derive than these networks to train"
+
+
+# -- beforehand: what is derived ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CorrectionsPlan:
+    """Up to which times corrections are derived, and why no further.
+
+    Attributes
+    ----------
+    shifted
+        The plan up to the last time at which shifts are derived, with variances; None without any.
+    varied
+        The plan of a later time at which variances alone are derived; None without any.
+    places
+        Positions of the compared times.
+    reason
+        Why shifts or variances are not derived at all of the compared times; empty if they are.
+    """
+
+    shifted: WidthPlan | None
+    varied: WidthPlan | None
+    places: tuple[int, ...]
+    reason: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time."""
+        return sum(x.seconds for x in (self.shifted, self.varied) if x is not None)
+
+    def left_of(self, effort: Effort) -> Effort:
+        """Return the effort that is left for networks."""
+        spent = 0.0 if self.reason in (SHORT, FLOW) else DERIVING + self.seconds
+        return replace(effort, work=effort.work - 1e9 * spent)
+
+    @property
+    def has_slopes(self) -> bool:
+        """Whether shifts are derived at all compared times, so that two widths suffice."""
+        return self.shifted is not None and last_of(self.shifted) == self.places[-1]
+
+
+def last_of(plan: WidthPlan) -> int:
+    """Return the position of the last time of a plan."""
+    return plan.sizes.times - 1
+
+
+def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pairs: bool) -> CorrectionsPlan:
+    """Return up to which of the compared times corrections are derived, by estimates alone.
+
+    ``pairs``: with kernels of all pairs of samples.
+    """
+    places, most = tuple(places), SHARE * effort.work * 1e-9 - DERIVING
+    if most <= 0 or problem.flow:
+        return CorrectionsPlan(None, None, places, FLOW if problem.flow else SHORT)
+    try:
+        if problem.experiment is not None:
+            problem.experiment.require_moving_features("the expansion in 1/N at fixed gamma0")
+        growth = size_growth(problem)
+    except SpecError as error:
+        return CorrectionsPlan(None, None, places, str(error))
+    kernels = "full" if pairs else "trace"
+    shifted, reason = _latest(problem, growth, places, most, kernels, shifts=True)
+    if shifted is not None and last_of(shifted) == places[-1]:
+        return CorrectionsPlan(shifted, None, places)
+    later = [x for x in places if shifted is None or x > last_of(shifted)]
+    left = most - (0.0 if shifted is None else shifted.seconds)
+    varied, _ = _latest(problem, growth, later, left, "trace", shifts=False)
+    return CorrectionsPlan(shifted, varied, places, reason)
+
+
+def _latest(
+    problem: Problem, growth: SizeGrowth, places: Sequence[int], most: float, kernels: Any, shifts: bool
+) -> tuple[WidthPlan | None, str]:
+    """Return the plan of the latest time that is affordable, and why not that of the last one."""
+    first = ""
+    for place in sorted(places, reverse=True):
+        outputs = sum(x <= place for x in places) if shifts else 1
+        try:
+            plan = WidthPlan.of(problem, growth.at(place + 1), outputs, kernels)
+            plan.require_resources()
+        except SpecError as error:
+            first = first or str(error)
+            continue
+        no_shift = plan.method.no_shift(plan.sizes) if shifts else None
+        if no_shift is None and plan.seconds <= most:
+            return plan, first
+        costly = f"about {plan.seconds:.2g} s for time {problem.times[place]:g}, by {plan.method.name}"
+        first = first or no_shift or costly
+    return None, first
+
+
+# -- corrections in numbers -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DerivedNumber:
+    """A derived number at order 1/N, or one for each entry of a quantity.
+
+    ``stderr`` is its standard error, with ``dof`` degrees of freedom, and ``systematic`` what it may be off
+    by beyond noise; both are zero where averages are exact.
+    """
+
+    value: Array
+    stderr: Array
+    systematic: Array
+    dof: int = REPLICAS - 1
+
+    def scaled(self, factor: float) -> DerivedNumber:
+        """Return the number in other units."""
+        size = abs(factor)
+        return replace(
+            self,
+            value=factor * self.value,
+            stderr=size * self.stderr,
+            systematic=size * self.systematic,
+        )
+
+
+@dataclass(frozen=True)
+class CorrectionsAtTimes:
+    """Corrections at some of the times: their positions, N in units of the theory's, and the method."""
+
+    times: tuple[int, ...]
+    found: WidthCorrections
+    factor: float
+    method: str
+
+    @classmethod
+    def of(cls, plan: WidthPlan, times: Sequence[int]) -> CorrectionsAtTimes:
+        """Find the corrections of a plan at positions of times."""
+        problem = plan.problem
+        solved = plan.method.solve(lowered(problem, times=plan.sizes.times), problem.solver)
+        builder = VariableBuilder(problem, solved.lowered, solved.values, times, plan.keep)
+        found = corrections(solved, builder.variables())
+        return cls(tuple(times), found, largest_ratio(problem), plan.method.name)
+
+    def entry(self, name: str, end: str, at: Mapping[str, int], dims: Sequence[Any]) -> DerivedNumber | None:
+        """Return a variance or a shift (by its ``end``) at one time and layer, along dimensions."""
+        values = self.found.variances if end == VARIANCE else self.found.shifts
+        if name not in values or at.get("time") not in self.times:
+            return None
+        if at.get("time_", at["time"]) != at["time"]:
+            return None
+        own = self.found.dims[name]
+        place = {"time": self.times.index(at["time"]), **{k: v for k, v in at.items() if k == "layer"}}
+        parts: list[Array] = []
+        for x in (values[name], self.found.errors.get(name + end), self.found.systematic.get(name + end)):
+            array = xr.DataArray(np.zeros_like(values[name]) if x is None else x, dims=own)
+            array = array.isel({k: v for k, v in place.items() if k in own})
+            if {*array.dims} != {*dims}:
+                return None
+            parts.append(array.transpose(*dims).to_numpy())
+        value, stderr, systematic = parts
+        return DerivedNumber(value, stderr, systematic).scaled(self.factor)
+
+
+@dataclass(frozen=True)
+class DerivedCorrections:
+    """Derived corrections of a problem at the compared times, and comparisons with them.
+
+    ``has_variances``: whether variances are compared.
+    """
+
+    parts: tuple[CorrectionsAtTimes, ...] = ()
+    has_variances: bool = True
+
+    @classmethod
+    def of(cls, plan: CorrectionsPlan, has_variances: bool = True) -> DerivedCorrections:
+        """Find the corrections of a plan.
+
+        Raises
+        ------
+        SpecError, NumericsError
+            If the method fails although it was planned.
+        """
+        parts = []
+        if plan.shifted is not None:
+            held = [x for x in plan.places if x <= last_of(plan.shifted)]
+            parts.append(CorrectionsAtTimes.of(plan.shifted, held))
+        if plan.varied is not None:
+            parts.append(CorrectionsAtTimes.of(plan.varied, [last_of(plan.varied)]))
+        return cls(tuple(parts), has_variances)
+
+    @property
+    def variances(self) -> frozenset[str]:
+        """Names of variables whose variances are compared, one of each kernel and its trace."""
+        if not self.has_variances:
+            return frozenset()
+        names = {x for part in self.parts for x in part.found.variances}
+        whole = (FEATURE_KERNEL, GRADIENT_KERNEL, "tangent_kernel")
+        return frozenset(x for x in names if x not in whole or f"{x}_trace" not in names)
+
+    def entry(self, x: Comparison, end: str) -> DerivedNumber | None:
+        """Return the variance or shift of the quantity of a comparison; None if it is not derived."""
+        q = x.quantity
+        if q.name == MEAN_LOSS:
+            return self._mean_loss(x) if end == SHIFT else None
+        dims = x.theory[q.name].isel(q.at).dims
+        found = (part.entry(q.name, end, q.at, dims) for part in self.parts)
+        return next((y for y in found if y is not None), None)
+
+    def _mean_loss(self, x: Comparison) -> DerivedNumber | None:
+        """Return N times the shift of ``sum_a <Delta_a>^2/P``: ``2 sum_a Delta_a shift_a/P``."""
+        if "error" not in x.theory:
+            return None
+        error = x.theory["error"].isel(x.quantity.at)
+        own = self.entry(replace(x, quantity=replace(x.quantity, name="error")), SHIFT)
+        if own is None:
+            return None
+        weights = 2 * error.to_numpy() / x.theory.sizes["sample"]
+        sizes = np.abs(weights)
+        return replace(
+            own,
+            value=np.asarray(np.sum(weights * own.value)),
+            stderr=np.asarray(np.sum(sizes * own.stderr)),
+            systematic=np.asarray(np.sum(sizes * own.systematic)),
+        )
+
+    def amended(self, rows: Sequence[Comparison]) -> list[Comparison]:
+        """Return comparisons with derived slopes, and those of variances after them."""
+        found = [self._less_shift(x) for x in rows]
+        variances = [self._variance(x) for x in rows if self.has_variances and _is_single(x)]
+        return [*found, *(x for x in variances if x is not None)]
+
+    def _less_shift(self, x: Comparison) -> Comparison:
+        """Return a comparison of networks less their derived shift, if its standard error is smaller.
+
+        With the shift c it is ``value(N) - c/N = value + d/N^2``, and d is fitted.  An error e of c moves the
+        fit to ``1/N = 0`` by e/(3 N) for networks of widths N and 2 N, so that the row tests c, too.
+        """
+        shift, q = self.entry(x, SHIFT), x.quantity
+        if shift is None:
+            return x
+        widths = np.array(widths_of(x.networks), dtype=float)
+        entries = [_of_networks(d, q) for d in x.networks]
+        moved = [replace(y, value=y.value - shift.value / n) for y, n in zip(entries, widths, strict=True)]
+        reach = float(np.sum(line_of(x.networks, 2).intercept / widths))
+        theory = _sum(_of_theory(x.theory, q), shift.scaled(reach), _of_theory(x.theory, q).value)
+        own = replace(q, at={}, size=size_of(x.theory, q), order=2, slope=shift.value)
+        derived = _comparison(own, theory, moved, x)
+        return derived if _noise(derived) < _noise(x) else x
+
+    def _variance(self, x: Comparison) -> Comparison | None:
+        """Return a comparison of N times the variance over networks, ``V + b/N``, with V.
+
+        The relative standard error is that of the jackknife.  It is taken of the measured or the derived
+        variance, whichever is larger: an estimate that is low by chance has a low standard error, too.
+        """
+        variance, q = self.entry(x, VARIANCE), x.quantity
+        if variance is None:
+            return None
+        name = q.name + VARIANCE
+        networks = [d for d in x.networks if name in d and int(d.attrs["seeds"]) >= FEWEST]
+        if len(networks) < 2:
+            return None
+        moved = []
+        for d in networks:
+            y = _of_networks(d, replace(q, name=name))
+            size = np.maximum(y.value, variance.value)
+            relative = np.divide(y.stderr, y.value, out=np.zeros_like(y.stderr), where=y.value > 0)
+            moved.append(replace(y, stderr=relative * size))
+        own = replace(q, label=f"{N_VAR} {q.label}", at={}, scale=q.scale**2, size=None)
+        return _comparison(own, variance, moved, replace(x, networks=networks))
+
+
+def _is_single(x: Comparison) -> bool:
+    """Whether a comparison gets a row for its variance: not a kernel of all pairs of samples."""
+    name = x.quantity.name
+    whole = name in (FEATURE_KERNEL, GRADIENT_KERNEL) and f"{name}_trace" in x.theory
+    return name != MEAN_LOSS and not whole
+
+
+def _of_networks(d: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
+    """Return a mean over networks of one width."""
+    value, stderr = (entry_of(d, q.name + x, q.at).to_numpy() for x in ("", STDERR))
+    return DerivedNumber(value, stderr, np.zeros_like(value), degrees_of(d, q.name))
+
+
+def _of_theory(theory: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
+    """Return a quantity at infinite width."""
+    value = theory[q.name].isel(q.at).to_numpy()
+    own = theory[q.name].copy(data=systematic(theory, q.name)).isel(q.at).to_numpy()
+    if q.name + STDERR not in theory:
+        return DerivedNumber(value, np.zeros_like(value), own, 1)
+    stderr = theory[q.name + STDERR].isel(q.at).to_numpy()
+    return DerivedNumber(value, stderr, own, int(freedom_of(theory, q.name)))
+
+
+def _sum(one: DerivedNumber, two: DerivedNumber, value: Array) -> DerivedNumber:
+    """Return a value with the errors of two independent parts (Welch's degrees of freedom, the fewest)."""
+    parts = one.stderr**2, two.stderr**2
+    variance = parts[0] + parts[1]
+    spread = parts[0] ** 2 / one.dof + parts[1] ** 2 / two.dof
+    dof = np.divide(variance**2, spread, out=np.full_like(variance, np.inf), where=spread > 0)
+    least = max(1, int(min(dof.min(initial=np.inf), 1e9)))
+    return DerivedNumber(value, np.sqrt(variance), one.systematic + two.systematic, least)
+
+
+def _comparison(
+    q: ComparedQuantity, theory: DerivedNumber, networks: Sequence[DerivedNumber], x: Comparison
+) -> Comparison:
+    """Return a comparison of numbers, with the networks of another one."""
+    ends = ("", STDERR, SYSTEMATIC)
+    parts = (theory.value, theory.stderr, theory.systematic)
+    arrays = {f"{q.name}{end}": _array(y, theory.dof) for end, y in zip(ends, parts, strict=True)}
+    data = []
+    for y, d in zip(networks, x.networks, strict=True):
+        own = {q.name: _array(y.value, y.dof), q.name + STDERR: _array(y.stderr, y.dof)}
+        data.append(xr.Dataset(own, attrs={k: d.attrs[k] for k in ("width", "seeds")}))
+    return Comparison(q, xr.Dataset(arrays), data)
+
+
+def _array(x: Array, dof: int) -> xr.DataArray:
+    """Return numbers along dimensions of no name in particular."""
+    return xr.DataArray(x, dims=[f"axis_{k}" for k in range(np.ndim(x))], attrs={DOF: dof})
+
+
+def _noise(x: Comparison) -> float:
+    """Return the root mean square standard error of a comparison."""
+    q = x.quantity
+    variance = np.zeros(())
+    for weight, d in zip(line_of(x.networks, q.order).intercept, x.networks, strict=True):
+        variance = variance + weight**2 * _of_networks(d, q).stderr ** 2
+    variance = variance + _of_theory(x.theory, q).stderr ** 2
+    return float(np.sqrt(np.mean(variance)))
+
+
+# -- with which networks --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UsedCorrections:
+    """Corrections that are compared with the networks of a plan; ``failed`` says why there are none."""
+
+    networks: NetworkPlan
+    plan: CorrectionsPlan
+    found: DerivedCorrections
+    failed: str = ""
+
+
+def prepare(problem: Problem, theory: xr.Dataset, effort: Effort) -> UsedCorrections:
+    """Return networks to train, and derived corrections to compare with them.
+
+    Variances are compared where the networks would see an error of SEEN.
+    """
+    places = compared_times(theory, edge_of_stability(problem, theory))
+    plan = plan_corrections(problem, places, effort, keeps_pairs(problem, effort))
+    networks = plan_of(problem, plan.left_of(effort), plan.has_slopes)
+    has_variances = variance_tolerance(networks) <= SEEN
+    if plan.varied is not None and not has_variances:
+        plan = replace(plan, varied=None)
+        networks = plan_of(problem, plan.left_of(effort), plan.has_slopes)
+    try:
+        return UsedCorrections(networks, plan, DerivedCorrections.of(plan, has_variances))
+    except (SpecError, NumericsError) as error:
+        networks = plan_of(problem, plan.left_of(effort))
+        return UsedCorrections(networks, plan, DerivedCorrections(), str(error))
+
+
+def variance_tolerance(networks: NetworkPlan) -> float:
+    """Return about what error of N times a variance is seen at 1/N = 0, in parts of it, for Gaussian numbers.
+
+    >>> variance_tolerance(NetworkPlan((64, 128), (4000, 4000))) < 0.3
+    True
+    """
+    enough = [(n, k) for n, k in zip(networks.widths, networks.seeds, strict=True) if k >= FEWEST]
+    if len(enough) < 2:
+        return float("inf")
+    widths, seeds = zip(*enough, strict=True)
+    weights = Line.through(widths, seeds).intercept
+    return float(bound(NUMBERS, LEVEL) * np.sqrt((weights**2 * 2 / np.array(seeds)).sum()))
+
+
+# -- in words -------------------------------------------------------------------------------------------
+
+
+def describe(used: UsedCorrections, networks: NetworkPlan, checks: Sequence[Check]) -> str:
+    """Return which rows are derived, how, and why the others are not."""
+    plan, found = used.plan, used.found
+    if not found.parts:
+        return f"finite width: slopes in 1/N are fitted, variances not compared; {used.failed or plan.reason}"
+    words = []
+    if plan.shifted is not None:
+        words.append(
+            f"shift: the slope is derived ({plan.shifted.method.name}): value(N) - shift/N = value + c/N^2."
+        )
+    if found.has_variances:
+        how = found.parts[-1].method
+        words.append(
+            f"N Var: N times the variance over networks, at 1/N = 0, and derived ({how}){_seen(checks)}."
+        )
+    else:
+        words.append(f"variances: not compared; {networks} would not see errors of {SEEN:.0%}.")
+    if plan.reason:
+        words.append(f"fit: a slope in 1/N that is not derived; {plan.reason}")
+    return "\n".join(words)
+
+
+def _seen(checks: Sequence[Check]) -> str:
+    """The relative errors that rows of variances see."""
+    own = [x for x in checks if x.name.startswith(N_VAR) and x.error is not None and x.expected != 0]
+    reach = [x.allowed / abs(x.expected) for x in own]
+    return f"; errors seen: {min(reach):.0%} to {max(reach):.0%}" if reach else ""
