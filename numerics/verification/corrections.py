@@ -25,7 +25,7 @@ from numerics.fluctuations.methods import REPLICAS
 from numerics.fluctuations.plan import WidthPlan
 from numerics.fluctuations.variables import VariableBuilder
 from numerics.names import FEATURE_KERNEL, GRADIENT_KERNEL
-from numerics.results import SHIFT, STDERR, SYSTEMATIC, VARIANCE, systematic
+from numerics.results import LOSSES, SHIFT, STDERR, SYSTEMATIC, VARIANCE, systematic
 from numerics.stats import Line, bound
 from numerics.verification.controls import DOF, MEAN_LOSS
 from numerics.verification.networks import (
@@ -41,7 +41,7 @@ from numerics.verification.networks import (
     widths_of,
 )
 from numerics.verification.openings import Effort
-from numerics.verification.plan import NetworkPlan, keeps_pairs, plan_of
+from numerics.verification.plan import SLOPE, NetworkPlan, keeps_pairs, plan_of
 from numerics.verification.report import LEVEL, Check
 from numerics.verification.stability import edge_of_stability
 
@@ -229,7 +229,7 @@ class DerivedCorrections:
     has_variances: bool = True
 
     @classmethod
-    def of(cls, plan: CorrectionsPlan, has_variances: bool = True) -> DerivedCorrections:
+    def of(cls, plan: CorrectionsPlan) -> DerivedCorrections:
         """Find the corrections of a plan.
 
         Raises
@@ -243,7 +243,7 @@ class DerivedCorrections:
             parts.append(CorrectionsAtTimes.of(plan.shifted, held))
         if plan.varied is not None:
             parts.append(CorrectionsAtTimes.of(plan.varied, [last_of(plan.varied)]))
-        return cls(tuple(parts), has_variances)
+        return cls(tuple(parts))
 
     @property
     def variances(self) -> frozenset[str]:
@@ -253,6 +253,16 @@ class DerivedCorrections:
         names = {x for part in self.parts for x in part.found.variances}
         whole = (FEATURE_KERNEL, GRADIENT_KERNEL, "tangent_kernel")
         return frozenset(x for x in names if x not in whole or f"{x}_trace" not in names)
+
+    def largest_slope(self) -> float:
+        """Return the largest ``|c/value|`` of shifts c/N of losses; of a typical number without any."""
+        ratios = [
+            float(np.max(np.abs(part.factor * part.found.shifts[name] / part.found.values[name])))
+            for part in self.parts
+            for name in LOSSES
+            if name in part.found.shifts and (part.found.values[name] != 0).all()
+        ]
+        return max(ratios, default=SLOPE)
 
     def entry(self, x: Comparison, end: str) -> DerivedNumber | None:
         """Return the variance or shift of the quantity of a comparison; None if it is not derived."""
@@ -409,13 +419,19 @@ def prepare(problem: Problem, theory: xr.Dataset, effort: Effort) -> UsedCorrect
     """
     places = compared_times(theory, edge_of_stability(problem, theory))
     plan = plan_corrections(problem, places, effort, keeps_pairs(problem, effort))
-    networks = plan_of(problem, plan.left_of(effort), plan.has_slopes)
-    has_variances = variance_tolerance(networks) <= SEEN
-    if plan.varied is not None and not has_variances:
-        plan = replace(plan, varied=None)
-        networks = plan_of(problem, plan.left_of(effort), plan.has_slopes)
     try:
-        return UsedCorrections(networks, plan, DerivedCorrections.of(plan, has_variances))
+        found = DerivedCorrections.of(replace(plan, varied=None))
+        slope = found.largest_slope() if plan.has_slopes else None
+        networks = plan_of(problem, plan.left_of(effort), slope)
+        has_variances = variance_tolerance(networks) <= SEEN
+        if plan.varied is not None and has_variances:
+            found = DerivedCorrections(
+                (*found.parts, *DerivedCorrections.of(replace(plan, shifted=None)).parts)
+            )
+        elif plan.varied is not None:
+            plan = replace(plan, varied=None)
+            networks = plan_of(problem, plan.left_of(effort), slope)
+        return UsedCorrections(networks, plan, replace(found, has_variances=has_variances))
     except (SpecError, NumericsError) as error:
         networks = plan_of(problem, plan.left_of(effort))
         return UsedCorrections(networks, plan, DerivedCorrections(), str(error))

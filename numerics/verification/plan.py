@@ -56,13 +56,13 @@ class NetworkPlan:
         return ", ".join(f"{k} of width {n}" for n, k in zip(self.widths, self.seeds, strict=True))
 
 
-def plan_of(source: Problem | Experiment, effort: Effort = FULL, has_slopes: bool = False) -> NetworkPlan:
+def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | None = None) -> NetworkPlan:
     """Return three widths, each twice the one before, with equal work at each.
 
     Of the smallest widths of an effort the one is taken with the smallest tolerance to be expected
-    (:func:`expected_tolerance`).  With ``has_slopes``, slopes in 1/N that are derived, two widths suffice,
-    and two thirds of the work are spent.  Of a program whose units have attributes widths are multiples of
-    the numbers of these.
+    (:func:`expected_tolerance`).  With derived slopes in 1/N, of which the largest relative one is ``slope``,
+    two widths suffice, and two thirds of the work of three are spent.  Of a program whose units have
+    attributes widths are multiples of the numbers of these.
     """
     problem = Problem.of(source)
     e = problem.experiment
@@ -71,22 +71,24 @@ def plan_of(source: Problem | Experiment, effort: Effort = FULL, has_slopes: boo
         *[len(problem.arrays[x.name]) for x in problem.program.attributes if x.name in problem.arrays]
     )
     plans, controlled = [], has_controls(problem)
-    most = _most_of_two(problem, effort) if has_slopes else MOST
+    share, most = effort.work / 3, MOST
+    if slope is not None:
+        fitted = plan_of(problem, effort)
+        spent = np.dot(fitted.seeds, [_work_of(problem, n, effort) for n in fitted.widths])
+        share, most = min(share, float(spent) / 3), _most_of_two(problem, effort)
     fewest = max(FEWEST, LEVERAGE * controls_of(problem)) if controlled else FEWEST
     for smallest in dict.fromkeys(
         -(-n // units) * units for n in (effort.smallest if own is None else (own,))
     ):
         widths = (smallest, 2 * smallest, 4 * smallest) if e is None else widths_near(e, smallest)
-        costs = [_work_of_program(problem, n, effort) if e is None else work(e, n, effort) for n in widths]
-        share = effort.work / len(widths)
-        if has_slopes:
-            widths, costs = widths[:2], costs[:2]
+        widths = widths if slope is None else widths[:2]
+        costs = [_work_of(problem, n, effort) for n in widths]
         seeds = tuple(int(np.clip(share / x, FEWEST, most)) for x in costs)
         plans.append((fewest * costs[-1] <= share, NetworkPlan(widths, seeds)))
     affordable = [plan for is_affordable, plan in plans if is_affordable]
     if not affordable:
         return plans[-1][1]
-    return min(affordable, key=lambda plan: expected_tolerance(plan, controlled, has_slopes))
+    return min(affordable, key=lambda plan: expected_tolerance(plan, controlled, slope))
 
 
 def _most_of_two(problem: Problem, effort: Effort) -> int:
@@ -114,21 +116,21 @@ parts of the number: typical of losses and kernels at the end of training (0.5 t
 controls make the first smaller (0.2 to 0.6)."""
 
 
-def expected_tolerance(plan: NetworkPlan, controlled: bool = False, has_slopes: bool = False) -> float:
+def expected_tolerance(plan: NetworkPlan, controlled: bool = False, slope: float | None = None) -> float:
     """Return about how far off the limit at 1/N = 0 may be, in parts of it, for a typical number.
 
-    With ``has_slopes`` the coefficient of 1/N is derived, and that of 1/N^2 is fitted.
+    With a ``slope`` the coefficient of 1/N is derived, is so large, and that of 1/N^2 is fitted.
 
     >>> few, many = (NetworkPlan((64, 128, 256), (n, n, n)) for n in (10, 1000))
     >>> expected_tolerance(few) > expected_tolerance(many)
     True
     """
-    order = 2 if has_slopes else 1
+    order, slope = (1, SLOPE) if slope is None else (2, slope)
     line = Line.through(plan.widths, plan.seeds, order)
     widths, seeds = np.array(plan.widths, dtype=float), np.array(plan.seeds)
     deviation = SPREAD * (CONTROLLED if controlled else 1.0)
     stderr = deviation * np.sqrt((line.intercept**2 / (widths * seeds)).sum())
-    return float(bound(1, LEVEL) * stderr + line.curvature(plan.widths, order) * SLOPE ** (order + 1))
+    return float(bound(1, LEVEL) * stderr + line.curvature(plan.widths, order) * slope ** (order + 1))
 
 
 def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
@@ -193,6 +195,12 @@ def work(experiment: Experiment, width: int, effort: Effort = FULL) -> float:
     evaluations = times * (SUBSTEPS if experiment.training.rule == "flow" else 1)
     of_step = 1.6e5 * depth + fresh + entries * (3 + 0.3 * experiment.network.outputs)
     return 2e7 + evaluations * of_step + pairs
+
+
+def _work_of(problem: Problem, width: int, effort: Effort) -> float:
+    """Return nanoseconds of one network of a problem."""
+    e = problem.experiment
+    return _work_of_program(problem, width, effort) if e is None else work(e, width, effort)
 
 
 def _work_of_program(problem: Problem, width: int, effort: Effort) -> float:
