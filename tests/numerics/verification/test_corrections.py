@@ -197,7 +197,8 @@ def test_slopes_that_are_derived_take_two_widths_and_less_work():
     problem = Problem.of(experiment({"depth": 1}, {}))
     one, two, steep = (plan_of(problem, FULL, x) for x in (None, 1.0, 200.0))
     assert (len(one.widths), len(two.widths)) == (3, 2)
-    assert variance_tolerance(two) < variance_tolerance(one)
+    assert two.total < one.total
+    assert np.isfinite(variance_tolerance(two))
     assert steep.widths > two.widths  # whose next orders are smaller
 
 
